@@ -69,6 +69,9 @@ pub struct Mpirun {
     /// Folder or file of the host for the job: HOST[:INSIDE][:ro] (repeat it)
     #[arg(long, value_name = "MOUNT")]
     pub mount: Vec<String>,
+    /// Folder with the job's endpoint.sock on one of the hosts; on each, the one that a daemon serves there (for `crossdock run`)
+    #[arg(long, hide = true, value_name = "FOLDER")]
+    pub endpoint: Vec<PathBuf>,
     /// Do not mount the home folder
     #[arg(long)]
     pub no_home: bool,
@@ -136,6 +139,7 @@ pub fn mpirun(o: Mpirun) -> u8 {
         show_binding: o.show_binding,
         environment: o.env,
         mounts: o.mount,
+        endpoints: o.endpoint,
         no_home: o.no_home,
         shm: o.shm_size,
         sources: o.source,

@@ -123,7 +123,7 @@ pub const TASK: &[Key] = &[
         "mpi",
         Kind::Text,
         "The ranks are one MPI job, started as `crossdock mpirun` does: `auto`, `openmpi`, `mpich`, `intel`, `mvapich`, or the \
-         path of its mpirun. They share one container.",
+         path of its mpirun. The ranks of a host share one container.",
     ),
     key("processors", Kind::Processors, "How many processors the task gets, or a list of their numbers."),
     key("memory", Kind::Size, "Most private memory that one rank of the task may use."),
@@ -139,7 +139,11 @@ pub const TASK: &[Key] = &[
         Kind::Text,
         "A task on whose host this one runs. If that task is spread, each rank of this one is with its rank of the same number.",
     ),
-    key("spread", Kind::Flag, "Deal the ranks to all hosts in turn. Default: false, all ranks of a task on one host."),
+    key(
+        "spread",
+        Kind::Flag,
+        "Deal the ranks to all hosts in turn; of an MPI task, in blocks. Default: false, all ranks of a task on one host.",
+    ),
     key("after", Kind::Names, "Tasks that must have ended well before this one starts."),
     key(
         "regions",

@@ -41,10 +41,6 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
             let what = "the task is on one host by `node` or `with`, and on all by `spread`";
             notes.add(*position, &key("spread"), what, "keep one of the keys");
         }
-        if let (Some(position), true) = (spread, task.mpi.is_some()) {
-            let hint = "remove `spread`, or start the job on several hosts by `crossdock mpirun`";
-            notes.add(*position, &key("spread"), "the ranks of an MPI task run on one host", hint);
-        }
         let Some((name, position)) = with else { continue };
         if *name == task.name {
             notes.add(*position, &key("with"), "the task is with itself", "name another task");
@@ -76,17 +72,20 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// The host of every rank, by its number.
+/// The host of every process, by its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// By task in the order of the file, then by rank.
+    /// By task in the order of the file, then by process: a rank, or the launcher of an MPI task.
     ranks: Vec<Vec<usize>>,
+    /// By task: the hosts on which the task has an endpoint. The ranks of an MPI task with `spread` are on all of them.
+    hosts: Vec<Vec<usize>>,
 }
 
 impl Places {
     /// Everything on the one host that exists.
     pub fn one_host(workflow: &Workflow) -> Self {
-        Self { ranks: workflow.tasks.iter().map(|t| vec![0; t.processes() as usize]).collect() }
+        let ranks = workflow.tasks.iter().map(|t| vec![0; t.processes() as usize]).collect();
+        Self { ranks, hosts: vec![vec![0]; workflow.tasks.len()] }
     }
 
     /// Places every rank on one of these hosts, whose names differ.
@@ -120,7 +119,12 @@ impl Places {
                 place(workflow, index, hosts.len(), &mut chosen, &mut turn);
             }
         }
-        let places = Self { ranks: chosen.into_iter().map(Option::unwrap_or_default).collect() };
+        let ranks: Vec<Vec<usize>> = chosen.into_iter().map(Option::unwrap_or_default).collect();
+        let served = |(task, on): (&Task, &Vec<usize>)| match task.is_over_hosts() {
+            true => (0..hosts.len().min(task.ranks as usize)).collect(),
+            false => on.clone(),
+        };
+        let places = Self { hosts: workflow.tasks.iter().zip(&ranks).map(served).collect(), ranks };
         problems.extend(places.torn_directories(workflow, hosts));
         if problems.is_empty() { Ok(places) } else { Err(problems) }
     }
@@ -130,15 +134,20 @@ impl Places {
         self.ranks.get(task).and_then(|ranks| ranks.get(rank as usize)).copied().unwrap_or(0)
     }
 
-    /// The names of the tasks with a rank on this host.
-    pub fn tasks(&self, workflow: &Workflow, host: usize) -> Vec<String> {
-        let here = |task: usize| self.ranks.get(task).is_some_and(|ranks| ranks.contains(&host));
-        workflow.tasks.iter().enumerate().filter(|(task, _)| here(*task)).map(|(_, t)| t.name.clone()).collect()
+    fn has_endpoint(&self, task: usize, host: usize) -> bool {
+        self.hosts.get(task).is_some_and(|hosts| hosts.contains(&host))
     }
 
-    /// How many ranks of a task run on this host.
-    pub fn count(&self, task: usize, host: usize) -> usize {
-        self.ranks.get(task).map_or(0, |ranks| ranks.iter().filter(|on| **on == host).count())
+    /// The names of the tasks with an endpoint on this host: those of its [`Self::part`].
+    pub fn tasks(&self, workflow: &Workflow, host: usize) -> Vec<String> {
+        let tasks = workflow.tasks.iter().enumerate();
+        tasks.filter(|(task, _)| self.has_endpoint(*task, host)).map(|(_, t)| t.name.clone()).collect()
+    }
+
+    /// How many processes the run starts on this host, for each task of its [`Self::part`].
+    pub fn counts(&self, host: usize) -> Vec<u32> {
+        let here = (0..self.ranks.len()).filter(|task| self.has_endpoint(*task, host));
+        here.map(|task| self.ranks[task].iter().filter(|on| **on == host).count() as u32).collect()
     }
 
     /// What the workflow is on one host: its tasks there; the ports and regions that are made there for them, each on the
@@ -162,7 +171,7 @@ impl Places {
         for directory in &workflow.directories {
             let tasks = directory.produce.iter().chain(&directory.consume);
             let ranks = tasks.filter_map(|name| workflow.tasks.iter().position(|t| t.name == *name));
-            let ranks = ranks.flat_map(|task| self.ranks[task].iter().map(move |host| (task, *host)));
+            let ranks = ranks.flat_map(|task| self.hosts[task].iter().map(move |host| (task, *host)));
             let ranks: Vec<(usize, usize)> = ranks.collect();
             let Some((first, host)) = ranks.first().copied() else { continue };
             if let Some((task, other)) = ranks.iter().find(|(_, on)| *on != host) {
@@ -288,7 +297,6 @@ mod tests {
             ("  a: {command: [x], with: b}\n  b: {command: [x], with: a}\n", 3, "a cycle", "`node`"),
             ("  a: {command: [x], node: n1, spread: true}\n", 3, "on one host", "keep one"),
             ("  b: {command: [x]}\n  a: {command: [x], node: n1, with: b}\n", 4, "`node` and `with`", "keep one"),
-            ("  a: {command: [x], mpi: auto, ranks: 2, spread: true}\n", 3, "MPI task run on one host", "mpirun"),
         ] {
             let text = places(tasks).unwrap_err();
             assert!(text.contains(&format!("w.yaml:{line}:")), "{tasks}: {text}");
@@ -315,6 +323,24 @@ mod tests {
             "workflow: w\ntasks:\n  a: {command: [x], node: elsewhere}\n  b: {command: [x], spread: true, ranks: 2}\n";
         let workflow = parse(Path::new("w.yaml"), text).unwrap();
         assert_eq!(Places::one_host(&workflow).ranks, [vec![0], vec![0, 0]]);
+    }
+
+    #[test]
+    fn an_mpi_task_with_spread_has_an_endpoint_on_each_host_and_its_launcher_on_the_first() {
+        let task = |name: &str, ranks: u32| {
+            format!("  {name}: {{command: [x], mpi: auto, spread: true, ranks: {ranks}, series: {{f/*: publish}}}}\n")
+        };
+        let text = format!("workflow: w\ntasks:\n{}{}  c: {{command: [x], node: n2}}\n", task("a", 6), task("b", 2));
+        let (workflow, places) = parse_on(Path::new("w.yaml"), &text, &HOSTS.map(str::to_owned), None).unwrap();
+        assert_eq!(places.ranks, [vec![0], vec![0], vec![1]]);
+        let all: Vec<_> = (0..3).map(|host| (places.tasks(&workflow, host).concat(), places.counts(host))).collect();
+        assert_eq!(all, [("ab".into(), vec![1, 1]), ("abc".into(), vec![0, 0, 1]), ("a".into(), vec![0])]);
+        let text = text + "files: {f: {path: /f, produce: a, consume: c}}\n";
+        let problem = parse_on(Path::new("w.yaml"), &text, &HOSTS.map(str::to_owned), None).unwrap_err().to_string();
+        assert!(
+            problem.contains("`a` runs on n1, `a` on n2") && problem.contains("take `spread` from `a`"),
+            "{problem}"
+        );
     }
 
     #[test]

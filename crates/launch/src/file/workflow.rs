@@ -222,6 +222,11 @@ impl Task {
         if self.mpi.is_some() { 1 } else { self.ranks }
     }
 
+    /// Are its ranks one MPI job on all hosts of the run?
+    pub fn is_over_hosts(&self) -> bool {
+        self.mpi.is_some() && self.placing.spread.is_some()
+    }
+
     /// Names of the task's processes: `simulate`, or `simulate.3` when it has several.
     pub fn rank_name(&self, rank: u32) -> String {
         if self.processes() == 1 { self.name.clone() } else { format!("{}.{rank}", self.name) }

@@ -5,16 +5,17 @@
 //! containers.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crossdock_os::spawn;
+use crossdock_os::{socket, spawn};
 use crossdock_shim::{PLACE, PROGRAM};
 
 use super::job::{Bind, Job};
 use super::outline::Outline;
 use super::place::{Place, private_shm};
-use crate::engine::tool;
+use crate::engine::{ENDPOINT_FOLDER, tool};
 use std::time::Duration;
 
 /// Devices that MPI and solvers use: those that the host has.
@@ -53,7 +54,14 @@ pub fn prepare(job: &Job, place: &Place) -> Result<Prepared, String> {
             return Err(format!("the root folder {} is not on this host", root.display()));
         }
     }
-    let binds = binds(job, place)?;
+    let mut binds = binds(job, place)?;
+    if let Some(folder) = endpoint(job)? {
+        if job.engine == "process" {
+            let link = place.endpoint();
+            symlink(&folder, &link).map_err(|e| format!("cannot make the link {}: {e}", link.display()))?;
+        }
+        binds.push(Bind { host: folder, inside: ENDPOINT_FOLDER.into(), write: false });
+    }
     let init = |place: &str| vec![format!("{place}/bin/{PROGRAM}"), "init".into(), place.to_owned(), job.mpi.clone()];
     let mut image = None;
     let words = match job.engine.as_str() {
@@ -83,6 +91,16 @@ pub fn prepare(job: &Job, place: &Place) -> Result<Prepared, String> {
         command.envs(job.environment.iter().map(|(n, v)| (n, v)));
     }
     Ok(Prepared { command, image })
+}
+
+/// The folder with the job's endpoint on this host. Only a socket that a daemon of this host serves accepts a connection.
+fn endpoint(job: &Job) -> Result<Option<PathBuf>, String> {
+    let serves = |folder: &&PathBuf| socket::connect(&folder.join("endpoint.sock")).is_ok();
+    match job.endpoints.iter().find(serves) {
+        Some(folder) => Ok(Some(folder.clone())),
+        None if job.endpoints.is_empty() => Ok(None),
+        None => Err("no daemon of this host serves the run's endpoint of the job".into()),
+    }
 }
 
 /// Kills what the engine may still run of a job on this host.

@@ -13,6 +13,7 @@ use crossdock_shim::message::{Arrived, End, Message, Order, receive, send};
 use super::hosts::{self, Host};
 use super::job::{Bind, Job};
 use super::launcher::{self, Plan};
+use super::place::Place;
 use super::report::{Failure, Report};
 use super::session::Session;
 use super::srun::{self, Srun};
@@ -60,6 +61,10 @@ const ALLOWED: [&str; 33] = [
 const GRACE: Duration = Duration::from_secs(15);
 /// How long the launcher may take to end once it was asked to.
 const ENDING: Duration = Duration::from_secs(3);
+/// How long a failure is waited for after the launcher has failed.
+const SETTLING: Duration = Duration::from_millis(300);
+/// The same while a rank has not reported its end: on a host with much other work that takes longer.
+const LATE: Duration = Duration::from_secs(3);
 /// Signals that are passed on to the launcher.
 const PASSED: [i32; 9] = [1, 2, 3, 10, 12, 15, 18, 20, 28];
 
@@ -88,6 +93,8 @@ pub struct Options {
     pub environment: Vec<String>,
     /// HOST[:INSIDE][:ro]
     pub mounts: Vec<String>,
+    /// Folders with the job's `endpoint.sock`, one for each host.
+    pub endpoints: Vec<PathBuf>,
     /// Leave the home folder out.
     pub no_home: bool,
     /// Size of /dev/shm.
@@ -292,12 +299,18 @@ fn describe(options: &Options, ranks: u32) -> Result<Job, (u8, Failure)> {
         env::current_exe().map_err(|e| system(format!("cannot find this program: {e}"), "start it by its path"))?;
     let random: [u8; 6] = child::random().map_err(|e| system(e.to_string(), "wait until the system has started"))?;
     let ssh: Vec<String> = options.ssh.split_whitespace().map(str::to_owned).collect();
+    let (id, engine): (String, _) = (random.iter().map(|b| format!("{b:02x}")).collect(), chosen_engine(options));
+    if engine == "process" && !options.endpoints.is_empty() {
+        let socket = Place::of(&id).endpoint().join("endpoint.sock");
+        environment.push(("CROSSDOCK_SOCKET".into(), socket.to_string_lossy().into_owned()));
+    }
     Ok(Job {
-        id: random.iter().map(|b| format!("{b:02x}")).collect(),
-        engine: chosen_engine(options),
+        id,
+        engine,
         root,
         image: options.image.clone(),
         mounts,
+        endpoints: options.endpoints.clone(),
         environment,
         workdir: workdir.to_string_lossy().into_owned(),
         shm: options.shm,
@@ -611,11 +624,12 @@ impl Front<'_> {
 
     /// The launcher has ended.
     fn verdict(&mut self, end: End, epoll: &event::Epoll) -> Result<u8, (u8, Failure)> {
-        // The last messages of ranks may still be coming, also from other hosts.
+        // The last messages of ranks may still be in flight, also from other hosts.
         if end.as_code() != 0 {
-            let until = Instant::now() + Duration::from_millis(300);
-            while Instant::now() < until && !self.report.knows_the_first() && self.report.fatal.is_none() {
-                if matches!(self.news(epoll, until), News::Lost) {
+            let began = Instant::now();
+            while !self.report.knows_the_first() && self.report.fatal.is_none() {
+                let until = began + if self.report.awaits_ends() { LATE } else { SETTLING };
+                if Instant::now() > until || matches!(self.news(epoll, until), News::Lost) {
                     break;
                 }
             }

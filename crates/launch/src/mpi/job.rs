@@ -28,6 +28,8 @@ pub struct Job {
     pub image: Option<String>,
     /// Mounts besides the engine's own.
     pub mounts: Vec<Bind>,
+    /// The folder with the job's `endpoint.sock` on each host: a host has the first of these that a daemon serves there.
+    pub endpoints: Vec<PathBuf>,
     /// The container's variables.
     pub environment: Vec<(String, String)>,
     /// Where commands start.

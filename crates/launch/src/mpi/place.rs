@@ -49,6 +49,11 @@ impl Place {
         self.folder.join("in")
     }
 
+    /// Without a container: a link to the folder with the job's endpoint on this host.
+    pub fn endpoint(&self) -> PathBuf {
+        self.inside().join("endpoint")
+    }
+
     /// The keeper's socket.
     pub fn socket(&self) -> PathBuf {
         self.inside().join(crossdock_shim::SOCKET)

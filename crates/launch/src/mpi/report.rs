@@ -1,6 +1,6 @@
 //! What the front learns from all hosts: which ranks have started, where and bound to what; and the first failure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crossdock_shim::message::{End, Rank};
@@ -40,6 +40,8 @@ impl std::fmt::Display for Failure {
 pub struct Report {
     /// Those that have started, by host and process: ranks that are alone by mistake may all have one number.
     ranks: BTreeMap<(String, i32), Rank>,
+    /// Those of them whose end was reported.
+    ended: BTreeSet<(String, i32)>,
     /// The failure that ends the job.
     pub fatal: Option<Failure>,
     /// The first rank that ended badly, and when: the launcher is given time to end the others.
@@ -59,8 +61,14 @@ impl Report {
         self.ranks.len()
     }
 
+    /// Is the end of a started rank still to be reported?
+    pub fn awaits_ends(&self) -> bool {
+        self.ranks.keys().any(|key| !self.ended.contains(key))
+    }
+
     /// A rank has ended.
     pub fn ended(&mut self, rank: &Rank, end: End) {
+        self.ended.insert((rank.host.clone(), rank.pid));
         if end.code == 0 && end.signal == 0 || self.knows_the_first() {
             return;
         }
@@ -146,7 +154,9 @@ mod tests {
         report.lost(&rank(0, "n1"));
         assert!(report.first.is_some() && !report.knows_the_first());
         report.ended(&rank(1, "n2"), End { code: 0, signal: 11 });
+        assert!(report.awaits_ends());
         report.ended(&rank(0, "n1"), End { code: 0, signal: 15 });
+        assert!(!report.awaits_ends());
         let text = report.first.unwrap().0.to_string();
         assert!(text.starts_with("host n2: rank 1: `./solver`: it crashed (signal 11)\n  hint: "), "{text}");
     }

@@ -5,6 +5,7 @@
 
 use std::io::{BufReader, Write};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -106,6 +107,8 @@ pub struct Far {
     pub is_broken: bool,
     /// What tasks there share with the host.
     pub shared: Option<String>,
+    /// The MPI tasks with ranks on several hosts, and the folder of each task's endpoint there.
+    pub endpoints: Vec<(String, PathBuf)>,
     /// The connection's program here.
     pub pid: i32,
     down: Option<Sender<String>>,
@@ -162,7 +165,16 @@ impl Far {
             }
         });
         let (phase, host) = (Phase::Connecting, hosts.names[number].clone());
-        Ok(Self { host, phase, is_broken: false, shared: None, pid, down: Some(down), heard: Instant::now() })
+        Ok(Self {
+            host,
+            phase,
+            is_broken: false,
+            shared: None,
+            endpoints: Vec::new(),
+            pid,
+            down: Some(down),
+            heard: Instant::now(),
+        })
     }
 
     /// Says something to the part.
@@ -199,10 +211,11 @@ impl Far {
     }
 
     /// The part is ready.
-    pub fn ready(&mut self, engine: &str, version: String, shared: Option<String>) {
+    pub fn ready(&mut self, engine: &str, version: String, shared: Option<String>, endpoints: Vec<(String, PathBuf)>) {
         let engine = engine::by_name(engine).unwrap_or_else(engine::no_container);
         self.phase = Phase::Ready(Arc::from(engine), version);
         self.shared = shared;
+        self.endpoints = endpoints;
     }
 
     /// Can something still come from it?

@@ -1,5 +1,6 @@
 //! The part of a run that is on one host: an engine, a daemon, managed directories, and the tasks that run here.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::daemon::{self, Hosted, Which};
@@ -7,6 +8,7 @@ use super::files::Managed;
 use super::folder::RunFolder;
 use super::place::Placement;
 use super::rank::{self, End, Running};
+use super::ranked::JobHosts;
 use super::summary::Figures;
 use super::{code, environment, ranked};
 use crate::engine::{self, Engine, Prepared, Request, RunContext, Trial};
@@ -127,8 +129,14 @@ impl Part {
         })
     }
 
-    /// Starts a rank of a task that is here.
-    pub fn start(&mut self, name: &str, rank: u32) -> Result<Begun, End> {
+    /// The MPI tasks with ranks on several hosts, and the folder of each task's endpoint here.
+    pub fn endpoints_of_jobs(&self) -> Vec<(String, PathBuf)> {
+        let tasks = self.workflow.tasks.iter().enumerate().filter(|(_, task)| task.is_over_hosts());
+        tasks.map(|(index, task)| (task.name.clone(), daemon::endpoint(&self.folder, index))).collect()
+    }
+
+    /// Starts a rank of a task that is here. `job`: the hosts of an MPI task that has ranks on several.
+    pub fn start(&mut self, name: &str, rank: u32, job: Option<&JobHosts>) -> Result<Begun, End> {
         let unavailable = |e: engine::Unavailable| End::NotStarted(code::UNAVAILABLE, format!("{}; {}", e.why, e.hint));
         let Some(index) = self.workflow.tasks.iter().position(|task| task.name == name) else {
             return Err(End::NotStarted(code::SYSTEM, format!("there is no task `{name}` on this host")));
@@ -154,7 +162,7 @@ impl Part {
         };
         let line = match task.mpi {
             None => self.engine.command(&request),
-            Some(_) => ranked::command(&request, &*self.engine).map_err(unavailable)?,
+            Some(_) => ranked::command(&request, &*self.engine, job).map_err(unavailable)?,
         };
         let running = rank::start(line, processors.as_deref(), task.memory)?;
         self.files.started(&task.name);

@@ -1,15 +1,49 @@
-//! A task with the key `mpi`: its ranks are one job of `crossdock mpirun` on this host. They share one container, which has
-//! the task's mounts, environment and endpoint; so each rank may open what the task's grants name.
+//! A task with the key `mpi`: its ranks are one job of `crossdock mpirun`, on this host or, with `spread`, on all hosts of the
+//! run. The ranks of a host share one container, which has the task's mounts and environment, and the task's endpoint of that
+//! host; so each rank may open what the task's grants name.
+
+use std::path::PathBuf;
 
 use crossdock_os::spawn;
+use serde::{Deserialize, Serialize};
 
+use super::hosts::Hosts;
 use super::processes;
 use crate::engine::{CommandLine, ENDPOINT_FOLDER, Engine, Request, Unavailable};
 use crate::file::Files;
 use crate::mpi;
 
+/// The hosts of a job that has ranks on several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobHosts {
+    /// Their names and numbers of ranks, as `crossdock mpirun --hosts` takes them.
+    pub hosts: String,
+    /// The folder of the task's endpoint on each of them.
+    pub endpoints: Vec<PathBuf>,
+    /// The command that reaches the hosts.
+    pub ssh: String,
+    /// `crossdock` on them.
+    pub starter: String,
+}
+
+impl JobHosts {
+    /// Divides the ranks among these hosts, each with the folder of its endpoint. Neighbours by number share a host.
+    pub fn new(found: &[(&str, PathBuf)], ranks: u32, hosts: &Hosts) -> Self {
+        let count = found.len().max(1) as u32;
+        let share = |at: usize| ranks / count + u32::from((at as u32) < ranks % count);
+        let names: Vec<String> =
+            found.iter().enumerate().map(|(at, (name, _))| format!("{name}:{}", share(at))).collect();
+        Self {
+            hosts: names.join(","),
+            endpoints: found.iter().map(|(_, folder)| folder.clone()).collect(),
+            ssh: hosts.ssh.join(" "),
+            starter: hosts.starter.clone(),
+        }
+    }
+}
+
 /// How to start a task's ranks: one process, which ends when the launcher of the task's MPI has ended.
-pub fn command(r: &Request<'_>, engine: &dyn Engine) -> Result<CommandLine, Unavailable> {
+pub fn command(r: &Request<'_>, engine: &dyn Engine, job: Option<&JobHosts>) -> Result<CommandLine, Unavailable> {
     let task = r.task;
     let refuse = |why: String, hint: &str| Unavailable::new(why, hint.to_owned());
     if !mpi::ENGINES.contains(&engine.name()) {
@@ -22,8 +56,16 @@ pub fn command(r: &Request<'_>, engine: &dyn Engine) -> Result<CommandLine, Unav
         .map_err(|e| refuse(format!("cannot find this program: {e}"), "start crossdock by its path"))?;
     let mut words = vec![own.to_string_lossy().into_owned(), "mpirun".into()];
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
-    // Not the hosts of a batch system's allocation: the endpoint is on this one.
-    add(&["--hosts", &format!("{}:{}", spawn::host_name(), task.ranks), "--ranks", &task.ranks.to_string()]);
+    match job {
+        None => add(&["--hosts", &format!("{}:{}", spawn::host_name(), task.ranks)]),
+        Some(job) => {
+            add(&["--hosts", &job.hosts, "--ssh", &job.ssh, "--starter", &job.starter]);
+            for folder in &job.endpoints {
+                add(&["--endpoint", &folder.to_string_lossy()]);
+            }
+        }
+    }
+    add(&["--ranks", &task.ranks.to_string()]);
     add(&["--mpi", task.mpi.as_deref().unwrap_or("auto"), "--engine", engine.name(), "--no-home"]);
     let (command, environment, workdir) = if engine.in_container() {
         match &task.files {
@@ -34,7 +76,9 @@ pub fn command(r: &Request<'_>, engine: &dyn Engine) -> Result<CommandLine, Unav
         let mut mount = |host: &str, inside: &str, write: bool| {
             add(&["--mount", &format!("{host}:{inside}{}", if write { "" } else { ":ro" })]);
         };
-        mount(&r.endpoint.to_string_lossy(), ENDPOINT_FOLDER, false);
+        if job.is_none() {
+            mount(&r.endpoint.to_string_lossy(), ENDPOINT_FOLDER, false);
+        }
         for m in &task.mounts {
             mount(&m.host.to_string_lossy(), &m.task, m.write);
         }
@@ -45,7 +89,9 @@ pub fn command(r: &Request<'_>, engine: &dyn Engine) -> Result<CommandLine, Unav
         (line.words, line.environment, workdir.to_string_lossy().into_owned())
     };
     add(&["--start-in", &workdir]);
-    for (name, value) in environment.iter().filter(|(name, _)| name != "CROSSDOCK_RANK") {
+    // MPI numbers the ranks. Without containers, the endpoint's path differs from host to host, and mpirun sets it.
+    let is_mpiruns = |name: &str| name == "CROSSDOCK_SOCKET" && job.is_some() && !engine.in_container();
+    for (name, value) in environment.iter().filter(|(name, _)| name != "CROSSDOCK_RANK" && !is_mpiruns(name)) {
         add(&["--env", &format!("{name}={value}")]);
     }
     add(&["--"]);
@@ -53,4 +99,26 @@ pub fn command(r: &Request<'_>, engine: &dyn Engine) -> Result<CommandLine, Unav
     // The marks are for the job's helpers, too: what a killed run leaves is found by them.
     let environment = environment.into_iter().filter(|(name, _)| name == processes::MARK).collect();
     Ok(CommandLine { words, environment, limits_by_launcher: true, ends_its_own: true, ..CommandLine::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::hosts::Launcher;
+
+    #[test]
+    fn ranks_are_divided_in_blocks_and_the_first_hosts_have_one_more() {
+        let hosts = Hosts {
+            names: Vec::new(),
+            here: None,
+            launcher: Launcher::Ssh,
+            ssh: vec!["ssh".into(), "-q".into()],
+            starter: "/opt/crossdock".into(),
+            address: None,
+        };
+        let found = ["n1", "n2", "n3"].map(|name| (name, PathBuf::from(format!("/run/{name}"))));
+        let job = JobHosts::new(&found, 8, &hosts);
+        assert_eq!((job.hosts.as_str(), job.ssh.as_str()), ("n1:3,n2:3,n3:2", "ssh -q"));
+        assert_eq!(job.endpoints[2], PathBuf::from("/run/n3"));
+    }
 }

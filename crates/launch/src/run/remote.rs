@@ -21,6 +21,7 @@ use super::folder::{self, RunFolder};
 use super::hosts::PART_SUPERVISOR;
 use super::part::{Part, Refused};
 use super::rank::{End, Running};
+use super::ranked::JobHosts;
 use super::supervisor::outlive_signals;
 use super::words::{Down, GREETING, PULSE_S, PartOrder, SILENCE_S, SiteOrder, Up, line, next, text_of};
 use super::{code, processes};
@@ -240,14 +241,13 @@ fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part,
         Some(site) => Some(Which::Site(join(site, &folder).map_err(|reason| Refused { code: code::SYSTEM, reason })?)),
         None => None,
     };
-    let count = |task| places.count(task, order.number) as u32;
-    let ranks: Vec<u32> = (0..workflow.tasks.len()).map(count).filter(|count| *count > 0).collect();
     let note = |text: &str| voice.say(&Up::Note(text.to_owned()));
     let grace = Duration::from_secs(u64::from(workflow.grace_s));
     let here = places.part(&workflow, order.number);
-    let part = Part::prepare(here, &ranks, &order.engine, folder, which.as_ref(), &note)?;
+    let part = Part::prepare(here, &places.counts(order.number), &order.engine, folder, which.as_ref(), &note)?;
     let (engine, version) = (part.engine.name().to_owned(), part.version.clone());
-    voice.say(&Up::Ready { engine, version, shared: part.engine.isolation().shared() });
+    let (shared, endpoints) = (part.engine.isolation().shared(), part.endpoints_of_jobs());
+    voice.say(&Up::Ready { engine, version, shared, endpoints });
     Ok((part, grace))
 }
 
@@ -309,7 +309,7 @@ impl<'a> Serving<'a> {
             event::clear(&*self.ear.bell);
             loop {
                 match self.ear.queue.try_recv() {
-                    Ok(Down::Start { index, task, rank }) => self.start(index, task, rank),
+                    Ok(Down::Start { index, task, rank, job }) => self.start(index, task, rank, job.as_deref()),
                     Ok(Down::Ask) => self.ask(),
                     Ok(Down::Kill) => self.kill(),
                     Ok(Down::End) => {
@@ -355,8 +355,8 @@ impl<'a> Serving<'a> {
         let _ = event::wait_any(&fds, Some(Deadline::after(Duration::from_millis(100))));
     }
 
-    fn start(&mut self, index: usize, task: String, rank: u32) {
-        match self.part.start(&task, rank) {
+    fn start(&mut self, index: usize, task: String, rank: u32, job: Option<&JobHosts>) {
+        match self.part.start(&task, rank, job) {
             Ok(begun) => {
                 let (pid, words, note) = (begun.running.pid(), begun.words, begun.note);
                 self.voice.say(&Up::Begun { index, pid, words, note });

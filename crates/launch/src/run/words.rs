@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::rank::End;
+use super::ranked::JobHosts;
 use super::summary::Figures;
 
 /// What a part writes first; a login shell may write anything before it.
@@ -33,6 +34,8 @@ pub enum Down {
         task: String,
         /// Which copy.
         rank: u32,
+        /// The hosts of an MPI task that has ranks on several.
+        job: Option<Box<JobHosts>>,
     },
     /// Ask every rank to end.
     Ask,
@@ -55,6 +58,8 @@ pub enum Up {
         version: String,
         /// What tasks share with the host, if anything.
         shared: Option<String>,
+        /// The MPI tasks with ranks on several hosts, and the folder of each task's endpoint on this host.
+        endpoints: Vec<(String, PathBuf)>,
     },
     /// It cannot be made ready: the run's exit code, and why.
     Refused {

@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::run::code;
 use crate::run::far::{Event, Far, Phase, sweep};
 use crate::run::rank::End;
+use crate::run::ranked::JobHosts;
 use crate::run::summary::Figures;
 use crate::run::words::{Down, Up, bytes_of};
 use crate::ssh;
@@ -65,6 +66,23 @@ impl Run {
         self.far.iter().flatten().all(|far| matches!(far.phase, Phase::Ready(..)))
     }
 
+    /// The hosts of an MPI task, if it has ranks on several. Every host is ready.
+    pub(super) fn job_hosts(&self, task: &str) -> Option<JobHosts> {
+        let hosts = self.options.hosts.as_ref()?;
+        let own = self.part.endpoints_of_jobs();
+        let on = |number: usize| {
+            let there = match &self.far[number] {
+                Some(far) => &far.endpoints,
+                None if self.here == Some(number) => &own,
+                None => return None,
+            };
+            Some((hosts.names[number].as_str(), there.iter().find(|(name, _)| name == task)?.1.clone()))
+        };
+        let found: Vec<_> = (0..self.far.len()).filter_map(on).collect();
+        let ranks = self.workflow.tasks.iter().find(|t| t.name == task)?.ranks;
+        (found.len() > 1).then(|| JobHosts::new(&found, ranks, hosts))
+    }
+
     pub(super) fn say_to_hosts(&self, message: &Down) {
         self.far.iter().flatten().for_each(|far| far.say(message));
     }
@@ -97,10 +115,10 @@ impl Run {
                     far.phase = Phase::Preparing;
                 }
             }
-            Event::Said(_, Up::Ready { engine, version, shared }) => {
+            Event::Said(_, Up::Ready { engine, version, shared, endpoints }) => {
                 if far.is_there() {
                     let note = format!("host {host}: ready, engine {engine} {version}");
-                    far.ready(&engine, version, shared);
+                    far.ready(&engine, version, shared, endpoints);
                     self.view.note(note.trim_end());
                 }
             }

@@ -214,12 +214,13 @@ impl Run {
     fn start(&mut self, index: usize) {
         let rank = &self.ranks[index];
         let (task, number) = (self.workflow.tasks[rank.task].name.clone(), rank.rank);
+        let job = self.job_hosts(&task);
         if let Some(Some(far)) = self.far.get(rank.host) {
-            far.say(&Down::Start { index, task, rank: number });
+            far.say(&Down::Start { index, task, rank: number, job: job.map(Box::new) });
             self.ranks[index].running = Some(Alive::There(Instant::now()));
             return;
         }
-        match self.part.start(&task, number) {
+        match self.part.start(&task, number, job.as_ref()) {
             Ok(begun) => {
                 let pid = begun.running.pid();
                 self.ranks[index].running = Some(Alive::Here(begun.running));

@@ -60,10 +60,9 @@ impl Run {
         });
         // A runner's host that is not among the hosts has a number that no rank has.
         let number = here.unwrap_or(usize::MAX);
-        let count = |task| places.count(task, number) as u32;
-        let counts: Vec<u32> = (0..workflow.tasks.len()).map(count).filter(|count| *count > 0).collect();
         let part = places.part(&workflow, number);
-        let part = Part::prepare(part, &counts, &wanted, folder, which.as_ref(), &|text| view.note(text))?;
+        let part =
+            Part::prepare(part, &places.counts(number), &wanted, folder, which.as_ref(), &|text| view.note(text))?;
         if let Some(hosts) = &options.hosts {
             let file = std::path::absolute(&options.file).unwrap_or_else(|_| options.file.clone());
             let environment = caller::variables();
