@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, Contents, ItemLevel, ItemOptions, ObjectMode, Session};
+use crossdock_client::{ConnectOptions, Contents, ItemLevel, ItemOptions, ItemState, ObjectMode, Session};
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
 use support::{Daemon, kill, spawn};
@@ -174,4 +174,105 @@ fn kills_of_brokers_during_transfers_lose_nothing() {
     assert_eq!(sum(item.bytes()), expected);
     item.destroy().unwrap();
     until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
+}
+
+/// Readers of two other nodes: each node has one copy for all its readers, and the owner's wait ends when the last one leaves.
+#[test]
+fn each_node_has_one_copy_for_its_readers_and_the_owner_waits_for_them_all() {
+    let nodes = site();
+    let (owner, beside) = (session(&nodes[0], "one"), session(&nodes[1], "two"));
+    let (also, third) = (session(&nodes[1], "other"), session(&nodes[2], "three"));
+    let mut item = owner.create_item("k", &ItemOptions::bytes(3 << 20)).unwrap();
+    for round in 1..4 {
+        fill(item.bytes_mut(), round);
+        let (id, expected) = (item.id(), sum(item.bytes()));
+        let error = beside.read_item("k", None).map(drop).unwrap_err();
+        assert!(matches!(error.status, Status::NotYet | Status::NotFound), "{error}");
+        // One reader waits before the item is shared, and the others come later.
+        let (first, shared) = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| beside.read_item("k", PATIENCE).unwrap());
+            let shared = item.share().unwrap();
+            (waiting.join().unwrap(), shared)
+        });
+        let readers = [first, also.read_item("k", PATIENCE).unwrap(), third.read_item("k", PATIENCE).unwrap()];
+        for reader in &readers {
+            assert_eq!((sum(reader.bytes()), reader.id()), (expected, id));
+        }
+        assert_eq!((files(&nodes[0]), files(&nodes[1]), files(&nodes[2])), (1, 1, 1), "files of round {round}");
+        let found = also.find_item("k").unwrap();
+        assert_eq!((found.state, found.mine), (ItemState::Shared, false));
+        let left = AtomicU16::new(0);
+        item = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let mut item = shared.unshare(PATIENCE).unwrap();
+                assert_eq!(left.load(Ordering::SeqCst), 3, "the owner writes while members read");
+                item.bytes_mut()[0] ^= 1;
+                item
+            });
+            for reader in readers {
+                assert_eq!(sum(reader.bytes()), expected, "what a reader has did not change");
+                left.fetch_add(1, Ordering::SeqCst);
+                drop(reader);
+            }
+            waiting.join().unwrap()
+        });
+        until("the copies go", || files(&nodes[1]) + files(&nodes[2]) == 0);
+    }
+    item.destroy().unwrap();
+    until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
+}
+
+/// An owner that does not wait writes while other nodes pull: they get what was shared, or nothing.
+#[test]
+fn a_reader_gets_what_was_shared_although_its_owner_writes_again_at_once() {
+    let nodes = site();
+    let (owner, reader) = (session(&nodes[0], "one"), &session(&nodes[1], "two"));
+    let mut item = owner.create_item("k", &ItemOptions::bytes(8 << 20)).unwrap();
+    let mut read = 0;
+    for round in 1..9_u64 {
+        fill(item.bytes_mut(), round);
+        let expected = sum(item.bytes());
+        let shared = item.share().unwrap();
+        item = std::thread::scope(|scope| {
+            let patience = if round % 4 == 0 { PATIENCE } else { Some(Duration::from_millis(500)) };
+            let reading = scope.spawn(move || reader.read_item("k", patience));
+            // The owner goes on when the reader has the bytes, when it is pulling them, or at once.
+            match round % 4 {
+                0 => until("the reader has the item", || reading.is_finished()),
+                2 => until("a reader has come", || owner.find_item("k").unwrap().readers > 1 || reading.is_finished()),
+                _ => {}
+            }
+            let mut item = shared.unshare(Some(Duration::ZERO)).unwrap();
+            fill(item.bytes_mut(), 1000 + round);
+            match reading.join().unwrap() {
+                Ok(copy) => {
+                    assert_eq!(sum(copy.bytes()), expected, "round {round}");
+                    read += 1;
+                }
+                Err(error) => assert!(matches!(error.status, Status::TimedOut | Status::NotYet), "{error}"),
+            }
+            item
+        });
+    }
+    assert!(read >= 2, "only {read} readers had the bytes");
+    item.destroy().unwrap();
+    until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
+}
+
+/// A reading node that is lost does not keep the owner for longer than its wait, nor for ever.
+#[test]
+fn readers_of_a_lost_node_count_no_longer() {
+    let mut nodes = site();
+    let owner = session(&nodes[0], "one");
+    let gone = nodes.pop().unwrap();
+    let there = session(&gone, "three");
+    let mut item = owner.create_item("k", &ItemOptions::bytes(100_000)).unwrap();
+    fill(item.bytes_mut(), 1);
+    let shared = item.share().unwrap();
+    let copy = there.read_item("k", PATIENCE).unwrap();
+    kill(gone.broker(), "KILL");
+    drop(gone);
+    let item = shared.unshare(PATIENCE).unwrap();
+    assert_eq!(sum(item.bytes()), sum(copy.bytes()), "its mapping outlives its daemon");
+    item.destroy().unwrap();
 }

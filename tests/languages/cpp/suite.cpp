@@ -113,7 +113,9 @@ int run_apart(const row& r) {
 std::string name(const std::string& suffix) { return prefix + "/" + lower(row_id) + suffix; }
 
 crossdock::region& region() {
-  if (!shared_region) shared_region = region("", crossdock::open_or_create);
+  // Across nodes each process has a region of its own, because a region belongs to one node.
+  const bool across = std::getenv("CROSSDOCK_PEER_SOCKET") != nullptr;
+  if (!shared_region) shared_region = region(across && is_peer ? "-" + std::to_string(::getpid()) : "", crossdock::open_or_create);
   return *shared_region;
 }
 crossdock::region region(const std::string& suffix, crossdock::mode m, std::uint64_t size) { return crossdock::region(m, name(suffix), size); }
@@ -128,6 +130,8 @@ process::process(const std::string& role, const std::string& argument) : role_(r
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::dup2(to[0], 0);
     ::dup2(from[1], 1);
+    // The rows across nodes: the other process has another daemon.
+    if (const char* socket = std::getenv("CROSSDOCK_PEER_SOCKET")) ::setenv("CROSSDOCK_SOCKET", socket, 1);
     ::execl("/proc/self/exe", "conformance", "--peer", row_id.c_str(), role.c_str(), prefix.c_str(), argument.c_str(), nullptr);
     ::_exit(127);
   }

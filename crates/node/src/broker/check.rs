@@ -103,7 +103,7 @@ impl Broker {
             Due::Hello(connection) => self.links.get(&connection).is_some_and(|link| link.hello_due == at),
             Due::Item(connection, number) => self.items.waits_until(connection, number, at),
             // A request that has its answer is not asked for again.
-            Due::Want(..) => true,
+            Due::Want(..) | Due::Readers(_) | Due::ReadAgain(..) => true,
             Due::Parked(..) => false,
         });
         // A request of a connection that is gone would be counted by no link.

@@ -170,6 +170,7 @@ impl World {
                         0 => Verdict::Clinging,
                         1 => Verdict::Unknown("lost".into()),
                         2 => Verdict::Reopenable,
+                        3 => Verdict::Pulled,
                         _ => Verdict::Alone,
                     };
                     self.event(Event::Proved { item, file, verdict });

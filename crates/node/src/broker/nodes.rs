@@ -7,7 +7,7 @@
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
-use super::item::WANT;
+use super::item::{ENDED, FIND, READ, SHARED, SHARING, WANT};
 use super::{Broker, Effect};
 
 /// Why another node did not do what it was asked to, or why it could not be asked.
@@ -165,11 +165,30 @@ impl Broker {
                 let outcome = self.item_wanted(&node, &body);
                 self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
             }
+            NodeNews::Asked { id, node, service: ENDED, body } => {
+                let outcome = self.item_ended_elsewhere(&node, &body);
+                self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
+            }
+            NodeNews::Asked { id, node, service: READ, body } => {
+                let outcome = self.reading_wanted(&node, &body);
+                self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
+            }
+            NodeNews::Asked { id, service: SHARED, body, .. } => {
+                let outcome = self.item_shared_elsewhere(&body);
+                self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
+            }
+            NodeNews::Asked { id, service: FIND, body, .. } => {
+                let outcome = self.item_sought(&body);
+                self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
+            }
             NodeNews::Asked { id, service, .. } => {
                 let text =
                     format!("this node has no service {service}; run the same version of crossdock on all nodes");
                 let outcome = Err(NodeFailure { status: Status::Incompatible, text });
                 self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
+            }
+            NodeNews::Opening { id, kind: SegmentKind::Item, object, epoch, .. } if epoch & SHARING != 0 => {
+                self.open_item_shared(id, SegmentId(object), epoch);
             }
             NodeNews::Opening { id, kind: SegmentKind::Item, object, epoch, .. } => {
                 self.open_item_left(id, SegmentId(object), epoch);

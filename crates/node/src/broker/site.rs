@@ -297,7 +297,7 @@ fn is_elsewhere(name: &SiteName, at: &SiteNode, contested: bool) -> String {
         SegmentKind::Region => "a region belongs to one node",
         SegmentKind::Port => "a port is made once in a site",
         SegmentKind::Series => "series do not reach other nodes yet",
-        SegmentKind::Item => "only its owner opens it from another node",
+        SegmentKind::Item => "its owner and its readers open it from any node",
     };
     let there = &at.node;
     format!(

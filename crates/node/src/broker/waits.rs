@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::wire::{Request, SegmentKind};
-use crossdock_layout::{MemberId, Rights};
+use crossdock_layout::{MemberId, Rights, SegmentId};
 
 use super::event::Connection;
 
@@ -35,6 +35,10 @@ pub(super) enum Due {
     Item(Connection, u64),
     /// Another node is to be asked again for the item that a request waits for.
     Want(Connection, u64),
+    /// A node that reads this item may have been silent for too long.
+    Readers(SegmentId),
+    /// The item's node is to be told that its copy, of this sharing, is still read.
+    ReadAgain(SegmentId, u64),
 }
 
 /// The requests that wait, by request and by name, and all deadlines.

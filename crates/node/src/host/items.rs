@@ -6,16 +6,16 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crossdock_layout::SegmentId;
 use crossdock_os::lease::{self, Proof};
 use crossdock_os::tmpfs::door::Tried;
 use crossdock_os::tmpfs::{self, Folder};
-use crossdock_os::{Access, OsResult, event, file, memfd};
+use crossdock_os::{Access, Mapping, OsResult, event, file, memfd};
 
 use super::Host;
 use super::doors::{Doors, Party};
@@ -52,6 +52,8 @@ pub(super) struct Files {
     pub(super) done: OwnedFd,
     patient_until: Option<Instant>,
     told_until: Option<Instant>,
+    /// The files whose bytes other nodes pull, and the mappings from which they are served.
+    pulled: Vec<(u64, Weak<Mapping>)>,
 }
 
 struct Job {
@@ -91,7 +93,18 @@ impl Files {
             done: event::eventfd()?,
             patient_until: None,
             told_until: None,
+            pulled: Vec::new(),
         })
+    }
+
+    /// Other nodes pull a file's bytes as long as there is this mapping.
+    pub(super) fn note_pull(&mut self, file: u64, mapping: &Arc<Mapping>) {
+        self.pulled.retain(|(_, known)| known.strong_count() > 0);
+        self.pulled.push((file, Arc::downgrade(mapping)));
+    }
+
+    fn is_pulled(&self, file: u64) -> bool {
+        self.pulled.iter().any(|(of, mapping)| *of == file && mapping.strong_count() > 0)
     }
 }
 
@@ -152,6 +165,8 @@ impl Host<'_> {
         let gate = self.files.folder.as_ref().and_then(Folder::gate);
         let shut = gate.map_or(Ok(true), |gate| self.files.doors.shut(gate, id));
         match shut.and_then(|shut| Ok(shut && lease::prove(fd, Proof::Alone)?)) {
+            // The daemon's own mapping is of its own descriptor, so the kernel does not see it.
+            Ok(true) if self.files.is_pulled(id) => Verdict::Pulled,
             Ok(true) if gate.is_none() && self.files.reopenable.contains(&id) => Verdict::Reopenable,
             Ok(true) => Verdict::Alone,
             Ok(false) => Verdict::Clinging,

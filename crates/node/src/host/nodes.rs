@@ -223,8 +223,9 @@ impl Host<'_> {
             }
             NodeOrder::MirrorLeft { mirror, died } => reach.relay.left(mirror, died),
             NodeOrder::Opened { id, outcome } => {
+                let desk = Arc::clone(&reach.desk);
                 let opened = outcome.map_err(refusal).and_then(|segment| self.source(segment.0));
-                reach.desk.reply(id, opened.map(Reply::Bytes));
+                desk.reply(id, opened.map(Reply::Bytes));
             }
         }
     }
@@ -237,14 +238,16 @@ impl Host<'_> {
     }
 
     /// The bytes of a segment or file, to be sent.
-    fn source(&self, id: u64) -> Result<Arc<dyn Source>, Refusal> {
+    fn source(&mut self, id: u64) -> Result<Arc<dyn Source>, Refusal> {
         let system = |error: crossdock_os::OsError| Refusal::new(Status::System, error.to_string());
         let Some(fd) = self.segments.get(&id) else {
             return Err(Refusal::new(Status::NotFound, "the daemon has lost its descriptor"));
         };
         let (length, _) = file::sizes(fd).map_err(system)?;
         let length = usize::try_from(length).map_err(|_| Refusal::new(Status::Invalid, "it is too large"))?;
-        Ok(Arc::new(Mapping::new(fd, length, Access::Read).map_err(system)?))
+        let mapping = Arc::new(Mapping::new(fd, length, Access::Read).map_err(system)?);
+        self.files.note_pull(id, &mapping);
+        Ok(mapping)
     }
 }
 

@@ -23,6 +23,14 @@ pub struct Member {
     pub open: BTreeMap<SegmentId, SegmentId>,
     /// Files that it keeps open although it gave their items away.
     clings: BTreeSet<SegmentId>,
+    /// Items that it owns and shares, and their files.
+    pub shares: BTreeMap<SegmentId, SegmentId>,
+    /// Items that it reads: their files, and what they held when it got them.
+    pub reads: BTreeMap<SegmentId, (SegmentId, u64)>,
+    /// When it asked for what it waits for.
+    asked: u64,
+    /// For how long it waits for readers before it writes again.
+    patience: u64,
 }
 
 impl Member {
@@ -37,6 +45,10 @@ impl Member {
             pending: None,
             open: BTreeMap::new(),
             clings: BTreeSet::new(),
+            shares: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            asked: 0,
+            patience: 0,
         }
     }
 }
@@ -45,7 +57,10 @@ impl World {
     /// Has any process of the node the file open?
     pub(super) fn is_open(&self, node: usize, file: SegmentId) -> bool {
         let of_node = self.members.iter().filter(|member| member.node == node);
-        of_node.into_iter().any(|m| m.open.values().any(|of| *of == file) || m.clings.contains(&file))
+        of_node.into_iter().any(|m| {
+            let opened = m.open.values().chain(m.shares.values()).chain(m.reads.values().map(|(of, _)| of));
+            opened.into_iter().any(|of| *of == file) || m.clings.contains(&file)
+        })
     }
 
     pub(super) fn connect(&mut self, m: usize) {
@@ -78,8 +93,9 @@ impl World {
     }
 
     fn ask(&mut self, m: usize, request: ItemRequest) {
-        let request = Request::Item(request);
+        let (request, now) = (Request::Item(request), self.now());
         let member = &mut self.members[m];
+        member.asked = now;
         member.request += 1;
         let number = member.request;
         member.pending = Some((number, request.clone()));
@@ -120,9 +136,22 @@ impl World {
             return;
         }
         let key = ["x", "y", "z/1"][self.random.below(3)].to_owned();
+        if !self.members[m].reads.is_empty() && self.random.one_in(2) {
+            return self.stop_reading(m);
+        }
+        if let Some((item, file)) = self.members[m].shares.iter().next().map(|(item, file)| (*item, *file)) {
+            if self.random.one_in(3) {
+                self.unshare(m, item, file);
+            }
+            return;
+        }
         let owned = self.members[m].open.iter().next().map(|(item, file)| (*item, *file));
         let Some((item, file)) = owned else {
-            return match self.random.below(4) {
+            return match self.random.below(6) {
+                3..6 if self.members[m].reads.is_empty() => {
+                    let wait_ms = [0, 3000, 20_000][self.random.below(3)];
+                    self.ask(m, ItemRequest::Access { read: true, wait_ms, keys: vec![key] });
+                }
                 0 => {
                     let level = [ItemLevel::Verified, ItemLevel::Verified, ItemLevel::Strict][self.random.below(3)];
                     self.ask(m, ItemRequest::Create { size: 5000, level, on_death: OnDeath::Keep, key });
@@ -134,8 +163,12 @@ impl World {
             };
         };
         match self.random.below(20) {
-            0..6 => self.write(node, item, file),
-            6..15 => {
+            0..4 => self.write(node, item, file),
+            4..9 => {
+                self.members[m].open.remove(&item);
+                self.ask(m, ItemRequest::Share { item });
+            }
+            9..15 => {
                 let to = ["t0", "t1", "t2", "any"][self.random.below(4)];
                 let member = &mut self.members[m];
                 member.open.remove(&item);
@@ -162,9 +195,25 @@ impl World {
     fn write(&mut self, node: usize, item: SegmentId, file: SegmentId) {
         let bytes = self.fresh();
         self.nodes[node].files.insert(file, bytes);
+        let now = self.now();
         if let Some(known) = self.items.get_mut(&item) {
             known.written = bytes;
+            known.shared.values_mut().filter(|until| **until == u64::MAX).for_each(|until| *until = now);
         }
+    }
+
+    fn stop_reading(&mut self, m: usize) {
+        for (_, (segment, _)) in std::mem::take(&mut self.members[m].reads) {
+            self.tell(m, &Request::Detach { segment, count: 1 });
+        }
+    }
+
+    fn unshare(&mut self, m: usize, item: SegmentId, segment: SegmentId) {
+        let wait_ms = [0, 2000, 60_000][self.random.below(3)];
+        self.members[m].shares.remove(&item);
+        self.members[m].patience = wait_ms;
+        self.tell(m, &Request::Detach { segment, count: 1 });
+        self.ask(m, ItemRequest::Unshare { item, wait_ms });
     }
 
     fn let_go(&mut self, m: usize, item: SegmentId) {
@@ -176,6 +225,11 @@ impl World {
     pub(super) fn let_all_go(&mut self) {
         for m in 0..self.members.len() {
             self.members[m].clings.clear();
+            self.stop_reading(m);
+            for (item, segment) in std::mem::take(&mut self.members[m].shares) {
+                self.tell(m, &Request::Detach { segment, count: 1 });
+                self.tell(m, &Request::Item(ItemRequest::Release { item }));
+            }
             for item in self.members[m].open.keys().copied().collect::<Vec<_>>() {
                 self.let_go(m, item);
             }
@@ -203,12 +257,29 @@ impl World {
         match (answer, request) {
             (Answer::Item(given), Request::Item(request)) => {
                 let created = matches!(request, ItemRequest::Create { .. });
-                self.given(m, given.item, given.file, created);
+                match request {
+                    ItemRequest::Share { .. } => {
+                        self.members[m].shares.insert(given.item, given.file);
+                        let known = self.known(given.item);
+                        known.shared.insert(known.written, u64::MAX);
+                    }
+                    ItemRequest::Access { read: true, .. } => self.given_to_read(m, given.item, given.file),
+                    ItemRequest::Unshare { .. } => {
+                        self.check_unshared(m, given.item);
+                        self.given(m, given.item, given.file, created);
+                    }
+                    _ => self.given(m, given.item, given.file, created),
+                }
             }
             // It was not given away: it is closed, and stays the task's.
             (
                 Answer::Failed { .. },
-                Request::Item(ItemRequest::Transfer { item, .. } | ItemRequest::Destroy { item }),
+                Request::Item(
+                    ItemRequest::Transfer { item, .. }
+                    | ItemRequest::Destroy { item }
+                    | ItemRequest::Share { item }
+                    | ItemRequest::Unshare { item, .. },
+                ),
             ) => {
                 self.tell(m, &Request::Item(ItemRequest::Release { item }));
             }
@@ -218,19 +289,91 @@ impl World {
 
     /// After a broker's restart: what it has open, and what was not answered.
     fn come_back(&mut self, m: usize) {
-        for item in self.members[m].open.keys().copied().collect::<Vec<_>>() {
+        let own = self.members[m].open.keys().chain(self.members[m].shares.keys()).copied();
+        for item in own.collect::<Vec<_>>() {
             self.tell(m, &Request::Item(ItemRequest::Hold { item }));
         }
         // What is being given away is held until that is done.
-        if let Some((_, Request::Item(ItemRequest::Transfer { item, .. } | ItemRequest::Destroy { item }))) =
-            self.members[m].pending.clone()
+        if let Some((
+            _,
+            Request::Item(
+                ItemRequest::Transfer { item, .. }
+                | ItemRequest::Destroy { item }
+                | ItemRequest::Share { item }
+                | ItemRequest::Unshare { item, .. },
+            ),
+        )) = self.members[m].pending.clone()
         {
             self.tell(m, &Request::Item(ItemRequest::Hold { item }));
         }
         self.tell(m, &Request::Item(ItemRequest::Hold { item: SegmentId(0) }));
+        let read = self.members[m].shares.values().chain(self.members[m].reads.values().map(|(file, _)| file));
+        for segment in read.copied().collect::<Vec<_>>() {
+            self.tell(m, &Request::Hold { segment, count: 1 });
+        }
         self.tell(m, &Request::Hold { segment: SegmentId(0), count: 0 });
         if let Some((number, request)) = self.members[m].pending.clone() {
             self.send(m, number, &request);
+        }
+    }
+
+    /// A reader gets what the owner shared, and each node has one copy of it.
+    fn given_to_read(&mut self, m: usize, item: SegmentId, file: SegmentId) {
+        let node = self.members[m].node;
+        let Some(bytes) = self.nodes[node].files.get(&file).copied() else {
+            return self.fail(format!("{file} of {item} is given to a reader and not held"));
+        };
+        let (asked, is_open) =
+            (self.members[m].asked, self.members.iter().any(|member| member.open.contains_key(&item)));
+        let known = self.known(item);
+        // An owner that was killed may have shared it, too.
+        let is_last = !is_open && bytes == known.written;
+        if !is_last && known.shared.get(&bytes).is_none_or(|until| *until < asked) {
+            let (written, shared) = (known.written, known.shared.clone());
+            return self
+                .fail(format!("a reader of {item} gets bytes {bytes}; {written} were written, {shared:?} shared"));
+        }
+        let here = self.members.iter().filter(|member| member.node == node);
+        let other = here.filter_map(|member| member.reads.get(&item)).find(|(of, held)| *of != file && *held == bytes);
+        // On the item's own node the next owner's proof may have copied it before that owner went away.
+        if other.is_some() && self.calm && self.home(item) != Some(node) {
+            return self.fail(format!("node {} has two copies of {item}", super::NAMES[node]));
+        }
+        self.totals.read += 1;
+        self.totals.read_elsewhere += u64::from(self.home(item) != Some(node));
+        self.members[m].reads.insert(item, (file, bytes));
+    }
+
+    /// An owner that had time to wait writes again only when no member of the site reads what it shared last. A reader of an
+    /// earlier sharing has other bytes.
+    fn check_unshared(&mut self, m: usize, item: SegmentId) {
+        if self.now() >= self.members[m].asked + self.members[m].patience {
+            return;
+        }
+        self.totals.waited += 1;
+        let shared = self.known(item).written;
+        let reads = |member: &&Member| member.reads.get(&item).is_some_and(|(_, bytes)| *bytes == shared);
+        if let Some(reader) = self.members.iter().find(reads) {
+            let node = super::NAMES[reader.node];
+            if self.calm {
+                self.fail(format!("the owner of {item} writes again while {} on node {node} reads it", reader.task));
+            }
+        }
+    }
+
+    /// What readers have open never changes.
+    pub(super) fn check_reads(&mut self) {
+        let mut wrong = None;
+        for member in &self.members {
+            for (item, (file, bytes)) in &member.reads {
+                let now = self.nodes[member.node].files.get(file).copied();
+                if now.is_some_and(|now| now != *bytes) {
+                    wrong = Some(format!("what {} reads of {item} changed to {now:?}", member.task));
+                }
+            }
+        }
+        if let Some(why) = wrong {
+            self.fail(why);
         }
     }
 

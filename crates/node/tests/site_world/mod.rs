@@ -35,6 +35,10 @@ pub enum Planted {
     LostAnswerIsNo,
     /// An item is passed on while a member has it open.
     NoProof,
+    /// A node with readers says later that it has none.
+    ReadersDenied,
+    /// The proof does not see that another node is pulling the bytes.
+    PullUnseen,
 }
 
 /// What happened in a schedule.
@@ -52,6 +56,12 @@ pub struct Totals {
     pub kept: u64,
     /// Items that were lost with a daemon.
     pub lost: u64,
+    /// Openings by readers.
+    pub read: u64,
+    /// Those of them on another node than the item's.
+    pub read_elsewhere: u64,
+    /// Owners that wrote again before their time for waiting was over.
+    pub waited: u64,
 }
 
 impl Totals {
@@ -62,6 +72,9 @@ impl Totals {
         self.chained += more.chained;
         self.kept += more.kept;
         self.lost += more.lost;
+        self.read += more.read;
+        self.read_elsewhere += more.read_elsewhere;
+        self.waited += more.waited;
     }
 }
 
@@ -106,6 +119,8 @@ struct Node {
 struct Known {
     /// What its last owner wrote.
     written: u64,
+    /// What its owners shared, and until when.
+    shared: BTreeMap<u64, u64>,
     /// It was, or may have been, destroyed.
     doubtful: bool,
     /// A daemon that had it, or its bytes, was killed.
@@ -124,6 +139,8 @@ pub struct World {
     next: u64,
     /// Effects until the broker that is at work is killed.
     fuse: Option<usize>,
+    /// Nothing fails, and messages are late at most.
+    calm: bool,
     wrong: Option<String>,
     totals: Totals,
 }
@@ -183,6 +200,7 @@ impl World {
             items: BTreeMap::new(),
             next: 1000,
             fuse: None,
+            calm: seed % 4 == 3,
             wrong: None,
             totals: Totals::default(),
         };
@@ -213,7 +231,8 @@ impl World {
         let (now, base) = (self.now(), self.fresh() * 100_000);
         let node = &mut self.nodes[n];
         let site = SiteLimits { site: "s".into(), node: NAMES[n].into(), number: node.number };
-        let limits = Limits { site: Some(site), incarnation: node.token, ..Limits::default() };
+        // Two brokers of a node never have the same time of day.
+        let limits = Limits { site: Some(site), incarnation: node.token, began_ms: base, ..Limits::default() };
         let held: BTreeSet<_> = node.files.keys().copied().collect();
         let listening = BTreeSet::from([MAIN_ENDPOINT]);
         let (broker, effects) = Broker::new(limits, node.lasting.clone(), base, &held, &listening, now);
@@ -261,6 +280,7 @@ impl World {
                 let verdict = match open {
                     true => Verdict::Clinging,
                     false if self.random.one_in(20) => Verdict::Unknown("no descriptor".into()),
+                    false if self.network.is_pulled(n, file) && self.planted != Planted::PullUnseen => Verdict::Pulled,
                     false => Verdict::Alone,
                 };
                 self.event(n, Event::Proved { item, file, verdict });
@@ -285,7 +305,12 @@ impl World {
 
     /// What is known of an item. A new one holds zeros: its maker may have been killed before it had the answer.
     fn known(&mut self, item: SegmentId) -> &mut Known {
-        self.items.entry(item).or_insert(Known { written: 0, doubtful: false, may_be_lost: false })
+        self.items.entry(item).or_insert(Known {
+            written: 0,
+            shared: BTreeMap::new(),
+            doubtful: false,
+            may_be_lost: false,
+        })
     }
 
     fn site_order(&mut self, n: usize, order: SiteOrder) {
@@ -440,7 +465,10 @@ impl World {
 
     fn disturb(&mut self) {
         let n = self.random.below(3);
-        match self.random.below(100) {
+        if self.planted == Planted::OldEpochAccepted && self.random.one_in(5) {
+            return self.tell_again(n);
+        }
+        match self.random.below(if self.calm { 70 } else { 100 }) {
             0..70 => self.act(),
             70..76 => {
                 let faults = match self.random.below(5) {
@@ -483,6 +511,7 @@ impl World {
     }
 
     fn check(&mut self) {
+        self.check_reads();
         let mut at: BTreeMap<SegmentId, usize> = BTreeMap::new();
         for (n, name) in NAMES.iter().enumerate() {
             let Some(broker) = &self.nodes[n].broker else { continue };
@@ -624,14 +653,15 @@ pub fn run(seed: u64, planted: Planted) -> Result<Totals, String> {
     world.round(0);
     for step in 0..150 {
         world.disturb();
-        for _ in 0..world.random.below(4) {
-            world.network_step(true);
+        for _ in 0..if world.calm { 6 } else { world.random.below(4) } {
+            world.network_step(!world.calm);
         }
         let n = world.random.below(3);
         if world.random.one_in(2) && !world.nodes[n].stopped {
             world.end_copies(n);
         }
-        let ms = [0, 0, 20, 20, 300, 2000, 6000][world.random.below(7)];
+        let late = [0, 0, 20, 20, 300, 2000, 6000][world.random.below(7)];
+        let ms = if world.calm { late.min(400) } else { late };
         world.round(ms);
         world.check();
         if let Some(why) = world.wrong.take() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crossdock_layout::{SegmentId, Status};
 use crossdock_node::broker::{Event, NodeFailure, NodeNews, NodeOrder};
 
-use super::{NAMES, World};
+use super::{NAMES, Planted, World};
 
 #[derive(Clone)]
 enum Message {
@@ -71,6 +71,13 @@ impl Network {
         self.cuts.iter().any(|cut| *cut == (a, b) || *cut == (b, a))
     }
 
+    /// Are bytes of this file on their way to another node?
+    pub fn is_pulled(&self, n: usize, of: SegmentId) -> bool {
+        let bytes =
+            |message: &Message| matches!(message, Message::Bytes { from, file, .. } if (*from, *file) == (n, of));
+        self.messages.iter().any(bytes)
+    }
+
     /// A broker is gone: what it waits for reaches it no more, and what it was asked is not answered.
     pub fn forget_node(&mut self, n: usize) {
         let failure = || NodeFailure { status: Status::Disconnected, text: "the broker is gone".into() };
@@ -98,7 +105,12 @@ impl World {
     pub(super) fn node_order(&mut self, n: usize, order: NodeOrder) {
         let index = |node: &str| NAMES.iter().position(|name| *name == node).expect("a node of the site");
         match order {
-            NodeOrder::Ask { id, node, service, body, .. } => {
+            NodeOrder::Ask { id, node, service, mut body, .. } => {
+                // Where a question to read says its sharing and its readers.
+                let (sharing, readers) = (body.len().wrapping_sub(20), body.len().wrapping_sub(12));
+                if self.planted == Planted::ReadersDenied && service == 20 && body[sharing..readers] != [0; 8] {
+                    body[readers..readers + 4].fill(0);
+                }
                 let ask = Message::Ask { from: n, to: index(&node), id, service, body };
                 if self.random.one_in(8) {
                     self.network.messages.push(ask.clone());

@@ -38,5 +38,8 @@ impl Broker {
         // The answers to these have the item's memory, so a repeated request gets it again.
         let made = matches!(change, Change::Opened { .. } | Change::Shared | Change::Unshared);
         self.commit(Record::Item(ItemRecord::Owner { item, owner, holder, shared, transferred, made, cause }));
+        if !shared {
+            self.items.readers.end(item);
+        }
     }
 }

@@ -16,6 +16,8 @@ impl Broker {
         self.check_handovers();
         self.check_item_waits();
         self.check_item_files();
+        self.check_readers();
+        self.check_copies();
         for member in self.items.resuming.keys() {
             assert!(self.lasting.members.contains_key(member), "{member} is gone and is resuming");
         }
@@ -74,7 +76,7 @@ impl Broker {
                 Phase::Draining { asker } => {
                     let wait = self.items.waits.get((asker.connection, asker.number));
                     assert!(wait.is_some_and(|w| w.what == For::Readers(item)), "item {item} drains with no deadline");
-                    assert!(self.holds.is_open(found.file), "item {item} has no reader");
+                    assert!(self.is_read(item, found.file), "item {item} has no reader");
                 }
                 Phase::Proving { purpose: Purpose::NextOwner } | Phase::Proved => {
                     assert_eq!(found.holder, MemberId::NOBODY, "item {item} is {phase:?} and open");
@@ -123,7 +125,7 @@ impl Broker {
             Phase::Copying { to, .. } | Phase::Fetching { to } => Some(*to),
             _ => None,
         });
-        let copies: Vec<_> = copies.collect();
+        let copies: Vec<_> = copies.chain(self.items.copies.files()).collect();
         let files = self.lasting.segments.iter().filter(|(_, s)| s.kind == SegmentKind::Item && s.removed.is_none());
         for (file, _) in files {
             let is_kept = self.lasting.items.is_left_behind(*file);

@@ -99,6 +99,9 @@ impl Broker {
 
     /// The bytes have come, or not.
     pub(in crate::broker) fn item_pulled(&mut self, id: u64, outcome: Result<(), NodeFailure>) {
+        if self.copy_pulled(id, &outcome) {
+            return;
+        }
         let Some((item, to)) = self.items.pulls.remove(&id) else { return };
         match self.items.handovers.phase(item) {
             Phase::Fetching { to: target } if *target == to => {}

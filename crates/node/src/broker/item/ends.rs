@@ -93,6 +93,7 @@ impl Broker {
     pub(super) fn end_item(&mut self, item: SegmentId, why: &str, cause: Cause) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         self.commit(Record::Item(ItemRecord::Gone { item, cause }));
+        self.items.readers.end(item);
         self.forget_entry(item);
         if found.file.0 != 0 {
             self.drop_file(found.file, None);
@@ -105,6 +106,7 @@ impl Broker {
             self.refuse_abandoned(asker, item, why);
         }
         self.tell_waiting_of_end(found.workflow, &found.key, why);
+        self.tell_nodes_of_end(item, found.workflow, &found.key, why);
     }
 
     /// A workflow is ending, so nothing about its items has to be remembered.
@@ -112,7 +114,10 @@ impl Broker {
         let items = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow).map(|(id, _)| *id);
         for item in items.collect::<Vec<_>>() {
             self.items.handovers.end(item);
+            self.items.readers.end(item);
         }
+        self.items.readers.forget_workflow(workflow);
+        self.forget_copies_of(workflow);
         for member in self.lasting.members_of(workflow) {
             self.items.resuming.remove(&member);
         }

@@ -60,6 +60,7 @@ impl Broker {
     }
 
     pub(super) fn serve_readers(&mut self, item: SegmentId) {
+        self.tell_nodes_of_sharing(item);
         while let Some(id) = self.first_waiting(item, For::Reading) {
             if let Some(wait) = self.unqueue(id) {
                 self.give_item(wait.asker, item, false);
@@ -121,7 +122,7 @@ impl Broker {
         let Phase::Proving { purpose } = *self.items.handovers.phase(item) else { return };
         match verdict {
             Verdict::Alone if found.level != ItemLevel::Strict => self.ready(item, purpose),
-            Verdict::Alone | Verdict::Reopenable => self.start_copy(item, purpose, false),
+            Verdict::Alone | Verdict::Reopenable | Verdict::Pulled => self.start_copy(item, purpose, false),
             Verdict::Clinging => {
                 let line = format!(
                     "item '{}' of workflow '{}': a former user clings to its memory; {} gets a copy",

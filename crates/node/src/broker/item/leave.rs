@@ -106,6 +106,8 @@ impl Broker {
         let (file, workflow) = (found.file, found.workflow);
         self.commit(Record::Item(ItemRecord::Left { item, epoch, to: to.to_owned(), file, workflow }));
         self.items.handovers.end(item);
+        // Its owner may have closed it while it was shared.
+        self.items.readers.end(item);
         self.items.passes.remove(&item);
         self.open_again(item);
         if let (Some(site), Some(name)) = (&mut self.site, name) {

@@ -39,7 +39,7 @@ impl Broker {
             on_death: found.on_death,
             state,
             waiting: self.items.waits.of_key(found.workflow, &found.key).count() as u32,
-            readers: self.holds.of(found.file).len() as u32,
+            readers: self.holds.of(found.file).len() as u32 + self.items.readers.of(item),
             mine: self.is_of(asker, found.workflow, &found.owner),
             owner: found.owner.clone(),
             creator: found.creator.clone(),

@@ -19,12 +19,15 @@
 mod change;
 mod check;
 mod come;
+mod copies;
 mod ends;
+mod find;
 mod give;
 mod handover;
 mod leave;
 mod listing;
 mod queue;
+mod readers;
 mod record;
 mod residence;
 mod serve;
@@ -38,13 +41,18 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::{Asker, Broker, Connection, Effect};
 
+use copies::Copies;
+use find::Findings;
 use handover::{Handovers, Phase};
 use queue::Waits;
+use readers::Readers;
 use want::{Question, Wants};
 
+pub(super) use find::FIND;
+pub(super) use readers::{READ, SHARED, SHARING};
 pub use record::{Item, ItemRecord, Items, memory_of};
 pub use residence::{Residence, Source};
-pub(super) use want::WANT;
+pub(super) use want::{ENDED, WANT};
 
 /// The kernel's answer about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +63,8 @@ pub enum Verdict {
     Clinging,
     /// No other process has it open or mapped, but a former user may have kept a way to open it again.
     Reopenable,
+    /// No other process has it open or mapped, but another node is pulling its bytes.
+    Pulled,
     /// The kernel could not be asked, for this reason. Nothing is proved.
     Unknown(String),
 }
@@ -83,6 +93,12 @@ pub(super) struct Transient {
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
     /// What other nodes' tasks want of this node's items.
     wants: Wants,
+    /// Readers on other nodes.
+    readers: Readers,
+    /// Copies of other nodes' items, for readers here.
+    copies: Copies,
+    /// Requests that wait for what other nodes know of items.
+    findings: Findings,
     /// Questions to other nodes that wait for an answer, by their ids.
     asked: BTreeMap<u64, Question>,
     /// How many orders to pass each item on are not answered yet. The last answer decides, unless one says that it is done.
@@ -172,6 +188,11 @@ impl Broker {
 
     /// The item, if the asking member owns it and may do with it what owners do.
     fn own_item(&self, asker: Asker, item: SegmentId, what: &str) -> Result<&Item, Refusal> {
+        let workflow = self.place(asker).map_or(0, |(_, workflow)| workflow);
+        if let Some((node, key)) = self.items.copies.node_of(item, workflow) {
+            let text = format!("only its owner may {what} it: item '{key}' is on node {node}, and is read here");
+            return Err((Status::Denied, text));
+        }
         let found = self.item(asker, item)?;
         self.may_own(asker, &found.key)?;
         let free = found.holder == MemberId::NOBODY && self.is_of(asker.member, found.workflow, &found.owner);

@@ -25,8 +25,25 @@ pub(super) struct Wait {
     pub(super) workflow: u64,
     /// Never empty.
     pub(super) keys: Vec<String>,
+    /// When it came.
+    pub(super) since: u64,
     pub(super) deadline: u64,
     pub(super) waited_ms: u64,
+    /// What another node said last of one of the items.
+    pub(super) said: Option<Said>,
+}
+
+/// How it stands with an item of another node that a request waits for.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    pub(super) node: String,
+    pub(super) key: String,
+    /// The item's id; 0 if the node does not have it.
+    pub(super) item: u64,
+    /// It is on its way to this node.
+    pub(super) comes: bool,
+    /// In words.
+    pub(super) text: String,
 }
 
 /// All requests that wait for items.
@@ -55,6 +72,20 @@ impl Waits {
 
     pub(super) fn arrival(&self, id: RequestId) -> u64 {
         self.all.get(&id).map_or(u64::MAX, |(arrival, _)| *arrival)
+    }
+
+    /// Another node has said something of an item that the request waits for.
+    pub(super) fn say(&mut self, id: RequestId, said: Said) {
+        if let Some((_, wait)) = self.all.get_mut(&id) {
+            wait.said = Some(said);
+        }
+    }
+
+    /// The request waits until then.
+    pub(super) fn set_deadline(&mut self, id: RequestId, deadline: u64) {
+        if let Some((_, wait)) = self.all.get_mut(&id) {
+            wait.deadline = deadline;
+        }
     }
 
     /// Adds a request behind all that came before it.

@@ -10,7 +10,7 @@ use super::{Item, ItemRecord, Making, Phase, Refusal, Residence, memory_of};
 use crate::broker::{Asker, Broker, Cause, Effect, Record, text};
 
 /// More than any machine's address space allows for one mapping.
-const MAX_SIZE: u64 = 1 << 46;
+pub(super) const MAX_SIZE: u64 = 1 << 46;
 /// How many numbers one task may register.
 const NUMBERS: usize = 256;
 /// How many parties one workflow may name in owner words.
@@ -145,11 +145,13 @@ impl Broker {
         let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
         let found = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied();
         let visible = self.item_rights(asker, key).0 & Rights::OWN.with(Rights::READ).0 != 0;
+        let node = self.node_of_item(workflow, key).filter(|_| visible && found.is_none());
+        if let Some(node) = node {
+            self.find_elsewhere(asker, workflow, key, node);
+            return Ok(());
+        }
         let entry = found.filter(|_| visible).and_then(|item| self.item_entry(item, asker.member));
-        let entry = entry.ok_or_else(|| {
-            let elsewhere = self.elsewhere(workflow, SegmentKind::Item, key).filter(|_| visible);
-            (Status::NotFound, elsewhere.unwrap_or_else(|| format!("there is no item '{key}'")))
-        })?;
+        let entry = entry.ok_or_else(|| (Status::NotFound, format!("there is no item '{key}'")))?;
         self.answer(asker, &Answer::ItemInfo(entry));
         Ok(())
     }
@@ -281,8 +283,7 @@ impl Broker {
         self.journalled()?;
         let (file, key) = (found.file, found.key.clone());
         self.undisturbed(item)?;
-        let read = self.holds.is_open(file);
-        if read && wait_ms > 0 {
+        if self.is_read(item, file) && wait_ms > 0 {
             self.await_item(asker, For::Readers(item), wait_ms, vec![key])?;
             self.items.handovers.enter(item, Phase::Draining { asker });
         } else {

@@ -4,12 +4,14 @@ use crossdock_layout::wire::{ItemLevel, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::handover::Purpose;
-use super::queue::{For, Wait};
+use super::queue::{For, RequestId, Wait};
 use super::{Phase, Refusal};
 use crate::broker::{Asker, Broker, Connection, Due, PARKED};
 
 /// How long preparing (copying) a free item may take for a caller that does not wait for the item's owner.
 const READY_MS: u64 = 60_000;
+/// How much longer than its caller said a request waits for the first answer of another node.
+const GRACE_MS: u64 = 1_000;
 
 impl Broker {
     pub(super) fn access_item(
@@ -30,12 +32,7 @@ impl Broker {
                 self.may_own(asker, key)?;
             }
         }
-        let elsewhere = |key: &String| self.item_elsewhere(workflow, key).is_some();
-        if read && keys.iter().all(elsewhere) {
-            let text = keys.iter().find_map(|key| self.elsewhere(workflow, SegmentKind::Item, key));
-            return Err((Status::NotFound, text.unwrap_or_default()));
-        }
-        let abroad = !read && keys.iter().any(elsewhere);
+        let abroad = keys.iter().any(|key| self.item_elsewhere(workflow, key).is_some());
         let items: Vec<_> = keys.iter().filter_map(|k| self.key(workflow, k)).collect();
         let own = items.iter().filter(|i| self.lasting.items.all[i].holder == asker.member);
         if let Some(item) = own.copied().next().filter(|_| !read && items.len() == keys.len()) {
@@ -51,7 +48,8 @@ impl Broker {
         if ready.is_none() && wait_ms == 0 && !abroad {
             return Err(self.not_yet(&keys, workflow, read));
         }
-        let patience = if ready.is_some() || abroad { wait_ms.max(READY_MS) } else { wait_ms };
+        // A caller that does not wait waits for the answer of the other node.
+        let patience = if ready.is_some() || wait_ms == 0 { wait_ms.max(READY_MS) } else { wait_ms };
         self.await_for(asker, what, patience, wait_ms, keys)?;
         match ready {
             Some(item) => self.serve_waiting(item),
@@ -119,7 +117,7 @@ impl Broker {
         link.parked += 1;
         let deadline = self.now.saturating_add(patience_ms);
         self.waits.expect(deadline, Due::Item(id.0, id.1));
-        self.items.waits.add(Wait { asker, what, workflow, keys, deadline, waited_ms });
+        self.items.waits.add(Wait { asker, what, workflow, keys, since: self.now, deadline, waited_ms, said: None });
         Ok(())
     }
 
@@ -150,14 +148,57 @@ impl Broker {
         }
     }
 
+    /// An item of another node may still come after the request's own time: its node has not said yet whose it is, or it is
+    /// on its way.
+    fn wait_longer(&mut self, id: RequestId) -> bool {
+        let Some(wait) = self.items.waits.get(id) else { return false };
+        if wait.deadline != wait.since + wait.waited_ms {
+            return false;
+        }
+        let more = match &wait.said {
+            Some(said) if said.comes => READY_MS,
+            None if self.is_asked_for(id) => GRACE_MS,
+            _ => return false,
+        };
+        let until = wait.deadline + more;
+        self.items.waits.set_deadline(id, until);
+        self.waits.expect(until, Due::Item(id.0, id.1));
+        true
+    }
+
+    /// What a request is told whose time is over, if another node has the item.
+    pub(super) fn too_late(&self, wait: &Wait) -> Option<Refusal> {
+        let elsewhere = || wait.keys.iter().find_map(|key| Some((key, self.item_elsewhere(wait.workflow, key)?)));
+        let (key, text) = match &wait.said {
+            Some(said) => (&said.key, format!("{} (on node {})", said.text, said.node)),
+            None => {
+                let (key, node) = elsewhere()?;
+                (key, format!("node {node}, which has it, has not answered"))
+            }
+        };
+        if wait.waited_ms == 0 {
+            return Some((Status::NotYet, text));
+        }
+        let what = if wait.what == For::Reading { "shared with" } else { "given to" };
+        let task = self.party(wait.asker.member).map_or_else(String::new, |p| p.to_string());
+        let text = format!("item '{key}' was not {what} {task} within {} ms: {text}", wait.waited_ms);
+        Some((Status::TimedOut, text))
+    }
+
     /// The deadline of a request that waits for items.
     pub(in crate::broker) fn give_up_item(&mut self, connection: Connection, number: u64) {
+        if self.wait_longer((connection, number)) {
+            return;
+        }
         let Some(wait) = self.unqueue((connection, number)) else { return };
         if let For::Readers(item) = wait.what {
             // Its readers keep the bytes as they were, and the owner gets a copy.
             return self.end_draining(item);
         }
         let found = wait.keys.iter().find_map(|key| self.key(wait.workflow, key));
+        if let Some((status, text)) = self.too_late(&wait).filter(|_| found.is_none()) {
+            return self.fail(wait.asker, status, text);
+        }
         let what = if wait.what == For::Reading { "shared" } else { "given" };
         let task = self.party(wait.asker.member).map_or_else(String::new, |p| p.to_string());
         let others = if wait.keys.len() > 1 { format!(" (nor {} others)", wait.keys.len() - 1) } else { String::new() };
@@ -209,15 +250,17 @@ impl Broker {
         if self.lasting.segments.get(&file).is_none_or(|s| s.kind != SegmentKind::Item) {
             return;
         }
-        if self.holds.is_open(file) {
+        if self.copy_has_fewer_readers(file) {
             return;
         }
         let Some(item) = self.lasting.items.files.get(&file).copied() else { return };
-        self.end_draining(item);
+        if !self.is_read(item, file) {
+            self.end_draining(item);
+        }
     }
 
     /// The owner has waited long enough for its readers, or none is left.
-    fn end_draining(&mut self, item: SegmentId) {
+    pub(super) fn end_draining(&mut self, item: SegmentId) {
         let Phase::Draining { asker } = *self.items.handovers.phase(item) else { return };
         self.unqueue((asker.connection, asker.number));
         self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::Unshare(asker) });

@@ -3,14 +3,18 @@
 //! A node asks for an item by [`WANT`] for each request that waits for it, and asks again while the request waits. The answer
 //! only says how it stands. If the item's owner is the task that waits, this node passes the item on; the other node
 //! learns that from the catalog, so that a lost answer loses nothing. A want that is not repeated ends by itself.
+//!
+//! When an item ends, its node tells the nodes that want it ([`ENDED`]). If that message is lost, their requests wait until
+//! their deadlines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::wire::{ItemLevel, Party, Reader, SegmentKind, Spells, Writer};
 use crossdock_layout::{MemberId, SegmentId, Status, record};
 
 use super::Phase;
-use super::queue::{For, RequestId};
+use super::queue::{For, RequestId, Said};
+use super::readers::Readable;
 use crate::broker::site::SiteName;
 use crate::broker::stored::Stored;
 use crate::broker::waits::Due;
@@ -18,15 +22,17 @@ use crate::broker::{Broker, Effect, NodeFailure, NodeOrder};
 
 /// The service by which nodes ask for items.
 pub(in crate::broker) const WANT: u32 = 10;
+/// The service by which nodes tell that an item is gone.
+pub(in crate::broker) const ENDED: u32 = 11;
 
 /// How often a request that waits asks again.
 const AGAIN_MS: u64 = 2_000;
 /// The same after a question that failed.
-const RETRY_MS: u64 = 300;
+pub(super) const RETRY_MS: u64 = 300;
 /// How long a want lasts that is not repeated.
-const LASTS_MS: u64 = 6_000;
+pub(super) const LASTS_MS: u64 = 6_000;
 /// How long the answer to a question is waited for.
-const ANSWER_MS: u64 = 5_000;
+pub(super) const ANSWER_MS: u64 = 5_000;
 /// Most wants of one item.
 const WANTS: usize = 1024;
 
@@ -46,6 +52,8 @@ record! {
 record! {
     /// How it stands with what was wanted.
     pub struct Stands as Stored {
+        /// The item's id; 0 if it is not here.
+        item: u64,
         /// 0: it comes; 1: not yet; 2: it is not here; 3: it never comes.
         code: u32,
         /// In words.
@@ -53,13 +61,24 @@ record! {
     }
 }
 
-const VERSION: u32 = 1;
-const COMES: u32 = 0;
-const NOT_YET: u32 = 1;
-const NOT_HERE: u32 = 2;
-const NEVER: u32 = 3;
+record! {
+    /// An item is gone.
+    pub struct Ended as Stored {
+        version: u32,
+        workflow: String,
+        key: String,
+        item: u64,
+        why: String,
+    }
+}
 
-fn encode<T>(value: &T) -> Vec<u8>
+pub(super) const VERSION: u32 = 2;
+pub(super) const COMES: u32 = 0;
+pub(super) const NOT_YET: u32 = 1;
+pub(super) const NOT_HERE: u32 = 2;
+pub(super) const NEVER: u32 = 3;
+
+pub(super) fn encode<T>(value: &T) -> Vec<u8>
 where
     Stored: Spells<T>,
 {
@@ -68,7 +87,7 @@ where
     writer.0
 }
 
-fn decode<T>(bytes: &[u8]) -> Option<T>
+pub(super) fn decode<T>(bytes: &[u8]) -> Option<T>
 where
     Stored: Spells<T>,
 {
@@ -76,6 +95,11 @@ where
     let value = <Stored as Spells<T>>::read(&mut reader, "question").ok()?;
     reader.end().ok()?;
     Some(value)
+}
+
+pub(super) fn unreadable() -> NodeFailure {
+    let text = "the question about an item cannot be read; run the same version of crossdock on all nodes";
+    NodeFailure { status: Status::Incompatible, text: text.into() }
 }
 
 /// A task of another node, and until when it surely wants the item.
@@ -113,9 +137,12 @@ impl Wants {
 /// A question that this node has asked.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
-    waits: RequestId,
-    key: String,
-    node: String,
+    pub(super) waits: RequestId,
+    pub(super) workflow: u64,
+    pub(super) key: String,
+    pub(super) node: String,
+    /// To read the item; else to own it.
+    pub(super) reads: bool,
 }
 
 /// Who has the item next.
@@ -171,17 +198,13 @@ impl Broker {
     /// A node asks for an item of this one.
     pub(in crate::broker) fn item_wanted(&mut self, node: &str, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
         let Some(wanted) = decode::<Wanted>(body).filter(|wanted| wanted.version == VERSION) else {
-            let text = "the question for an item cannot be read; run the same version of crossdock on all nodes";
-            return Err(NodeFailure { status: Status::Incompatible, text: text.into() });
+            return Err(unreadable());
         };
-        let stands = |code, text: String| Ok(encode(&Stands { code, text }));
+        let stands = |item: u64, code, text: String| Ok(encode(&Stands { item, code, text }));
         let workflow = self.lasting.workflow_names.get(&wanted.workflow).copied();
         let found = workflow.and_then(|of| Some((of, *self.lasting.items.keys.get(&(of, wanted.key.clone()))?)));
         let Some((workflow, item)) = found else {
-            return stands(
-                NOT_HERE,
-                format!("item '{}' is not on node {}", wanted.key, self.own_node().unwrap_or("?")),
-            );
+            return stands(0, NOT_HERE, format!("item '{}' is not there", wanted.key));
         };
         if self.lasting.items.all[&item].level == ItemLevel::Cooperative {
             let text = format!(
@@ -189,7 +212,7 @@ impl Broker {
                 wanted.key,
                 self.own_node().unwrap_or("?")
             );
-            return stands(NEVER, text);
+            return stands(item.0, NEVER, text);
         }
         self.items.wants.drop_old(self.now);
         let (until, arrival) = (self.now + LASTS_MS, self.items.waits.next_arrival());
@@ -211,12 +234,55 @@ impl Broker {
         let whose = self.lasting.items.all.get(&item).map(|found| self.whose(item, found));
         let comes = matches!(self.next_taker(item), Some(Taker::There(of)) if of == node)
             || matches!(self.items.handovers.phase(item), Phase::Leaving);
-        stands(if comes { COMES } else { NOT_YET }, whose.unwrap_or_default())
+        stands(item.0, if comes { COMES } else { NOT_YET }, whose.unwrap_or_default())
+    }
+
+    /// An item of this node is gone: the nodes that want it are told.
+    pub(super) fn tell_nodes_of_end(&mut self, item: SegmentId, workflow: u64, key: &str, why: &str) {
+        let wants = self.items.wants.0.remove(&(workflow, key.to_owned())).unwrap_or_default();
+        let nodes: BTreeSet<_> = wants.into_iter().filter(|want| want.until > self.now).map(|want| want.node).collect();
+        let Some(workflow) = self.lasting.workflows.get(&workflow).map(|of| of.name.clone()) else { return };
+        let (key, why) = (key.to_owned(), why.to_owned());
+        let body = encode(&Ended { version: VERSION, workflow, key, item: item.0, why });
+        for node in nodes {
+            let id = self.node_order_id();
+            let ask = NodeOrder::Ask { id, node, service: ENDED, body: body.clone(), wait_ms: ANSWER_MS };
+            self.effects.push(Effect::Nodes(ask));
+        }
+    }
+
+    /// An item of another node is gone: requests that wait for nothing else fail.
+    pub(in crate::broker) fn item_ended_elsewhere(&mut self, node: &str, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
+        let Some(Ended { workflow, key, item, why, .. }) = decode::<Ended>(body).filter(|of| of.version == VERSION)
+        else {
+            return Err(unreadable());
+        };
+        let Some(workflow) = self.lasting.workflow_names.get(&workflow).copied() else { return Ok(Vec::new()) };
+        for waits in self.items.waits.of_key(workflow, &key).collect::<Vec<_>>() {
+            let Some(wait) = self.items.waits.get(waits) else { continue };
+            let is_it = |said: &Said| said.item == item && said.node == node && said.key == key;
+            if wait.keys.len() == 1 && wait.said.as_ref().is_some_and(is_it) {
+                if let Some(wait) = self.unqueue(waits) {
+                    self.fail(wait.asker, Status::NotFound, format!("item '{key}' is gone: {why}"));
+                }
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Is a question to another node open for this request?
+    pub(super) fn is_asked_for(&self, waits: RequestId) -> bool {
+        self.items.asked.values().any(|question| question.waits == waits)
     }
 
     /// Asks the nodes that have the items that a request waits for.
     pub(in crate::broker) fn ask_for_items(&mut self, waits: RequestId) {
-        let Some(wait) = self.items.waits.get(waits).filter(|wait| wait.what == For::Owning).cloned() else { return };
+        let Some(wait) = self.items.waits.get(waits).cloned() else { return };
+        match wait.what {
+            For::Owning => {}
+            For::Reading => return self.ask_to_read(waits),
+            For::Readers(_) => return,
+        }
         let Some(known) = self.lasting.members.get(&wait.asker.member) else { return };
         let (task, rank) = (known.task.clone(), known.rank);
         let Some(workflow) = self.lasting.workflows.get(&wait.workflow).map(|of| of.name.clone()) else { return };
@@ -228,7 +294,8 @@ impl Broker {
         for key in &wait.keys {
             let Some(node) = self.item_elsewhere(wait.workflow, key) else { continue };
             asked = true;
-            let question = Question { waits, key: key.clone(), node: node.clone() };
+            let question =
+                Question { waits, workflow: wait.workflow, key: key.clone(), node: node.clone(), reads: false };
             let is_asked = |other: &Question| other.waits == waits && other.key == *key && other.node == node;
             if self.items.asked.values().any(is_asked) {
                 continue;
@@ -251,28 +318,57 @@ impl Broker {
         }
     }
 
-    fn ask_later(&mut self, waits: RequestId, ms: u64) {
+    pub(super) fn ask_later(&mut self, waits: RequestId, ms: u64) {
         self.waits.expect(self.now + ms, Due::Want(waits.0, waits.1));
     }
 
     /// An answer to a question of this node.
     pub(in crate::broker) fn item_question_answered(&mut self, id: u64, outcome: Result<Vec<u8>, NodeFailure>) {
-        let Some(Question { waits, key, node }) = self.items.asked.remove(&id) else { return };
+        if self.item_found(id, &outcome) {
+            return;
+        }
+        let Some(question) = self.items.asked.remove(&id) else { return };
+        let read = question.reads.then(|| (question.workflow, question.key.clone()));
+        self.question_answered(question, outcome);
+        if let Some((workflow, key)) = read {
+            self.copies_unread(workflow, &key);
+        }
+    }
+
+    fn question_answered(&mut self, question: Question, outcome: Result<Vec<u8>, NodeFailure>) {
+        let readable = outcome.as_ref().ok().filter(|_| question.reads).and_then(|body| decode::<Readable>(body));
+        if let Some(readable) = readable.as_ref().filter(|readable| readable.code == COMES) {
+            return self.item_readable(question, readable);
+        }
+        let Question { waits, key, node, .. } = question;
         let Some(wait) = self.items.waits.get(waits) else { return };
-        // A request that does not wait gets the answer, if it is about the last of its items.
-        let is_last = wait.waited_ms == 0 && !self.items.asked.values().any(|other| other.waits == waits);
+        // A request whose time is over gets the answer, if it is about the last of its items.
+        let (is_over, waits_at_all) = (self.now >= wait.since + wait.waited_ms, wait.waited_ms > 0);
+        let is_last = is_over && !self.is_asked_for(waits);
         let stands = outcome.map(|body| {
-            decode::<Stands>(&body).unwrap_or(Stands { code: NEVER, text: format!("node {node} gave no answer to it") })
+            if let Some(Readable { item, code, text, .. }) = readable {
+                return Stands { item, code, text };
+            }
+            let none = || Stands { item: 0, code: NEVER, text: format!("node {node} gave no answer to it") };
+            decode::<Stands>(&body).unwrap_or_else(none)
         });
         let refusal = match stands {
-            Ok(Stands { code: COMES, .. }) => None,
-            Ok(Stands { code: NOT_YET, text }) => is_last.then(|| (Status::NotYet, format!("{text} (on node {node})"))),
-            Ok(Stands { code: NOT_HERE, text }) => {
-                // The catalog tells where it is, if it is anywhere.
-                self.ask_later(waits, RETRY_MS);
-                is_last.then_some((Status::NotYet, text))
+            Ok(Stands { code: NEVER, text, .. }) => Some((Status::Denied, text)),
+            Ok(Stands { item, code, text }) => {
+                if code == NOT_HERE {
+                    // The catalog tells where it is, if it is anywhere.
+                    self.ask_later(waits, RETRY_MS);
+                }
+                let comes = code == COMES;
+                self.items.waits.say(waits, Said { node, key, item, comes, text });
+                let wait = self.items.waits.get(waits).filter(|_| is_last && !comes);
+                wait.and_then(|wait| self.too_late(wait))
             }
-            Ok(Stands { text, .. }) => Some((Status::Denied, text)),
+            Err(NodeFailure { text, .. }) if waits_at_all => {
+                self.ask_later(waits, RETRY_MS);
+                let text = format!("item '{key}' did not come: node {node}, which has it, does not answer: {text}");
+                is_last.then_some((Status::TimedOut, text))
+            }
             Err(NodeFailure { status, text }) => {
                 self.ask_later(waits, RETRY_MS);
                 let text = format!("node {node}, which has item '{key}', does not answer: {text}");

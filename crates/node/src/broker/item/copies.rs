@@ -1,0 +1,332 @@
+//! Copies of other nodes' items for readers here: each node has one copy of a sharing, for all its readers.
+//!
+//! [`super::readers`] says what the nodes tell each other. A copy goes when no member has it open and no question may bring it
+//! a reader. A broker that follows a killed one does not know of copies: their readers keep them, no question is repeated for
+//! them, and new readers get a new copy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, OnDeath, SegmentKind};
+use crossdock_layout::{SegmentId, Status};
+
+use super::memory_of;
+use super::queue::{For, RequestId, Said};
+use super::readers::{Look, READ, Readable, Reading};
+use super::want::{ANSWER_MS, Question, RETRY_MS, VERSION, decode, encode, unreadable};
+use crate::broker::waits::Due;
+use crate::broker::{Asker, Attachment, Broker, Cause, Effect, NodeFailure, NodeOrder};
+
+/// How often a node says that it has readers.
+const AGAIN_MS: u64 = 2_000;
+/// How long a pull may take: this, and the time that the slowest link needs.
+const PULL_MS: u64 = 30_000;
+/// Bytes per millisecond of the slowest link.
+const SLOWEST: u64 = 1_000;
+
+/// This node's copy of another node's item.
+struct Copy {
+    node: String,
+    workflow: u64,
+    key: String,
+    file: SegmentId,
+    size: u64,
+    level: ItemLevel,
+    on_death: OnDeath,
+    /// The requests that wait for the bytes; `None` when they are here.
+    waiting: Option<Vec<RequestId>>,
+}
+
+type CopyId = (SegmentId, u64);
+
+/// The copies of a node.
+#[derive(Default)]
+pub(super) struct Copies {
+    all: BTreeMap<CopyId, Copy>,
+    /// The copies whose bytes are on their way, by the numbers of the pulls.
+    pulls: BTreeMap<u64, CopyId>,
+}
+
+impl Copies {
+    /// The files of all copies.
+    pub(super) fn files(&self) -> impl Iterator<Item = SegmentId> {
+        self.all.values().map(|copy| copy.file)
+    }
+
+    /// The node of an item of which there is a copy here, and its key.
+    pub(super) fn node_of(&self, item: SegmentId, workflow: u64) -> Option<(&str, &str)> {
+        let mut of_item = self.all.range((item, 0)..=(item, u64::MAX)).map(|(_, copy)| copy);
+        of_item.find(|copy| copy.workflow == workflow).map(|copy| (copy.node.as_str(), copy.key.as_str()))
+    }
+
+    fn copy_in(&self, file: SegmentId) -> Option<CopyId> {
+        self.all.iter().find(|(_, copy)| copy.file == file).map(|(id, _)| *id)
+    }
+}
+
+impl Broker {
+    /// Asks the nodes that have the items that a request waits to read.
+    pub(super) fn ask_to_read(&mut self, waits: RequestId) {
+        let Some(wait) = self.items.waits.get(waits).cloned() else { return };
+        let Some(workflow) = self.lasting.workflows.get(&wait.workflow).map(|of| of.name.clone()) else { return };
+        let is_coming = |copy: &Copy| copy.waiting.as_ref().is_some_and(|waiting| waiting.contains(&waits));
+        if self.items.copies.all.values().any(is_coming) {
+            return;
+        }
+        let mut asked = false;
+        for key in &wait.keys {
+            let Some(node) = self.item_elsewhere(wait.workflow, key) else { continue };
+            asked = true;
+            let question =
+                Question { waits, workflow: wait.workflow, key: key.clone(), node: node.clone(), reads: true };
+            let is_asked = |other: &Question| other.waits == waits && other.key == *key && other.node == node;
+            if self.items.asked.values().any(is_asked) {
+                continue;
+            }
+            let (id, stamp) = (self.node_order_id(), self.reading_stamp());
+            let readers = 1 + self.readers_here(wait.workflow, key);
+            let (version, workflow, key, sharing) = (VERSION, workflow.clone(), key.clone(), 0);
+            let body = encode(&Reading { version, workflow, key, sharing, readers, stamp });
+            self.items.asked.insert(id, question);
+            self.effects.push(Effect::Nodes(NodeOrder::Ask { id, node, service: READ, body, wait_ms: ANSWER_MS }));
+        }
+        if asked {
+            self.ask_later(waits, AGAIN_MS);
+        }
+    }
+
+    fn readers_here(&self, workflow: u64, key: &str) -> u32 {
+        let copies = self.items.copies.all.values().filter(|copy| copy.workflow == workflow && copy.key == key);
+        copies.map(|copy| self.holds.of(copy.file).len() as u32).sum()
+    }
+
+    /// The item can be read: its copy is given, or pulled first.
+    pub(super) fn item_readable(&mut self, question: Question, readable: &Readable) {
+        let Question { waits, workflow, key, node, .. } = question;
+        let id = (SegmentId(readable.item), readable.sharing);
+        if self.items.waits.get(waits).is_none_or(|wait| wait.what != For::Reading) {
+            // The request has ended meanwhile.
+            if !self.items.copies.all.contains_key(&id) {
+                self.tell_unread(&node, workflow, &key, readable.sharing);
+            }
+            return;
+        }
+        if let Some(copy) = self.items.copies.all.get_mut(&id) {
+            match &mut copy.waiting {
+                None => return self.give_copy(waits, id),
+                Some(waiting) => waiting.push(waits),
+            }
+        } else if let Err(why) = self.pull_copy(waits, id, &node, workflow, &key, readable) {
+            if let Some(wait) = self.unqueue(waits) {
+                self.fail(wait.asker, Status::NoSpace, why);
+            }
+            return self.tell_unread(&node, workflow, &key, readable.sharing);
+        }
+        let said = Said { node, key, item: id.0.0, comes: true, text: "its bytes are on their way".into() };
+        self.items.waits.say(waits, said);
+    }
+
+    fn pull_copy(
+        &mut self,
+        waits: RequestId,
+        id: CopyId,
+        node: &str,
+        workflow: u64,
+        key: &str,
+        readable: &Readable,
+    ) -> Result<(), String> {
+        let Readable { sharing, size, level, on_death, .. } = *readable;
+        let what = format!("a copy of item '{key}' of node {node}");
+        if size == 0 || size > super::serve::MAX_SIZE {
+            return Err(format!("{what} cannot have {size} bytes"));
+        }
+        let memory = memory_of(size);
+        self.fits(workflow, memory, &what).and_then(|()| self.room(workflow, memory, &what))?;
+        self.descriptors(workflow, 1, &what)?;
+        self.journal.clone().map_err(|why| format!("the journal is full ({why})"))?;
+        let file = SegmentId(self.lasting.next_segment);
+        self.file_record(file, workflow, key, size, Cause::NONE);
+        let (node, key, waiting) = (node.to_owned(), key.to_owned(), Some(vec![waits]));
+        let copy = Copy { node: node.clone(), workflow, key, file, size, level, on_death, waiting };
+        self.items.copies.all.insert(id, copy);
+        let order = self.node_order_id();
+        self.items.copies.pulls.insert(order, id);
+        let pull = NodeOrder::Pull {
+            id: order,
+            node,
+            kind: SegmentKind::Item,
+            object: id.0.0,
+            epoch: sharing,
+            into: file,
+            size: memory,
+            wait_ms: PULL_MS + memory / SLOWEST,
+        };
+        self.effects.push(Effect::FetchItem { to: file, size: memory, pull });
+        self.waits.expect(self.now + AGAIN_MS, Due::ReadAgain(id.0, id.1));
+        Ok(())
+    }
+
+    /// The bytes of a copy have come, or not. `false` if the pull was for something else.
+    pub(super) fn copy_pulled(&mut self, order: u64, outcome: &Result<(), NodeFailure>) -> bool {
+        let Some(id) = self.items.copies.pulls.remove(&order) else { return false };
+        let Some(copy) = self.items.copies.all.get_mut(&id) else { return true };
+        let waiting = copy.waiting.take().unwrap_or_default();
+        let (node, key) = (copy.node.clone(), copy.key.clone());
+        match outcome {
+            Ok(()) => {
+                waiting.into_iter().for_each(|waits| self.give_copy(waits, id));
+                self.copy_unread(id);
+            }
+            Err(NodeFailure { status, text }) => {
+                self.drop_copy(id);
+                for waits in waiting {
+                    let Some(wait) = self.items.waits.get(waits) else { continue };
+                    let is_over = self.now >= wait.since + wait.waited_ms;
+                    if *status == Status::NotFound && !is_over {
+                        // It is not shared any more. It may be shared again.
+                        let (node, key, text) = (node.clone(), key.clone(), text.clone());
+                        self.items.waits.say(waits, Said { node, key, item: id.0.0, comes: false, text });
+                        self.ask_later(waits, RETRY_MS);
+                        continue;
+                    }
+                    let status = match status {
+                        Status::NotFound if wait.waited_ms == 0 => Status::NotYet,
+                        Status::NotFound => Status::TimedOut,
+                        Status::NoSpace => Status::NoSpace,
+                        _ => Status::Disconnected,
+                    };
+                    if let Some(wait) = self.unqueue(waits) {
+                        let text = format!("the bytes of item '{key}' did not come from node {node}: {text}");
+                        self.fail(wait.asker, status, text);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn give_copy(&mut self, waits: RequestId, id: CopyId) {
+        if self.items.waits.get(waits).is_none_or(|wait| wait.what != For::Reading) {
+            return;
+        }
+        let Some(wait) = self.unqueue(waits) else { return };
+        let Asker { member, connection, opcode, number } = wait.asker;
+        let Some(copy) = self.items.copies.all.get(&id) else { return };
+        self.holds.open(copy.file, member);
+        let given = ItemGiven {
+            item: id.0,
+            file: copy.file,
+            size: copy.size,
+            level: copy.level,
+            on_death: copy.on_death,
+            writable: false,
+            created: false,
+            words: [0, 0],
+            creator: 0,
+            key: copy.key.clone(),
+        };
+        let with = Attachment::Item { file: copy.file, writable: false };
+        let message = Answer::Item(given).encode(opcode, number);
+        self.effects.push(Effect::Send { connection, message, with });
+    }
+
+    /// A file has fewer readers. `true` if it is a copy of another node's item.
+    pub(super) fn copy_has_fewer_readers(&mut self, file: SegmentId) -> bool {
+        let Some(id) = self.items.copies.copy_in(file) else { return false };
+        self.copy_unread(id);
+        true
+    }
+
+    /// A copy that no member has open goes, if no question may bring it a reader.
+    fn copy_unread(&mut self, id: CopyId) {
+        let Some(copy) = self.items.copies.all.get(&id) else { return };
+        let is_used = copy.waiting.is_some() || self.holds.is_open(copy.file);
+        if !is_used && !self.is_asked_to_read(copy.workflow, &copy.key) {
+            self.drop_copy(id);
+        }
+    }
+
+    /// The same of all copies of an item, when a question for it was answered.
+    pub(super) fn copies_unread(&mut self, workflow: u64, key: &str) {
+        let copies = self.items.copies.all.iter();
+        let copies = copies.filter(|(_, copy)| copy.workflow == workflow && copy.key == key).map(|(id, _)| *id);
+        copies.collect::<Vec<_>>().into_iter().for_each(|id| self.copy_unread(id));
+    }
+
+    fn is_asked_to_read(&self, workflow: u64, key: &str) -> bool {
+        self.items.asked.values().any(|of| of.reads && of.workflow == workflow && of.key == key)
+    }
+
+    fn drop_copy(&mut self, id: CopyId) {
+        let Some(copy) = self.items.copies.all.remove(&id) else { return };
+        self.drop_file(copy.file, None);
+        self.tell_unread(&copy.node, copy.workflow, &copy.key, id.1);
+    }
+
+    /// No member of this node reads the item. A question on its way may say otherwise: then that is true.
+    fn tell_unread(&mut self, node: &str, workflow: u64, key: &str, sharing: u64) {
+        if !self.is_asked_to_read(workflow, key) {
+            self.tell_reading(node, workflow, key, sharing, 0);
+        }
+    }
+
+    /// A node is told that this one still reads its item, or no longer.
+    fn tell_reading(&mut self, node: &str, workflow: u64, key: &str, sharing: u64, readers: u32) {
+        let Some(workflow) = self.lasting.workflows.get(&workflow).map(|of| of.name.clone()) else { return };
+        let (id, stamp) = (self.node_order_id(), self.reading_stamp());
+        let body = encode(&Reading { version: VERSION, workflow, key: key.to_owned(), sharing, readers, stamp });
+        let ask = NodeOrder::Ask { id, node: node.to_owned(), service: READ, body, wait_ms: ANSWER_MS };
+        self.effects.push(Effect::Nodes(ask));
+    }
+
+    /// The copy is still read: its node is told so.
+    pub(in crate::broker) fn read_again(&mut self, item: SegmentId, sharing: u64) {
+        let Some(copy) = self.items.copies.all.get(&(item, sharing)) else { return };
+        let (node, workflow, key) = (copy.node.clone(), copy.workflow, copy.key.clone());
+        let readers = (self.holds.of(copy.file).len() as u32).max(1);
+        self.tell_reading(&node, workflow, &key, sharing, readers);
+        self.waits.expect(self.now + AGAIN_MS, Due::ReadAgain(item, sharing));
+    }
+
+    /// Another node tells that an item may be shared: requests that wait to read it ask again.
+    pub(in crate::broker) fn item_shared_elsewhere(&mut self, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
+        let Some(Look { workflow, key, .. }) = decode::<Look>(body).filter(|look| look.version == VERSION) else {
+            return Err(unreadable());
+        };
+        if let Some(workflow) = self.lasting.workflow_names.get(&workflow).copied() {
+            let reads = |id: &RequestId| self.items.waits.get(*id).is_some_and(|wait| wait.what == For::Reading);
+            for waits in self.items.waits.of_key(workflow, &key).filter(reads).collect::<Vec<_>>() {
+                self.ask_to_read(waits);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// A workflow is ending. Its copies end with it.
+    pub(super) fn forget_copies_of(&mut self, workflow: u64) {
+        let of_workflow = self.items.copies.all.iter().filter(|(_, copy)| copy.workflow == workflow);
+        let of_workflow: BTreeSet<_> = of_workflow.map(|(id, _)| *id).collect();
+        for id in of_workflow {
+            if let Some(copy) = self.items.copies.all.remove(&id) {
+                self.tell_reading(&copy.node, workflow, &copy.key, id.1, 0);
+            }
+        }
+    }
+
+    /// Every copy has its file, and a reader or a request that waits for it.
+    pub(super) fn check_copies(&self) {
+        for (id, copy) in &self.items.copies.all {
+            let file = self.lasting.segments.get(&copy.file).filter(|file| file.removed.is_none());
+            assert!(
+                file.is_some_and(|file| file.size == memory_of(copy.size)),
+                "the copy of item {} has no file",
+                id.0
+            );
+            let is_used = copy.waiting.is_some() || self.holds.is_open(copy.file);
+            assert!(
+                is_used || self.is_asked_to_read(copy.workflow, &copy.key),
+                "no member reads the copy of item {}",
+                id.0
+            );
+        }
+    }
+}

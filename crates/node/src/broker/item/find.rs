@@ -1,0 +1,95 @@
+//! Finding items of other nodes: their node is asked ([`FIND`]), and the request waits for its answer.
+
+use std::collections::BTreeMap;
+
+use crossdock_layout::wire::{Answer, ItemRequest, Request, SegmentKind};
+use crossdock_layout::{MemberId, Status, record};
+
+use super::want::{VERSION, decode, encode, unreadable};
+use crate::broker::stored::Stored;
+use crate::broker::{Asker, Broker, Effect, NodeFailure, NodeOrder, PARKED};
+
+/// The service by which nodes ask what is known of an item.
+pub(in crate::broker) const FIND: u32 = 12;
+
+/// How long the answer is waited for.
+const ANSWER_MS: u64 = 5_000;
+
+record! {
+    /// What is known of an item is wanted.
+    pub struct Sought as Stored {
+        version: u32,
+        workflow: String,
+        key: String,
+    }
+}
+
+/// A request that waits for what another node knows.
+pub(super) struct Finding {
+    asker: Asker,
+    workflow: u64,
+    key: String,
+    node: String,
+}
+
+/// The requests that wait for other nodes' answers, by the numbers of the questions.
+pub(super) type Findings = BTreeMap<u64, Finding>;
+
+impl Broker {
+    /// Asks the node that has the item. The answer to the request follows.
+    pub(super) fn find_elsewhere(&mut self, asker: Asker, workflow: u64, key: &str, node: String) {
+        let own = self.items.findings.values().filter(|of| of.asker.connection == asker.connection).count();
+        if own >= PARKED {
+            let text = format!("{own} requests of this program wait for other nodes already; let some end first");
+            return self.fail(asker, Status::Busy, text);
+        }
+        let Some(of) = self.lasting.workflows.get(&workflow).map(|of| of.name.clone()) else { return };
+        let body = encode(&Sought { version: VERSION, workflow: of, key: key.to_owned() });
+        let id = self.node_order_id();
+        self.items.findings.insert(id, Finding { asker, workflow, key: key.to_owned(), node: node.clone() });
+        self.effects.push(Effect::Nodes(NodeOrder::Ask { id, node, service: FIND, body, wait_ms: ANSWER_MS }));
+    }
+
+    /// Another node asks what is known of an item. The answer is an answer to a member, whose item is another node's.
+    pub(in crate::broker) fn item_sought(&self, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
+        let Some(sought) = decode::<Sought>(body).filter(|sought| sought.version == VERSION) else {
+            return Err(unreadable());
+        };
+        let workflow = self.lasting.workflow_names.get(&sought.workflow).copied();
+        let item = workflow.and_then(|of| self.lasting.items.keys.get(&(of, sought.key.clone())).copied());
+        let Some(mut entry) = item.and_then(|item| self.item_entry(item, MemberId::NOBODY)) else {
+            let text = format!("there is no item '{}'", sought.key);
+            return Err(NodeFailure { status: Status::NotFound, text });
+        };
+        // Members are numbered on each node.
+        entry.holder = MemberId::NOBODY;
+        let opcode = Request::Item(ItemRequest::Find { key: String::new() }).number();
+        Ok(Answer::ItemInfo(entry).encode(opcode, 0))
+    }
+
+    /// The answer to a question of this node. `false` if it is to another question.
+    pub(super) fn item_found(&mut self, id: u64, outcome: &Result<Vec<u8>, NodeFailure>) -> bool {
+        let Some(Finding { asker, workflow, key, node }) = self.items.findings.remove(&id) else { return false };
+        if self.links.get(&asker.connection).is_none_or(|link| link.member != Some(asker.member)) {
+            return true;
+        }
+        match outcome.as_ref().map(|body| Answer::decode(body, 0)) {
+            Ok(Ok((_, Answer::ItemInfo(mut entry)))) => {
+                entry.mine = self.is_of(asker.member, workflow, &entry.owner);
+                self.answer(asker, &Answer::ItemInfo(entry));
+            }
+            Ok(_) => self.fail(asker, Status::Incompatible, format!("node {node} gave no answer about item '{key}'")),
+            Err(NodeFailure { status: Status::NotFound, text }) => self.fail(asker, Status::NotFound, text.clone()),
+            Err(NodeFailure { text, .. }) => {
+                let text = format!("node {node}, which has item '{key}', does not answer: {text}");
+                self.fail(asker, Status::Disconnected, text);
+            }
+        }
+        true
+    }
+
+    /// The node of an item that this request looks for, if it is another one.
+    pub(super) fn node_of_item(&self, workflow: u64, key: &str) -> Option<String> {
+        self.owner_elsewhere(workflow, SegmentKind::Item, key)
+    }
+}

@@ -1,0 +1,230 @@
+//! Readers of other nodes of this node's items: the messages, and what the node that has the item does.
+//!
+//! A request to read an item of another node asks that node ([`READ`]). If the item is shared, the answer names the
+//! *sharing*: the time from one `share` to its `unshare`, by a number that is used once. The bytes are pulled into a file of
+//! the reading node ([`super::copies`]), which is the copy for every reader of that sharing there.
+//!
+//! The node that has the item counts a node with readers as a reader, so `unshare` waits for it. The reading node repeats its
+//! question while a member has the copy open, and says when none has. A node that is cut off says neither, and counts no
+//! longer after [`LASTS_MS`]: the owner does not wait for it for ever, and its readers keep the bytes as they were. A broker
+//! that follows a killed one knows no readers of other nodes.
+
+use std::collections::BTreeMap;
+
+use crossdock_layout::wire::{ItemLevel, OnDeath};
+use crossdock_layout::{SegmentId, Status, record};
+
+use super::want::{ANSWER_MS, COMES, LASTS_MS, NEVER, NOT_HERE, NOT_YET, VERSION, decode, encode, unreadable};
+use crate::broker::stored::Stored;
+use crate::broker::waits::Due;
+use crate::broker::{Broker, Effect, NodeFailure, NodeOrder};
+
+/// The service by which nodes ask to read an item, and say that they still do.
+pub(in crate::broker) const READ: u32 = 20;
+/// The service by which nodes tell that an item, which was not shared, may be.
+pub(in crate::broker) const SHARED: u32 = 21;
+
+/// Tells the number of a sharing from the epoch of an item that left, where bytes are pulled.
+pub(in crate::broker) const SHARING: u64 = 1 << 63;
+
+record! {
+    /// A node wants to read an item, or still does.
+    pub struct Reading as Stored {
+        version: u32,
+        workflow: String,
+        key: String,
+        /// The sharing of which the node has a copy; 0 if a request wants to read the item.
+        sharing: u64,
+        /// How many members of the node have the copy open. With 0 the node reads it no longer.
+        readers: u32,
+        /// Counts up. What is older than the last message is ignored.
+        stamp: u64,
+    }
+}
+
+record! {
+    /// The answer: the item is shared, or why not.
+    pub struct Readable as Stored {
+        /// As of a wanted item.
+        code: u32,
+        text: String,
+        item: u64,
+        sharing: u64,
+        size: u64,
+        level: ItemLevel,
+        on_death: OnDeath,
+    }
+}
+
+record! {
+    /// An item may be shared now.
+    pub struct Look as Stored {
+        version: u32,
+        workflow: String,
+        key: String,
+    }
+}
+
+/// A node with readers.
+struct Reader {
+    until: u64,
+    readers: u32,
+    stamp: u64,
+}
+
+/// A sharing of an item of this node.
+struct Sharing {
+    number: u64,
+    nodes: BTreeMap<String, Reader>,
+}
+
+/// What a broker knows of readers on other nodes.
+#[derive(Default)]
+pub(super) struct Readers {
+    sharings: BTreeMap<SegmentId, Sharing>,
+    /// The nodes that wait to read items, and until when.
+    wanted: BTreeMap<(u64, String), BTreeMap<String, u64>>,
+}
+
+impl Readers {
+    /// How many members of other nodes read the item.
+    pub(super) fn of(&self, item: SegmentId) -> u32 {
+        self.sharings
+            .get(&item)
+            .map_or(0, |of| of.nodes.values().fold(0, |sum, reader| sum.saturating_add(reader.readers)))
+    }
+
+    /// The item is not shared any more, or not here.
+    pub(super) fn end(&mut self, item: SegmentId) {
+        self.sharings.remove(&item);
+    }
+
+    /// A workflow is ending.
+    pub(super) fn forget_workflow(&mut self, workflow: u64) {
+        self.wanted.retain(|(of, _), _| *of != workflow);
+    }
+}
+
+impl Broker {
+    /// Has any member of the site the item open to read?
+    pub(super) fn is_read(&self, item: SegmentId, file: SegmentId) -> bool {
+        self.holds.is_open(file) || self.items.readers.of(item) > 0
+    }
+
+    /// Another node wants to read an item of this one, or still does.
+    pub(in crate::broker) fn reading_wanted(&mut self, node: &str, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
+        let Some(reading) = decode::<Reading>(body).filter(|reading| reading.version == VERSION) else {
+            return Err(unreadable());
+        };
+        let answer = |code, text: String| {
+            let (level, on_death) = (ItemLevel::Verified, OnDeath::Keep);
+            Ok(encode(&Readable { code, text, item: 0, sharing: 0, size: 0, level, on_death }))
+        };
+        let workflow = self.lasting.workflow_names.get(&reading.workflow).copied();
+        let found = workflow.and_then(|of| Some((of, *self.lasting.items.keys.get(&(of, reading.key.clone()))?)));
+        let Some((workflow, item)) = found else {
+            return answer(NOT_HERE, format!("item '{}' is not there", reading.key));
+        };
+        let Some(state) = self.lasting.items.all.get(&item).cloned() else { return Err(unreadable()) };
+        if state.level == ItemLevel::Cooperative {
+            let text = format!(
+                "item '{}' is cooperative: only tasks of its node read it; make it verified or strict",
+                reading.key
+            );
+            return answer(NEVER, text);
+        }
+        if reading.sharing == 0 {
+            let is_free = !self.lost.contains(&state.file) && self.has_its_name(item);
+            if !is_free || !state.shared || self.items.handovers.phase(item).ends_sharing() {
+                let (now, until) = (self.now, self.now + LASTS_MS);
+                let wanted = self.items.readers.wanted.entry((workflow, reading.key)).or_default();
+                wanted.retain(|_, until| *until > now);
+                wanted.insert(node.to_owned(), until);
+                return answer(NOT_YET, format!("it is not shared: {}", self.whose(item, &state)));
+            }
+            self.items.readers.sharings.entry(item).or_insert_with(|| Sharing { number: 0, nodes: BTreeMap::new() });
+        }
+        let fresh = SHARING | self.reading_stamp();
+        let (readers, stamp, until) = (reading.readers, reading.stamp, self.now + LASTS_MS);
+        let Some(sharing) = self.items.readers.sharings.get_mut(&item) else {
+            return answer(NOT_YET, "it was written since".into());
+        };
+        if sharing.number == 0 {
+            sharing.number = fresh;
+        }
+        let number = sharing.number;
+        if reading.sharing != 0 && reading.sharing != number {
+            return answer(NOT_YET, "it was written since".into());
+        }
+        let is_old = sharing.nodes.get(node).is_some_and(|known| known.stamp > stamp);
+        if !is_old {
+            // A node without readers stays known for a while, so that an older message of it counts no more.
+            sharing.nodes.insert(node.to_owned(), Reader { until, readers, stamp });
+            self.waits.expect(until, Due::Readers(item));
+            self.no_reader_elsewhere(item);
+        }
+        let (size, level, on_death) = (state.size, state.level, state.on_death);
+        Ok(encode(&Readable { code: COMES, text: String::new(), item: item.0, sharing: number, size, level, on_death }))
+    }
+
+    /// A number that is greater than those of earlier brokers of this node, too.
+    pub(super) fn reading_stamp(&mut self) -> u64 {
+        (self.calendar_ms() << 20) | (self.node_order_id() & 0xf_ffff)
+    }
+
+    /// Nodes that have not said for long that they have readers count no longer.
+    pub(in crate::broker) fn drop_silent_readers(&mut self, item: SegmentId) {
+        let now = self.now;
+        if let Some(sharing) = self.items.readers.sharings.get_mut(&item) {
+            sharing.nodes.retain(|_, reader| reader.until > now);
+            self.no_reader_elsewhere(item);
+        }
+    }
+
+    /// A node has no reader any more. The item's owner may be waiting for that.
+    fn no_reader_elsewhere(&mut self, item: SegmentId) {
+        let Some(file) = self.lasting.items.all.get(&item).map(|found| found.file) else { return };
+        if !self.is_read(item, file) {
+            self.end_draining(item);
+        }
+    }
+
+    /// An item is shared: the nodes that wait to read it are told.
+    pub(super) fn tell_nodes_of_sharing(&mut self, item: SegmentId) {
+        let Some(found) = self.lasting.items.all.get(&item).filter(|found| found.shared) else { return };
+        if self.items.handovers.phase(item).ends_sharing() {
+            return;
+        }
+        let (of, key) = (found.workflow, found.key.clone());
+        let Some(wanted) = self.items.readers.wanted.remove(&(of, key.clone())) else { return };
+        let Some(workflow) = self.lasting.workflows.get(&of).map(|of| of.name.clone()) else { return };
+        let body = encode(&Look { version: VERSION, workflow, key });
+        for (node, until) in wanted {
+            if until > self.now {
+                let id = self.node_order_id();
+                let ask = NodeOrder::Ask { id, node, service: SHARED, body: body.clone(), wait_ms: ANSWER_MS };
+                self.effects.push(Effect::Nodes(ask));
+            }
+        }
+    }
+
+    /// Another node pulls the bytes of a shared item.
+    pub(in crate::broker) fn open_item_shared(&mut self, id: u64, item: SegmentId, number: u64) {
+        let is_it = self.items.readers.sharings.get(&item).is_some_and(|of| of.number == number);
+        let found = self.lasting.items.all.get(&item).filter(|found| is_it && found.shared);
+        let outcome = found.map(|found| found.file).ok_or_else(|| {
+            let text = format!("item {} is not shared any more", item.0);
+            NodeFailure { status: Status::NotFound, text }
+        });
+        self.effects.push(Effect::Nodes(NodeOrder::Opened { id, outcome }));
+    }
+
+    /// Nodes read only items that are shared.
+    pub(super) fn check_readers(&self) {
+        for (item, sharing) in &self.items.readers.sharings {
+            let found = self.lasting.items.all.get(item);
+            assert!(found.is_some_and(|found| found.shared), "item {item} is not shared and other nodes read it");
+            assert!(sharing.nodes.values().all(|of| of.until > self.now), "a silent node reads item {item}");
+        }
+    }
+}
