@@ -6,7 +6,7 @@ import math
 from .records import spread
 from .table import number
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 290, 52, 10, 12, 38
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 290, 52, 18, 12, 38
 
 
 class Axis:

@@ -26,9 +26,10 @@ th:nth-child(2) { width: 13%; } th:nth-child(3) { width: 16%; } th:nth-child(4) 
   td[data-name] { display: flex; justify-content: space-between; gap: 1rem; } td[data-name]::before { content: attr(data-name); color: var(--soft); font-weight: 400; }
   td.none[data-name] { display: none; }
 }
+@media (max-width: 30rem) { figure svg text { font-size: 14.5px; } }
 .met { color: var(--good); font-weight: 600; } .missed { color: var(--bad); font-weight: 600; } .close { font-weight: 600; }
 figure { margin: .5rem 0 1rem; background: var(--box); border: 1px solid var(--line); border-radius: .5rem; padding: .6rem; }
-figure svg { display: block; width: 100%; max-width: 42rem; height: auto; margin: 0 auto; }
+figure svg { display: block; width: 100%; max-width: 42rem; height: auto; margin: 0 auto; overflow: visible; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 0 1rem; } figcaption { font-size: .9rem; font-weight: 600; }
 svg text { fill: var(--text); font-family: system-ui, sans-serif; } svg .soft { fill: var(--soft); }
 .key { display: flex; flex-wrap: wrap; gap: .2rem .9rem; font-size: .82rem; margin-top: .3rem; } .key i { display: inline-block; width: .8rem; height: .8rem; border-radius: .2rem; margin-right: .3rem; vertical-align: -1px; }

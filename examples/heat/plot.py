@@ -12,6 +12,8 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (the backend has to be chosen first)
 
+plt.rcParams["font.size"] = 13
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
@@ -51,20 +53,21 @@ class History:
         self.spectra.append(energy)
 
     def draw(self, folder):
-        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
-        left.set(title=f"Temperature, step {self.steps[-1]}", xticks=[], yticks=[])
-        figure.colorbar(left.imshow(self.plate, origin="lower", cmap="inferno"), ax=left)
+        # One below the other and with large letters, so that a phone shows it, too.
+        figure, (plate, spectrum, energy) = plt.subplots(3, 1, figsize=(7.5, 13), height_ratios=(5, 4, 3), layout="constrained")
+        plate.set(title=f"Temperature, step {self.steps[-1]}", xticks=[], yticks=[])
+        figure.colorbar(plate.imshow(self.plate, origin="lower", cmap="inferno"), ax=plate)
 
-        middle.set(title="Energy spectrum", xlabel="waves across the plate", ylabel="energy", xscale="log", yscale="log")
+        spectrum.set(title="Energy spectrum", xlabel="waves across the plate", ylabel="energy", xscale="log", yscale="log")
         chosen = sorted(set(np.linspace(0, len(self.spectra) - 1, 6).astype(int)))
         for i in chosen:
             shade = plt.cm.viridis(i / max(1, len(self.spectra) - 1))
-            middle.plot(np.arange(1, len(self.spectra[i])), self.spectra[i][1:], color=shade, label=f"step {self.steps[i]}")
-        middle.set_ylim(bottom=max(1e-12, self.spectra[0][1:].max() * 1e-14))
-        middle.legend(frameon=False)
+            spectrum.plot(np.arange(1, len(self.spectra[i])), self.spectra[i][1:], color=shade, label=f"step {self.steps[i]}")
+        spectrum.set_ylim(bottom=max(1e-12, self.spectra[0][1:].max() * 1e-14))
+        spectrum.legend(frameon=False, loc="upper right")
 
-        right.set(title="Energy of all waves", xlabel="step", ylabel="energy", yscale="log")
-        right.plot(self.steps, self.total, ".-", color="tab:red")
+        energy.set(title="Energy of all waves", xlabel="step", ylabel="energy", yscale="log")
+        energy.plot(self.steps, self.total, ".-", color="tab:red")
 
         path = os.path.join(folder, "heat.png")
         figure.savefig(path + ".new", dpi=100, format="png")

@@ -16,6 +16,8 @@ import numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (the backend has to be chosen first)
 
+plt.rcParams["font.size"] = 13
+
 LIMIT = 1e-6
 TIME_STEP = 0.005  # LAMMPS' default in Lennard-Jones units
 
@@ -90,27 +92,26 @@ class Curves:
                 sys.exit(f"error: vector {name} in region results is not what came through the port")
 
     def draw(self, folder):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
-        left.set(title=f"Radial distribution, step {self.steps[-1]}: ours and LAMMPS' differ by {self.worst['g(r)']:.0e} at most", xlabel="r / σ", ylabel="g(r)", xlim=(0, self.radius[-1]))
+        # One below the other and with large letters, so that a phone shows it, too.
+        figure, (upper, lower) = plt.subplots(2, 1, figsize=(7.5, 9), layout="constrained")
+        upper.set(title=f"Radial distribution, step {self.steps[-1]}:\nours and LAMMPS' differ by {self.worst['g(r)']:.0e} at most", xlabel="r / σ", ylabel="g(r)", xlim=(0, self.radius[-1]))
         if self.sum is not None:
-            left.plot(self.radius, self.sum / (len(self.steps) - 1), color="0.75", linewidth=5, label="mean of all frames")
-        left.plot(self.radius, self.latest, color="tab:blue", label="analyse (C++)")
-        left.plot(self.radius[::2], self.reference[::2], "o", markersize=3.5, color="tab:red", label="LAMMPS' compute rdf")
-        left.axhline(1, color="0.6", linewidth=0.8, linestyle=":")
-        left.title.set_fontsize(10)
-        left.legend(frameon=False)
+            upper.plot(self.radius, self.sum / (len(self.steps) - 1), color="0.75", linewidth=5, label="mean of all frames")
+        upper.plot(self.radius, self.latest, color="tab:blue", label="analyse (C++)")
+        upper.plot(self.radius[::2], self.reference[::2], "o", markersize=3.5, color="tab:red", label="LAMMPS' compute rdf")
+        upper.axhline(1, color="0.6", linewidth=0.8, linestyle=":")
+        upper.legend(frameon=False)
 
         times = np.array(self.steps) * TIME_STEP
-        right.set(title="Mean-square displacement (MSD) and temperature", xlabel="t / τ")
-        right.title.set_fontsize(10)
+        lower.set(title="Mean-square displacement (MSD) and temperature", xlabel="t / τ")
         # Each axis has the colour of its curve.
-        right.set_ylabel("MSD / σ²", color="tab:green")
-        right.plot(times, self.displacement, color="tab:green", label="MSD")
-        heat = right.twinx()
+        lower.set_ylabel("MSD / σ²", color="tab:green")
+        lower.plot(times, self.displacement, color="tab:green", label="MSD")
+        heat = lower.twinx()
         heat.plot(times, self.temperature, color="tab:orange", linewidth=1, label="temperature")
         heat.set(ylim=(0, None))
         heat.set_ylabel("T / (ε/k)", color="tab:orange")
-        right.legend(handles=right.lines + heat.lines, loc="lower right", frameon=False)
+        lower.legend(handles=lower.lines + heat.lines, loc="lower right", frameon=False)
 
         path = os.path.join(folder, "melt.png")
         figure.savefig(path + ".new", dpi=110, format="png")

@@ -87,7 +87,9 @@ def plot(middle, options, path):
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 2, figsize=(10, 7), layout="constrained", sharex=True)
+    # One below the other and with large letters, so that a phone shows it, too.
+    plt.rcParams["font.size"] = 12
+    figure, axes = plt.subplots(len(COMPARED), 1, figsize=(7.5, 12), layout="constrained", sharex=True)
     places = range(len(options.size))
     width = 0.8 / len(options.transports)
     for axis, name in zip(axes.flat, COMPARED):
@@ -95,14 +97,14 @@ def plot(middle, options, path):
             values = [middle[lines, transport][name] for lines in options.size]
             left = [place - 0.4 + (n + 0.5) * width for place in places]
             bars = axis.bar(left, values, width * 0.92, color=COLOURS.get(transport), label=transport)
-            axis.bar_label(bars, fmt="%.3g", fontsize=6.5, padding=1)
+            axis.bar_label(bars, fmt="%.3g", fontsize=9.5, padding=1)
         better = "less is better" if COLUMNS[name][2] is min else "more is better"
-        axis.set_title(f"{COLUMNS[name][0]} ({better})", fontsize=10)
-        axis.margins(y=0.12)
+        axis.set_title(f"{COLUMNS[name][0]} ({better})")
+        axis.margins(y=0.16)
         axis.set_xticks(places, [f"{lines}p\n{megabytes(lines):.1f} MB" for lines in options.size])
         axis.tick_params(labelbottom=True)
         axis.set_axisbelow(True)
         axis.grid(axis="y", alpha=0.3)
-    axes[0, 1].legend(frameon=False)
+    axes[1].legend(frameon=False)
     figure.savefig(path, dpi=110)
     plt.close(figure)
