@@ -33,6 +33,7 @@ test            clang                              clang               compiles 
 test            cmd:man                            man-db              the manual's pages without warnings
 test            browser                            chromium-headless-shell clicks through the web page
 test            cmd:git                            git                 looks at what the checkout holds
+release         cmd:git                            git                 a release is a copy of HEAD
 release         cmd:lintian                        lintian             judges the Debian packages
 release         cmd:dpkg-shlibdeps                 dpkg-dev            what the Debian packages depend on
 release         cmd:debootstrap                    debootstrap         roots of other distributions, to use the packages in
