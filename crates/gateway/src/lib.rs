@@ -15,6 +15,7 @@
 //! claimed in the meantime stays that node's ([`News::Contested`]).
 
 mod at;
+mod fuzz;
 mod keys;
 mod member;
 mod nodes;
@@ -40,6 +41,8 @@ use crossdock_link::{Node, Serve, Tcp};
 use crossdock_os::event;
 
 pub use at::CatalogAt;
+#[doc(hidden)]
+pub use fuzz::fuzz_entry;
 pub use keys::Name;
 pub use nodes::{ECHO, Nodes};
 pub use options::{GatewayOptions, bad_site_name};

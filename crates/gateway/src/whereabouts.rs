@@ -32,7 +32,7 @@ impl Whereabouts {
         Self { daemon, ..self.clone() }
     }
 
-    fn value(&self) -> Vec<u8> {
+    pub(crate) fn value(&self) -> Vec<u8> {
         let mut value = format!("1 {} {} {:x} ", self.epoch, self.node, self.daemon).into_bytes();
         value.extend(&self.about);
         value

@@ -12,6 +12,7 @@
 //! not know ends as a death would, and so do the channels of a node whose lease has ended.
 
 mod channel;
+mod fuzz;
 mod object;
 mod words;
 
@@ -31,6 +32,8 @@ use crossdock_link::{Refusal, Source, Wanted};
 use crossdock_os::Deadline;
 
 use channel::{Channel, reached};
+#[doc(hidden)]
+pub use fuzz::fuzz_decode;
 use words::{Key, Keys, Open, Opened, Released, Word};
 
 /// The services of this crate.

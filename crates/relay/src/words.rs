@@ -104,6 +104,7 @@ pub struct Ended {
     pub count: u64,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys(pub Vec<Key>);
 
 /// Reads a body from front to back; what does not fit is refused as a whole.
@@ -132,6 +133,14 @@ impl<'a> Reader<'a> {
 
     fn small(&mut self) -> Read<u32> {
         u32::try_from(self.number()?).map_err(|_| wrong())
+    }
+
+    fn flag(&mut self) -> Read<bool> {
+        match self.number()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(wrong()),
+        }
     }
 
     fn bytes(&mut self) -> Read<Vec<u8>> {
@@ -224,7 +233,7 @@ impl Word for Open {
             port: from.text()?,
             task: from.text()?,
             rank: from.small()?,
-            sends: from.number()? == 1,
+            sends: from.flag()?,
             wait_ms: from.number()?,
         })
     }

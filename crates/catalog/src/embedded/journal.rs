@@ -191,6 +191,17 @@ fn decode(bytes: &[u8]) -> CatalogResult<Record> {
     Ok(record)
 }
 
+/// Reads bytes as a journal's content, and as one record, whose checksum the fuzzer would not hit.
+pub(super) fn fuzz(bytes: &[u8]) {
+    let whole = [MAGIC, bytes].concat();
+    if let Ok((_, length)) = read(&whole) {
+        assert!(length <= whole.len() as u64, "the valid part is longer than the file");
+    }
+    if let Ok(record) = decode(bytes) {
+        assert_eq!(read(&[MAGIC.to_vec(), frame(&record)].concat()), Ok((vec![record], 16 + bytes.len() as u64)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

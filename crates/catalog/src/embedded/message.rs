@@ -241,7 +241,7 @@ impl Answer {
                 Self::Events { upto, more, events }
             }
             7 => {
-                let (code, number, text) = (r.u8()?, r.u64()?, r.text(1004)?);
+                let (code, number, text) = (r.u8()?, r.u64()?, r.text(1000)?);
                 Self::Failed(match code {
                     1 => CatalogError::NoLease,
                     2 => CatalogError::Compacted(number),

@@ -13,10 +13,13 @@
 
 mod client;
 mod frame;
+mod fuzz;
 mod journal;
 mod keeper;
 mod message;
 
 pub use client::{Client, Dial, TcpDial};
 pub use frame::Stream;
+#[doc(hidden)]
+pub use fuzz::fuzz_decode;
 pub use keeper::{Greet, Keeper, KeeperOptions, Listening};

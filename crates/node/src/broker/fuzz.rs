@@ -1,29 +1,29 @@
-//! The entry for fuzzing the state machine: bytes become connections, messages of any content, deaths, passing time and
-//! restarts.
+//! The entries for fuzzing the state machine: bytes become connections, messages of any content, deaths, passing time and
+//! restarts. In a site they also become news of the catalog, and questions and answers of other nodes.
+
+mod requests;
+mod site;
 
 use std::collections::BTreeSet;
 
-use crossdock_layout::wire::{
-    Answer, Grant, HEADER, InUse, ItemLevel, ItemRequest, OnDeath, OpenMode, PROTOCOL_VERSION, Party, Request,
-    SegmentKind,
-};
-use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights, SegmentId};
+use crossdock_layout::SegmentId;
+use crossdock_layout::wire::{Answer, Request};
 
 use super::{Attachment, Broker, Descriptor, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, Peer, Verdict};
 use crate::journal;
+use requests::{hello, some_item_request, some_request};
+use site::Site;
 
 /// Drives a broker as the bytes say. It checks that the broker never panics, never answers a connection that it closed,
 /// and never gives out a segment that is not held, and that its sums are right and its journal agrees with its memory.
 pub fn fuzz(bytes: &[u8]) {
-    let mut world = World::new();
-    let mut rest = bytes;
-    // Enough for any finding, and an end for any input.
-    for _ in 0..512 {
-        let Some((op, tail)) = rest.split_first() else { break };
-        rest = tail;
-        world.step(*op, &mut rest);
-    }
-    world.check();
+    World::new(None).run(bytes);
+}
+
+/// The same for the broker of a node of a site, which other nodes question, answer and lie to. It also checks that the
+/// broker answers each question at most once, and that it gives other nodes only files that are held.
+pub fn fuzz_in_site(bytes: &[u8]) {
+    World::new(Some(Site::default())).run(bytes);
 }
 
 struct World {
@@ -38,10 +38,12 @@ struct World {
     copies: Vec<(SegmentId, SegmentId)>,
     /// The kernel's answers about files, one after the other.
     verdicts: u8,
+    /// The site, if the broker is of one.
+    site: Option<Site>,
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(site: Option<Site>) -> Self {
         let mut world = Self {
             broker: Broker::new(Limits::default(), Lasting::default(), 1, &BTreeSet::new(), &BTreeSet::new(), 0).0,
             journal: Vec::new(),
@@ -52,13 +54,26 @@ impl World {
             now: 0,
             copies: Vec::new(),
             verdicts: 0,
+            site,
         };
         world.restart();
         world
     }
 
-    fn limits() -> Limits {
-        Limits { memory: 1 << 30, segments: 16, connections: 16, members: 8, ..Limits::default() }
+    fn run(mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        // Enough for any finding, and an end for any input.
+        for _ in 0..512 {
+            let Some((op, tail)) = rest.split_first() else { break };
+            rest = tail;
+            self.step(*op, &mut rest);
+        }
+        self.check();
+    }
+
+    fn limits(&self) -> Limits {
+        let site = self.site.as_ref().map(|_| site::limits());
+        Limits { memory: 1 << 30, segments: 16, connections: 16, members: 8, site, ..Limits::default() }
     }
 
     fn restart(&mut self) {
@@ -67,7 +82,10 @@ impl World {
         assert_eq!(good, self.journal.len(), "what was written can be read");
         self.open.clear();
         self.copies.clear();
-        let (broker, effects) = Broker::new(Self::limits(), lasting, 1, &self.held, &self.listening, self.now);
+        if let Some(site) = &mut self.site {
+            site.forget();
+        }
+        let (broker, effects) = Broker::new(self.limits(), lasting, 1, &self.held, &self.listening, self.now);
         self.broker = broker;
         self.perform(effects);
     }
@@ -75,6 +93,9 @@ impl World {
     fn step(&mut self, op: u8, rest: &mut &[u8]) {
         let argument = take(rest, 1).first().copied().unwrap_or(0);
         let connection = self.open.iter().copied().nth(usize::from(argument) % self.open.len().max(1)).unwrap_or(1);
+        if self.site.is_some() && op >= 192 {
+            return self.site_step(op, argument, rest);
+        }
         match op % 12 {
             0 => {
                 let endpoint = self.listening.iter().copied().nth(usize::from(argument) % self.listening.len());
@@ -179,9 +200,13 @@ impl World {
                     self.held.insert(to);
                     self.copies.push((item, to));
                 }
-                // No site tells the fuzzed broker anything.
-                Effect::FetchItem { .. } => unreachable!("an item is pulled without a site"),
-                Effect::Log { .. } | Effect::Site(_) | Effect::Nodes(_) => {}
+                Effect::FetchItem { to, pull, .. } => {
+                    self.held.insert(to);
+                    self.node_order(pull);
+                }
+                Effect::Site(order) => self.site_order(order),
+                Effect::Nodes(order) => self.node_order(order),
+                Effect::Log { .. } => {}
                 Effect::Adopt { segment } => drop(self.held.insert(segment)),
                 Effect::Forget { segment } => drop(self.held.remove(&segment)),
                 Effect::Listen { endpoint } => drop(self.listening.insert(endpoint)),
@@ -218,7 +243,7 @@ impl World {
         let lasting = self.broker.lasting().clone();
         let sum: u64 = lasting.segments.values().map(|s| s.reserved).sum();
         assert_eq!(sum, lasting.reserved);
-        assert!(sum <= Self::limits().memory);
+        assert!(sum <= self.limits().memory);
         assert!(lasting.segments.values().all(|s| lasting.workflows.contains_key(&s.workflow)));
         let mut again = Lasting::default();
         journal::replay(&self.journal, |record| again.apply(&record));
@@ -237,94 +262,6 @@ fn take<'a>(rest: &mut &'a [u8], most: usize) -> &'a [u8] {
     taken
 }
 
-fn hello(who: u8) -> Vec<u8> {
-    let request = Request::Hello {
-        protocol: PROTOCOL_VERSION,
-        layout: LAYOUT_VERSION,
-        fingerprint: crossdock_layout::wire::FINGERPRINT,
-        token: [who.max(1); 16],
-        member: MemberId::NOBODY,
-        rank: 0,
-        task: None,
-        workflow: None,
-        visitor: false,
-    };
-    let message = request.encode(1, 0);
-    debug_assert!(message.len() > HEADER);
-    message
-}
-
-fn some_request(which: u8) -> Request {
-    let name = ["a", "b", "out/c"][usize::from(which / 16) % 3].to_owned();
-    let kind = if which & 8 == 0 { SegmentKind::Region } else { SegmentKind::Port };
-    let access = if which & 8 == 0 { Rights::WRITE } else { Rights::PRODUCE };
-    let segment = SegmentId(u64::from(which / 16) + 1);
-    let open = |mode, wait_ms| Request::Open {
-        kind,
-        mode,
-        access,
-        size: 65_536 << (which / 64),
-        reserve: 4096,
-        attribute: 0,
-        wait_ms,
-        persistent: which & 128 != 0,
-        name: name.clone(),
-    };
-    if which % 32 >= 24 {
-        // Series: the same few names, two observers each.
-        return match which % 8 {
-            0 | 1 => Request::Publish { size: 65_536, reserved: 4096, attribute: 0, observers: 2, name },
-            2 | 3 => Request::Pins { segment, from: u32::from(which % 2) },
-            4 => Request::Observe { wait_ms: 0, former: true, name },
-            5 => Request::Observe { wait_ms: 100, former: false, name },
-            6 => Request::Unpublish { segment },
-            _ => Request::Remove { kind: SegmentKind::Series, in_use: InUse::Force, name },
-        };
-    }
-    match which % 16 {
-        0 | 8 => open(OpenMode::CreateOnly, 0),
-        1 | 9 => open(OpenMode::OpenOnly, 100),
-        2 | 10 => open(OpenMode::OpenOrCreate, 0),
-        3 | 11 => open(OpenMode::Recreate, 0),
-        4 => Request::Remove { kind, in_use: InUse::Refuse, name },
-        5 => Request::MakeWorkflow { quota: 1 << 20, name: "w".into() },
-        6 => {
-            let grants = vec![Grant { pattern: "*".into(), kind, rights: Rights::ALL }];
-            Request::MakeEndpoint { workflow: "w".into(), task: "t".into(), grants }
-        }
-        7 => Request::EndWorkflow { name: "w".into() },
-        15 => Request::Progress { done: u64::from(which), of: u64::from(which / 16) },
-        12 => Request::Reserve { segment, upto: 65_536 },
-        13 => Request::Attach { segment, access: Rights::ALL },
-        14 => Request::Offer { segment },
-        _ => Request::Detach { segment, count: 1 },
-    }
-}
-
-fn some_item_request(which: u8) -> ItemRequest {
-    let key = ["a", "b"][usize::from(which / 16) % 2].to_owned();
-    let item = SegmentId(u64::from(which / 32) + 1);
-    let level = [ItemLevel::Verified, ItemLevel::Strict, ItemLevel::Cooperative][usize::from(which / 32) % 3];
-    let on_death = [OnDeath::Keep, OnDeath::Return, OnDeath::Destroy][usize::from(which / 64) % 3];
-    match which % 16 {
-        0 | 1 => ItemRequest::Create { size: 5000, level, on_death, key },
-        2 => ItemRequest::Access { read: false, wait_ms: 300, keys: vec![key, "b".into()] },
-        3 => ItemRequest::Access { read: true, wait_ms: 100, keys: vec![key] },
-        4 => ItemRequest::Transfer { item, to: Party::task("t") },
-        5 => ItemRequest::Transfer { item, to: Party::Number(1) },
-        6 => ItemRequest::Destroy { item },
-        7 => ItemRequest::Share { item },
-        8 => ItemRequest::Unshare { item, wait_ms: 100 },
-        9 => ItemRequest::Resize { item, size: u64::from(which) << 6 },
-        10 => ItemRequest::Policy { item, on_death },
-        11 => ItemRequest::Reopen { item },
-        12 => ItemRequest::Register { number: 1 },
-        13 => ItemRequest::Word { party: Party::task("t") },
-        14 => ItemRequest::Access { read: false, wait_ms: 0, keys: vec![key] },
-        _ => ItemRequest::Find { key },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #[test]
@@ -338,6 +275,20 @@ mod tests {
         for _ in 0..inputs {
             let bytes: Vec<u8> = (0..200).map(|_| next()).collect();
             super::fuzz(&bytes);
+        }
+    }
+
+    #[test]
+    fn other_nodes_with_random_words_do_no_harm() {
+        let mut state = 2u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u8
+        };
+        let inputs = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
+        for _ in 0..inputs {
+            let bytes: Vec<u8> = (0..300).map(|_| next()).collect();
+            super::fuzz_in_site(&bytes);
         }
     }
 }

@@ -38,7 +38,7 @@ use crossdock_layout::wire::{Answer, MemberEntry, Request};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
 pub use event::{Attachment, Connection, Descriptor, Effect, Event};
-pub use fuzz::fuzz;
+pub use fuzz::{fuzz, fuzz_in_site};
 pub use item::{Item, ItemRecord, Residence, Source, Verdict, memory_of};
 pub use lasting::{DEFAULT_WORKFLOW, Endpoint, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow};
 pub use nodes::{NodeFailure, NodeNews, NodeOrder};

@@ -22,6 +22,7 @@ mod come;
 mod copies;
 mod ends;
 mod find;
+pub(super) mod fuzz;
 mod give;
 mod handover;
 mod leave;

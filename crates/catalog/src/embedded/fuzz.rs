@@ -1,0 +1,23 @@
+//! The entry for fuzzing what clients and the keeper say to each other, and the keeper's journal.
+
+use super::journal;
+use super::message::{Answer, Request};
+
+/// Decodes bytes as a request, an answer or a journal; the first byte says which. A message that is accepted must mean the
+/// same after it is encoded and decoded again, and so must the records of a journal.
+pub fn fuzz_decode(bytes: &[u8]) {
+    let Some((which, body)) = bytes.split_first() else { return };
+    match which % 3 {
+        0 => {
+            if let Ok(request) = Request::decode(body) {
+                assert_eq!(Request::decode(&request.encode()), Ok(request));
+            }
+        }
+        1 => {
+            if let Ok(answer) = Answer::decode(body) {
+                assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+            }
+        }
+        _ => journal::fuzz(body),
+    }
+}

@@ -1,0 +1,35 @@
+//! The entry for fuzzing what other nodes wrote into the catalog.
+
+use crate::keys::{self, Key};
+use crate::{Place, Whereabouts};
+
+/// Reads bytes as an entry of the site's catalog: a key up to the first zero, then a value. What is accepted must be read
+/// back from what this node would write.
+pub fn fuzz_entry(bytes: &[u8]) {
+    let mut parts = bytes.splitn(2, |byte| *byte == 0);
+    let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let Ok(key) = std::str::from_utf8(key) else { return };
+    match keys::read("s", key) {
+        Key::Node(node) => {
+            if let Some(place) = Place::read(&node, value) {
+                assert_eq!(Place::read(&node, &place.value()), Some(place));
+            }
+        }
+        Key::Name(name) => {
+            let again = keys::name("s", &name);
+            assert!(matches!(keys::read("s", &again), Key::Name(found) if found == name), "{again}");
+            if let Some(node) = keys::read_owner(value) {
+                assert_eq!(keys::read_owner(&keys::owner(&node)), Some(node.clone()));
+                if let Some(item) = keys::read_item(value) {
+                    assert_eq!(keys::read_item(&keys::owner_of(&node, item)), Some(item));
+                }
+            }
+        }
+        Key::Item(item) => {
+            if let Some(found) = Whereabouts::read(item, value) {
+                assert_eq!(Whereabouts::read(item, &found.value()), Some(found));
+            }
+        }
+        Key::Other => {}
+    }
+}

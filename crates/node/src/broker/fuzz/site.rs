@@ -1,0 +1,236 @@
+//! The site of a fuzzed broker: a catalog that answers what it is asked, and other nodes that say anything.
+//!
+//! The catalog and the host keep to the order of events (an answer comes to what was asked, and once). What other nodes
+//! wrote into the catalog, what they ask and what they answer has any content.
+
+use crossdock_layout::wire::SegmentKind;
+use crossdock_layout::{SegmentId, Status};
+
+use super::super::{
+    Claimed, Event, ItemPlace, NodeFailure, NodeNews, NodeOrder, SiteLimits, SiteName, SiteNews, SiteNode, SiteOrder,
+};
+use super::{World, take};
+use crate::broker::item::fuzz as words;
+
+const NODES: [&str; 3] = ["here", "there", "elsewhere"];
+const KINDS: [SegmentKind; 4] = [SegmentKind::Region, SegmentKind::Port, SegmentKind::Series, SegmentKind::Item];
+
+/// What the broker has ordered and got no answer to yet.
+#[derive(Default)]
+pub(super) struct Site {
+    claims: Vec<SiteName>,
+    passes: Vec<(SegmentId, u64)>,
+    orders: Vec<NodeOrder>,
+    /// Questions of other nodes that the broker has not answered yet.
+    asked: Vec<u64>,
+    /// The item and the number of a sharing that the broker named last.
+    sharing: Option<(SegmentId, u64)>,
+    next: u64,
+}
+
+pub(super) fn limits() -> SiteLimits {
+    SiteLimits { site: "s".into(), node: NODES[0].into(), number: 1 }
+}
+
+fn node(which: u8) -> String {
+    NODES[usize::from(which) % NODES.len()].to_owned()
+}
+
+fn name(which: u8) -> SiteName {
+    let workflow = ["default", "w"][usize::from(which) % 2].to_owned();
+    let name = ["a", "b", "out/c"][usize::from(which / 2) % 3].to_owned();
+    SiteName { workflow, kind: KINDS[usize::from(which / 8) % 4], name }
+}
+
+fn place_of(which: u8) -> SiteNode {
+    SiteNode { node: node(which), number: u64::from(which % 3) + 1, address: "127.0.0.1:1".into() }
+}
+
+fn failure(which: u8) -> NodeFailure {
+    let all = [Status::Disconnected, Status::TimedOut, Status::NotFound, Status::NoSpace, Status::Busy];
+    NodeFailure { status: all[usize::from(which) % all.len()], text: "so".into() }
+}
+
+impl Site {
+    /// The broker was restarted: its orders are forgotten, and so are the questions to it.
+    pub(super) fn forget(&mut self) {
+        *self = Self { next: self.next, ..Self::default() };
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+impl World {
+    fn site(&mut self) -> &mut Site {
+        self.site.as_mut().expect("an order to a site without a site")
+    }
+
+    pub(super) fn site_order(&mut self, order: SiteOrder) {
+        match order {
+            SiteOrder::Claim(name) => self.site().claims.push(name),
+            SiteOrder::Announce(names) => self.site().claims.extend(names),
+            SiteOrder::Pass { to, .. } => self.site().passes.push((to.item, to.epoch)),
+            SiteOrder::Release(_) | SiteOrder::Describe(_) | SiteOrder::Forget { .. } | SiteOrder::Look { .. } => {}
+        }
+    }
+
+    pub(super) fn node_order(&mut self, order: NodeOrder) {
+        match order {
+            NodeOrder::Answer { id, outcome } => {
+                self.answered(id);
+                let named = outcome.ok().and_then(|body| words::readable(&body));
+                self.site().sharing = named.or(self.site().sharing);
+            }
+            NodeOrder::Opened { id, outcome } => {
+                self.answered(id);
+                if let Ok(file) = outcome {
+                    assert!(self.held.contains(&file), "{file} is given to another node but not held");
+                }
+            }
+            NodeOrder::MirrorLeft { .. } => {}
+            NodeOrder::Ask { .. } | NodeOrder::Pull { .. } | NodeOrder::Mirror { .. } => self.site().orders.push(order),
+        }
+    }
+
+    fn answered(&mut self, id: u64) {
+        let at = self.site().asked.iter().position(|asked| *asked == id);
+        self.site().asked.swap_remove(at.expect("an answer to a question that waits for none"));
+    }
+
+    pub(super) fn site_step(&mut self, op: u8, argument: u8, rest: &mut &[u8]) {
+        match op % 8 {
+            0 => self.question(argument, rest),
+            1 => self.opening(argument, rest),
+            2 | 3 => self.end_order(argument, rest),
+            4 => self.end_claim(argument),
+            5 => self.end_pass(argument),
+            6 => self.entry(argument, rest),
+            _ => self.news(argument),
+        }
+    }
+
+    /// Another node asks.
+    fn question(&mut self, argument: u8, rest: &mut &[u8]) {
+        let id = self.site().number();
+        self.site().asked.push(id);
+        let (item, sharing) = (self.some_item(argument), self.site().sharing.map_or(0, |(_, number)| number));
+        let (service, body) = words::question(number(rest), item, sharing);
+        let service = if argument % 32 == 31 { u32::from(argument) } else { service };
+        let body = mutated(body, argument / 64, rest);
+        self.event(Event::Nodes(NodeNews::Asked { id, node: node(argument / 16), service, body }));
+    }
+
+    /// Another node wants bytes.
+    fn opening(&mut self, argument: u8, rest: &mut &[u8]) {
+        let id = self.site().number();
+        self.site().asked.push(id);
+        let kind = if argument % 8 == 0 { KINDS[usize::from(argument / 8) % 4] } else { SegmentKind::Item };
+        let shared = self.site().sharing.filter(|_| argument % 8 == 1);
+        let left = (self.some_item(argument), u64::from(number(rest) % 4));
+        let (object, epoch) = shared.map_or(left, |(item, sharing)| (item.0, sharing));
+        self.event(Event::Nodes(NodeNews::Opening { id, node: node(argument), kind, object, epoch }));
+    }
+
+    /// An item of this node, or another number.
+    fn some_item(&self, which: u8) -> u64 {
+        let lasting = self.broker.lasting();
+        let known: Vec<_> = lasting.items.all.keys().chain(lasting.items.residences.keys()).collect();
+        known.get(usize::from(which) % (known.len() + 1)).map_or(u64::from(which), |item| item.0)
+    }
+
+    /// An order to another node ends, or an answer comes to nothing.
+    fn end_order(&mut self, argument: u8, rest: &mut &[u8]) {
+        let failed = argument % 4 == 0;
+        let count = self.site().orders.len();
+        if count == 0 {
+            let outcome = Ok(words::answer(0, argument, u64::from(argument)));
+            return self.event(Event::Nodes(NodeNews::Answered { id: u64::from(argument), outcome }));
+        }
+        let news = match self.site().orders.swap_remove(usize::from(argument) % count) {
+            NodeOrder::Ask { id, service, .. } => {
+                let item = self.some_item(argument / 4);
+                let body = mutated(words::answer(service, number(rest), item), argument / 64, rest);
+                NodeNews::Answered { id, outcome: if failed { Err(failure(argument / 4)) } else { Ok(body) } }
+            }
+            NodeOrder::Pull { id, .. } => {
+                NodeNews::Pulled { id, outcome: if failed { Err(failure(argument / 4)) } else { Ok(()) } }
+            }
+            NodeOrder::Mirror { id, .. } => {
+                let here = self.broker.lasting().segments.keys().next().copied();
+                let outcome = here.filter(|_| !failed).ok_or_else(|| failure(argument / 4));
+                NodeNews::Mirrored { id, outcome }
+            }
+            NodeOrder::Answer { .. } | NodeOrder::Opened { .. } | NodeOrder::MirrorLeft { .. } => unreachable!(),
+        };
+        self.event(Event::Nodes(news));
+    }
+
+    fn end_claim(&mut self, argument: u8) {
+        let count = self.site().claims.len();
+        if count == 0 {
+            return;
+        }
+        let name = self.site().claims.swap_remove(usize::from(argument / 4) % count);
+        let outcome = match argument % 4 {
+            0 => Claimed::Theirs(place_of(argument / 4 % 2 + 1)),
+            1 => Claimed::Failed("lost".into()),
+            _ => Claimed::Ours,
+        };
+        self.event(Event::Site(SiteNews::Claimed { name, outcome }));
+    }
+
+    fn end_pass(&mut self, argument: u8) {
+        let count = self.site().passes.len();
+        if count == 0 {
+            return;
+        }
+        let (item, epoch) = self.site().passes.swap_remove(usize::from(argument / 2) % count);
+        let outcome = if argument % 2 == 0 { Ok(()) } else { Err("kept".to_owned()) };
+        self.event(Event::Site(SiteNews::Passed { item, epoch, outcome }));
+    }
+
+    /// The entry of an item, as another node may have written it.
+    fn entry(&mut self, argument: u8, rest: &mut &[u8]) {
+        let item = SegmentId(self.some_item(argument));
+        let (epoch, daemon) = (u64::from(number(rest) % 4), u64::from(argument % 2));
+        let about = mutated(words::about(argument), argument / 64, rest);
+        let place = ItemPlace { item, epoch, node: node(argument / 4), daemon, about };
+        self.event(Event::Site(SiteNews::Item(place)));
+    }
+
+    fn news(&mut self, argument: u8) {
+        let which = argument / 8;
+        let news = match argument % 8 {
+            0 | 1 => SiteNews::Joined,
+            2 => SiteNews::CutOff { why: "cut".into() },
+            3 => SiteNews::Node(place_of(which)),
+            4 => SiteNews::NodeGone { node: node(which) },
+            5 => SiteNews::Named { name: name(which), node: node(which / 8) },
+            6 => SiteNews::Unnamed { name: name(which) },
+            _ if which % 4 == 0 => SiteNews::NoItem { item: SegmentId(self.some_item(which)) },
+            _ if which % 4 == 1 => SiteNews::Contested { name: name(which), node: place_of(which) },
+            _ => SiteNews::Synced,
+        };
+        self.event(Event::Site(news));
+    }
+}
+
+fn number(rest: &mut &[u8]) -> u8 {
+    take(rest, 1).first().copied().unwrap_or(0)
+}
+
+/// The message with a few bytes changed, or cut.
+fn mutated(mut message: Vec<u8>, changes: u8, rest: &mut &[u8]) -> Vec<u8> {
+    for change in take(rest, usize::from(changes) * 2).chunks(2) {
+        let at = usize::from(change[0]) % message.len().max(1);
+        match change.get(1) {
+            Some(0) => message.truncate(at),
+            Some(by) => message.get_mut(at).into_iter().for_each(|byte| *byte ^= by),
+            None => {}
+        }
+    }
+    message
+}

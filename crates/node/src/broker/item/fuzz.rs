@@ -1,0 +1,83 @@
+//! Bodies of questions, of answers and of entries about items, chosen by a byte, for the fuzzed broker.
+
+use crossdock_layout::SegmentId;
+use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
+
+use super::find::{FIND, Sought};
+use super::readers::{Look, READ, Readable, Reading, SHARED};
+use super::residence::About;
+use super::want::{ENDED, Ended, Stands, VERSION, WANT, Wanted, decode, encode};
+
+const TASKS: [&str; 2] = ["t", "program"];
+const LEVELS: [ItemLevel; 2] = [ItemLevel::Verified, ItemLevel::Strict];
+const ON_DEATH: [OnDeath; 2] = [OnDeath::Keep, OnDeath::Return];
+
+fn workflow(which: u8) -> String {
+    ["default", "w"][usize::from(which) % 2].to_owned()
+}
+
+fn key(which: u8) -> String {
+    ["a", "b"][usize::from(which) % 2].to_owned()
+}
+
+/// A question for an item, and its service.
+pub(in crate::broker) fn question(which: u8, item: u64, sharing: u64) -> (u32, Vec<u8>) {
+    let (version, workflow, key) = (VERSION, workflow(which / 8), key(which));
+    match which / 16 % 8 {
+        0..=2 => {
+            let task = TASKS[usize::from(which / 2) % 2].to_owned();
+            let numbers = if which & 4 == 0 { vec![] } else { vec![1] };
+            (WANT, encode(&Wanted { version, workflow, key, task, rank: 0, numbers }))
+        }
+        3 | 4 => {
+            let (readers, sharing) = (u32::from(which / 2 % 2), if which & 4 == 0 { 0 } else { sharing });
+            (READ, encode(&Reading { version, workflow, key, sharing, readers, stamp: u64::from(which) }))
+        }
+        5 => (SHARED, encode(&Look { version, workflow, key })),
+        6 => (FIND, encode(&Sought { version, workflow, key })),
+        _ => (ENDED, encode(&Ended { version, workflow, key, item, why: "it was destroyed".into() })),
+    }
+}
+
+/// An answer to a question of this service.
+pub(in crate::broker) fn answer(service: u32, which: u8, item: u64) -> Vec<u8> {
+    let (code, text) = (u32::from(which % 5), "it stands so".to_owned());
+    match service {
+        READ => encode(&Readable {
+            code,
+            text,
+            item,
+            sharing: super::SHARING | u64::from(which / 8 % 4),
+            size: 5000,
+            level: LEVELS[usize::from(which / 4) % 2],
+            on_death: ON_DEATH[usize::from(which / 8) % 2],
+        }),
+        _ => encode(&Stands { item, code, text }),
+    }
+}
+
+/// The item and the sharing that an answer names.
+pub(in crate::broker) fn readable(answer: &[u8]) -> Option<(SegmentId, u64)> {
+    let readable = decode::<Readable>(answer).filter(|readable| readable.sharing != 0)?;
+    Some((SegmentId(readable.item), readable.sharing))
+}
+
+/// What an entry says of an item.
+pub(in crate::broker) fn about(which: u8) -> Vec<u8> {
+    let party = if which & 16 == 0 { Party::task(TASKS[usize::from(which / 32) % 2]) } else { Party::Number(1) };
+    About {
+        version: About::VERSION,
+        workflow: workflow(which),
+        key: key(which / 2),
+        size: 5000,
+        level: LEVELS[usize::from(which / 4) % 2],
+        on_death: ON_DEATH[usize::from(which / 8) % 2],
+        creator: Party::task(TASKS[0]),
+        owner: party,
+        transfers: 1,
+        copies: 0,
+        source: ["", "there", "here"][usize::from(which / 64) % 3].to_owned(),
+        left: u64::from(which % 3),
+    }
+    .encode()
+}
