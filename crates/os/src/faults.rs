@@ -67,6 +67,7 @@ const TABLE: &[(&str, &[Failure])] = &[
     ("mmap", MEMORY),
     ("mremap", MEMORY),
     ("mprotect", MEMORY),
+    ("munmap", MEMORY),
     ("madvise", MEMORY),
     ("MADV_POPULATE", &[error(Errno::NOMEM), error(Errno::INTR), error(Errno::AGAIN)]),
     ("statx", MEMORY),
@@ -87,6 +88,8 @@ const TABLE: &[(&str, &[Failure])] = &[
     ("pread", &[Failure::Short, error(Errno::INTR)]),
     ("write", &[Failure::Short, error(Errno::INTR), error(Errno::NOSPC)]),
     ("pwrite", &[Failure::Short, error(Errno::INTR), error(Errno::NOSPC)]),
+    ("pwrite_reserved", &[Failure::Short, error(Errno::INTR)]),
+    ("fsync", &[error(Errno::NOSPC), error(Errno::INTR)]),
     ("fork", &[error(Errno::AGAIN), error(Errno::NOMEM)]),
     ("clone", &[error(Errno::AGAIN)]),
 ];

@@ -158,6 +158,82 @@ pub fn copy_part(from: impl AsFd, to: impl AsFd, offset: u64, buffer: &mut [u8])
     Ok(length)
 }
 
+/// Opens a file for reading and writing, and makes an empty one of this mode if there is none.
+pub fn open_or_make(path: &Path, mode: u32) -> OsResult<OwnedFd> {
+    open_to_write(path, OFlags::CREATE, mode)
+}
+
+/// Makes a file whose name must be free, for reading and writing.
+pub fn make(path: &Path, mode: u32) -> OsResult<OwnedFd> {
+    open_to_write(path, OFlags::CREATE | OFlags::EXCL, mode)
+}
+
+fn open_to_write(path: &Path, how: OFlags, mode: u32) -> OsResult<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | how;
+    sys::fs::open(path, flags, Mode::from_raw_mode(mode)).context("open", || path.display().to_string())
+}
+
+/// Gives a file another name. A file that had the name loses it.
+pub fn rename(from: &Path, to: &Path) -> OsResult<()> {
+    sys::fs::rename(from, to).context("rename", || format!("{} to {}", from.display(), to.display()))
+}
+
+/// Fills `buffer` from `offset` on. If the file ends before, that is an `EIO`.
+pub fn read_all_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> OsResult<()> {
+    let named = || format!("bytes at {offset} of a file");
+    let mut done = 0;
+    while done < buffer.len() {
+        match sys::io::pread(&file, &mut buffer[done..], offset + done as u64) {
+            Err(Errno::INTR) => {}
+            Ok(0) => return Err(OsError::new("pread", named(), Errno::IO)),
+            other => done += other.context("pread", named)?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of these bytes at `offset`. After an error some of them may be in the file.
+pub fn write_all_at(file: impl AsFd, bytes: &[u8], offset: u64) -> OsResult<()> {
+    write_by(bytes, offset, |rest, at| sys::io::pwrite(&file, rest, at))
+}
+
+/// The same for room that [`extend`] has taken, where the kernel needs no space.
+pub fn write_reserved_at(file: impl AsFd, bytes: &[u8], offset: u64) -> OsResult<()> {
+    write_by(bytes, offset, |rest, at| sys::io::pwrite_reserved(&file, rest, at))
+}
+
+fn write_by(bytes: &[u8], offset: u64, write: impl Fn(&[u8], u64) -> rustix::io::Result<usize>) -> OsResult<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match write(&bytes[done..], offset + done as u64) {
+            Err(Errno::INTR) => {}
+            other => done += other.context("pwrite", || format!("{} bytes at {offset} of a file", bytes.len()))?,
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the file's bytes are on the disk.
+pub fn sync(file: impl AsFd) -> OsResult<()> {
+    loop {
+        match sys::fs::fdatasync(&file) {
+            Err(Errno::INTR) => {}
+            other => return other.context("fdatasync", || "a file".into()),
+        }
+    }
+}
+
+/// Waits until the names in a folder are on the disk.
+pub fn sync_folder(path: &Path) -> OsResult<()> {
+    let folder = open_read_only(path)?;
+    loop {
+        match sys::fs::fsync(&folder) {
+            Err(Errno::INTR) => {}
+            other => return other.context("fsync", || path.display().to_string()),
+        }
+    }
+}
+
 /// Gives a file this size. Bytes beyond it are given up, and new bytes are zero.
 pub fn set_size(file: impl AsFd, size: u64) -> OsResult<()> {
     sys::fs::ftruncate(file, size).context("ftruncate", || format!("a file to {size} bytes"))

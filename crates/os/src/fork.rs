@@ -139,7 +139,7 @@ fn first_page() -> *const AtomicU32 {
         Err(others) => {
             if made != none {
                 // SAFETY: made just now, and not shown to any other thread.
-                let _ = unsafe { rustix::mm::munmap(made.cast(), length) };
+                let _ = unsafe { sys::mm::munmap_whole(made.cast(), length) };
             }
             others
         }
@@ -157,7 +157,7 @@ fn make_page(length: usize) -> Option<*mut std::ffi::c_void> {
         return Some(start);
     }
     // SAFETY: as above.
-    let _ = unsafe { rustix::mm::munmap(start, length) };
+    let _ = unsafe { sys::mm::munmap_whole(start, length) };
     None
 }
 

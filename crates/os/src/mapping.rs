@@ -202,7 +202,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: exactly the range that `new` mapped; no reference into it outlives this owner.
-        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+        let unmapped = unsafe { sys::mm::munmap_whole(self.start.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "munmap of an own mapping cannot fail");
     }
 }

@@ -47,7 +47,12 @@ impl Place {
         for (from, to) in [(first, start), (start + length, first + taken)] {
             if from < to {
                 // SAFETY: parts of the mapping made above that no other code knows of.
-                unsafe { rustix::mm::munmap(from as *mut _, to - from) }.context("munmap", named)?;
+                let trimmed = unsafe { sys::mm::munmap(from as *mut _, to - from) };
+                if trimmed.is_err() {
+                    // SAFETY: the same mapping; parts of it that are gone already do no harm.
+                    let _ = unsafe { sys::mm::munmap_whole(first as *mut _, taken) };
+                }
+                trimmed.context("munmap", named)?;
             }
         }
         let start = NonNull::new(start as *mut u8).expect("mmap never returns address 0");
@@ -95,7 +100,7 @@ impl Place {
         let length = std::mem::replace(&mut self.length, 0);
         let named = || format!("{length} bytes");
         // SAFETY: exactly the range that this place owns; it counts as given up until it is mapped again.
-        unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), length) }.context("munmap", named)?;
+        unsafe { sys::mm::munmap(self.start.as_ptr().cast(), length) }.context("munmap", named)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: never replaces anything: if another thread took the addresses meanwhile, this fails.
         let again = unsafe {
@@ -106,7 +111,7 @@ impl Place {
         if again != self.start.as_ptr().cast() {
             // A kernel before 4.17 takes the address only as a hint.
             // SAFETY: the mapping made just now, elsewhere.
-            let _ = unsafe { rustix::mm::munmap(again, length) };
+            let _ = unsafe { sys::mm::munmap_whole(again, length) };
             return Err(OsError::new("mmap", named(), rustix::io::Errno::EXIST));
         }
         self.length = length;
@@ -211,7 +216,7 @@ impl Drop for Place {
             return;
         }
         // SAFETY: exactly the range that `reserve` took; no reference into it outlives this owner.
-        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+        let unmapped = unsafe { sys::mm::munmap_whole(self.start.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "munmap of an own range cannot fail");
     }
 }

@@ -122,7 +122,7 @@ impl Drop for Entry {
         // A forked child does not have the page, and may have something else at that address.
         if self.origin.is_here() {
             // SAFETY: exactly the range that `hold` mapped; nothing refers into it.
-            let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), PAGE) };
+            let _ = unsafe { sys::mm::munmap_whole(self.page.as_ptr().cast(), PAGE) };
         }
     }
 }

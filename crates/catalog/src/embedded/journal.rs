@@ -5,9 +5,11 @@
 //! A journal that has grown to several times its content is written anew beside the old file and renamed into its
 //! place.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+
+use crossdock_os::{OsError, OsResult, file as files};
 
 use crate::codec::{Reader, Writer};
 use crate::store::Record;
@@ -33,18 +35,16 @@ impl Journal {
     /// Opens the journal in this folder, or makes one, and gives its records.
     pub fn open(folder: &Path) -> io::Result<(Self, Vec<Record>)> {
         let path = folder.join("catalog.journal");
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+        let file = File::from(files::open_or_make(&path, 0o666).map_err(reason)?);
         if !lock(&file)? {
             let text = format!("another keeper uses {}; stop it first", path.display());
             return Err(io::Error::new(ErrorKind::WouldBlock, text));
         }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
+        let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
+        files::read_all_at(&file, &mut bytes, 0).map_err(reason)?;
         if bytes.len() < HEAD && MAGIC.starts_with(&bytes) {
-            file.set_len(0)?;
-            file.seek(SeekFrom::Start(0))?;
-            file.write_all(MAGIC)?;
-            file.sync_all()?;
+            let begun = files::set_size(&file, 0).and_then(|()| files::write_all_at(&file, MAGIC, 0));
+            begun.and_then(|()| files::sync(&file)).map_err(reason)?;
             let length = HEAD as u64;
             return Ok((Self { file, path, length, base: length, torn: false }, Vec::new()));
         }
@@ -52,8 +52,7 @@ impl Journal {
             let text = format!("{} is damaged: {why}; move it away to begin with an empty catalog", path.display());
             io::Error::new(ErrorKind::InvalidData, text)
         })?;
-        file.set_len(length)?;
-        file.seek(SeekFrom::Start(length))?;
+        files::set_size(&file, length).map_err(reason)?;
         Ok((Self { file, path, length, base: length, torn: false }, records))
     }
 
@@ -63,18 +62,22 @@ impl Journal {
             self.cut()?;
         }
         let bytes = frame(record);
-        if let Err(error) = self.file.write_all(&bytes).and_then(|()| self.file.sync_data()) {
+        if let Err(error) = files::write_all_at(&self.file, &bytes, self.length).and_then(|()| files::sync(&self.file))
+        {
             self.torn = true;
             self.cut().ok();
-            return Err(CatalogError::Full(format!("{} cannot be written: {error}", self.path.display())));
+            let why = error.reason();
+            return Err(CatalogError::Full(format!("{} cannot be written: {why}", self.path.display())));
         }
         self.length += bytes.len() as u64;
         Ok(())
     }
 
     fn cut(&mut self) -> CatalogResult<()> {
-        let cut = self.file.set_len(self.length).and_then(|()| self.file.seek(SeekFrom::Start(self.length)));
-        cut.map_err(|error| CatalogError::Full(format!("{} cannot be cut: {error}", self.path.display())))?;
+        files::set_size(&self.file, self.length).map_err(|error| {
+            let why = error.reason();
+            CatalogError::Full(format!("{} cannot be cut: {why}", self.path.display()))
+        })?;
         self.torn = false;
         Ok(())
     }
@@ -86,19 +89,27 @@ impl Journal {
     /// Replaces all records by these.
     pub fn compact(&mut self, records: &[Record]) -> io::Result<()> {
         let fresh = self.path.with_extension("fresh");
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&fresh)?;
+        let file = File::from(files::open_or_make(&fresh, 0o666).map_err(reason)?);
         let mut bytes = MAGIC.to_vec();
         records.iter().for_each(|record| bytes.extend(frame(record)));
-        file.write_all(&bytes)?;
-        file.sync_all()?;
+        let written: OsResult<()> = (|| {
+            files::set_size(&file, 0)?;
+            files::write_all_at(&file, &bytes, 0)?;
+            files::sync(&file)
+        })();
+        written.map_err(reason)?;
         lock(&file)?;
-        std::fs::rename(&fresh, &self.path)?;
+        files::rename(&fresh, &self.path).map_err(reason)?;
         if let Some(folder) = self.path.parent() {
-            File::open(folder)?.sync_all()?;
+            files::sync_folder(folder).map_err(reason)?;
         }
         (self.file, self.length, self.base) = (file, bytes.len() as u64, bytes.len() as u64);
         Ok(())
     }
+}
+
+fn reason(error: OsError) -> io::Error {
+    error.reason()
 }
 
 fn lock(file: &File) -> io::Result<bool> {

@@ -11,11 +11,12 @@
 mod codec;
 mod crc;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+
+use crossdock_os::{OsError, file as files};
 
 use crate::broker::{Lasting, Record};
 pub use codec::{decode, encode};
@@ -48,8 +49,7 @@ pub struct Journal {
 impl Journal {
     /// Opens the journal at `path`, or makes an empty one.
     pub fn open(path: &Path) -> std::io::Result<File> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        Ok(file)
+        files::open_or_make(path, 0o600).map(File::from).map_err(reason)
     }
 
     /// Reads a journal to its last good record.
@@ -59,7 +59,7 @@ impl Journal {
     pub fn recover(file: File, path: &Path) -> std::io::Result<(Self, Lasting)> {
         let length = file.metadata()?.len();
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-        file.read_exact_at(&mut bytes, 0)?;
+        files::read_all_at(&file, &mut bytes, 0).map_err(reason)?;
         let mut journal = Self {
             file,
             path: path.to_owned(),
@@ -70,7 +70,7 @@ impl Journal {
         };
         let mut lasting = Lasting::default();
         if bytes.len() < HEADER as usize || bytes[..HEADER as usize].iter().all(|b| *b == 0) {
-            journal.file.write_all_at(&header(), 0)?;
+            files::write_all_at(&journal.file, &header(), 0).map_err(reason)?;
             return Ok((journal, lasting));
         }
         if bytes[..HEADER as usize] != header() {
@@ -81,7 +81,7 @@ impl Journal {
         journal.end = HEADER + good as u64;
         // What a killed writer left behind the end must not be taken for a record once others precede it.
         if bytes[journal.end as usize..].iter().any(|b| *b != 0) {
-            journal.file.set_len(journal.end)?;
+            files::set_size(&journal.file, journal.end).map_err(reason)?;
             journal.room = journal.end;
         }
         Ok((journal, lasting))
@@ -92,9 +92,9 @@ impl Journal {
     /// # Errors
     /// The file cannot be cut or written.
     pub fn begin_anew(&mut self) -> std::io::Result<()> {
-        self.file.set_len(0)?;
+        files::set_size(&self.file, 0).map_err(reason)?;
         (self.end, self.room) = (HEADER, HEADER);
-        self.file.write_all_at(&header(), 0)
+        files::write_all_at(&self.file, &header(), 0).map_err(reason)
     }
 
     /// Makes sure that there is room for whatever one event can write.
@@ -127,7 +127,7 @@ impl Journal {
     /// The file cannot be written although room was taken.
     pub fn flush(&mut self) -> std::io::Result<()> {
         if !self.noted.is_empty() {
-            self.file.write_all_at(&self.noted, self.end)?;
+            files::write_reserved_at(&self.file, &self.noted, self.end).map_err(reason)?;
             self.end += self.noted.len() as u64;
             self.room = self.room.max(self.end);
             self.noted.clear();
@@ -167,18 +167,18 @@ impl Journal {
     pub fn compact(&mut self, lasting: &Lasting) -> std::io::Result<OwnedFd> {
         let beside = self.path.with_extension("new");
         let _ = std::fs::remove_file(&beside);
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&beside).and_then(|file| {
-                let mut bytes = header().to_vec();
-                lasting.snapshot().iter().for_each(|record| bytes.extend(frame(record)));
-                let end = bytes.len() as u64;
-                file.write_all_at(&bytes, 0)?;
-                extend(&file, end, AHEAD)?;
-                // The keeper's copy comes first: without it this one must not have the name.
-                let copy = crossdock_os::file::duplicate(&file).map_err(|error| error.reason())?;
-                std::fs::rename(&beside, &self.path)?;
-                Ok((file, copy, end))
-            });
+        let file = files::make(&beside, 0o600).map_err(reason).and_then(|file| {
+            let file = File::from(file);
+            let mut bytes = header().to_vec();
+            lasting.snapshot().iter().for_each(|record| bytes.extend(frame(record)));
+            let end = bytes.len() as u64;
+            files::write_all_at(&file, &bytes, 0).map_err(reason)?;
+            extend(&file, end, AHEAD)?;
+            // The keeper's copy comes first: without it this one must not have the name.
+            let copy = files::duplicate(&file).map_err(reason)?;
+            files::rename(&beside, &self.path).map_err(reason)?;
+            Ok((file, copy, end))
+        });
         // Whatever went wrong, the history may still grow: try again when it is twice as long.
         self.compact_at = self.end * 2;
         let (file, copy, end) = file.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
@@ -186,6 +186,10 @@ impl Journal {
         self.compact_at = COMPACT_FROM.max(end * 4);
         Ok(copy)
     }
+}
+
+fn reason(error: OsError) -> std::io::Error {
+    error.reason()
 }
 
 fn header() -> [u8; HEADER as usize] {
@@ -227,12 +231,12 @@ pub fn replay(bytes: &[u8], mut apply: impl FnMut(Record)) -> usize {
 
 /// Takes room on the disk behind the end, filled with zeros.
 fn extend(file: &File, from: u64, more: u64) -> std::io::Result<()> {
-    match crossdock_os::file::extend(file.as_fd(), from, more) {
-        Ok(()) => Ok(()),
+    let taken = match files::extend(file, from, more) {
         // A file system that cannot take room ahead is filled by hand.
-        Err(error) if error.is_unsupported() => file.write_all_at(&vec![0; more as usize], from),
-        Err(error) => Err(error.errno.into()),
-    }
+        Err(error) if error.is_unsupported() => files::write_all_at(file, &vec![0; more as usize], from),
+        other => other,
+    };
+    taken.map_err(reason)
 }
 
 #[cfg(test)]

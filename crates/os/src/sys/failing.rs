@@ -37,6 +37,8 @@ pub(crate) mod fs {
         ftruncate(file: impl AsFd, size: u64) -> () = "ftruncate", rustix::fs::ftruncate;
         fallocate(file: impl AsFd, how: FallocateFlags, from: u64, size: u64) -> () = "fallocate", rustix::fs::fallocate;
         mkdir(path: impl Arg, mode: Mode) -> () = "mkdir", rustix::fs::mkdir;
+        fsync(file: impl AsFd) -> () = "fsync", rustix::fs::fsync;
+        fdatasync(file: impl AsFd) -> () = "fsync", rustix::fs::fdatasync;
         flock(file: impl AsFd, how: FlockOperation) -> () = "flock", rustix::fs::flock;
         statx(at: impl AsFd, path: impl Arg, flags: AtFlags, wanted: StatxFlags) -> Statx = "statx", rustix::fs::statx;
         rename(from: impl Arg, to: impl Arg) -> () = "rename", rustix::fs::rename;
@@ -56,6 +58,7 @@ pub(crate) mod fs {
 
 pub(crate) mod mm {
     use rustix::fd::AsFd;
+    pub(crate) use rustix::mm::munmap as munmap_whole;
     pub(crate) use rustix::mm::*;
     use std::ffi::c_void;
 
@@ -64,6 +67,7 @@ pub(crate) mod mm {
         mmap_anonymous(at: *mut c_void, size: usize, protection: ProtFlags, flags: MapFlags) -> *mut c_void = "mmap", rustix::mm::mmap_anonymous;
         mremap(at: *mut c_void, old: usize, new: usize, flags: MremapFlags) -> *mut c_void = "mremap", rustix::mm::mremap;
         mremap_fixed(at: *mut c_void, old: usize, new: usize, flags: MremapFlags, to: *mut c_void) -> *mut c_void = "mremap", rustix::mm::mremap_fixed;
+        munmap(at: *mut c_void, size: usize) -> () = "munmap", rustix::mm::munmap;
         mprotect(at: *mut c_void, size: usize, flags: MprotectFlags) -> () = "mprotect", rustix::mm::mprotect;
         madvise(at: *mut c_void, size: usize, advice: Advice) -> () = "madvise", rustix::mm::madvise;
     }
@@ -108,6 +112,11 @@ pub(crate) mod io {
 
     pub(crate) fn pwrite(file: impl AsFd, bytes: &[u8], from: u64) -> Result<usize> {
         let length = length("pwrite", bytes.len())?;
+        rustix::io::pwrite(file, &bytes[..length], from)
+    }
+
+    pub(crate) fn pwrite_reserved(file: impl AsFd, bytes: &[u8], from: u64) -> Result<usize> {
+        let length = length("pwrite_reserved", bytes.len())?;
         rustix::io::pwrite(file, &bytes[..length], from)
     }
 }

@@ -13,7 +13,21 @@ mod failing;
 pub(crate) use failing::{event, fs, io, mm, mount, net, pipe, process, raw, read_text, strips, time};
 
 #[cfg(not(feature = "faults"))]
-pub(crate) use rustix::{event, fs, io, mm, mount, net, pipe, process, time};
+pub(crate) use rustix::{event, fs, mount, net, pipe, process, time};
+
+#[cfg(not(feature = "faults"))]
+pub(crate) mod io {
+    /// Into room that is reserved. Tests plan other failures for it.
+    pub(crate) use rustix::io::pwrite as pwrite_reserved;
+    pub(crate) use rustix::io::*;
+}
+
+#[cfg(not(feature = "faults"))]
+pub(crate) mod mm {
+    /// A whole mapping, or a failed call's leftovers. Tests do not make it fail.
+    pub(crate) use rustix::mm::munmap as munmap_whole;
+    pub(crate) use rustix::mm::*;
+}
 
 /// A call that `rustix` lacks. `call` calls the C library, which gives -1 and sets `errno`.
 #[cfg(not(feature = "faults"))]
