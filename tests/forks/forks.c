@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,7 +22,9 @@ static crossdock_connect_options options = CROSSDOCK_CONNECT_OPTIONS_INIT;
 static crossdock_session *session;
 static crossdock_region *heap;
 static atomic_int over;
-static atomic_ulong rounds[6];
+static crossdock_observer *watched;
+static atomic_int *told; /* in memory that children share */
+static atomic_ulong rounds[7];
 
 static void must(const char *call, crossdock_status status)
 {
@@ -122,6 +125,29 @@ static void *shares(void *count)
     return NULL;
 }
 
+/* Is nearly always inside a call of one observer. */
+static void *watches(void *count)
+{
+    while (!over) {
+        crossdock_series_version *version;
+        crossdock_status status = crossdock_observer_next(watched, 20, &version);
+        if (status != CROSSDOCK_TIMED_OUT)
+            must("crossdock_observer_next", status == CROSSDOCK_OK ? CROSSDOCK_INVALID : status);
+        ++*(atomic_ulong *)count;
+    }
+    return NULL;
+}
+
+/* A child that uses its parent's observer all the same gets an answer. */
+static void misuse(void)
+{
+    crossdock_series_version *version;
+    crossdock_status status = crossdock_observer_next(watched, CROSSDOCK_NO_WAIT, &version);
+    if (status == CROSSDOCK_OK)
+        must("the parent's observer in a child", CROSSDOCK_INVALID);
+    atomic_fetch_add(told, 1);
+}
+
 /* What a child does: every noun, by a session of its own. Every other child takes the process's default session. */
 static void child(int number)
 {
@@ -131,6 +157,8 @@ static void child(int number)
     void *block, *at;
     uint64_t capacity;
     char name[40];
+    if (number % 16 == 2)
+        misuse();
     MUST(number % 2 ? crossdock_session_connect(&options, &own) : crossdock_session_default(&own));
     MUST(crossdock_region_open(own, "heap", CROSSDOCK_OPEN_OR_CREATE, 64 << 20, -1, &region));
     MUST(crossdock_allocate(region, 800, 8, &block));
@@ -186,9 +214,19 @@ int main(int argc, char **argv)
     options.private_daemon = 0, options.timeout_ms = 1000 * DEADLINE / 2;
     MUST(crossdock_session_connect(&options, &session));
     MUST(crossdock_region_open(session, "heap", CROSSDOCK_OPEN_OR_CREATE, 64 << 20, -1, &heap));
-    void *(*work[])(void *) = {allocates, attaches, connects, publishes, sends, shares};
-    pthread_t threads[6];
-    for (int i = 0; i < 6; i++)
+    crossdock_publisher *still;
+    crossdock_variable u = {"u", "u64", 1, CROSSDOCK_ORDER_C, {N}, {0}, NULL, 0};
+    MUST(crossdock_publisher_open(session, "watched", &u, 1, NULL, 0, NULL, &still));
+    MUST(crossdock_observer_open(session, "watched", -1, &watched));
+    told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (told == MAP_FAILED) {
+        perror("forks: mmap");
+        return 1;
+    }
+    void *(*work[])(void *) = {allocates, attaches, connects, publishes, sends, shares, watches};
+    enum { THREADS = sizeof work / sizeof *work };
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
         pthread_create(&threads[i], NULL, work[i], &rounds[i]);
     for (int i = 0; i < children && !failed; i++) {
         /* Forks are spread over what the threads do. */
@@ -206,9 +244,14 @@ int main(int argc, char **argv)
     for (int i = 0; i < AT_ONCE - 1; i++)
         reap();
     over = 1;
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    fprintf(stderr, "forks: threads' rounds: %lu %lu %lu %lu %lu %lu\n", rounds[0], rounds[1], rounds[2], rounds[3], rounds[4], rounds[5]);
+    fprintf(stderr, "forks: threads' rounds: %lu %lu %lu %lu %lu %lu %lu; %d children had an answer from their parent's observer\n",
+            rounds[0], rounds[1], rounds[2], rounds[3], rounds[4], rounds[5], rounds[6], *told);
+    if (!failed && *told < (children + 13) / 16) {
+        fprintf(stderr, "forks: too few of them\n");
+        failed = 1;
+    }
     printf("c: %d passed, %d failed\n", !failed, !!failed);
     return failed ? 1 : 0;
 }

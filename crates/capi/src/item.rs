@@ -1,7 +1,7 @@
 //! Items.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use crossdock_client::{
     Contents, Error, Item, ItemInfo, ItemOptions, ItemView, Mode, Region, Result, SegmentKind, SharedItem, Status,
@@ -10,11 +10,12 @@ use crossdock_client::{
 
 use crate::arguments::{choice, copy_text, optional_wait, out, read, text};
 use crate::error::{call, invalid};
+use crate::guarded::Guarded;
 use crate::plain;
-use crate::references::{Held, Table};
+use crate::references::Table;
 use crate::session::session;
 
-static ITEMS: Table<Mutex<State>> = Table::new(9, "item", Status::Closed);
+static ITEMS: Table<Guarded<Mutex<State>>> = Table::new(9, "item", Status::Closed);
 
 /// What a reference stands for at present.
 enum State {
@@ -64,22 +65,15 @@ impl State {
     }
 }
 
-fn item(reference: u64) -> Result<Held<'static, Mutex<State>>> {
-    ITEMS.hold(reference)
-}
-
-fn lock(held: &Mutex<State>) -> MutexGuard<'_, State> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Applies `work` to what a reference stands for.
 fn with<R>(reference: u64, work: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
-    let held = item(reference)?;
-    work(&mut lock(&held))
+    let held = ITEMS.hold(reference)?;
+    let mut state = held.lock()?;
+    work(&mut state)
 }
 
 fn keep(state: State) -> Result<u64> {
-    ITEMS.insert(Mutex::new(state))
+    ITEMS.insert(Guarded::new(state, "item"))
 }
 
 /// # Safety

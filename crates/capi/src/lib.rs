@@ -11,6 +11,7 @@ mod checkpoint;
 mod container;
 mod error;
 mod files;
+mod guarded;
 mod item;
 mod object;
 mod observer;

@@ -1,25 +1,26 @@
 //! Observers of series.
 
 use std::ffi::c_char;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crossdock_client::{Error, Observer, Result, Status, Version};
 
 use crate::arguments::{Out, out, text, wait};
 use crate::error::call;
+use crate::guarded::Guarded;
 use crate::references::Table;
 use crate::series_plain as plain;
 use crate::series_version::keep;
 use crate::session::session;
 use crate::values;
 
-static OBSERVERS: Table<Mutex<Observer>> = Table::new(6, "observer", Status::Closed);
+static OBSERVERS: Table<Guarded<Mutex<Observer>>> = Table::new(6, "observer", Status::Closed);
 
 /// The observer of a reference, for one call; calls of other threads wait.
 fn observer(reference: &u64) -> Result<MutexGuard<'_, Observer>> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
     // what it gets beyond its call.
-    Ok(unsafe { OBSERVERS.peek(*reference) }?.lock().unwrap_or_else(PoisonError::into_inner))
+    unsafe { OBSERVERS.peek(*reference) }?.lock()
 }
 
 #[unsafe(no_mangle)]
@@ -34,7 +35,7 @@ unsafe extern "C" fn crossdock_observer_open(
         // SAFETY: the header asks for zero-terminated text.
         let name = unsafe { text(name, "series' name")? };
         let opened = self::session(session)?.observe(name, wait(timeout_ms)?)?;
-        let reference = OBSERVERS.insert(Mutex::new(opened))?;
+        let reference = OBSERVERS.insert(Guarded::new(opened, "observer"))?;
         // SAFETY: the header asks for a writable place.
         unsafe { observer.set(reference) };
         Ok(())
@@ -53,7 +54,7 @@ unsafe extern "C" fn crossdock_observer_open_former(
         // SAFETY: the header asks for zero-terminated text.
         let name = unsafe { text(name, "series' name")? };
         let opened = self::session(session)?.observe_former(name, wait(timeout_ms)?)?;
-        let reference = OBSERVERS.insert(Mutex::new(opened))?;
+        let reference = OBSERVERS.insert(Guarded::new(opened, "observer"))?;
         // SAFETY: the header asks for a writable place.
         unsafe { observer.set(reference) };
         Ok(())

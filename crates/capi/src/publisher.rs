@@ -1,24 +1,25 @@
 //! Publishers of series.
 
 use std::ffi::{c_char, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crossdock_client::{Publisher, Result, SeriesOptions, Status};
 
 use crate::arguments::{choice, out, read, text};
 use crate::error::{call, invalid};
+use crate::guarded::Guarded;
 use crate::references::Table;
 use crate::series_plain as plain;
 use crate::session::session;
 use crate::values;
 
-static PUBLISHERS: Table<Mutex<Publisher>> = Table::new(5, "publisher", Status::Closed);
+static PUBLISHERS: Table<Guarded<Mutex<Publisher>>> = Table::new(5, "publisher", Status::Closed);
 
 /// The publisher of a reference, for one call; calls of other threads wait.
 pub(crate) fn publisher(reference: &u64) -> Result<MutexGuard<'_, Publisher>> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
     // what it gets beyond its call.
-    Ok(unsafe { PUBLISHERS.peek(*reference) }?.lock().unwrap_or_else(PoisonError::into_inner))
+    unsafe { PUBLISHERS.peek(*reference) }?.lock()
 }
 
 /// # Safety
@@ -61,7 +62,7 @@ unsafe extern "C" fn crossdock_publisher_open(
             options.attributes = values::declared(attributes, attribute_count)?;
         }
         let opened = self::session(session)?.publisher(name, &options)?;
-        let reference = PUBLISHERS.insert(Mutex::new(opened))?;
+        let reference = PUBLISHERS.insert(Guarded::new(opened, "publisher"))?;
         // SAFETY: the header asks for a writable place.
         unsafe { publisher.set(reference) };
         Ok(())

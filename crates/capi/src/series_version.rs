@@ -1,32 +1,33 @@
 //! Versions of series.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{RwLock, RwLockReadGuard};
 
 use crossdock_client::{Error, Result, Status, Version, diff};
 
 use crate::arguments::{out, text};
 use crate::error::{call, invalid};
+use crate::guarded::Guarded;
 use crate::references::Table;
 use crate::series_plain as plain;
 use crate::values;
 
 /// Only refresh locks it for writing.
-static VERSIONS: Table<RwLock<Version>> = Table::new(7, "version", Status::Closed);
+static VERSIONS: Table<Guarded<RwLock<Version>>> = Table::new(7, "version", Status::Closed);
 
 /// The first reference to a version.
 pub(crate) fn keep(version: Version) -> Result<u64> {
-    VERSIONS.insert(RwLock::new(version))
+    VERSIONS.insert(Guarded::shared(version, "version"))
 }
 
-fn slot(reference: &u64) -> Result<&RwLock<Version>> {
+fn slot(reference: &u64) -> Result<&Guarded<RwLock<Version>>> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
     // what it gets beyond its call.
     unsafe { VERSIONS.peek(*reference) }
 }
 
 fn version(reference: &u64) -> Result<RwLockReadGuard<'_, Version>> {
-    Ok(slot(reference)?.read().unwrap_or_else(PoisonError::into_inner))
+    slot(reference)?.read()
 }
 
 /// Asks a version and writes the answer to `place`.
@@ -186,7 +187,7 @@ unsafe extern "C" fn crossdock_series_version_attribute(
 unsafe extern "C" fn crossdock_series_version_refresh(version: u64, remapped: *mut u64) -> i32 {
     call(|| {
         let remapped = if remapped.is_null() { None } else { Some(out(remapped, "number of chunks")?) };
-        let chunks = slot(&version)?.write().unwrap_or_else(PoisonError::into_inner).refresh()?;
+        let chunks = slot(&version)?.write()?.refresh()?;
         if let Some(remapped) = remapped {
             // SAFETY: the header asks for a writable place.
             unsafe { remapped.set(chunks) };
