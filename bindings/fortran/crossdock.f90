@@ -186,7 +186,8 @@ contains
     stat = c_session_connect(options, session%reference)
   end subroutine
 
-  !> Opens or creates a region. `size` (bytes, 64 MiB unless given) is the size of a new one.
+  !> Opens or creates a region; `size` is its capacity in bytes (1 GiB unless given; memory is taken as it is used)
+  !> and counts when it is created. CROSSDOCK_INVALID if the existing region is smaller.
   subroutine session_region(session, name, region, stat, mode, size, timeout_ms)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
@@ -196,7 +197,7 @@ contains
     integer(int64), intent(in), optional :: size
     integer(int64) :: bytes
     type(c_ptr) :: reference
-    bytes = 67108864
+    bytes = 1073741824_int64
     if (present(size)) bytes = size
     stat = c_region_open(session%reference, name // c_null_char, mode_or(mode), bytes, given(timeout_ms, 0_int64), &
                          reference)

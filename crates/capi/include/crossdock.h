@@ -19,8 +19,9 @@
  *     through ports; a credit that came back (crossdock_port_reclaim) says that no consumer reads the object any more.
  *  3. Resizing a vector or string and reshaping an ndarray may move the elements. Take the data address anew afterwards,
  *     and do not resize what another task is reading.
- *  4. A child of fork() must not use its parent's session, regions or ports: what would change anything is refused
- *     (CROSSDOCK_DISCONNECTED). Connect and open anew in the child.
+ *  4. A child of fork() must not use its parent's session, regions, ports, series or items. Calls that would change
+ *     anything fail with CROSSDOCK_DISCONNECTED, and so do calls on an item, publisher, observer or version that another
+ *     thread of the parent was using during the fork. Connect and open anew in the child.
  *  5. A member that can write a region can write anything into it. crossdock checks its own structures each time it
  *     reads them (CROSSDOCK_CORRUPT, never a crash); what your own objects contain is for you to check. The inline
  *     accessors below (crossdock_vector_data ..) do not check; crossdock_vector_view .. do.
@@ -206,7 +207,8 @@ crossdock_status crossdock_session_workflow(crossdock_session *session, char *bu
 /* ------------------------------------------------------------------- region */
 
 /* Open or create a region. `size` is the capacity in bytes, headers included; memory is taken only as it is used.
- * It counts when the region is created, is ignored when it is opened. Waits (timeout_ms) only in CROSSDOCK_OPEN_ONLY,
+ * It counts when the region is created, and is ignored by CROSSDOCK_OPEN_ONLY; CROSSDOCK_OPEN_OR_CREATE gives INVALID
+ * if the existing region is smaller. Waits (timeout_ms) only in CROSSDOCK_OPEN_ONLY,
  * for another task to create it: NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline.
  * Other errors: EXISTS, INVALID (name, size), NO_SPACE (size beyond the quota), DENIED, INCOMPATIBLE, DISCONNECTED.
  * One reference for the caller. Opening the same region twice in one process maps it once. */

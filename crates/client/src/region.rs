@@ -18,7 +18,7 @@ use crate::{Error, Mode, Result, Session};
 pub type Region = Arc<region::Region>;
 
 impl Session {
-    /// Opens or makes a region. `size` is its capacity in bytes, and matters only if the region has to be made. The
+    /// Opens or makes a region. `size` is its capacity in bytes, and counts if the region has to be made. The
     /// capacity is virtual and includes the region's own tables (about a twentieth). Less than 256 KiB makes 256 KiB.
     ///
     /// `timeout` is how long `OpenOnly` waits for a region that does not exist; `None` = not at all.

@@ -1,4 +1,4 @@
-/* Rows R1 to R14 of ../conformance.md. */
+/* Rows R1 to R15 of ../conformance.md. */
 #include "suite.h"
 
 #include <stdlib.h>
@@ -362,6 +362,23 @@ static void r14(const char *role, const char *argument)
     OK(crossdock_region_unref(old));
 }
 
+static void r15(const char *role, const char *argument)
+{
+    (void)role, (void)argument;
+    crossdock_region *made = region_named("", CROSSDOCK_OPEN_OR_CREATE, 16 * MIB), *again, *larger;
+    void *base;
+    uint64_t capacity;
+    OK(crossdock_region_base(made, &base, &capacity));
+    EQUAL(capacity, 16 * MIB);
+    again = region_named("", CROSSDOCK_OPEN_OR_CREATE, 16 * MIB);
+    EQUAL(id_of(again), id_of(made));
+    WANT(CROSSDOCK_INVALID, crossdock_region_open(session(), name_of(""), CROSSDOCK_OPEN_OR_CREATE, 16 * MIB + 4096, 0, &larger));
+    says("16777216");
+    says("16781312");
+    OK(crossdock_region_unref(again));
+    OK(crossdock_region_unref(made));
+}
+
 const row region_rows[] = {
     {"R1", "modes", r1},
     {"R2", "simple", r2},
@@ -377,5 +394,6 @@ const row region_rows[] = {
     {"R12", "remove and reuse", r12},
     {"R13", "region full", r13},
     {"R14", "removed region", r14},
+    {"R15", "size", r15},
     {0},
 };

@@ -1,4 +1,4 @@
-// Rows R1 to R14 of ../conformance.md.
+// Rows R1 to R15 of ../conformance.md.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -234,6 +234,14 @@ void removed(const part&) {
   FAILS(bad_handle, SAYS(""), fresh.load<int>(h));
 }
 
+void sizes(const part&) {
+  auto made = region("", open_or_create, 16 << 20);
+  EQUAL(made.capacity(), std::uint64_t{16} << 20);
+  EQUAL(region("", open_or_create, 16 << 20).id(), made.id());
+  FAILS(invalid, SAYS("16777216"), region("", open_or_create, (16 << 20) + 4096));
+  FAILS(invalid, SAYS("16781312"), region("", open_or_create, (16 << 20) + 4096));
+}
+
 }  // namespace
 
 const std::vector<row>& region_rows() {
@@ -252,6 +260,7 @@ const std::vector<row>& region_rows() {
       {"R12", "remove and reuse", remove_and_reuse},
       {"R13", "region full", full},
       {"R14", "removed region", removed},
+      {"R15", "size", sizes},
   };
   return rows;
 }

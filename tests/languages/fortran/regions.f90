@@ -1,4 +1,4 @@
-! Rows R1 to R14 and E1 to E4 of ../conformance.md.
+! Rows R1 to R15 and E1 to E4 of ../conformance.md.
 module regions
   use suite
   implicit none
@@ -401,6 +401,24 @@ contains
     call check(old_id /= new_id, 'another id')
     call new%load(object%handle, 'i32', other, stat)
     call want(CROSSDOCK_BAD_HANDLE, stat, 'the old handle')
+  end subroutine
+
+  subroutine r15()
+    type(crossdock_region) :: made, again, larger
+    integer(int64) :: made_id, again_id
+    integer :: stat
+    call open_session()
+    call session%region(name_of(''), made, stat, size=16 * MIB)
+    call ok(stat, 'region')
+    call session%region(name_of(''), again, stat, size=16 * MIB)
+    call ok(stat, 'the same size')
+    call made%id(made_id, stat)
+    call again%id(again_id, stat)
+    call check(made_id == again_id, 'the same id')
+    call session%region(name_of(''), larger, stat, size=16 * MIB + 4096)
+    call want(CROSSDOCK_INVALID, stat, 'a larger one')
+    call says('16777216')
+    call says('16781312')
   end subroutine
 
   subroutine e1()

@@ -1,4 +1,4 @@
-"""Rows R1 to R14: regions and objects."""
+"""Rows R1 to R15: regions and objects."""
 
 import random
 import time
@@ -7,7 +7,16 @@ import numpy as np
 
 import crossdock
 from bench import DEADLINE_S, MIB, Failed, check, heed, refused, say
-from crossdock import BadHandleError, ExistsError, Handle, NoSpaceError, NotFoundError, TimedOutError, WrongTypeError
+from crossdock import (
+    BadHandleError,
+    ExistsError,
+    Handle,
+    InvalidError,
+    NoSpaceError,
+    NotFoundError,
+    TimedOutError,
+    WrongTypeError,
+)
 from rows import role, row
 
 STRUCT = np.dtype([("number", "i4"), ("value", "f8"), ("three", "i4", (3,))], align=True)
@@ -274,3 +283,12 @@ def R14(t):
         new.load(handle)
 
 
+@row("size")
+def R15(t):
+    made = t.session.region(t.name(), size=16 * MIB)
+    check("capacity", made.capacity, 16 * MIB)
+    check("id", t.session.region(t.name(), size=16 * MIB).segment, made.segment)
+    with refused(InvalidError, "16777216"):
+        t.session.region(t.name(), size=16 * MIB + 4096)
+    with refused(InvalidError, "16781312"):
+        t.session.region(t.name(), size=16 * MIB + 4096)

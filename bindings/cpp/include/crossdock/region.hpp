@@ -35,13 +35,14 @@ class region {
 
   /// Opens the region of this name in the workflow, or makes it.
   explicit region(const std::string& name) : region(mode::open_or_create, name) {}
-  /// `size` is the least number of bytes of objects that the region must hold; it matters only when the region is made.
+  /// `size` is the region's capacity in bytes, as in the other languages; the heap's tables take about a twentieth of it. It
+  /// counts when the region is made. open_or_create fails with invalid if the existing region is smaller.
   /// `wait` is how long open_only waits for another task to make it.
   region(mode m, const std::string& name, std::uint64_t size = default_size, timeout wait = no_wait) : region(session(), m, name, size, wait) {}
   region(mode m, const std::string& name, timeout wait) : region(m, name, default_size, wait) {}
   region(session s, mode m, const std::string& name, std::uint64_t size = default_size, timeout wait = no_wait) : session_(std::move(s)) {
     crossdock_region* given = nullptr;
-    detail::check(crossdock_region_open(session_.get(), name.c_str(), static_cast<crossdock_mode>(m), with_overhead(size), wait.milliseconds(), &given));
+    detail::check(crossdock_region_open(session_.get(), name.c_str(), static_cast<crossdock_mode>(m), size, wait.milliseconds(), &given));
     adopt(given);
   }
   /// The region that a handle points into. It is opened if necessary.
@@ -206,11 +207,6 @@ class region {
     detail::check(crossdock_region_base(given, &base, &capacity_));
     base_ = base;
     detail::check(crossdock_region_id(given, &id_));
-  }
-  /// What the heap keeps beside the objects: its own tables, and a slice of 64 KiB for each size of block and member.
-  /// Absurd sizes go to the daemon unchanged, which refuses them.
-  static constexpr std::uint64_t with_overhead(std::uint64_t usable) noexcept {
-    return usable == 0 || usable > UINT64_MAX / 2 ? usable : usable + usable / 8 + (std::uint64_t{2} << 20);
   }
   static constexpr timeout only_open_waits(mode m, timeout wait) noexcept { return m == mode::open_only ? wait : default_wait; }
 

@@ -1,4 +1,4 @@
-//! Rows R1 to R14: regions and their objects.
+//! Rows R1 to R15: regions and their objects.
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ pub fn rows() -> Vec<Row> {
         Row { id: "R12", claim: "remove and reuse", test: r12, role: alone },
         Row { id: "R13", claim: "region full", test: r13, role: alone },
         Row { id: "R14", claim: "removed region", test: r14, role: alone },
+        Row { id: "R15", claim: "size", test: r15, role: alone },
     ]
 }
 
@@ -301,4 +302,15 @@ fn r14(context: &Context) -> Outcome {
         return Err("the new region has the old id".into());
     }
     fails(Status::BadHandle, anew.load_simple::<i32>(handle).map(drop)).map(drop)
+}
+
+fn r15(context: &Context) -> Outcome {
+    let (name, size) = (context.name(""), 16 << 20);
+    let open = |size| context.session.region(&name, Mode::OpenOrCreate, size, None);
+    let made = open(size).map_err(text)?;
+    equal("capacity", made.capacity(), size)?;
+    equal("id", open(size).map_err(text)?.id(), made.id())?;
+    let why = fails(Status::Invalid, open(size + 4096))?;
+    says(&why, "16777216")?;
+    says(&why, "16781312")
 }
