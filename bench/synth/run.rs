@@ -62,7 +62,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         shared::remove(&id(&self.0));
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = shared::remove_folder(&self.0);
     }
 }
 

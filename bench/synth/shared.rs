@@ -2,6 +2,7 @@
 //! so the generator removes them itself.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const AT: &str = "/dev/shm";
 
@@ -24,9 +25,21 @@ pub fn remove(run: &str) {
     for entry in std::fs::read_dir(AT).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
             let _ = match entry.file_type() {
-                Ok(kind) if kind.is_dir() => std::fs::remove_dir_all(entry.path()),
+                Ok(kind) if kind.is_dir() => remove_folder(&entry.path()),
                 _ => std::fs::remove_file(entry.path()),
             };
+        }
+    }
+}
+
+/// Removes a folder with all that is in it. A killed program may still write into the folder for a moment, so that the
+/// removal fails: it is tried again for at most two seconds.
+pub fn remove_folder(folder: &Path) -> std::io::Result<()> {
+    let until = Instant::now() + Duration::from_secs(2);
+    loop {
+        match std::fs::remove_dir_all(folder) {
+            Err(_) if folder.exists() && Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+            end => return end,
         }
     }
 }
