@@ -470,7 +470,8 @@ typedef struct crossdock_message {
 #define CROSSDOCK_MESSAGE_INIT {{0, 0}, 0, 0, 0, 0, {0}}
 
 /* Open one end of a port; the end that comes first creates it, so producer and consumer may start in any order. `options`
- * may be NULL: as the port was made (by another task, by the workflow file), else one-to-one, 8 messages. Does not wait for the other end (see crossdock_port_wait_peer).
+ * may be NULL: as the port was made (by another task, by the workflow file), else one-to-one, 8 messages. Does not wait
+ * for the other end (see crossdock_port_wait_peer).
  * Errors: INVALID (name, capacity, or options that differ from those the port has), BUSY (the end is taken by a living
  * member; waited for up to timeout_ms), DENIED, NO_SPACE. One reference for the caller. */
 crossdock_status crossdock_port_open(crossdock_session *session, const char *name, crossdock_end end,
@@ -482,6 +483,7 @@ crossdock_status crossdock_port_ref(crossdock_port *port);
 crossdock_status crossdock_port_unref(crossdock_port *port);
 
 /* Leave in good order: a consumer at the other end still gets what was sent, then CLOSED; a producer gets CLOSED.
+ * What was sent before any consumer came is lost when the last producer closes: call crossdock_port_wait_peer first.
  * Messages that a closing consumer has not released are delivered again to its successor. Later sends and receives at
  * this end give CLOSED, and so do, at once, those of other threads that wait. The reference is still to be given up. */
 crossdock_status crossdock_port_close(crossdock_port *port);
