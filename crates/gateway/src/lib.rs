@@ -75,6 +75,8 @@ pub enum Order {
         /// The epoch.
         epoch: u64,
     },
+    /// Ask the catalog which node has a name. The answer is [`News::Found`].
+    Find(Name),
     /// Ask for the catalog's entry of an item. The answer is [`News::Item`] or [`News::NoItem`].
     Look {
         /// The item's id.
@@ -129,6 +131,13 @@ pub enum News {
     Unnamed {
         /// Which.
         name: Name,
+    },
+    /// The answer to [`Order::Find`].
+    Found {
+        /// Which name.
+        name: Name,
+        /// The node that has it; `None` also if the catalog could not be asked.
+        node: Option<String>,
     },
     /// The answer to [`Order::Pass`].
     Passed {

@@ -198,6 +198,12 @@ impl Member {
         Ok(Refused::Taken(place.unwrap_or(Place { node, number: 0, token: 0, address: String::new() })))
     }
 
+    /// The node that has the name, if there is one and the catalog can be asked.
+    pub fn node_of(&self, name: &Name) -> Option<String> {
+        let entry = self.catalog.get(&keys::name(&self.site, name), by()).ok()??;
+        keys::read_owner(&entry.value)
+    }
+
     /// Makes the name free, unless it belongs to another node.
     pub fn release(&self, name: &Name) -> Result<(), Refused> {
         let key = keys::name(&self.site, name);

@@ -128,6 +128,10 @@ impl Worker {
                 self.mailbox.put(News::Claimed { name, outcome });
             }
             Order::Release(name) => self.strays.push_back(name),
+            Order::Find(name) => {
+                let node = self.is_in().then(|| self.member.node_of(&name)).flatten();
+                self.mailbox.put(News::Found { name, node });
+            }
             Order::Announce(names) => self.announce(names),
             order => self.items.push_back(order),
         }
@@ -170,7 +174,7 @@ impl Worker {
                 look(*item)
             }
             Order::Look { item } => look(*item),
-            Order::Claim(_) | Order::Release(_) | Order::Announce(_) => Ok(None),
+            Order::Claim(_) | Order::Release(_) | Order::Announce(_) | Order::Find(_) => Ok(None),
         }
     }
 

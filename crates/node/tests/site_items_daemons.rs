@@ -11,7 +11,7 @@ use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
 use support::{Daemon, kill, spawn};
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(180));
 
 /// Below those that the kernel gives to outgoing connections, so that it is still free a moment later.
 fn free_port() -> String {
@@ -28,7 +28,7 @@ fn free_port() -> String {
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
+        assert!(began.elapsed() < Duration::from_secs(180), "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -220,6 +220,22 @@ fn each_node_has_one_copy_for_its_readers_and_the_owner_waits_for_them_all() {
     }
     item.destroy().unwrap();
     until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
+}
+
+/// A task that was told of an item by its maker finds it, although the news of it may not have reached its node.
+#[test]
+fn an_item_of_another_node_is_found_as_soon_as_it_is_made() {
+    let nodes = site();
+    let (one, two) = (session(&nodes[0], "one"), session(&nodes[1], "two"));
+    for n in 0..50 {
+        let key = format!("k{n}");
+        let item = two.create_item(&key, &ItemOptions::bytes(100)).unwrap();
+        let error = one.access_item(&key, None).map(drop).unwrap_err();
+        assert_eq!(error.status, Status::NotYet, "{error}");
+        assert!(error.to_string().contains("two"), "{error}");
+        assert_eq!(one.find_item(&format!("{key}/other")).unwrap_err().status, Status::NotFound);
+        item.destroy().unwrap();
+    }
 }
 
 /// An owner that does not wait writes while other nodes pull: they get what was shared, or nothing.

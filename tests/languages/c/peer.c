@@ -49,8 +49,8 @@ int peer_start(const char *row, const char *role, const char *prefix, const char
             _exit(126);
         dup2(to[0], 0);
         dup2(from[1], 1);
-        /* The rows across nodes: the other process has another daemon. */
-        if (getenv("CROSSDOCK_PEER_SOCKET") != NULL)
+        /* The rows across nodes: the other process has another daemon. The role "run" is the row's own process. */
+        if (getenv("CROSSDOCK_PEER_SOCKET") != NULL && strcmp(role, "run") != 0)
             setenv("CROSSDOCK_SOCKET", getenv("CROSSDOCK_PEER_SOCKET"), 1);
         execl("/proc/self/exe", "peer", "--peer", row, role, prefix, argument, (char *)NULL);
         _exit(127);

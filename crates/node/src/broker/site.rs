@@ -72,6 +72,8 @@ pub enum SiteOrder {
         /// The epoch.
         epoch: u64,
     },
+    /// Which node has the name is wanted, by the catalog itself: [`SiteNews::Found`].
+    Find(SiteName),
     /// What the catalog says of the item is wanted: [`SiteNews::Item`] or [`SiteNews::NoItem`].
     Look {
         /// Which.
@@ -138,6 +140,13 @@ pub enum SiteNews {
     Unnamed {
         /// Which.
         name: SiteName,
+    },
+    /// The answer to [`SiteOrder::Find`].
+    Found {
+        /// Which.
+        name: SiteName,
+        /// The node that has it; `None` also if the catalog could not be asked.
+        node: Option<String>,
     },
     /// The answer to [`SiteOrder::Pass`].
     Passed {
@@ -500,6 +509,13 @@ impl Broker {
                     // It hung on a former lease of this node.
                     self.effects.push(Effect::Site(SiteOrder::Claim(name)));
                 }
+            }
+            SiteNews::Found { name, node } => {
+                let node = node.filter(|node| *node != site.limits.node);
+                if let Some(node) = node {
+                    self.site_news(SiteNews::Named { name: name.clone(), node });
+                }
+                self.name_looked_up(&name);
             }
             SiteNews::Passed { item, epoch, outcome } => self.passed(item, epoch, outcome),
             SiteNews::Item(place) => self.item_place(&place),

@@ -153,6 +153,7 @@ impl From<SiteOrder> for Order {
             SiteOrder::Pass { name, to } => Self::Pass { name: there(name), to: place(to) },
             SiteOrder::Describe(is) => Self::Describe(place(is)),
             SiteOrder::Forget { item, epoch } => Self::Forget { item: item.0, epoch },
+            SiteOrder::Find(name) => Self::Find(there(name)),
             SiteOrder::Look { item } => Self::Look { item: item.0 },
         }
     }
@@ -177,6 +178,7 @@ impl From<News> for SiteNews {
             News::NodeGone { node } => Self::NodeGone { node },
             News::Named { name, node } => Self::Named { name: here(name), node },
             News::Unnamed { name } => Self::Unnamed { name: here(name) },
+            News::Found { name, node } => Self::Found { name: here(name), node },
             News::Passed { item, epoch, outcome } => Self::Passed { item: SegmentId(item), epoch, outcome },
             News::Item(Whereabouts { item, epoch, node, daemon, about }) => {
                 Self::Item(ItemPlace { item: SegmentId(item), epoch, node, daemon, about })

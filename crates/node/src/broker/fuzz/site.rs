@@ -19,6 +19,7 @@ const KINDS: [SegmentKind; 4] = [SegmentKind::Region, SegmentKind::Port, Segment
 #[derive(Default)]
 pub(super) struct Site {
     claims: Vec<SiteName>,
+    finds: Vec<SiteName>,
     passes: Vec<(SegmentId, u64)>,
     orders: Vec<NodeOrder>,
     /// Questions of other nodes that the broker has not answered yet.
@@ -72,6 +73,7 @@ impl World {
         match order {
             SiteOrder::Claim(name) => self.site().claims.push(name),
             SiteOrder::Announce(names) => self.site().claims.extend(names),
+            SiteOrder::Find(name) => self.site().finds.push(name),
             SiteOrder::Pass { to, .. } => self.site().passes.push((to.item, to.epoch)),
             SiteOrder::Release(_) | SiteOrder::Describe(_) | SiteOrder::Forget { .. } | SiteOrder::Look { .. } => {}
         }
@@ -169,6 +171,10 @@ impl World {
     }
 
     fn end_claim(&mut self, argument: u8) {
+        if let Some(name) = self.site().finds.pop() {
+            let node = (argument % 2 == 0).then(|| node(argument / 2));
+            return self.event(Event::Site(SiteNews::Found { name, node }));
+        }
         let count = self.site().claims.len();
         if count == 0 {
             return;

@@ -1,13 +1,17 @@
 //! Finding items of other nodes: their node is asked ([`FIND`]), and the request waits for its answer.
+//!
+//! What other nodes have made becomes known here a moment later. So before a request that does not wait is told that there is
+//! no such item, the catalog itself is asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::wire::{Answer, ItemRequest, Request, SegmentKind};
 use crossdock_layout::{MemberId, Status, record};
 
 use super::want::{VERSION, decode, encode, unreadable};
+use crate::broker::site::SiteName;
 use crate::broker::stored::Stored;
-use crate::broker::{Asker, Broker, Effect, NodeFailure, NodeOrder, PARKED};
+use crate::broker::{Asker, Broker, Effect, NodeFailure, NodeOrder, PARKED, SiteOrder};
 
 /// The service by which nodes ask what is known of an item.
 pub(in crate::broker) const FIND: u32 = 12;
@@ -35,7 +39,53 @@ pub(super) struct Finding {
 /// The requests that wait for other nodes' answers, by the numbers of the questions.
 pub(super) type Findings = BTreeMap<u64, Finding>;
 
+/// A request about items that no node is known to have.
+pub(super) struct LookUp {
+    asker: Asker,
+    request: ItemRequest,
+    /// The names of which the catalog has not said anything yet.
+    names: BTreeSet<SiteName>,
+}
+
 impl Broker {
+    /// If no item of these keys is known, the catalog is asked, and then the request is served again. `false` if there is
+    /// nothing to ask.
+    pub(super) fn looks_up(&mut self, asker: Asker, workflow: u64, keys: &[String], request: &ItemRequest) -> bool {
+        let is_in = self.site.as_ref().is_some_and(|site| site.is_in());
+        let is_known = |key: &String| {
+            let here = self.lasting.items.keys.contains_key(&(workflow, key.clone()));
+            here || self.item_elsewhere(workflow, key).is_some()
+        };
+        let own = self.items.look_ups.iter().filter(|of| of.asker.connection == asker.connection).count();
+        if !is_in || self.items.looked_up || own >= PARKED || keys.iter().any(is_known) {
+            return false;
+        }
+        let names = keys.iter().filter_map(|key| self.site_name(workflow, SegmentKind::Item, key));
+        let names: BTreeSet<_> = names.collect();
+        for name in &names {
+            self.effects.push(Effect::Site(SiteOrder::Find(name.clone())));
+        }
+        self.items.look_ups.push(LookUp { asker, request: request.clone(), names });
+        true
+    }
+
+    /// The catalog has said which node has the name.
+    pub(in crate::broker) fn name_looked_up(&mut self, name: &SiteName) {
+        for of in &mut self.items.look_ups {
+            of.names.remove(name);
+        }
+        let done = std::mem::take(&mut self.items.look_ups).into_iter().partition(|of| of.names.is_empty());
+        let (done, open): (Vec<_>, Vec<_>) = done;
+        self.items.look_ups = open;
+        for LookUp { asker, request, .. } in done {
+            if self.links.get(&asker.connection).is_some_and(|link| link.member == Some(asker.member)) {
+                self.items.looked_up = true;
+                self.serve_item(asker, request);
+                self.items.looked_up = false;
+            }
+        }
+    }
+
     /// Asks the node that has the item. The answer to the request follows.
     pub(super) fn find_elsewhere(&mut self, asker: Asker, workflow: u64, key: &str, node: String) {
         let own = self.items.findings.values().filter(|of| of.asker.connection == asker.connection).count();

@@ -43,7 +43,7 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use super::{Asker, Broker, Connection, Effect};
 
 use copies::Copies;
-use find::Findings;
+use find::{Findings, LookUp};
 use handover::{Handovers, Phase};
 use queue::Waits;
 use readers::Readers;
@@ -100,6 +100,10 @@ pub(super) struct Transient {
     copies: Copies,
     /// Requests that wait for what other nodes know of items.
     findings: Findings,
+    /// Requests that wait for what the catalog says of names that are not known here.
+    look_ups: Vec<LookUp>,
+    /// The request that is being served has waited for that.
+    looked_up: bool,
     /// Questions to other nodes that wait for an answer, by their ids.
     asked: BTreeMap<u64, Question>,
     /// How many orders to pass each item on are not answered yet. The last answer decides, unless one says that it is done.

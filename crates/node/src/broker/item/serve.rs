@@ -20,6 +20,17 @@ const WORDS: u64 = 1 << 31;
 
 impl Broker {
     pub(in crate::broker) fn serve_item(&mut self, asker: Asker, request: ItemRequest) {
+        // What may not be known here yet.
+        let keys = match &request {
+            ItemRequest::Find { key } => std::slice::from_ref(key),
+            ItemRequest::Access { wait_ms: 0, keys, .. } => keys,
+            _ => &[],
+        };
+        if let Some((_, workflow)) = self.place(asker).filter(|_| !keys.is_empty()) {
+            if self.looks_up(asker, workflow, keys, &request) {
+                return;
+            }
+        }
         let served = match request {
             ItemRequest::Create { size, level, on_death, key } => self.create_item(asker, size, level, on_death, key),
             ItemRequest::Find { key } => self.find_item(asker, &key),
