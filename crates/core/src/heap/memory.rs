@@ -204,3 +204,42 @@ impl Memory {
         fits.then_some(Place::Large { slice, run, named })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crossdock_os::{Access, memfd};
+
+    use super::*;
+
+    /// Indices and offsets come from memory that others write.
+    #[test]
+    fn an_index_behind_a_table_or_an_offset_outside_of_the_data_gives_nothing() {
+        let size = 1 << 20;
+        let segment = memfd::create("crossdock-test", size).unwrap();
+        let mapping = Mapping::new(&segment, size as usize, Access::ReadWrite).unwrap();
+        let g = Geometry::of(size).unwrap();
+        let memory = Memory::new(mapping, g);
+        let (first, end) = (g.data_at, g.capacity);
+        assert!(memory.slot(g.slots - 1).is_some() && memory.slot(g.slots).is_none());
+        assert!(memory.head(g.slices - 1).is_some() && memory.head(g.slices).is_none());
+        assert!(memory.entry(g.entries - 1).is_some() && memory.entry(g.entries).is_none());
+        assert!(memory.state(g.slices - 1, 0).is_some() && memory.state(g.slices, 0).is_none());
+        assert!(memory.state(0, STATES_PER_SLICE - 1).is_some() && memory.state(0, STATES_PER_SLICE).is_none());
+        assert_eq!(memory.eight_states(g.slices, 0), u64::MAX);
+        assert_eq!(memory.eight_states(0, STATES_PER_SLICE / 8), u64::MAX);
+        assert!(memory.used(0).is_some() && memory.used(g.slices.div_ceil(64)).is_none());
+        assert!(memory.word(first).is_some() && memory.word(end - 8).is_some());
+        for wrong in [0, first - 8, first + 4, end - 4, end, u64::MAX - 7, u64::MAX] {
+            assert!(memory.word(wrong).is_none(), "{wrong:#x}");
+        }
+        assert!(memory.data(first, end - first).is_some());
+        for (offset, length) in
+            [(0, 8), (first - 1, 1), (first, end - first + 1), (end, 1), (first, u64::MAX), (u64::MAX, 2)]
+        {
+            assert!(memory.data(offset, length).is_none(), "{length} bytes at {offset:#x}");
+        }
+        for wrong in [0, first - 1, end, u64::MAX] {
+            assert!(memory.place(wrong).is_none(), "{wrong:#x}");
+        }
+    }
+}
