@@ -43,14 +43,16 @@ pub fn list(options: &Look) -> u8 {
 fn as_json(node: &NodeInfo) -> Value {
     json!({
         "name": node.name, "number": node.number, "state": node.state.word(), "silent_ms": node.silent.as_millis() as u64,
-        "names": node.names, "address": node.address,
+        "names": node.names, "address": node.address, "transport": node.transport,
+        "round_trip_us": node.round_trip.map(|took| took.as_micros() as u64), "why_not_better": node.why,
     })
 }
 
 fn as_text(place: &str, nodes: &[NodeInfo]) -> Option<String> {
     let site = &nodes.first()?.site;
     let row = |node: &NodeInfo| {
-        let address = if node.address.is_empty() { "-" } else { &node.address };
+        let or_none = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+        let took = node.round_trip.map(|took| format!("{} µs", took.as_micros()));
         let seen = format!("{} s ago", node.silent.as_secs());
         vec![
             node.name.clone(),
@@ -58,11 +60,17 @@ fn as_text(place: &str, nodes: &[NodeInfo]) -> Option<String> {
             node.state.word().to_owned(),
             seen,
             node.names.to_string(),
-            address.to_owned(),
+            or_none(&node.address),
+            or_none(node.transport.as_deref().unwrap_or("")),
+            or_none(&took.unwrap_or_default()),
+            or_none(&node.why),
         ]
     };
     let rows: Vec<_> = nodes.iter().map(row).collect();
-    let table = columns(&["NODE", "NUMBER", "STATE", "LAST SEEN", "NAMES", "ADDRESS"], &rows);
+    let table = columns(
+        &["NODE", "NUMBER", "STATE", "LAST SEEN", "NAMES", "ADDRESS", "LINK", "ROUND TRIP", "WHY NOT BETTER"],
+        &rows,
+    );
     let cut_off = nodes.iter().any(|node| node.state == NodeState::CutOff);
     let old = if cut_off { "\nthis node is cut off from the catalog: what it knows of others may be old" } else { "" };
     Some(format!("{place}, site {site}:\n{table}{old}"))

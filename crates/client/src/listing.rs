@@ -111,6 +111,13 @@ pub struct NodeInfo {
     pub names: u32,
     /// The address at which the node's daemon can be reached; empty if unknown.
     pub address: String,
+    /// What carries bytes between this node and that one: `tcp`, or `tcp+tls`. `None` for this node, and as long as no link
+    /// was needed.
+    pub transport: Option<String>,
+    /// The time from a question to that node to its answer, if it was measured.
+    pub round_trip: Option<Duration>,
+    /// Why no better transport carries the bytes, or why there is no connection now; empty without a link.
+    pub why: String,
 }
 
 /// The nodes of the daemon's site by number; none if the daemon is in no site.
@@ -129,6 +136,9 @@ pub(crate) fn nodes(connection: &Connection, deadline: Deadline) -> Result<Vec<N
                     silent: Duration::from_millis(e.silent_ms),
                     names: e.names,
                     address: e.address,
+                    transport: Some(e.transport).filter(|name| !name.is_empty()),
+                    round_trip: (e.round_trip_us > 0).then(|| Duration::from_micros(e.round_trip_us)),
+                    why: e.why,
                 }));
                 Ok(last.filter(|_| more))
             }

@@ -170,8 +170,8 @@ pub struct LinkSeen {
     pub heard: Option<Duration>,
     /// The time from a question to its answer at the last measurement.
     pub round_trip: Option<Duration>,
-    /// Why there is no connection now.
-    pub why: Option<String>,
+    /// Why there is no connection now; else why no better transport carries the bytes.
+    pub why: String,
 }
 
 /// The outcome of a claim.

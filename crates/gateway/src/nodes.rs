@@ -190,7 +190,10 @@ impl Nodes {
                         transport: seen.transport,
                         heard: seen.heard,
                         round_trip: open.round_trip,
-                        why: seen.why,
+                        why: seen.why.map_or_else(
+                            || self.transport.why_not_better().to_owned(),
+                            |why| format!("no connection: {why}"),
+                        ),
                     }
                 })
                 .collect();

@@ -65,6 +65,9 @@ pub trait Transport: Send + Sync {
     /// The transport's name in `crossdock ls --nodes`.
     fn name(&self) -> &'static str;
 
+    /// Why no better transport carries the bytes, for `crossdock ls --nodes`.
+    fn why_not_better(&self) -> &'static str;
+
     /// Connects to the node `node` at `address` (`host:port`).
     ///
     /// # Errors

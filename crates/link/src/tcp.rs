@@ -55,6 +55,10 @@ impl Transport for Tcp {
         if matches!(self.trust, Trust::Certificates(_)) { TLS } else { PLAIN }
     }
 
+    fn why_not_better(&self) -> &'static str {
+        "this build has no UCX"
+    }
+
     fn dial(&self, node: &str, address: &str, deadline: Deadline) -> Result<Arc<dyn Stream>> {
         let tried = "connect";
         let mut last = None;

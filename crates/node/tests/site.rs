@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use crossdock_client::{ConnectOptions, InUse, Mode, Region, SegmentKind, Session};
+use crossdock_client::{ConnectOptions, InUse, ItemOptions, Mode, Region, SegmentKind, Session};
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
 use support::sites::{Site, until};
@@ -54,6 +54,33 @@ fn a_name_belongs_to_one_node_and_errors_say_which() {
     drop(made);
     on_a.remove(SegmentKind::Region, "x", InUse::Keep).unwrap();
     until("the name is free", || region(&on_b, "x", Mode::CreateOnly).is_ok());
+}
+
+/// The listing says what carries bytes to a node, how fast it answers, and why there is nothing better.
+#[test]
+fn the_listing_says_how_a_node_is_reached() {
+    let site = Site::new();
+    let (a, mut b) = (site.keeper(), site.node("b"));
+    let (on_a, on_b) = (session(&a, "one"), session(&b, "two"));
+    let other = || on_a.nodes().unwrap().into_iter().find(|node| node.name == "b");
+    until("they see each other", || other().is_some());
+    let unused = other().unwrap();
+    assert_eq!((unused.transport, unused.round_trip, unused.why), (None, None, String::new()), "no link was needed");
+
+    let _item = on_b.create_item("x", &ItemOptions::bytes(100)).unwrap();
+    on_a.find_item("x").unwrap();
+    until("the round trip is measured", || other().unwrap().round_trip.is_some());
+    let linked = other().unwrap();
+    assert_eq!(linked.transport.as_deref(), Some("tcp"));
+    assert!(linked.why.contains("UCX"), "{}", linked.why);
+    let own = on_a.nodes().unwrap().into_iter().find(|node| node.name == "a").unwrap();
+    assert_eq!((own.transport, own.round_trip, own.why), (None, None, String::new()));
+
+    let broker = b.broker();
+    kill(b.keeper.id(), "KILL");
+    b.keeper.wait().unwrap();
+    kill(broker, "KILL");
+    until("the connection is missed", || other().unwrap().why.contains("no connection"));
 }
 
 #[test]

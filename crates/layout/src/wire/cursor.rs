@@ -123,6 +123,16 @@ impl<'a> Reader<'a> {
         good.then(|| text.iter().map(|b| char::from(*b)).collect()).ok_or(Malformed::Name)
     }
 
+    /// A line of text, or nothing.
+    pub fn line(&mut self) -> Result<String, Malformed> {
+        let field = self.bytes::<NAME_FIELD>()?;
+        let end = field.iter().position(|b| *b == 0).ok_or(Malformed::Name)?;
+        let (text, rest) = field.split_at(end);
+        let text = std::str::from_utf8(text).map_err(|_| Malformed::Name)?;
+        let good = !text.chars().any(char::is_control) && rest.iter().all(|b| *b == 0);
+        good.then(|| text.to_owned()).ok_or(Malformed::Name)
+    }
+
     /// Everything up to the end.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
@@ -165,6 +175,18 @@ impl Writer {
     /// A number, little-endian.
     pub fn u64(&mut self, value: u64) -> &mut Self {
         self.bytes(&value.to_le_bytes())
+    }
+
+    /// A line of text, cut to fit. Control characters become spaces.
+    pub fn line(&mut self, text: &str) -> &mut Self {
+        let mut line = String::new();
+        for letter in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
+            if line.len() + letter.len_utf8() >= NAME_FIELD {
+                break;
+            }
+            line.push(letter);
+        }
+        self.name(&line)
     }
 
     /// A name field. A name that does not fit is cut: callers have checked the name, and the receiver refuses a cut

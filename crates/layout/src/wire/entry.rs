@@ -1,7 +1,7 @@
 //! The entries of listings.
 
 use super::answer::PAGE_ROOM;
-use super::{Address, MemberState, NodeState, SegmentKind, Wire};
+use super::{Address, Line, MemberState, NodeState, SegmentKind, Wire};
 use crate::{MemberId, SegmentId, record};
 
 record! {
@@ -105,12 +105,18 @@ record! {
         state: NodeState,
         /// The number of names of regions, ports and items that belong to the node.
         names: u32,
+        /// Microseconds from a question to the node to its answer, as measured last; 0 if it was not measured.
+        round_trip_us: u64,
         /// The site.
         site: String,
         /// The node's name.
         node: String,
         /// The address at which the node's daemon can be reached.
         address: String as Address,
+        /// What carries bytes to the node; nothing for this node, and as long as no link to the node was needed.
+        transport: String as Address,
+        /// Why no better transport carries them, or why there is no connection now.
+        why: String as Line,
     }
 }
 

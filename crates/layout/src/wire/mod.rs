@@ -37,7 +37,7 @@ pub use item::{ItemEntry, ItemGiven, ItemRequest, KEYS_PER_MESSAGE, Party};
 pub use kinds::{InUse, ItemLevel, ItemState, ListOf, MemberState, NodeState, OnDeath, OpenMode, SegmentKind};
 pub use request::{GRANTS_PER_MESSAGE, Request};
 pub use series::{MAX_PINS, PIN_PAGE, PIN_SLOTS, PageEntry, SeriesEntry, page_id, pin_id, series_ids};
-pub use spelling::{Address, Bits, InHeader, List, Padded, Pattern, Some1, Spells, Text, Wire};
+pub use spelling::{Address, Bits, InHeader, Line, List, Padded, Pattern, Some1, Spells, Text, Wire};
 
 /// Version of the messages. A daemon and a client of different versions refuse each other, naming both.
 pub const PROTOCOL_VERSION: u32 = 5;

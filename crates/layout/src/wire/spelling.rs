@@ -39,6 +39,10 @@ pub struct Pattern;
 #[derive(Clone, Copy, Debug)]
 pub struct Address;
 
+/// A line of text for people: UTF-8 without control characters, or nothing. It is cut to fit.
+#[derive(Clone, Copy, Debug)]
+pub struct Line;
+
 /// From 1 to `MOST` values, with their number in front.
 #[derive(Clone, Copy, Debug)]
 pub struct Some1<const MOST: usize>;
@@ -86,6 +90,7 @@ spelled! {
         |value, w| w.name(value.as_deref().unwrap_or("")), |r, _field| r.optional_name();
     Wire: Party, "party", 8 + NAME_FIELD, |value, w| value.write(w), |r, _field| Party::read(r);
     Address: String, "address", NAME_FIELD, |value, w| w.name(value), |r, _field| r.address();
+    Line: String, "line", NAME_FIELD, |value, w| w.line(value), |r, _field| r.line();
     Pattern: String, "pattern", NAME_FIELD, |value, w| w.name(value), |r, _field| r.pattern();
     Bits: (bool, bool), "bits, u32", 4, |value, w| w.u32(u32::from(value.0) | u32::from(value.1) << 1),
         |r, field| bits(r, field, 3).map(|bits| (bits & 1 != 0, bits & 2 != 0));

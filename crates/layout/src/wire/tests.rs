@@ -86,6 +86,9 @@ pub(super) fn answers() -> Vec<(u16, Answer)> {
         site: name(),
         node: name(),
         address: "[::1]:7700".into(),
+        round_trip_us: 90,
+        transport: "tcp+tls".into(),
+        why: "no way".into(),
     };
     let workflow = WorkflowEntry { number: 1, quota: 2, reserved: 1, owner: MemberId::NOBODY, run: 3, name: name() };
     vec![

@@ -179,8 +179,8 @@ pub struct SiteLink {
     pub heard_ms: Option<u64>,
     /// The time from a question to its answer.
     pub round_trip_us: Option<u64>,
-    /// Why there is no connection now.
-    pub why: Option<String>,
+    /// Why there is no connection now; else why no better transport carries the bytes.
+    pub why: String,
 }
 
 /// The result of a claim.
@@ -638,14 +638,20 @@ impl Broker {
     pub(super) fn node_entries(&self, after: u64) -> impl Iterator<Item = NodeEntry> {
         let mut entries = Vec::new();
         if let Some(site) = &self.site {
-            let entry = |node: &str, number, address: &str, (state, silent_ms), names: usize| NodeEntry {
-                number,
-                silent_ms,
-                state,
-                names: u32::try_from(names).unwrap_or(u32::MAX),
-                site: site.limits.site.clone(),
-                node: node.to_owned(),
-                address: address.to_owned(),
+            let entry = |node: &str, number, address: &str, (state, silent_ms), names: usize| {
+                let link = site.links.get(node).map(|(link, _)| link);
+                NodeEntry {
+                    number,
+                    silent_ms,
+                    state,
+                    names: u32::try_from(names).unwrap_or(u32::MAX),
+                    round_trip_us: link.and_then(|link| link.round_trip_us).unwrap_or(0),
+                    site: site.limits.site.clone(),
+                    node: node.to_owned(),
+                    address: address.to_owned(),
+                    transport: link.map_or(String::new(), |link| link.transport.clone()),
+                    why: link.map_or(String::new(), |link| link.why.clone()),
+                }
             };
             let silent = self.now - site.synced;
             let state = if matches!(site.standing, Standing::In) { NodeState::Here } else { NodeState::CutOff };
