@@ -18,7 +18,7 @@ ROOT = BUILD / "roots" / "mpi"
 MPIS = {
     "openmpi4": ("openmpi", "hello.openmpi", 99),
     # Debian's MPICH 4.0 may hang in MPI_Finalize, also without crossdock (pmodels/mpich #6596): on three hosts and more
-    # mostly, on two with two ranks each on a busy machine at times. Such a case is tried again.
+    # mostly, on two at times. Such a case is tried again.
     "mpich4": ("mpich", "hello.mpich", 2),
     "openmpi5": ("/opt/mpi-openmpi/bin/mpirun", "hello.openmpi", 99),
     "mpich5": ("/opt/mpi-mpich/bin/mpiexec", "hello.mpich5", 99),

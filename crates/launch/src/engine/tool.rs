@@ -83,7 +83,8 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
     }
 }
 
-/// The last line that is not empty, where engines write the reason.
+/// The last line that is not empty, where engines write the reason. docker writes where its help is after the reason.
 pub fn last_line(words: &str) -> &str {
-    words.lines().rev().map(str::trim).find(|l| !l.is_empty()).unwrap_or("no reason given")
+    let is_reason = |line: &&str| !line.is_empty() && !line.contains("docker run --help");
+    words.lines().rev().map(str::trim).find(is_reason).unwrap_or("no reason given")
 }

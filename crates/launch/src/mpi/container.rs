@@ -383,7 +383,8 @@ fn docker(job: &Job, place: &Place, binds: &[Bind]) -> Result<(Vec<String>, Opti
     let (uid, gid) = spawn::user_and_group();
     let outline = if job.image.is_some() { None } else { Some(outline(job, place, binds)?) };
     let mut words = run_words(job, &["docker"], binds, outline.as_ref());
-    words.extend(["--log-driver".to_owned(), "none".to_owned(), "--user".to_owned(), format!("{uid}:{gid}")]);
+    words.extend(["--log-driver", "none", "--pull", "never", "--user"].map(str::to_owned));
+    words.push(format!("{uid}:{gid}"));
     for group in spawn::groups().into_iter().skip(1) {
         words.extend(["--group-add".to_owned(), group.to_string()]);
     }
