@@ -190,7 +190,8 @@ impl Service {
         let moved = Moved::default();
         {
             let mut state = self.shared.state();
-            let spill = Spill::open(&state.store.layout, disk, quota, moved.clone())?;
+            let mut spill = Spill::open(&state.store.layout, disk, quota, moved.clone())?;
+            state.moved.extend(spill.unstaged.drain(..));
             state.spill = Some(spill);
         }
         let shared = self.shared.clone();

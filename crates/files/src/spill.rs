@@ -40,6 +40,8 @@ pub(crate) struct Spill {
     /// Published files in memory, oldest first.
     pub order: VecDeque<PathBuf>,
     pub moved: Moved,
+    /// Names that [`Self::open`] has taken from the producers' folder. The events of these removals tell nothing new.
+    pub unstaged: Vec<PathBuf>,
 }
 
 /// A file on its way.
@@ -77,6 +79,7 @@ impl Spill {
             copies: 0,
             order: VecDeque::new(),
             moved,
+            unstaged: Vec::new(),
         };
         spill.take_over(layout, Path::new(""))?;
         Ok(spill)
@@ -94,6 +97,9 @@ impl Spill {
             } else if let Ok(copy) = fs::metadata(layout.spilled.join(&rest)) {
                 if copy.len() == meta.len() && copy.modified()? == meta.modified()? {
                     self.note(&copy, &meta);
+                    if same(&layout.stage.join(&rest), &meta) {
+                        self.unstaged.push(rest.clone());
+                    }
                     self.take_from_memory(layout, &rest, &meta)?;
                 } else {
                     fs::remove_file(layout.spilled.join(&rest))?;

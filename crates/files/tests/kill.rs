@@ -187,6 +187,8 @@ fn a_service_that_dies_while_it_moves_a_file_to_the_disk_loses_nothing_and_the_n
         );
         fs::write(root.join("stage/b"), "later").unwrap();
         await_that("the next file", || faces.iter().any(|face| fs::read(face.join("b")).is_ok_and(|b| b == b"later")));
+        // The service hears of its own removals before it hears of the next file.
+        assert!(place.is_seen(&faces[1]), "{point}: the file is lost");
         drop(next);
     }
 }
