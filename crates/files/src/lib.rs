@@ -17,7 +17,9 @@ mod writers;
 
 pub use look::{Line, Look, State, User, look};
 pub use rules::{Keep, Publish};
-pub use service::{Report, Service};
+#[cfg(feature = "fault-points")]
+pub use service::FETCH_FAULT_POINTS;
+pub use service::{Across, Exchange, Report, Service};
 #[cfg(feature = "fault-points")]
 pub use spill::SPILL_FAULT_POINTS;
 #[cfg(feature = "fault-points")]

@@ -4,6 +4,12 @@
 //! publishes what it finds finished. Between link and rename: the link waits in `new`, which the next service clears. After
 //! the rename and before the notice: the file is published; a consumer that waits sees it at its next look, within 100 ms.
 
+mod exchange;
+mod fetch;
+mod ledger;
+mod news;
+mod words;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -19,6 +25,13 @@ use crossdock_os::event::{self, Epoll};
 use crossdock_os::inotify::{Change, Watch};
 use crossdock_os::{Deadline, OsResult};
 
+pub use exchange::{Across, Exchange};
+#[cfg(feature = "fault-points")]
+pub use fetch::FETCH_FAULT_POINTS;
+
+use self::fetch::Origin;
+use self::ledger::Ledger;
+use self::words::What;
 use crate::rules::{Action, Keep, Publish, is_hidden};
 use crate::spill::Spill;
 use crate::store::{Attempt, Layout, Store};
@@ -68,6 +81,10 @@ pub struct Report {
     pub dropped: u64,
     /// Published files that were moved to a disk.
     pub spilled: u64,
+    /// Files that were fetched from other hosts.
+    pub fetched: u64,
+    /// Their bytes.
+    pub bytes_fetched: u64,
     /// Are killed writers noticed here? (The service's user is root.)
     pub writers_known: bool,
     /// What went wrong, a line each; at most [`TROUBLES`].
@@ -89,6 +106,8 @@ struct Shared {
     nudge: OwnedFd,
     /// There may be a file to move to a disk, or the thread that moves is to end.
     room: Condvar,
+    /// There is news for other hosts.
+    told: Condvar,
 }
 
 #[derive(Debug)]
@@ -121,8 +140,18 @@ struct State {
     spill: Option<Spill>,
     /// Names that the service itself has taken from `stage`: the event tells nothing new.
     moved: BTreeSet<PathBuf>,
-    /// No file is moved any more.
+    /// No file is moved or fetched any more.
     is_over: bool,
+    /// Which start of this service it is; other hosts count its news by it.
+    life: u64,
+    /// What other hosts are to know.
+    ledger: Ledger,
+    /// What the producers of this host do; `None` if it has none.
+    own: Option<Phase>,
+    /// Other hosts with producers.
+    origins: Vec<Origin>,
+    /// Files that were fetched, and the number of the host that they came from.
+    fetched: BTreeMap<PathBuf, usize>,
     report: Report,
 }
 
@@ -154,12 +183,17 @@ impl Service {
             spill: None,
             moved: BTreeSet::new(),
             is_over: false,
+            life: 0,
+            ledger: Ledger::default(),
+            own: Some(Phase::Coming),
+            origins: Vec::new(),
+            fetched: BTreeMap::new(),
             report: Report { writers_known: known, ..Report::default() },
         };
         let (stop_watching, stop_answering) = (event::eventfd().map_err(plain)?, event::eventfd().map_err(plain)?);
         let (state, writers) = (Mutex::new(state), Mutex::new(writers));
-        let (nudge, room) = (event::eventfd().map_err(plain)?, Condvar::new());
-        let shared = Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room });
+        let (nudge, room, told) = (event::eventfd().map_err(plain)?, Condvar::new(), Condvar::new());
+        let shared = Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room, told });
         let mut service = Self { shared: shared.clone(), answers: None, watcher: None, mover: None };
         // The kernel asks before each open in a watched folder, also before the service's own. So a thread of its own
         // answers, which opens nothing; it has to run before the first folder is watched.
@@ -221,7 +255,7 @@ impl Service {
         self.shared.state().store.layout.clone()
     }
 
-    /// Tells consumers what the producers do. With [`Phase::Ended`] everything that is finished is published first.
+    /// Tells consumers what the producers of this host do. With [`Phase::Ended`] everything that is finished is published first.
     pub fn producers(&self, phase: Phase) {
         let mut state = self.shared.state();
         // Events of producers that have ended are all there; what they tell comes before the end.
@@ -233,7 +267,9 @@ impl Service {
             let left: Vec<PathBuf> = std::mem::take(&mut state.written).into_iter().collect();
             left.iter().for_each(|rest| state.publish(&self.shared, rest));
         }
-        state.store.tell_phase(phase);
+        state.own = Some(phase);
+        state.tell_phase();
+        self.shared.told.notify_all();
     }
 
     /// What the directory came to so far.
@@ -247,6 +283,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.shared.state().is_over = true;
         self.shared.room.notify_all();
+        self.shared.told.notify_all();
         let _ = self.mover.take().map(JoinHandle::join);
         let threads =
             [(&self.shared.stop_watching, self.watcher.take()), (&self.shared.stop_answering, self.answers.take())];
@@ -386,7 +423,10 @@ impl State {
                     let rest = rest.with_file_name(name);
                     self.publish(shared, &rest);
                 }
-                Action::Withdraw => self.withdraw(&rest),
+                Action::Withdraw => {
+                    self.withdraw(&rest);
+                    shared.told.notify_all();
+                }
                 Action::Enter => {
                     if let Err(error) = self.enter(shared, &rest) {
                         self.trouble(error.to_string());
@@ -411,13 +451,11 @@ impl State {
         shared.writers().watch(&folder);
         self.report.writers_known = shared.writers().are_known();
         self.store.show_folder(rest)?;
-        if let Keep::Consumed { readers } = &self.keep {
-            for consumer in 0..readers.len() {
-                let folder = self.store.layout.for_consumer(consumer).join(rest);
-                let number = self.reads.add_reads(&folder).map_err(plain)?;
-                self.read_folders.insert(number, (consumer, rest.to_owned()));
-            }
+        if !rest.as_os_str().is_empty() {
+            self.ledger.note(rest, What::Folder);
+            shared.told.notify_all();
         }
+        self.watch_reads(rest)?;
         if self.how.takes_found(false) {
             self.look_at_all(shared, rest);
         } else {
@@ -478,15 +516,9 @@ impl State {
                 self.report.published += 1;
                 self.report.bytes += meta.len();
                 self.cut.remove(&meta.ino());
-                self.read.remove(rest);
-                self.consumed.remove(rest);
-                let State { spill, store, .. } = self;
-                if let Some(Err(error)) = spill.as_mut().map(|spill| spill.published(&store.layout, rest)) {
-                    self.trouble(format!("{}: an older file stays on the disk: {error}", rest.display()));
-                }
-                self.store.tell_published();
-                self.drop_old(rest);
-                shared.room.notify_all();
+                self.fetched.remove(rest);
+                self.note_file(rest);
+                self.has_shown(shared, rest);
             }
             Ok(Attempt::Full) => {
                 self.written.remove(rest);
@@ -518,11 +550,32 @@ impl State {
         }
     }
 
+    /// Consumers see a file: what follows from that.
+    fn has_shown(&mut self, shared: &Shared, rest: &Path) {
+        self.read.remove(rest);
+        self.consumed.remove(rest);
+        let State { spill, store, .. } = self;
+        if let Some(Err(error)) = spill.as_mut().map(|spill| spill.published(&store.layout, rest)) {
+            self.trouble(format!("{}: an older file stays on the disk: {error}", rest.display()));
+        }
+        self.store.tell_published();
+        self.drop_old(rest);
+        shared.room.notify_all();
+        shared.told.notify_all();
+    }
+
     fn withdraw(&mut self, rest: &Path) {
         self.written.remove(rest);
+        self.folders.retain(|_, folder| !folder.starts_with(rest));
+        self.ledger.gone(rest);
+        self.take_from_consumers(rest);
+    }
+
+    /// Takes a name, and all below it, from consumers.
+    fn take_from_consumers(&mut self, rest: &Path) {
+        self.fetched.retain(|name, _| !name.starts_with(rest));
         self.read.retain(|name, _| !name.starts_with(rest));
         self.consumed.retain(|name, _| !name.starts_with(rest));
-        self.folders.retain(|_, folder| !folder.starts_with(rest));
         if let Err(error) = self.store.withdraw(rest) {
             self.trouble(format!("{} cannot be taken from consumers: {error}", rest.display()));
         }
@@ -542,6 +595,8 @@ impl State {
     fn drop_file(&mut self, rest: &Path) {
         // Remove it from the producers' folder first. Otherwise a service that follows a killed one would publish it again.
         let _ = fs::remove_file(self.store.layout.stage.join(rest));
+        // Other hosts keep it as long as they want.
+        self.ledger.forget(rest);
         self.withdraw(rest);
         self.report.dropped += 1;
         self.store.note("dropped", rest);
@@ -574,9 +629,13 @@ impl State {
     /// A consumer has closed a file after reading it.
     fn count_read(&mut self, consumer: usize, rest: PathBuf) {
         let Keep::Consumed { readers } = &self.keep else { return };
-        let counts = self.read.entry(rest.clone()).or_insert_with(|| vec![0; readers.len()]);
-        counts[consumer] += 1;
-        if counts.iter().zip(readers).all(|(read, wanted)| read >= wanted) {
+        // Another host counts as a consumer that reads a file of this one once.
+        let hosts = if self.fetched.contains_key(&rest) { 0 } else { self.ledger.readers() };
+        let wanted: Vec<u32> = readers.iter().copied().chain(std::iter::repeat_n(1, hosts)).collect();
+        let counts = self.read.entry(rest.clone()).or_insert_with(|| vec![0; wanted.len()]);
+        let Some(count) = counts.get_mut(consumer) else { return };
+        *count += 1;
+        if counts.iter().zip(&wanted).all(|(read, wanted)| read >= wanted) {
             self.consumed.insert(rest, Instant::now());
         }
     }

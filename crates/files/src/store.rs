@@ -6,6 +6,7 @@
 //! ROOT/for.N/       what the consumer N sees, where files go when all consumers have read them; else all see `published`
 //! ROOT/events       why files were not published, and what was dropped: a line each
 //! ROOT/spilled      where some files of `published` are moved to a disk: a link to the folder there (spill.rs)
+//! ROOT/fetched/     a file of another host is filled here, before its rename into `published` (service/fetch.rs)
 //! ROOT/new/         a link waits here for its rename into `published`, so that a file takes its name in one step
 //! NOTICE            one page, mapped read-only by consumers (layout/files.rs); it may lie elsewhere
 //! ```
@@ -41,6 +42,7 @@ pub struct Layout {
     /// Published files that were moved to a disk, if there are some.
     pub spilled: PathBuf,
     new: PathBuf,
+    fetched: PathBuf,
     /// The folders of single consumers.
     single: Vec<PathBuf>,
     root: PathBuf,
@@ -84,6 +86,7 @@ impl Layout {
             published: at("published"),
             spilled: at("spilled"),
             new: at("new"),
+            fetched: at("fetched"),
             single: Vec::new(),
             root: root.to_owned(),
         }
@@ -117,7 +120,13 @@ impl Store {
         layout.single = (0..single).map(|n| root.join(format!("for.{n}"))).collect();
         let named =
             |path: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        let own = [(root, 0o711), (&layout.stage, 0o777), (&layout.published, 0o755), (&layout.new, 0o700)];
+        let own = [
+            (root, 0o711),
+            (&layout.stage, 0o777),
+            (&layout.published, 0o755),
+            (&layout.new, 0o700),
+            (&layout.fetched, 0o700),
+        ];
         for (path, mode) in own.into_iter().chain(layout.single.iter().map(|path| (path.as_path(), 0o755))) {
             match DirBuilder::new().mode(mode).create(path) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(named(path, error)),
@@ -138,12 +147,18 @@ impl Store {
         Ok(store)
     }
 
-    /// Links that a killed service left.
+    /// Links and half-fetched files that a killed service left.
     fn clear_new(&self) -> io::Result<()> {
-        for left in fs::read_dir(&self.layout.new)? {
+        for left in fs::read_dir(&self.layout.new)?.chain(fs::read_dir(&self.layout.fetched)?) {
             fs::remove_file(left?.path())?;
         }
         Ok(())
+    }
+
+    /// A free path in the folder where files of other hosts are filled.
+    pub(crate) fn fetched(&mut self) -> PathBuf {
+        self.links += 1;
+        self.layout.fetched.join(self.links.to_string())
     }
 
     /// Publishes a file of `stage` under the same name if no process writes it. `rest` is relative to both folders.
@@ -188,19 +203,21 @@ impl Store {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Attempt::Nothing),
             Err(error) => return Err(error),
         }
-        for folder in &self.layout.single {
-            self.show(&waiting, &folder.join(rest))?;
-        }
-        if let Some(folder) = to.parent() {
-            fs::create_dir_all(folder)?;
-        }
+        self.show_everywhere(&waiting, rest).map(|()| Attempt::Done)
+    }
+
+    /// Gives a finished file that waits at `waiting` its name in all folders that consumers see.
+    pub(crate) fn show_everywhere(&self, waiting: &Path, rest: &Path) -> io::Result<()> {
+        let to = self.layout.published.join(rest);
+        let shown = self.layout.single.iter().try_for_each(|folder| self.show(waiting, &folder.join(rest)));
+        let shown = shown.and_then(|()| to.parent().map_or(Ok(()), fs::create_dir_all));
         fault_point!("files.shown");
-        let renamed = fs::rename(&waiting, &to);
+        let shown = shown.and_then(|()| fs::rename(waiting, &to));
         fault_point!("files.renamed");
-        if renamed.is_err() {
-            let _ = fs::remove_file(&waiting);
+        if shown.is_err() {
+            let _ = fs::remove_file(waiting);
         }
-        renamed.map(|()| Attempt::Done)
+        shown
     }
 
     /// Links a file into one consumer's folder, in one step.
@@ -268,6 +285,19 @@ impl Store {
         self.faces().try_for_each(|folder| fs::create_dir_all(folder.join(rest)))
     }
 
+    /// Takes a folder away from consumers, with the folders below it, as far as no file is in them.
+    pub(crate) fn remove_empty(&self, rest: &Path) {
+        fn remove(folder: &Path) {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    remove(&entry.path());
+                }
+            }
+            let _ = fs::remove_dir(folder);
+        }
+        self.faces().for_each(|face| remove(&face.join(rest)));
+    }
+
     /// Tells consumers that a file was published.
     pub(crate) fn tell_published(&self) {
         let notice = &self.notice;
@@ -279,6 +309,11 @@ impl Store {
 
     pub(crate) fn tell_torn(&self) {
         self.notice.torn.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tells consumers how many files of all hosts were not published because their writer was killed.
+    pub(crate) fn set_torn(&self, torn: u64) {
+        self.notice.torn.store(torn, Ordering::Relaxed);
     }
 
     /// Tells consumers what the producers do.

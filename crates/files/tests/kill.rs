@@ -1,4 +1,4 @@
-//! Kills by SIGKILL: the service at each step of a publication, a producer, a consumer that waits. Nothing is ever seen in part,
+//! Kills by SIGKILL: the service at each step of a publication and of a fetch from another host, a producer, a consumer that waits. Nothing is ever seen in part,
 //! every wait ends, and nothing is left.
 #![cfg(feature = "fault-points")]
 
@@ -11,14 +11,17 @@ use std::time::{Duration, Instant};
 
 use crossdock_core::fault;
 use crossdock_core::files::{Outcome, Views};
-use crossdock_files::{FAULT_POINTS, Keep, Publish, SPILL_FAULT_POINTS, Service};
+use crossdock_files::{Across, Exchange, FAULT_POINTS, FETCH_FAULT_POINTS, Keep, Publish, SPILL_FAULT_POINTS, Service};
 use crossdock_layout::files::Phase;
+use crossdock_link::{Tcp, Trust};
 use crossdock_os::process;
 
 const LONG: Duration = Duration::from_secs(60);
 /// Which part a process that a test starts plays, and where.
 const PART: &str = "CROSSDOCK_TEST_PART";
 const ROOT: &str = "CROSSDOCK_TEST_ROOT";
+/// Where the service of the producers' host listens.
+const FROM: &str = "CROSSDOCK_TEST_FROM";
 
 fn content() -> Vec<u8> {
     (0..100_000u32).flat_map(u32::to_le_bytes).collect()
@@ -52,6 +55,13 @@ fn child() {
             std::thread::sleep(LONG);
             drop(service);
         }
+        "fetches" => {
+            fault::arm_from_environment();
+            let (service, exchange) = fetching(&root, &std::env::var(FROM).unwrap());
+            say("ready");
+            std::thread::sleep(LONG);
+            drop((exchange, service));
+        }
         "writes" => {
             let mut file = fs::File::create(root.join("stage/a")).unwrap();
             file.write_all(&content()[..1000]).unwrap();
@@ -76,11 +86,24 @@ fn spilling(root: &Path) -> Service {
     service
 }
 
+/// The service of the host `b`, whose two consumers read what the host `a` publishes.
+fn fetching(root: &Path, from: &str) -> (Service, Exchange) {
+    let service = start(root, true);
+    let across = Across { produces: false, readers: Vec::new(), origins: vec!["a".into()], wait: LONG };
+    let mut exchange = Exchange::start(&Tcp::new(Trust::Loopback), "b", "", &[("f", &service, &across)]).unwrap();
+    exchange.meet(&[("a".to_owned(), from.to_owned())].into()).unwrap();
+    (service, exchange)
+}
+
 fn play(part: &str, root: &Path, point: Option<&str>) -> Child {
+    let point: Vec<(&str, &str)> = point.map(|point| ("CROSSDOCK_FAULT", point)).into_iter().collect();
+    play_with(part, root, &point)
+}
+
+fn play_with(part: &str, root: &Path, variables: &[(&str, &str)]) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["child", "--exact", "--ignored"]).env(PART, part).env(ROOT, root).stdout(Stdio::null());
-    point.map(|point| command.env("CROSSDOCK_FAULT", point));
-    command.spawn().unwrap()
+    command.envs(variables.iter().copied()).spawn().unwrap()
 }
 
 fn await_that(what: &str, mut done: impl FnMut() -> bool) {
@@ -190,6 +213,37 @@ fn a_service_that_dies_while_it_moves_a_file_to_the_disk_loses_nothing_and_the_n
         // The service hears of its own removals before it hears of the next file.
         assert!(place.is_seen(&faces[1]), "{point}: the file is lost");
         drop(next);
+    }
+}
+
+#[test]
+fn a_service_that_dies_at_any_step_of_a_fetch_shows_nothing_in_part_and_the_next_one_fetches_it_whole() {
+    for point in FETCH_FAULT_POINTS {
+        let (here, there) = (Place::new(&format!("{point}-a")), Place::new(&format!("{point}-b")));
+        let producers = start(&here.0, false);
+        let across = Across { produces: true, readers: vec!["b".into()], origins: Vec::new(), wait: LONG };
+        let transport = Tcp::new(Trust::Loopback);
+        let exchange = Exchange::start(&transport, "a", "127.0.0.1:0", &[("f", &producers, &across)]).unwrap();
+        let from = exchange.address().to_owned();
+        let root = &there.0;
+        let mut service = play_with("fetches", root, &[("CROSSDOCK_FAULT", *point), (FROM, &from)]);
+        there.await_said();
+        fs::write(here.0.join("stage/a"), content()).unwrap();
+        assert_eq!(service.wait().unwrap().signal(), Some(9), "{point}: the service did not come there");
+        let folders = [root.join("for.0"), root.join("for.1"), root.join("published")];
+        for folder in &folders {
+            there.is_seen(folder);
+        }
+        let (next, fetches) = fetching(root, &from);
+        for folder in &folders {
+            assert_eq!(wait(root, folder), Outcome::Published, "{point}");
+            assert!(there.is_seen(folder), "{point}");
+        }
+        for folder in ["fetched", "new"] {
+            assert_eq!(fs::read_dir(root.join(folder)).unwrap().count(), 0, "{point}: a file is left in {folder}");
+        }
+        assert_eq!(next.report().troubles, Vec::<String>::new(), "{point}");
+        drop((fetches, next, exchange, producers));
     }
 }
 

@@ -137,6 +137,11 @@ impl Link {
         self.shared.standing(deadline).map(|standing| standing.incarnation)
     }
 
+    /// Closes the link for good. A question that waits gets an error at once, a pull when it next looks at the connection.
+    pub fn close(&self) {
+        self.shared.close();
+    }
+
     /// The state of the connection to the other node.
     #[must_use]
     pub fn seen(&self) -> Seen {
@@ -277,7 +282,7 @@ impl Shared {
         }
     }
 
-    fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         matches!(lock(&self.state).phase, Phase::Closed)
     }
 

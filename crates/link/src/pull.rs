@@ -120,7 +120,7 @@ impl Part<'_> {
                         error
                     }
                 },
-                Err(error) if is_final(&error) => return Err(error),
+                Err(error) if is_final(&error) || self.shared.is_closed() => return Err(error),
                 Err(error) => error,
             };
             if self.deadline.left() <= pause {

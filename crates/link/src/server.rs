@@ -10,6 +10,7 @@ use crate::{Accept, Arriving, Error, LinkOptions, Node, Presence, Refusal, Resul
 use crossdock_layout::Status;
 use crossdock_layout::link::{LINK_VERSION, MAX_BODY, NodeMessage, Purpose};
 use crossdock_os::{Deadline, child};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +53,7 @@ pub trait Source: Send + Sync {
     /// The number of bytes.
     fn length(&self) -> u64;
     /// A part of the bytes; `None` if it is out of bounds.
-    fn bytes(&self, offset: u64, length: u64) -> Option<&[u8]>;
+    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>>;
 }
 
 impl Source for Vec<u8> {
@@ -60,9 +61,9 @@ impl Source for Vec<u8> {
         self.len() as u64
     }
 
-    fn bytes(&self, offset: u64, length: u64) -> Option<&[u8]> {
+    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
         let from = usize::try_from(offset).ok()?;
-        self.get(from..from.checked_add(usize::try_from(length).ok()?)?)
+        self.get(from..from.checked_add(usize::try_from(length).ok()?)?).map(Cow::Borrowed)
     }
 }
 
@@ -71,8 +72,8 @@ impl Source for crossdock_os::Mapping {
         self.length() as u64
     }
 
-    fn bytes(&self, offset: u64, length: u64) -> Option<&[u8]> {
-        self.settled_bytes(offset, length)
+    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
+        self.settled_bytes(offset, length).map(Cow::Borrowed)
     }
 }
 
@@ -511,9 +512,9 @@ impl Shared {
                 let text = format!("{wanted} became shorter while it was sent");
                 return send(stream, &NodeMessage::Failed { status: Status::Corrupt, text }, number, soon());
             };
-            let sum = if checked { XxHash3_64::oneshot(bytes) } else { 0 };
+            let sum = if checked { XxHash3_64::oneshot(&bytes) } else { 0 };
             let chunk = NodeMessage::Chunk { offset: at, length, sum }.encode(number);
-            stream.write(&[&chunk, bytes], soon())?;
+            stream.write(&[&chunk, &bytes], soon())?;
             self.counts.sent.fetch_add(length, Ordering::Relaxed);
             at += length;
         }

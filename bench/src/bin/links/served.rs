@@ -1,5 +1,6 @@
 //! The serving process: raw TCP, a link's server in plain text, and one inside TLS, over the same bytes.
 
+use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
@@ -22,7 +23,7 @@ impl Source for Bytes {
         self.0.len() as u64
     }
 
-    fn bytes(&self, offset: u64, length: u64) -> Option<&[u8]> {
+    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
         self.0.bytes(offset, length)
     }
 }

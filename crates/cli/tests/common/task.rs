@@ -1,4 +1,4 @@
-//! A task for tests: `publish N` publishes N versions of the series `field` (without end if N is 0); `produce N` sends N blocks of a region through the port `numbers`, `consume N` takes them; `hold` and `intrude` are below.
+//! A task for tests: `publish N` publishes N versions of the series `field` (without end if N is 0); `produce N` sends N blocks of a region through the port `numbers`, `consume N` takes them; `await PATH` waits for a file by the library and reads it; `hold` and `intrude` are below.
 
 use std::time::Duration;
 
@@ -10,7 +10,12 @@ const WAIT: Option<Duration> = Some(Duration::from_secs(20));
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().collect();
-    let [_, what, count] = &words[..] else { return Err("produce|consume|hold|intrude N".into()) };
+    let [_, what, count] = &words[..] else { return Err("produce|consume|hold|intrude N, await PATH".into()) };
+    if what == "await" {
+        crossdock_client::await_file(count)?;
+        println!("{count} has {} bytes", std::fs::read(count)?.len());
+        return Ok(());
+    }
     let count: u64 = count.parse()?;
     let session = Session::connect(&ConnectOptions::default())?;
     println!("connected as {}/{} rank {}", session.workflow(), session.task(), session.rank());

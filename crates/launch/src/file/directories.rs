@@ -106,8 +106,10 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
     });
     let read = |key| s.get(key).map(|i| names(&i)).unwrap_or_default();
     let awaits: Vec<String> = read("await");
-    // All tasks of a directory are on one host. If it has no task, only a run on one host checks it.
-    let is_here = item.notes.is_here(read("produce").first().map_or("", String::as_str));
+    // Each host with one of its tasks has its folders. If it has no task, only a run on one host checks it.
+    let tasks = [read("produce"), read("consume")].concat();
+    let is_here =
+        if tasks.is_empty() { item.notes.is_here("") } else { tasks.iter().any(|task| item.notes.is_here(task)) };
     if let Some(bad) = awaits.iter().find(|p| p.is_empty() || p.contains(['/', ' ', '\t', '\n'])) {
         item.wrong(
             format!("`{}` is not a pattern of a name", clip(bad)),

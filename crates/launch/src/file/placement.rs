@@ -125,7 +125,7 @@ impl Places {
             false => on.clone(),
         };
         let places = Self { hosts: workflow.tasks.iter().zip(&ranks).map(served).collect(), ranks };
-        problems.extend(places.torn_directories(workflow, hosts));
+        problems.extend(places.torn_jobs(workflow));
         if problems.is_empty() { Ok(places) } else { Err(problems) }
     }
 
@@ -166,32 +166,32 @@ impl Places {
         part
     }
 
-    fn torn_directories(&self, workflow: &Workflow, hosts: &[String]) -> Vec<Problem> {
+    /// Directories of an MPI task with ranks on several hosts: the run knows only of its launcher when it begins and ends.
+    fn torn_jobs(&self, workflow: &Workflow) -> Vec<Problem> {
         let mut problems = Vec::new();
         for directory in &workflow.directories {
             let tasks = directory.produce.iter().chain(&directory.consume);
-            let ranks = tasks.filter_map(|name| workflow.tasks.iter().position(|t| t.name == *name));
-            let ranks = ranks.flat_map(|task| self.hosts[task].iter().map(move |host| (task, *host)));
-            let ranks: Vec<(usize, usize)> = ranks.collect();
-            let Some((first, host)) = ranks.first().copied() else { continue };
-            if let Some((task, other)) = ranks.iter().find(|(_, on)| *on != host) {
-                let (a, b) = (&workflow.tasks[first].name, &workflow.tasks[*task].name);
+            let found = tasks.filter_map(|name| workflow.tasks.iter().position(|task| task.name == *name));
+            for task in found.filter(|task| workflow.tasks[*task].is_over_hosts() && self.hosts[*task].len() > 1) {
+                let name = &workflow.tasks[task].name;
                 problems.push(Problem {
                     position: directory.position,
                     key: format!("files.{}", clip(&directory.name)),
-                    what: format!(
-                        "a managed directory is on one host, and `{a}` runs on {}, `{b}` on {}",
-                        hosts[host], hosts[*other]
-                    ),
-                    hint: if a == b {
-                        format!("take `spread` from `{a}`")
-                    } else {
-                        format!("write `with: {a}` at task `{b}`")
-                    },
+                    what: format!("the ranks of the MPI task `{name}` are on several hosts, and a managed directory cannot follow them"),
+                    hint: format!("take `spread` from `{name}`"),
                 });
             }
         }
         problems
+    }
+
+    /// The hosts with a rank of one of these tasks, in order.
+    pub fn hosts_of(&self, workflow: &Workflow, tasks: &[String]) -> Vec<usize> {
+        let of_tasks = workflow.tasks.iter().zip(&self.ranks).filter(|(task, _)| tasks.contains(&task.name));
+        let mut hosts: Vec<usize> = of_tasks.flat_map(|(_, ranks)| ranks.iter().copied()).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
     }
 }
 
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_managed_directory_is_on_one_host() {
+    fn tasks_of_a_managed_directory_stay_together_unless_the_file_says_otherwise() {
         let file = |b: &str| {
             format!(
                 "  a: {{command: [x], node: n1}}\n  b: {{command: [x]{b}}}\n\
@@ -313,8 +313,8 @@ mod tests {
             )
         };
         assert_eq!(places(&file("")).unwrap(), "a:n1 b:n1");
-        let text = places(&file(", node: n2")).unwrap_err();
-        assert!(text.contains("`a` runs on n1, `b` on n2") && text.contains("with: a"), "{text}");
+        assert_eq!(places(&file(", node: n2")).unwrap(), "a:n1 b:n2");
+        assert_eq!(places(&file(", spread: true, ranks: 4")).unwrap(), "a:n1 b:n1+n2+n3+n1");
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
         let text = text + "files: {f: {path: /f, produce: a, consume: c}}\n";
         let problem = parse_on(Path::new("w.yaml"), &text, &HOSTS.map(str::to_owned), None).unwrap_err().to_string();
         assert!(
-            problem.contains("`a` runs on n1, `a` on n2") && problem.contains("take `spread` from `a`"),
+            problem.contains("MPI task `a` are on several hosts") && problem.contains("take `spread` from `a`"),
             "{problem}"
         );
     }

@@ -109,6 +109,8 @@ pub struct Far {
     pub shared: Option<String>,
     /// The MPI tasks with ranks on several hosts, and the folder of each task's endpoint there.
     pub endpoints: Vec<(String, PathBuf)>,
+    /// Where other hosts fetch files from it; empty if none does.
+    pub files: String,
     /// The connection's program here.
     pub pid: i32,
     down: Option<Sender<String>>,
@@ -171,6 +173,7 @@ impl Far {
             is_broken: false,
             shared: None,
             endpoints: Vec::new(),
+            files: String::new(),
             pid,
             down: Some(down),
             heard: Instant::now(),
@@ -211,11 +214,17 @@ impl Far {
     }
 
     /// The part is ready.
-    pub fn ready(&mut self, engine: &str, version: String, shared: Option<String>, endpoints: Vec<(String, PathBuf)>) {
+    pub fn ready(
+        &mut self,
+        engine: &str,
+        version: String,
+        shared: Option<String>,
+        endpoints: Vec<(String, PathBuf)>,
+        files: String,
+    ) {
         let engine = engine::by_name(engine).unwrap_or_else(engine::no_container);
         self.phase = Phase::Ready(Arc::from(engine), version);
-        self.shared = shared;
-        self.endpoints = endpoints;
+        (self.shared, self.endpoints, self.files) = (shared, endpoints, files);
     }
 
     /// Can something still come from it?

@@ -4,17 +4,18 @@
 //! path, and beside its endpoint the notice, which its environment names, and its door (`door.rs`). A consumer that sees the
 //! directory by a view (`views.rs`) gets that as its mount, and nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossdock_core::files::{VARIABLE, Views};
-use crossdock_files::{Keep, Moved, Publish, Service};
+use crossdock_files::{Exchange, Keep, Moved, Publish, Service};
 use crossdock_layout::files::Phase;
 use crossdock_os::mount;
 use serde::{Deserialize, Serialize};
 
+use super::across::Neighbours;
 use super::door::{self, Way};
 use super::folder::RunFolder;
 use super::summary::FilesLine;
@@ -61,6 +62,8 @@ pub fn told(run: &Path) -> Vec<Told> {
 pub struct Managed {
     /// The preload library; `None` without directories.
     library: Option<PathBuf>,
+    /// The exchange with other hosts, if there is one; it goes before the services that it asks.
+    exchange: Option<Exchange>,
     /// The views, by directory; they go before the services that they tell of reads.
     shown: Vec<Shown>,
     directories: Vec<(Directory, Service)>,
@@ -72,10 +75,16 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// Makes the stores and starts a service for each directory.
-    pub fn make(workflow: &Workflow, folder: &RunFolder) -> Result<Self, String> {
+    /// Makes the stores and starts a service for each directory. `ranks`: how many of each task are on this host.
+    pub fn make(
+        workflow: &Workflow,
+        ranks: &[u32],
+        folder: &RunFolder,
+        neighbours: Option<&Neighbours>,
+    ) -> Result<Self, String> {
         let mut managed = Self {
             library: None,
+            exchange: None,
             shown: Vec::new(),
             directories: Vec::new(),
             busy: Vec::new(),
@@ -88,11 +97,12 @@ impl Managed {
         let mut told = Vec::new();
         for (index, directory) in workflow.directories.iter().enumerate() {
             let store = store(directory, folder, index)?;
-            let producers = directory.produce.join(", ");
+            let producers = neighbours.and_then(|neighbours| neighbours.producers(&directory.name));
+            let producers = producers.map_or_else(|| directory.produce.join(", "), str::to_owned);
             if let Some(bytes) = directory.quota {
                 limit(directory, &store, bytes)?;
             }
-            let keep = keep(directory, workflow);
+            let keep = keep(directory, workflow, ranks);
             let service = Service::start(&store, &notice(folder, index), &producers, how(directory), keep);
             let named = |e: std::io::Error| format!("managed directory `{}`: {e}", directory.name);
             let mut service = service.map_err(named)?;
@@ -120,15 +130,29 @@ impl Managed {
                 notice: notice(folder, index),
             });
             managed.directories.push((directory.clone(), service));
-            managed.busy.push(directory.produce.iter().cloned().collect());
+            let is_here = |name: &&String| workflow.tasks.iter().any(|task| task.name == **name);
+            managed.busy.push(directory.produce.iter().filter(is_here).cloned().collect());
             managed.failed.push(false);
             managed.told.push(0);
+        }
+        if let Some(neighbours) = neighbours.filter(|_| !managed.directories.is_empty()) {
+            managed.exchange = Some(neighbours.exchange(&managed.directories)?);
         }
         if !told.is_empty() {
             let text = serde_json::to_vec(&told).map_err(|e| e.to_string())?;
             fs::write(folder.path.join(TOLD), text).map_err(|e| format!("{TOLD} in the run's folder: {e}"))?;
         }
         Ok(managed)
+    }
+
+    /// Where other hosts fetch files from this one; empty if none does.
+    pub fn address(&self) -> &str {
+        self.exchange.as_ref().map_or("", Exchange::address)
+    }
+
+    /// Begins to fetch from the hosts at these addresses, which are named by their nodes.
+    pub fn meet(&mut self, addresses: &BTreeMap<String, String>) -> Result<(), String> {
+        self.exchange.as_mut().map_or(Ok(()), |exchange| exchange.meet(addresses)).map_err(|error| error.to_string())
     }
 
     /// The mounts through which a task sees its directories.
@@ -193,13 +217,16 @@ impl Managed {
         }
     }
 
-    /// What went wrong since the last call: for the logs of these tasks.
+    /// What went wrong since the last call: for the logs of these tasks. Where files come from other hosts, consumers
+    /// hear it, too.
     pub fn news(&mut self) -> Vec<(Vec<String>, String)> {
         let mut news = Vec::new();
         for (index, (directory, service)) in self.directories.iter().enumerate() {
+            let consumers = self.exchange.iter().flat_map(|_| &directory.consume);
+            let hear: Vec<String> = directory.produce.iter().chain(consumers).cloned().collect();
             for line in service.report().troubles.into_iter().skip(self.told[index]) {
                 self.told[index] += 1;
-                news.push((directory.produce.clone(), format!("{}: {line}", directory.path)));
+                news.push((hear.clone(), format!("{}: {line}", directory.path)));
             }
         }
         news
@@ -217,6 +244,8 @@ impl Managed {
                 cut: report.cut,
                 dropped: report.dropped,
                 spilled: report.spilled,
+                fetched: report.fetched,
+                bytes_fetched: report.bytes_fetched,
                 troubles: report.troubles,
             }
         };
@@ -238,13 +267,23 @@ fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> 
     })
 }
 
-fn keep(directory: &Directory, workflow: &Workflow) -> Keep {
-    let ranks = |name: &String| workflow.tasks.iter().find(|t| t.name == *name).map_or(1, |t| t.ranks);
+fn keep(directory: &Directory, workflow: &Workflow, ranks: &[u32]) -> Keep {
+    // Consumers of other hosts read the copies there.
+    let ranks = |name: &String| {
+        let of_tasks = workflow.tasks.iter().zip(ranks);
+        of_tasks.filter(|(task, _)| task.name == *name).map(|(task, here)| readers(task, *here)).sum()
+    };
     match directory.keep {
         KeepKey::All => Keep::All,
         KeepKey::Newest(files) => Keep::Newest(files as usize),
         KeepKey::Consumed => Keep::Consumed { readers: directory.consume.iter().map(ranks).collect() },
     }
+}
+
+/// How often a task reads a file on this host: once for each of its ranks here. An MPI job is one process here, which starts
+/// its ranks.
+fn readers(task: &Task, here: u32) -> u32 {
+    if task.mpi.is_some() { task.ranks } else { here }
 }
 
 fn how(directory: &Directory) -> Publish {

@@ -148,7 +148,7 @@ impl Hosts {
 }
 
 /// A host's name as a node's: addresses are no names of nodes.
-fn node_name(host: &str) -> String {
+pub(super) fn node_name(host: &str) -> String {
     if bad_node_name(host).is_none() {
         return host.to_owned();
     }

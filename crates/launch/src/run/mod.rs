@@ -1,5 +1,6 @@
 //! Starting a workflow, watching it, cleaning up. See README.md beside this file.
 
+mod across;
 mod caller;
 mod daemon;
 mod door;

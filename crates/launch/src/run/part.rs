@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::across::Neighbours;
 use super::daemon::{self, Hosted, Which};
 use super::files::Managed;
 use super::folder::RunFolder;
@@ -27,6 +28,15 @@ impl Refused {
     fn new(code: u8, reason: impl Into<String>) -> Self {
         Self { code, reason: reason.into() }
     }
+}
+
+/// By what a part reaches the others.
+#[derive(Clone, Copy)]
+pub struct Reach<'a> {
+    /// The run's daemon here, if the workflow needs one.
+    pub which: Option<&'a Which>,
+    /// The hosts with which files are exchanged, if there are some.
+    pub neighbours: Option<&'a Neighbours>,
 }
 
 /// The part.
@@ -68,7 +78,7 @@ impl Part {
         ranks: &[u32],
         wanted: &str,
         folder: RunFolder,
-        which: Option<&Which>,
+        reach: Reach<'_>,
         note: &dyn Fn(&str),
     ) -> Result<Self, Refused> {
         let system = |e: String| Refused::new(code::SYSTEM, e);
@@ -94,7 +104,7 @@ impl Part {
                         hint: choose bubblewrap, podman, docker or charliecloud with --engine";
             return Err(Refused::new(code::UNAVAILABLE, text));
         }
-        let files = Managed::make(&workflow, &folder).map_err(system)?;
+        let files = Managed::make(&workflow, ranks, &folder, reach.neighbours).map_err(system)?;
         for task in &mut workflow.tasks {
             task.mounts.extend(files.mounts(task));
         }
@@ -105,7 +115,7 @@ impl Part {
                 Refused::new(code::UNAVAILABLE, format!("task `{}`: {}\n       hint: {}", task.name, e.why, e.hint))
             })?);
         }
-        let hosted = match which {
+        let hosted = match reach.which {
             Some(which) => {
                 let hosted = Hosted::make(&workflow, &folder, which);
                 Some(hosted.map_err(|e| Refused::new(code::UNAVAILABLE, e))?)

@@ -14,14 +14,17 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossdock_link::Papers;
+use crossdock_os::spawn::host_name;
 use crossdock_os::{Deadline, child, event};
 
-use super::daemon::{Site, Which};
+use super::across::{self, Neighbours};
+use super::daemon::{self, Site, Which};
 use super::folder::{self, RunFolder};
-use super::hosts::PART_SUPERVISOR;
-use super::part::{Part, Refused};
+use super::hosts::{PART_SUPERVISOR, node_name};
+use super::part::{Part, Reach, Refused};
 use super::rank::{End, Running};
 use super::ranked::JobHosts;
+use super::site::own_address;
 use super::supervisor::outlive_signals;
 use super::words::{Down, GREETING, PULSE_S, PartOrder, SILENCE_S, SiteOrder, Up, line, next, text_of};
 use super::{code, processes};
@@ -237,17 +240,24 @@ pub fn part_supervisor() -> u8 {
 fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part, Duration), Refused> {
     let (workflow, places) = parse_on(&order.file, &order.text, &order.hosts, Some(order.number))
         .map_err(|problems| Refused { code: code::FILE, reason: problems.to_string() })?;
-    let which = match &order.site {
-        Some(site) => Some(Which::Site(join(site, &folder).map_err(|reason| Refused { code: code::SYSTEM, reason })?)),
-        None => None,
-    };
+    let site = order.site.as_ref().map(|site| join(site, &folder)).transpose();
+    let site = site.map_err(|reason| Refused { code: code::SYSTEM, reason })?;
+    let neighbours = site.as_ref().filter(|_| across::needed(&workflow, &places)).map(|site| {
+        let nodes: Vec<_> = order.hosts.iter().map(|host| (host.clone(), node_name(host))).collect();
+        let to_runner = order.site.as_ref().and_then(|site| site.address.clone()).or_else(runner);
+        let address = to_runner.and_then(|host| own_address(&host)).unwrap_or_else(host_name);
+        let own = (site.node.clone(), address, &*site.certificates);
+        Neighbours::of((&workflow, &places), &nodes, order.number, own)
+    });
+    let which = site.filter(|_| daemon::needed(&workflow)).map(Which::Site);
     let note = |text: &str| voice.say(&Up::Note(text.to_owned()));
     let grace = Duration::from_secs(u64::from(workflow.grace_s));
     let here = places.part(&workflow, order.number);
-    let part = Part::prepare(here, &places.counts(order.number), &order.engine, folder, which.as_ref(), &note)?;
+    let reach = Reach { which: which.as_ref(), neighbours: neighbours.as_ref() };
+    let part = Part::prepare(here, &places.counts(order.number), &order.engine, folder, reach, &note)?;
     let (engine, version) = (part.engine.name().to_owned(), part.version.clone());
     let (shared, endpoints) = (part.engine.isolation().shared(), part.endpoints_of_jobs());
-    voice.say(&Up::Ready { engine, version, shared, endpoints });
+    voice.say(&Up::Ready { engine, version, shared, endpoints, files: part.files.address().to_owned() });
     Ok((part, grace))
 }
 
@@ -310,6 +320,7 @@ impl<'a> Serving<'a> {
             loop {
                 match self.ear.queue.try_recv() {
                     Ok(Down::Start { index, task, rank, job }) => self.start(index, task, rank, job.as_deref()),
+                    Ok(Down::Files(addresses)) => self.meet(&addresses),
                     Ok(Down::Ask) => self.ask(),
                     Ok(Down::Kill) => self.kill(),
                     Ok(Down::End) => {
@@ -353,6 +364,12 @@ impl<'a> Serving<'a> {
             }
         }
         let _ = event::wait_any(&fds, Some(Deadline::after(Duration::from_millis(100))));
+    }
+
+    fn meet(&mut self, addresses: &BTreeMap<String, String>) {
+        if let Err(why) = self.part.files.meet(addresses) {
+            self.voice.say(&Up::Alarm(format!("crossdock: {why}")));
+        }
     }
 
     fn start(&mut self, index: usize, task: String, rank: u32, job: Option<&JobHosts>) {

@@ -2,7 +2,7 @@
 //! catalog that the runner's daemon keeps.
 
 use std::net::{TcpListener, ToSocketAddrs, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossdock_link::{Authority, Papers};
@@ -46,18 +46,18 @@ impl RunSite {
     }
 
     /// This host's address on the way to the first other host.
-    fn address(&self) -> Option<String> {
+    pub fn address(&self) -> Option<String> {
         if let Some(address) = &self.hosts.address {
             return Some(address.clone());
         }
         let other = (0..self.hosts.names.len()).find(|number| self.hosts.here != Some(*number))?;
         let name = self.hosts.names[other].rsplit('@').next()?;
-        let to = (name, 22).to_socket_addrs().ok()?.next()?;
-        // No packet is sent: the kernel only chooses the route, and with it this host's own address.
-        let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
-        socket.connect(to).ok()?;
-        let own = socket.local_addr().ok()?.ip();
-        Some(if own.is_ipv6() { format!("[{own}]") } else { own.to_string() })
+        own_address(name)
+    }
+
+    /// The folder of this node's certificate.
+    pub fn certificates(&self) -> &Path {
+        &self.certificates
     }
 
     /// What another host's part is told.
@@ -67,6 +67,16 @@ impl RunSite {
         let (keeper, address) = (self.hosts.own_node(), self.hosts.address.clone());
         Ok(SiteOrder { name: self.name.clone(), node, keeper, address, port: self.port, authority, certificate, key })
     }
+}
+
+/// This host's address on the way to another one.
+pub fn own_address(host: &str) -> Option<String> {
+    let to = (host, 22).to_socket_addrs().ok()?.next()?;
+    // No packet is sent: the kernel only chooses the route, and with it this host's own address.
+    let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
+    socket.connect(to).ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    Some(if own.is_ipv6() { format!("[{own}]") } else { own.to_string() })
 }
 
 /// A port that no program listens on now. The kernel deals them out at random, so that two runs hardly meet.

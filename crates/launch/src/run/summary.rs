@@ -158,6 +158,10 @@ pub struct FilesLine {
     pub dropped: u64,
     /// Published files that were moved to a disk.
     pub spilled: u64,
+    /// Files that hosts with consumers have fetched from other hosts; one counts once for each host that fetched it.
+    pub fetched: u64,
+    /// Their bytes.
+    pub bytes_fetched: u64,
     /// What went wrong, a line each.
     pub troubles: Vec<String>,
 }
@@ -214,6 +218,23 @@ impl Summary {
     }
 }
 
+impl FilesLine {
+    /// Adds what another host has of the directory.
+    fn add(&mut self, other: Self) {
+        let Self { directory: _, published, bytes, torn, cut, dropped, spilled, fetched, bytes_fetched, troubles } =
+            other;
+        self.published += published;
+        self.bytes += bytes;
+        self.torn += torn;
+        self.cut += cut;
+        self.dropped += dropped;
+        self.spilled += spilled;
+        self.fetched += fetched;
+        self.bytes_fetched += bytes_fetched;
+        self.troubles.extend(troubles);
+    }
+}
+
 impl Figures {
     /// Adds those of another host.
     pub fn add(&mut self, other: Self) {
@@ -222,7 +243,12 @@ impl Figures {
         self.series.extend(series);
         self.items.extend(items);
         self.regions.extend(regions);
-        self.files.extend(files);
+        for line in files {
+            match self.files.iter_mut().find(|known| known.directory == line.directory) {
+                Some(known) => known.add(line),
+                None => self.files.push(line),
+            }
+        }
         self.progress.extend(progress);
     }
 
@@ -260,8 +286,10 @@ impl Figures {
         table(text, &["item", "size", "owner", "hand-overs", "copies"], rows.collect());
         let rows = self.regions.iter().map(|r| vec![r.region.clone(), units::show(r.size), units::show(r.reserved)]);
         table(text, &["region", "capacity", "memory"], rows.collect());
+        // Only in a run on several hosts files are fetched.
+        let is_fetched = self.files.iter().any(|f| f.fetched > 0);
         let rows = self.files.iter().map(|f| {
-            vec![
+            let mut row = vec![
                 f.directory.clone(),
                 f.published.to_string(),
                 units::show(f.bytes),
@@ -269,13 +297,18 @@ impl Figures {
                 f.dropped.to_string(),
                 f.torn.to_string(),
                 f.cut.to_string(),
-            ]
+            ];
+            if is_fetched {
+                row.splice(3..3, [f.fetched.to_string(), units::show(f.bytes_fetched)]);
+            }
+            row
         });
-        table(
-            text,
-            &["directory", "files published", "size", "moved to disk", "dropped", "writers killed", "beyond quota"],
-            rows.collect(),
-        );
+        let mut head =
+            vec!["directory", "files published", "size", "moved to disk", "dropped", "writers killed", "beyond quota"];
+        if is_fetched {
+            head.splice(3..3, ["fetched", "size"]);
+        }
+        table(text, &head, rows.collect());
         for line in self.files.iter().flat_map(|f| &f.troubles) {
             let _ = writeln!(text, "  {line}");
         }

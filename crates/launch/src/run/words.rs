@@ -1,6 +1,7 @@
 //! What a run's supervisor and its parts on other hosts say to each other: one line of JSON each. Lines, because `srun` hands
 //! on output line by line.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 use std::path::PathBuf;
 
@@ -26,6 +27,8 @@ pub enum Down {
     Part(Box<PartOrder>),
     /// First, instead of `Part`: remove what a part that was killed has left. Its folder's name.
     Sweep(String),
+    /// All hosts are ready: where files are fetched from, by node.
+    Files(BTreeMap<String, String>),
     /// Start a rank; `index` names it from then on.
     Start {
         /// Its number in the run.
@@ -60,6 +63,9 @@ pub enum Up {
         shared: Option<String>,
         /// The MPI tasks with ranks on several hosts, and the folder of each task's endpoint on this host.
         endpoints: Vec<(String, PathBuf)>,
+        /// Where other hosts fetch files from this one; empty if none does.
+        #[serde(default)]
+        files: String,
     },
     /// It cannot be made ready: the run's exit code, and why.
     Refused {
@@ -122,7 +128,7 @@ pub struct PartOrder {
     pub engine: String,
     /// Variables of the caller.
     pub environment: Vec<(String, String)>,
-    /// The run's site, if the workflow needs daemons.
+    /// The run's site, if the workflow needs daemons, or files go from host to host.
     pub site: Option<SiteOrder>,
 }
 

@@ -1,5 +1,6 @@
 //! The run's parts on other hosts: what they say, how they are lost, how they end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,26 @@ impl Run {
         (found.len() > 1).then(|| JobHosts::new(&found, ranks, hosts))
     }
 
+    /// All hosts are ready: tells each of them where files are fetched from, before the first task starts.
+    pub(super) fn introduce_hosts(&mut self) {
+        if std::mem::replace(&mut self.is_introduced, true) {
+            return;
+        }
+        let Some(hosts) = &self.options.hosts else { return };
+        let far = self.far.iter().enumerate();
+        let far = far.filter_map(|(number, far)| Some((hosts.node(number), far.as_ref()?.files.clone())));
+        let mut addresses: BTreeMap<String, String> = far.collect();
+        addresses.insert(hosts.own_node(), self.part.files.address().to_owned());
+        addresses.retain(|_, address| !address.is_empty());
+        if addresses.is_empty() {
+            return;
+        }
+        self.say_to_hosts(&Down::Files(addresses.clone()));
+        if let Err(why) = self.part.files.meet(&addresses) {
+            self.begin_stop(Stop::failed(code::SYSTEM, why));
+        }
+    }
+
     pub(super) fn say_to_hosts(&self, message: &Down) {
         self.far.iter().flatten().for_each(|far| far.say(message));
     }
@@ -115,10 +136,10 @@ impl Run {
                     far.phase = Phase::Preparing;
                 }
             }
-            Event::Said(_, Up::Ready { engine, version, shared, endpoints }) => {
+            Event::Said(_, Up::Ready { engine, version, shared, endpoints, files }) => {
                 if far.is_there() {
                     let note = format!("host {host}: ready, engine {engine} {version}");
-                    far.ready(&engine, version, shared, endpoints);
+                    far.ready(&engine, version, shared, endpoints, files);
                     self.view.note(note.trim_end());
                 }
             }

@@ -133,6 +133,8 @@ struct Run {
     /// The other hosts' parts, by the number of their host; `None` for this host. Empty in a run on one host.
     far: Vec<Option<Far>>,
     events: Option<Events>,
+    /// The hosts know where they fetch files from.
+    is_introduced: bool,
     logs: PathBuf,
     _logs_lock: File,
     ranks: Vec<Rank>,
@@ -195,6 +197,7 @@ impl Run {
         if !self.hosts_are_ready() {
             return;
         }
+        self.introduce_hosts();
         for index in 0..self.ranks.len() {
             let rank = &self.ranks[index];
             if rank.running.is_some() || rank.end.is_some() || self.stop.is_some() {

@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossdock_os::file::try_lock;
+use crossdock_os::spawn::host_name;
 
 use super::{Rank, Run, Stop};
 use crate::file::{self, Places, Workflow};
+use crate::run::across::{self, Neighbours};
 use crate::run::daemon::{self, Which};
 use crate::run::far::{Events, Far};
 use crate::run::folder::RunFolder;
 use crate::run::hosts::Hosts;
 use crate::run::log::Log;
-use crate::run::part::Part;
+use crate::run::part::{Part, Reach};
 use crate::run::site::RunSite;
 use crate::run::state::{Phase, Process, RankState, State, links, now_ms};
 use crate::run::view::View;
@@ -50,8 +52,9 @@ impl Run {
             _ => Vec::new(),
         };
         let is_needed = daemon::needed(&workflow);
+        let are_files = across::needed(&workflow, &places);
         let site = match &options.hosts {
-            Some(hosts) if is_needed => Some(RunSite::make(hosts, &folder).map_err(system)?),
+            Some(hosts) if is_needed || are_files => Some(RunSite::make(hosts, &folder).map_err(system)?),
             _ => None,
         };
         let which = is_needed.then(|| match &site {
@@ -60,9 +63,18 @@ impl Run {
         });
         // A runner's host that is not among the hosts has a number that no rank has.
         let number = here.unwrap_or(usize::MAX);
+        let neighbours = match (&options.hosts, &site) {
+            (Some(hosts), Some(site)) if are_files && here.is_some() => {
+                let nodes = (0..hosts.names.len()).map(|n| (hosts.names[n].clone(), hosts.node(n)));
+                let address = site.address().unwrap_or_else(host_name);
+                let own = (hosts.own_node(), address, site.certificates());
+                Some(Neighbours::of((&workflow, &places), &nodes.collect::<Vec<_>>(), number, own))
+            }
+            _ => None,
+        };
         let part = places.part(&workflow, number);
-        let part =
-            Part::prepare(part, &places.counts(number), &wanted, folder, which.as_ref(), &|text| view.note(text))?;
+        let reach = Reach { which: which.as_ref(), neighbours: neighbours.as_ref() };
+        let part = Part::prepare(part, &places.counts(number), &wanted, folder, reach, &|text| view.note(text))?;
         if let Some(hosts) = &options.hosts {
             let file = std::path::absolute(&options.file).unwrap_or_else(|_| options.file.clone());
             let environment = caller::variables();
@@ -87,6 +99,7 @@ impl Run {
             here,
             far,
             events,
+            is_introduced: false,
             logs,
             _logs_lock: lock,
             ranks,

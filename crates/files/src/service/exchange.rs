@@ -1,0 +1,156 @@
+//! The exchange of files with other hosts: what this host's services tell, and what they fetch.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossdock_layout::Status;
+use crossdock_layout::files::Phase;
+use crossdock_link::{Error, Link, LinkOptions, Node, Result, Server, Tcp, Transport};
+use crossdock_os::child;
+
+use super::fetch::{Fetcher, Origin, Stop};
+use super::ledger::Ledger;
+use super::news::Served;
+use super::{Service, Shared};
+
+/// The hosts of a directory besides this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Across {
+    /// Has this host producers?
+    pub produces: bool,
+    /// Nodes with consumers; they fetch what this host's producers publish.
+    pub readers: Vec<String>,
+    /// Nodes with producers; this host fetches what they publish, because it has consumers.
+    pub origins: Vec<String>,
+    /// How long a file may wait for room on this host.
+    pub wait: Duration,
+}
+
+/// The exchange of one host. Dropping it ends the fetches.
+pub struct Exchange {
+    transport: Tcp,
+    own: Node,
+    directories: Vec<Directory>,
+    server: Option<Server>,
+    links: BTreeMap<String, Arc<Link>>,
+    threads: Vec<JoinHandle<()>>,
+    stop: Arc<Stop>,
+}
+
+struct Directory {
+    name: String,
+    shared: Arc<Shared>,
+    across: Across,
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange").field("own", &self.own).field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
+impl Exchange {
+    /// The exchange of the node `own`. It listens at `address` if another host fetches from here.
+    ///
+    /// # Errors
+    /// It cannot listen there.
+    pub fn start(transport: &Tcp, own: &str, address: &str, directories: &[(&str, &Service, &Across)]) -> Result<Self> {
+        let random = child::random().map_err(|error| Error::new(Status::System, "start", error.to_string()))?;
+        let own = Node { name: own.to_owned(), incarnation: u64::from_le_bytes(random) };
+        let mut all = Vec::new();
+        for (name, service, across) in directories {
+            service.shared.share(across, own.incarnation);
+            all.push(Directory { name: (*name).to_owned(), shared: service.shared.clone(), across: (*across).clone() });
+        }
+        let server = if all.iter().any(|directory| !directory.across.readers.is_empty()) {
+            let directories = all.iter().map(|d| (d.name.clone(), d.shared.clone())).collect();
+            let served = Served { directories, asked: AtomicUsize::new(0) };
+            let accept = transport.listen(address)?;
+            Some(Server::start(accept, own.clone(), Arc::new(served), LinkOptions::default())?)
+        } else {
+            None
+        };
+        let (links, threads, stop) = (BTreeMap::new(), Vec::new(), Arc::default());
+        Ok(Self { transport: transport.clone(), own, directories: all, server, links, threads, stop })
+    }
+
+    /// Where other hosts reach this one; empty if none fetches from here.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        self.server.as_ref().map_or("", Server::address)
+    }
+
+    /// Begins to fetch. `addresses` are those of the nodes that other hosts fetch from.
+    ///
+    /// # Errors
+    /// A node with producers has no address, or no thread can be started.
+    pub fn meet(&mut self, addresses: &BTreeMap<String, String>) -> Result<()> {
+        for directory in &self.directories {
+            for (origin, node) in directory.across.origins.iter().enumerate() {
+                let tried = || format!("fetch files of `{}` from node '{node}'", directory.name);
+                let Some(address) = addresses.get(node).filter(|address| !address.is_empty()) else {
+                    return Err(Error::new(Status::NotFound, tried(), "it has told no address"));
+                };
+                let link = match self.links.get(node) {
+                    Some(link) => link.clone(),
+                    None => {
+                        let transport = Arc::new(self.transport.clone());
+                        let link = Link::open(transport, self.own.clone(), node, address, LinkOptions::default())?;
+                        self.links.entry(node.clone()).or_insert(Arc::new(link)).clone()
+                    }
+                };
+                let fetcher = Fetcher {
+                    shared: directory.shared.clone(),
+                    directory: directory.name.clone(),
+                    origin,
+                    link,
+                    stop: self.stop.clone(),
+                    wait: directory.across.wait,
+                };
+                let thread = std::thread::Builder::new().name("crossdock-fetch".into());
+                let started = thread.spawn(move || fetcher.run());
+                self.threads.push(started.map_err(|e| Error::new(Status::System, tried(), e.to_string()))?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.stop.set();
+        // Questions and pulls end at once, those on a connection that is silent within seconds.
+        self.links.values().for_each(|link| link.close());
+        for thread in self.threads.drain(..) {
+            // A panic there has been printed by its own thread.
+            let _ = thread.join();
+        }
+        for directory in &self.directories {
+            directory.shared.unshare();
+        }
+    }
+}
+
+impl Shared {
+    /// From now on the directory has other hosts.
+    fn share(&self, across: &Across, life: u64) {
+        let mut state = self.state();
+        state.life = life;
+        state.ledger = Ledger::of(&across.readers);
+        state.own = across.produces.then_some(Phase::Coming);
+        let origin = |node: &String| Origin { node: node.clone(), phase: Phase::Coming, torn: 0 };
+        state.origins = across.origins.iter().map(origin).collect();
+        if state.ledger.readers() > 0 {
+            state.note_all(std::path::Path::new(""));
+        }
+    }
+
+    /// Questions of other hosts are answered at once from now on.
+    fn unshare(&self) {
+        self.state().ledger = Ledger::default();
+        self.told.notify_all();
+    }
+}

@@ -1,0 +1,215 @@
+//! What a service tells the services of other hosts: news of its directory, and the bytes of published files.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use crossdock_layout::Status;
+use crossdock_link::{Peer, Refusal, Serve, Source, Wanted};
+use crossdock_os::{Deadline, event};
+
+use super::words::{Answer, Meta, NEWS, Question};
+use super::{Shared, State};
+use crate::rules::Keep;
+use crate::store::ordinary;
+
+/// A question for news waits so long at most. The asking host asks again.
+const WAIT: Duration = Duration::from_secs(5);
+/// The time that an answer has to travel.
+const TRAVEL: Duration = Duration::from_millis(500);
+
+/// So many questions wait for news at once: each takes a thread of the server, which has 64 for a peer. Further ones are answered
+/// at once.
+const WAITING_MOST: usize = 48;
+
+/// The directories of this host, as other hosts may ask for them.
+pub(super) struct Served {
+    pub directories: Vec<(String, Arc<Shared>)>,
+    /// How many questions are being answered.
+    pub asked: AtomicUsize,
+}
+
+/// A question that is being answered.
+struct Asked<'a>(&'a AtomicUsize);
+
+impl<'a> Asked<'a> {
+    /// Counts a question; gives whether it may wait.
+    fn new(count: &'a AtomicUsize) -> (Self, bool) {
+        let before = count.fetch_add(1, Ordering::Relaxed);
+        (Self(count), before < WAITING_MOST)
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Serve for Served {
+    fn answer(&self, peer: &Peer, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>, Refusal> {
+        if service != NEWS {
+            return Err(Refusal::new(Status::NotFound, format!("there is no service {service} of files")));
+        }
+        let Some(question) = Question::read(body) else {
+            return Err(Refusal::new(Status::Corrupt, "a question for news of files that cannot be read"));
+        };
+        let found = self.directories.iter().enumerate().find(|(_, (name, _))| *name == question.directory);
+        let Some((number, (_, shared))) = found else {
+            let text = format!("managed directory `{}` has no task on this host", question.directory);
+            return Err(Refusal::new(Status::NotFound, text));
+        };
+        let (_asked, may_wait) = Asked::new(&self.asked);
+        let by = by.at_most(if may_wait { WAIT } else { Duration::ZERO });
+        let answer = shared.news(&peer.node.name, &question, by)?;
+        Ok(Answer { directory: number as u64, ..answer }.write())
+    }
+
+    fn open(&self, peer: &Peer, wanted: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
+        let directory = usize::try_from(wanted.epoch).ok().and_then(|number| self.directories.get(number));
+        let Some((_, shared)) = directory else {
+            return Err(Refusal::new(Status::NotFound, "there is no managed directory of this number"));
+        };
+        shared.open(&peer.node.name, wanted.object)
+    }
+}
+
+impl Shared {
+    /// What is new for another host. The call waits until something is, at most until the deadline.
+    fn news(&self, node: &str, asked: &Question, by: Deadline) -> Result<Answer, Refusal> {
+        let mut state = self.state();
+        let reader = state.reader(node)?;
+        let is_same_life = asked.life == state.life;
+        let since = if is_same_life { asked.since } else { 0 };
+        if is_same_life {
+            for rest in state.ledger.done(reader, asked.done) {
+                state.has_fetched(reader, rest);
+            }
+            event::signal(&self.nudge);
+        }
+        let by = by.at_most(by.left().saturating_sub(TRAVEL));
+        loop {
+            let told = (state.own.unwrap_or(asked.phase), state.report.torn);
+            let is_new = !is_same_life || state.ledger.is_beyond(since) || told != (asked.phase, asked.torn);
+            // The exchange of this host has ended.
+            if state.ledger.readers() == 0 {
+                return Err(Refusal::new(Status::Closed, "the run ends"));
+            }
+            if is_new || by.passed() || state.is_over {
+                let (entries, upto, is_complete) = state.ledger.beyond(since);
+                let (phase, torn) = told;
+                return Ok(Answer { life: state.life, directory: 0, upto, is_complete, phase, torn, entries });
+            }
+            state = self.told.wait_timeout(state, by.left()).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The bytes of the file whose publication has this number.
+    fn open(&self, node: &str, number: u64) -> Result<Arc<dyn Source>, Refusal> {
+        let state = self.state();
+        state.reader(node)?;
+        let gone = || Refusal::new(Status::NotFound, "the file was removed, replaced or dropped meanwhile");
+        let (rest, wanted) = state.ledger.file(number).ok_or_else(gone)?;
+        for folder in [&state.store.layout.published, &state.store.layout.spilled] {
+            let path = folder.join(rest);
+            let system = |error: std::io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
+            let Some(file) = ordinary(&path).map_err(system)? else { continue };
+            let meta = Meta::of(&file.metadata().map_err(system)?);
+            // The copy on a disk has the size and the time of the file.
+            if (meta.size, meta.modified) == (wanted.size, wanted.modified) {
+                return Ok(Arc::new(Bytes { file, length: meta.size }));
+            }
+        }
+        Err(gone())
+    }
+}
+
+impl State {
+    /// The number of a host that fetches from here.
+    fn reader(&self, node: &str) -> Result<usize, Refusal> {
+        let text = || format!("node '{node}' has no consumer of this managed directory");
+        self.ledger.reader(node).ok_or_else(|| Refusal::new(Status::Denied, text()))
+    }
+
+    /// Another host has a file, or has given it up: it counts as a consumer that has read it.
+    fn has_fetched(&mut self, reader: usize, rest: PathBuf) {
+        if let Keep::Consumed { readers } = &self.keep {
+            self.count_read(readers.len() + reader, rest);
+        }
+    }
+
+    /// Tells other hosts of a file that was published here.
+    pub(super) fn note_file(&mut self, rest: &Path) {
+        if let Ok(meta) = std::fs::metadata(self.store.layout.published.join(rest)) {
+            self.ledger.note(rest, super::words::What::File(Meta::of(&meta)));
+        }
+    }
+
+    /// Tells other hosts of the files that a former service has published.
+    pub(super) fn note_all(&mut self, rest: &Path) {
+        let layout = &self.store.layout;
+        let folders = [layout.published.join(rest), layout.spilled.join(rest)];
+        let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
+        let mut found: Vec<_> = entries.filter_map(|entry| Some((entry.file_name(), entry.metadata().ok()?))).collect();
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        found.dedup_by(|(a, _), (b, _)| a == b);
+        for (name, meta) in found {
+            let below = rest.join(name);
+            if meta.is_dir() {
+                self.ledger.note(&below, super::words::What::Folder);
+                self.note_all(&below);
+            } else if self.is_own(&below, &meta) {
+                self.ledger.note(&below, super::words::What::File(Meta::of(&meta)));
+            }
+        }
+    }
+
+    /// Was this published file made on this host? Its producers have it, or it was moved to the disk.
+    fn is_own(&self, rest: &Path, meta: &std::fs::Metadata) -> bool {
+        let layout = &self.store.layout;
+        let staged = std::fs::symlink_metadata(layout.stage.join(rest));
+        staged.is_ok_and(|there| (there.dev(), there.ino()) == (meta.dev(), meta.ino()))
+            || layout.spilled.join(rest).exists()
+    }
+}
+
+/// A published file. It is read and not mapped: a mapping of a file that is cut against the rules would end this process.
+struct Bytes {
+    file: File,
+    length: u64,
+}
+
+impl Source for Bytes {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
+        let mut bytes = vec![0; usize::try_from(length).ok()?];
+        self.file.read_exact_at(&mut bytes, offset).ok()?;
+        Some(Cow::Owned(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_questions_wait_and_no_more_until_one_of_them_is_answered() {
+        let count = AtomicUsize::new(0);
+        let mut asked: Vec<Asked<'_>> = Vec::new();
+        for _ in 0..WAITING_MOST {
+            let (one, may_wait) = Asked::new(&count);
+            assert!(may_wait);
+            asked.push(one);
+        }
+        assert!(!Asked::new(&count).1);
+        asked.pop();
+        assert!(Asked::new(&count).1);
+    }
+}

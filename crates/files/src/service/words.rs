@@ -1,0 +1,283 @@
+//! What the services of two hosts say to each other about one directory: the bodies of questions to the service 50.
+//!
+//! Numbers have 8 bytes, little-endian; text is a length and so many bytes; a list is a count and so many entries.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use crossdock_layout::files::Phase;
+
+use crate::rules::is_hidden;
+
+/// What is new in a directory? Answered by [`Answer`], which waits until something is.
+pub const NEWS: u32 = 50;
+
+/// Longest path of a file, and of a directory's name.
+const TEXT_MAX: u64 = 4096;
+/// Most entries of one answer.
+const ENTRIES_MAX: u64 = 4096;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    pub directory: String,
+    /// Of the last answer; 0 before the first one.
+    pub life: u64,
+    /// The number up to which everything is known.
+    pub since: u64,
+    /// The number up to which every file was fetched or given up.
+    pub done: u64,
+    /// What is known of the producers.
+    pub phase: Phase,
+    pub torn: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Numbers are those of one start of the answering service.
+    pub life: u64,
+    /// The directory's number there, to be named when bytes are pulled.
+    pub directory: u64,
+    /// Everything up to this number is told.
+    pub upto: u64,
+    /// There is nothing beyond it, so that `phase` and `torn` hold.
+    pub is_complete: bool,
+    pub phase: Phase,
+    pub torn: u64,
+    pub entries: Vec<Entry>,
+}
+
+/// The newest change of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub number: u64,
+    /// Relative to the directory.
+    pub rest: PathBuf,
+    pub what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    File(Meta),
+    Folder,
+    /// The name, and all below it, is no more.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    pub size: u64,
+    pub mode: u32,
+    /// Time of the last change: seconds and nanoseconds.
+    pub modified: (i64, u32),
+}
+
+/// Reads a body from front to back; what does not fit is refused as a whole.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn number(&mut self) -> Option<u64> {
+        let (number, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*number))
+    }
+
+    fn text(&mut self) -> Option<Vec<u8>> {
+        let length = usize::try_from(self.number().filter(|length| *length <= TEXT_MAX)?).ok()?;
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(text.to_vec())
+    }
+
+    fn phase(&mut self) -> Option<Phase> {
+        Some(Phase::from_number(u32::try_from(self.number()?).ok()?))
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.number()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    /// Nothing may be left over.
+    fn end<T>(self, value: T) -> Option<T> {
+        self.0.is_empty().then_some(value)
+    }
+}
+
+fn put(to: &mut Vec<u8>, number: u64) {
+    to.extend(number.to_le_bytes());
+}
+
+fn put_text(to: &mut Vec<u8>, text: &[u8]) {
+    put(to, text.len() as u64);
+    to.extend(text);
+}
+
+/// Is this a name that a service publishes? Another one would lead out of the store.
+fn is_safe(rest: &Path) -> bool {
+    let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    !rest.as_os_str().is_empty()
+        && rest.components().all(is_plain)
+        && !rest.as_os_str().as_bytes().contains(&0)
+        && !is_hidden(rest)
+}
+
+impl Question {
+    pub fn write(&self) -> Vec<u8> {
+        let mut to = Vec::new();
+        put_text(&mut to, self.directory.as_bytes());
+        for number in [self.life, self.since, self.done, u64::from(self.phase as u32), self.torn] {
+            put(&mut to, number);
+        }
+        to
+    }
+
+    pub fn read(body: &[u8]) -> Option<Self> {
+        let mut from = Reader(body);
+        let question = Self {
+            directory: String::from_utf8(from.text()?).ok()?,
+            life: from.number()?,
+            since: from.number()?,
+            done: from.number()?,
+            phase: from.phase()?,
+            torn: from.number()?,
+        };
+        from.end(question)
+    }
+}
+
+impl Answer {
+    pub fn write(&self) -> Vec<u8> {
+        let mut to = Vec::new();
+        let phase = u64::from(self.phase as u32);
+        for number in [self.life, self.directory, self.upto, u64::from(self.is_complete), phase, self.torn] {
+            put(&mut to, number);
+        }
+        put(&mut to, self.entries.len() as u64);
+        self.entries.iter().for_each(|entry| entry.write(&mut to));
+        to
+    }
+
+    pub fn read(body: &[u8]) -> Option<Self> {
+        let mut from = Reader(body);
+        let mut answer = Self {
+            life: from.number()?,
+            directory: from.number()?,
+            upto: from.number()?,
+            is_complete: from.flag()?,
+            phase: from.phase()?,
+            torn: from.number()?,
+            entries: Vec::new(),
+        };
+        let count = from.number().filter(|count| *count <= ENTRIES_MAX)?;
+        let mut last = 0;
+        for _ in 0..count {
+            let entry = Entry::read(&mut from)?;
+            if entry.number <= last || entry.number > answer.upto {
+                return None;
+            }
+            last = entry.number;
+            answer.entries.push(entry);
+        }
+        from.end(answer)
+    }
+}
+
+impl Entry {
+    /// The bytes that it takes in an answer.
+    pub fn length(&self) -> usize {
+        8 * 7 + self.rest.as_os_str().len()
+    }
+
+    fn write(&self, to: &mut Vec<u8>) {
+        put(to, self.number);
+        put_text(to, self.rest.as_os_str().as_bytes());
+        match self.what {
+            What::File(Meta { size, mode, modified: (seconds, nanoseconds) }) => {
+                for number in [1, size, mode.into(), u64::from_ne_bytes(seconds.to_ne_bytes()), nanoseconds.into()] {
+                    put(to, number);
+                }
+            }
+            What::Folder => put(to, 2),
+            What::Gone => put(to, 3),
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let number = from.number()?;
+        let rest = PathBuf::from(OsStr::from_bytes(&from.text()?));
+        let what = match from.number()? {
+            1 => What::File(Meta {
+                size: from.number()?,
+                mode: u32::try_from(from.number()?).ok()?,
+                modified: (i64::from_ne_bytes(from.number()?.to_ne_bytes()), u32::try_from(from.number()?).ok()?),
+            }),
+            2 => What::Folder,
+            3 => What::Gone,
+            _ => return None,
+        };
+        is_safe(&rest).then_some(Self { number, rest, what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(names: &[&str]) -> Answer {
+        let meta = Meta { size: 7, mode: 0o444, modified: (-5, 999) };
+        let whats = [What::File(meta), What::Folder, What::Gone];
+        let entry = |(n, name): (usize, &&str)| Entry { number: n as u64 + 1, rest: name.into(), what: whats[n % 3] };
+        let entries: Vec<Entry> = names.iter().enumerate().map(entry).collect();
+        Answer {
+            life: 9,
+            directory: 2,
+            upto: entries.len() as u64,
+            is_complete: true,
+            phase: Phase::Ended,
+            torn: 1,
+            entries,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_shorter_or_longer() {
+        let answer = answer(&["a", "b/c", "b/d"]);
+        let question =
+            Question { directory: "frames".into(), life: 1, since: 2, done: 3, phase: Phase::Producing, torn: 4 };
+        let (answered, asked) = (answer.write(), question.write());
+        assert_eq!((Answer::read(&answered), Question::read(&asked)), (Some(answer), Some(question)));
+        for length in 0..answered.len() {
+            assert_eq!(Answer::read(&answered[..length]), None, "{length}");
+        }
+        for length in 0..asked.len() {
+            assert_eq!(Question::read(&asked[..length]), None, "{length}");
+        }
+        assert_eq!(Answer::read(&[&answered[..], &[0]].concat()), None);
+        assert_eq!(Question::read(&[&asked[..], &[0]].concat()), None);
+    }
+
+    #[test]
+    fn names_that_lead_out_of_the_store_are_refused() {
+        for bad in ["/etc/x", "../x", "a/../../x", "", ".hidden", "a/.b/c", "a\0b"] {
+            assert_eq!(Answer::read(&answer(&[bad]).write()), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_order_and_counts_too_large_are_refused() {
+        let mut wrong = answer(&["a", "b"]);
+        wrong.entries[1].number = 1;
+        assert_eq!(Answer::read(&wrong.write()), None);
+        let mut wrong = answer(&["a", "b"]);
+        wrong.upto = 1;
+        assert_eq!(Answer::read(&wrong.write()), None);
+        let mut bytes = answer(&[]).write();
+        let count = bytes.len() - 8;
+        bytes[count..].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(Answer::read(&bytes), None);
+    }
+}

@@ -1,0 +1,506 @@
+//! A managed directory on several hosts: services with stores of their own, inside mutual TLS, as the parts of a run have them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crossdock_core::files::{Outcome, Views};
+use crossdock_files::{Across, Exchange, Keep, Publish, Service};
+use crossdock_layout::files::Phase;
+use crossdock_link::{Authority, Certificates, Tcp, Trust};
+
+const LONG: Duration = Duration::from_secs(120);
+const HOURS: Duration = Duration::from_secs(3600);
+
+fn await_that(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < end, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A host with a store of its own.
+struct Host {
+    name: &'static str,
+    root: PathBuf,
+    transport: Tcp,
+    across: Across,
+    keep: Keep,
+    exchange: Option<Exchange>,
+    service: Option<Service>,
+}
+
+impl Host {
+    fn new(authority: &Authority, name: &'static str, keep: &Keep, across: Across) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let root = PathBuf::from(format!("/dev/shm/crossdock-hosts-{}-{number}", std::process::id()));
+        let papers = authority.issue(name).unwrap();
+        let transport = Tcp::new(Trust::Certificates(Arc::new(Certificates::new(&papers).unwrap())));
+        let mut host = Self { name, root, transport, across, keep: keep.clone(), exchange: None, service: None };
+        host.start();
+        host
+    }
+
+    /// Without an exchange of its own.
+    fn alone(authority: &Authority, name: &'static str, across: Across) -> Self {
+        let mut host = Self::new(authority, name, &Keep::All, across);
+        host.exchange = None;
+        host
+    }
+
+    fn start(&mut self) {
+        let notice = self.root.with_extension("notice");
+        let service = Service::start(&self.root, &notice, "simulate on a", Publish::Close, self.keep.clone()).unwrap();
+        let directories = [("frames", &service, &self.across)];
+        let exchange = Exchange::start(&self.transport, self.name, "127.0.0.1:0", &directories).unwrap();
+        (self.service, self.exchange) = (Some(service), Some(exchange));
+    }
+
+    fn service(&self) -> &Service {
+        self.service.as_ref().unwrap()
+    }
+
+    fn meet(&mut self, addresses: &[(&str, &str)]) {
+        let addresses: BTreeMap<String, String> =
+            addresses.iter().map(|(node, address)| ((*node).to_owned(), (*address).to_owned())).collect();
+        self.exchange.as_mut().unwrap().meet(&addresses).unwrap();
+    }
+
+    fn address(&self) -> String {
+        self.exchange.as_ref().unwrap().address().to_owned()
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.root.join("stage").join(name), bytes).unwrap();
+    }
+
+    fn published(&self, name: &str) -> PathBuf {
+        self.root.join("published").join(name)
+    }
+
+    fn wait_for(&self, name: &str, time: Duration) -> Outcome {
+        let (folder, notice) = (self.root.join("published"), self.root.with_extension("notice"));
+        let views = Views::parse(&Views::line(folder.to_str().unwrap(), notice.to_str().unwrap(), time, &[])).unwrap();
+        views.await_file(folder.join(name).to_str().unwrap().as_bytes())
+    }
+
+    fn wait(&self, name: &str) -> Outcome {
+        self.wait_for(name, LONG)
+    }
+
+    fn fetched(&self) -> u64 {
+        self.service().report().fetched
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.exchange = None;
+        self.service = None;
+        let left = fs::read_dir(self.root.join("fetched")).unwrap().count();
+        fs::remove_dir_all(&self.root).unwrap();
+        let _ = fs::remove_dir_all(self.root.with_extension("disk"));
+        fs::remove_file(self.root.with_extension("notice")).unwrap();
+        if !std::thread::panicking() {
+            assert_eq!(left, 0, "files are left that were not fetched to their end");
+        }
+    }
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn across(produces: bool, readers: &[&str], origins: &[&str]) -> Across {
+    Across { produces, readers: names(readers), origins: names(origins), wait: LONG }
+}
+
+/// Producers on `a`; consumers on `b`.
+fn two(keep: &Keep) -> (Host, Host) {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let a = Host::new(&authority, "a", keep, across(true, &["b"], &[]));
+    let mut b = Host::new(&authority, "b", keep, across(false, &[], &["a"]));
+    b.meet(&[("a", &a.address())]);
+    a.service().producers(Phase::Producing);
+    (a, b)
+}
+
+#[test]
+fn a_file_comes_whole_and_once_with_its_mode_and_time_and_a_waiting_open_gets_it() {
+    let (a, b) = two(&Keep::All);
+    let bytes: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
+    std::thread::scope(|scope| {
+        let waits: Vec<_> = (0..4).map(|_| scope.spawn(|| b.wait("sub/x"))).collect();
+        fs::create_dir(a.root.join("stage/sub")).unwrap();
+        a.write("sub/x.tmp", &bytes);
+        let made = a.root.join("stage/sub/x.tmp");
+        fs::set_permissions(&made, fs::Permissions::from_mode(0o6750)).unwrap();
+        fs::rename(&made, a.root.join("stage/sub/x")).unwrap();
+        for wait in waits {
+            assert_eq!(wait.join().unwrap(), Outcome::Published);
+        }
+    });
+    assert!(fs::read(b.published("sub/x")).unwrap() == bytes);
+    let (here, there) = (fs::metadata(a.published("sub/x")).unwrap(), fs::metadata(b.published("sub/x")).unwrap());
+    assert_eq!(here.modified().unwrap(), there.modified().unwrap());
+    assert_eq!(there.mode() & 0o7777, 0o554, "set-user-id does not come along: the file has another owner here");
+    a.write("empty", b"");
+    assert_eq!(b.wait("empty"), Outcome::Published);
+    let report = b.service().report();
+    // The file was published under two names, one after the other; the first one may have been gone before it could come.
+    assert!((2..=3).contains(&report.fetched), "{report:?}");
+    assert_eq!((report.published, report.troubles), (0, Vec::new()));
+}
+
+#[test]
+fn the_end_of_the_producers_comes_after_all_of_their_files() {
+    let (a, b) = two(&Keep::All);
+    for number in 0..200 {
+        a.write(&format!("{number}"), &[7; 300]);
+    }
+    a.service().producers(Phase::Ended);
+    let Outcome::Gone(story) = b.wait("never") else { panic!("the wait does not end") };
+    let text = story.to_string();
+    assert!(text.contains("simulate on a ended in order") && text.contains("200 files were published"), "{text}");
+    assert_eq!((b.fetched(), fs::read_dir(b.root.join("published")).unwrap().count()), (200, 200));
+}
+
+#[test]
+fn a_failure_of_one_host_is_told_when_the_producers_of_all_hosts_are_gone() {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let a = Host::new(&authority, "a", &Keep::All, across(true, &["c"], &[]));
+    let b = Host::new(&authority, "b", &Keep::All, across(true, &["c"], &[]));
+    let mut c = Host::new(&authority, "c", &Keep::All, across(false, &[], &["a", "b"]));
+    c.meet(&[("a", &a.address()), ("b", &b.address())]);
+    a.write("of-a", b"a");
+    a.service().producers(Phase::Failed);
+    b.service().producers(Phase::Producing);
+    assert_eq!(c.wait("of-a"), Outcome::Published);
+    let Outcome::TimedOut(story) = c.wait_for("never", Duration::from_secs(1)) else { panic!("b still runs") };
+    assert!(story.to_string().contains("simulate on a still runs"), "{story}");
+    b.write("of-b", b"b");
+    assert_eq!(c.wait("of-b"), Outcome::Published);
+    b.service().producers(Phase::Ended);
+    let Outcome::Gone(story) = c.wait("never") else { panic!("the wait does not end") };
+    assert!(story.to_string().contains("failed"), "{story}");
+}
+
+#[test]
+fn what_a_producer_removes_renames_and_replaces_does_so_on_the_other_host() {
+    let (a, b) = two(&Keep::All);
+    let stage = a.root.join("stage");
+    fs::create_dir_all(stage.join("d/e")).unwrap();
+    for name in ["d/one", "d/e/two", "d.x", "old"] {
+        a.write(name, b"first");
+        assert_eq!(b.wait(name), Outcome::Published, "{name}");
+    }
+    let kept = fs::File::open(b.published("old")).unwrap();
+    a.write("new", b"second, and longer");
+    fs::rename(stage.join("new"), stage.join("old")).unwrap();
+    await_that("the new file", || fs::read(b.published("old")).is_ok_and(|bytes| bytes == b"second, and longer"));
+    let mut bytes = [0; 5];
+    kept.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"first", "an open file stays as it was");
+    fs::remove_dir_all(stage.join("d")).unwrap();
+    await_that("the folder to go", || !b.published("d").exists());
+    assert!(b.published("d.x").exists());
+    fs::remove_file(stage.join("old")).unwrap();
+    await_that("the file to go", || !b.published("old").exists());
+    a.write("old", b"third");
+    assert_eq!(b.wait("old"), Outcome::Published);
+    assert_eq!(fs::read(b.published("old")).unwrap(), b"third");
+    fs::create_dir(stage.join("empty")).unwrap();
+    await_that("the empty folder", || b.published("empty").is_dir());
+}
+
+#[test]
+fn files_of_this_host_and_of_another_one_lie_side_by_side_and_go_each_with_its_producer() {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let mut a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &["b"]));
+    let mut b = Host::new(&authority, "b", &Keep::All, across(true, &["a"], &["a"]));
+    let (at_a, at_b) = (a.address(), b.address());
+    a.meet(&[("b", &at_b)]);
+    b.meet(&[("a", &at_a)]);
+    for host in [&a, &b] {
+        fs::create_dir(host.root.join("stage/d")).unwrap();
+    }
+    a.write("d/a", b"of a");
+    b.write("d/b", b"of b");
+    for host in [&a, &b] {
+        for name in ["d/a", "d/b"] {
+            assert_eq!(host.wait(name), Outcome::Published);
+        }
+        assert_eq!((host.fetched(), host.service().report().published), (1, 1), "nothing goes round");
+    }
+    fs::remove_dir_all(a.root.join("stage/d")).unwrap();
+    await_that("the file of a to go", || !b.published("d/a").exists());
+    assert!(b.published("d/b").exists(), "the other host's own file stays");
+}
+
+#[test]
+fn a_name_that_producers_of_two_hosts_write_is_each_hosts_own() {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let mut a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &["b"]));
+    let mut b = Host::new(&authority, "b", &Keep::All, across(true, &["a"], &["a"]));
+    a.write("x", b"of a");
+    b.write("x", b"of b");
+    for host in [&a, &b] {
+        assert_eq!(host.wait("x"), Outcome::Published);
+    }
+    let (at_a, at_b) = (a.address(), b.address());
+    a.meet(&[("b", &at_b)]);
+    b.meet(&[("a", &at_a)]);
+    // News come in order: what was told before this file is done when it is there.
+    a.write("later", b"of a");
+    b.write("later-too", b"of b");
+    assert_eq!((a.wait("later-too"), b.wait("later")), (Outcome::Published, Outcome::Published));
+    assert_eq!(
+        (fs::read(a.published("x")).unwrap(), fs::read(b.published("x")).unwrap()),
+        (b"of a".into(), b"of b".into())
+    );
+    assert_eq!((a.fetched(), b.fetched()), (1, 1));
+}
+
+#[test]
+fn a_killed_writer_of_the_other_host_is_part_of_the_story_and_its_file_never_comes() {
+    let (a, b) = two(&Keep::All);
+    a.write("whole", b"x");
+    let path = a.root.join("stage/torn");
+    let script = format!("exec 3> {}; echo half >&3; kill -9 $$", path.display());
+    let mut writer = std::process::Command::new("sh").args(["-c", &script]).spawn().unwrap();
+    assert!(!writer.wait().unwrap().success());
+    a.service().producers(Phase::Failed);
+    let Outcome::Gone(story) = b.wait("never") else { panic!("the wait does not end") };
+    let text = story.to_string();
+    // Without root a killed writer is not known, and docs/files.md says what follows: its file counts as finished.
+    let known = a.service().report().writers_known;
+    assert!(text.contains("simulate on a failed") && text.contains("writer was killed") == known, "{text}");
+    assert_eq!((b.fetched(), b.published("torn").exists()), if known { (1, false) } else { (2, true) });
+}
+
+#[test]
+fn several_directories_share_a_link_and_each_gets_its_own_files() {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let a = [(); 3].map(|()| Host::alone(&authority, "a", across(true, &["b"], &[])));
+    let b = [(); 3].map(|()| Host::alone(&authority, "b", across(false, &[], &["a"])));
+    let exchange = |hosts: &[Host]| {
+        let all: Vec<_> =
+            hosts.iter().zip(["x", "y", "z"]).map(|(host, name)| (name, host.service(), &host.across)).collect();
+        Exchange::start(&hosts[0].transport, hosts[0].name, "127.0.0.1:0", &all).unwrap()
+    };
+    let from = exchange(&a);
+    let mut to = exchange(&b);
+    to.meet(&BTreeMap::from([("a".to_owned(), from.address().to_owned())])).unwrap();
+    for (number, (here, there)) in a.iter().zip(&b).enumerate() {
+        here.write("f", number.to_string().as_bytes());
+        assert_eq!(there.wait("f"), Outcome::Published);
+        assert_eq!(fs::read_to_string(there.published("f")).unwrap(), number.to_string());
+    }
+    assert_eq!(b.each_ref().map(Host::fetched), [1, 1, 1]);
+}
+
+#[test]
+fn a_file_is_kept_until_the_consumers_of_all_hosts_have_read_it() {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let keep = |readers: &[u32]| Keep::Consumed { readers: readers.to_vec() };
+    let a = Host::new(&authority, "a", &keep(&[0]), across(true, &["b", "c"], &[]));
+    let mut b = Host::new(&authority, "b", &keep(&[1, 1]), across(false, &[], &["a"]));
+    let mut c = Host::new(&authority, "c", &keep(&[0]), across(false, &[], &["a"]));
+    b.meet(&[("a", &a.address())]);
+    a.service().producers(Phase::Producing);
+    fs::create_dir(a.root.join("stage/d")).unwrap();
+    a.write("d/x", b"x");
+    assert_eq!(b.wait("d/x"), Outcome::Published);
+    assert!(a.published("d/x").exists(), "c does not have it yet");
+    c.meet(&[("a", &a.address())]);
+    assert_eq!(c.wait("d/x"), Outcome::Published);
+    await_that("the producers' host to drop it", || !a.published("d/x").exists() && !a.root.join("stage/d/x").exists());
+    assert!(b.published("d/x").exists() && c.published("d/x").exists());
+    let read = |consumer: &str| assert_eq!(fs::read(b.root.join(consumer).join("d/x")).unwrap(), b"x");
+    read("for.0");
+    assert_eq!(b.service().report().dropped, 0, "the second consumer of b has not read it");
+    read("for.1");
+    await_that("b to drop it", || !b.published("d/x").exists() && !b.root.join("for.0/d/x").exists());
+    // The next one goes the same way.
+    a.write("y", b"y");
+    assert_eq!(b.wait("y"), Outcome::Published);
+}
+
+#[test]
+fn each_host_keeps_its_newest_files() {
+    let (a, b) = two(&Keep::Newest(3));
+    for number in 0..20 {
+        a.write(&number.to_string(), b"x");
+        assert_eq!(b.wait(&number.to_string()), Outcome::Published, "{number}");
+    }
+    let seen = |host: &Host| {
+        let entries = fs::read_dir(host.root.join("published")).unwrap();
+        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    for host in [&a, &b] {
+        await_that("the oldest to go", || seen(host) == ["17", "18", "19"]);
+    }
+    assert_eq!(b.service().report().troubles, Vec::<String>::new());
+}
+
+#[test]
+fn a_node_without_consumers_of_the_directory_gets_nothing() {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &[]));
+    let mut stranger = Host::new(&authority, "c", &Keep::All, across(false, &[], &["a"]));
+    stranger.meet(&[("a", &a.address())]);
+    a.write("x", b"x");
+    await_that("the refusal", || {
+        let troubles = stranger.service().report().troubles;
+        troubles.iter().any(|line| line.contains("node 'c' has no consumer of this managed directory"))
+    });
+    assert_eq!(stranger.fetched(), 0);
+}
+
+#[test]
+fn a_service_that_is_started_anew_on_either_side_fetches_nothing_twice_and_goes_on() {
+    let (mut a, mut b) = two(&Keep::All);
+    a.write("x", b"x");
+    assert_eq!(b.wait("x"), Outcome::Published);
+    // The other host's service, at another address.
+    (a.exchange, a.service) = (None, None);
+    a.start();
+    b.exchange = None;
+    b.service = None;
+    b.start();
+    b.meet(&[("a", &a.address())]);
+    a.write("y", b"y");
+    assert_eq!(b.wait("y"), Outcome::Published);
+    assert_eq!((b.fetched(), fs::read(b.published("x")).unwrap()), (1, b"x".to_vec()));
+}
+
+/// Passes bytes on between a consumers' host and a producers' host, and can cut all connections after so many bytes.
+struct Wire {
+    address: String,
+    /// Bytes towards the consumers' host that still pass.
+    left: Arc<AtomicU64>,
+    is_cut: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Wire {
+    fn to(address: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let wire = Self {
+            address: listener.local_addr().unwrap().to_string(),
+            left: Arc::new(AtomicU64::new(u64::MAX / 2)),
+            is_cut: Arc::default(),
+            open: Arc::default(),
+        };
+        let (left, is_cut, open) = (wire.left.clone(), wire.is_cut.clone(), wire.open.clone());
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = TcpStream::connect(&address) else { continue };
+                if is_cut.load(Ordering::SeqCst) {
+                    continue;
+                }
+                open.lock().unwrap().extend([near.try_clone().unwrap(), far.try_clone().unwrap()]);
+                let (a, b) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                std::thread::spawn(move || pass(a, b, None));
+                let (left, is_cut, open) = (left.clone(), is_cut.clone(), open.clone());
+                std::thread::spawn(move || pass(far, near, Some((&left, &is_cut, &open))));
+            }
+        });
+        wire
+    }
+
+    fn join(&self) {
+        self.left.store(u64::MAX / 2, Ordering::SeqCst);
+        self.is_cut.store(false, Ordering::SeqCst);
+    }
+}
+
+type Limit<'a> = (&'a AtomicU64, &'a AtomicBool, &'a Mutex<Vec<TcpStream>>);
+
+fn pass(mut from: TcpStream, mut to: TcpStream, limit: Option<Limit<'_>>) {
+    let mut buffer = [0; 16 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if let Some((left, is_cut, open)) = limit {
+            let before = left.load(Ordering::SeqCst);
+            left.store(before.saturating_sub(read as u64), Ordering::SeqCst);
+            if before <= read as u64 {
+                is_cut.store(true, Ordering::SeqCst);
+                for stream in open.lock().unwrap().drain(..) {
+                    let _ = stream.shutdown(std::net::Shutdown::Both);
+                }
+                return;
+            }
+        }
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
+
+#[test]
+fn a_link_that_is_cut_in_the_middle_of_a_file_shows_nothing_and_the_fetch_goes_on() {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &[]));
+    let mut b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
+    let wire = Wire::to(a.address());
+    b.meet(&[("a", &wire.address)]);
+    a.write("first", b"x");
+    assert_eq!(b.wait("first"), Outcome::Published);
+    let bytes: Vec<u8> = (0..2_000_000u32).flat_map(u32::to_le_bytes).collect();
+    wire.left.store(3_000_000, Ordering::SeqCst);
+    a.write("large", &bytes);
+    await_that("the cut", || wire.is_cut.load(Ordering::SeqCst));
+    let Outcome::TimedOut(story) = b.wait_for("large", Duration::from_secs(1)) else { panic!("it cannot come") };
+    assert!(story.to_string().contains("simulate on a"), "{story}");
+    assert_eq!(fs::read_dir(b.root.join("fetched")).unwrap().count(), 1, "it is on its way");
+    await_that("the line of the log", || {
+        b.service().report().troubles.iter().any(|line| line.contains("no word of the files of host a"))
+    });
+    wire.join();
+    assert_eq!(b.wait("large"), Outcome::Published);
+    assert!(fs::read(b.published("large")).unwrap() == bytes);
+    assert_eq!(b.fetched(), 2);
+}
+
+#[test]
+fn a_silent_host_is_named_in_the_consumers_log_and_the_exchange_ends_all_the_same() {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &[]));
+    let mut b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
+    b.meet(&[("a", &a.address())]);
+    a.write("x", b"x");
+    assert_eq!(b.wait("x"), Outcome::Published);
+    drop(a);
+    await_that("the line of the log", || {
+        b.service().report().troubles.iter().any(|line| line.contains("no word of the files of host a"))
+    });
+    assert_eq!(fs::read(b.published("x")).unwrap(), b"x", "what has come stays");
+}
+
+#[test]
+fn a_file_that_went_to_the_disk_of_the_producers_host_still_comes() {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let mut a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &[]));
+    let disk = a.root.with_extension("disk");
+    a.service.as_mut().unwrap().spill_to(&disk, 1000).unwrap();
+    a.write("x", &[3; 5000]);
+    let spilled = a.root.join("spilled/x");
+    await_that("the move to the disk", || spilled.exists() && !a.published("x").exists());
+    let mut b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
+    b.meet(&[("a", &a.address())]);
+    assert_eq!(b.wait("x"), Outcome::Published);
+    assert_eq!(fs::read(b.published("x")).unwrap(), [3; 5000]);
+    assert!(a.root.join("spilled/x").exists(), "it is not gone");
+    assert_eq!(Path::new(&a.root).join("stage").read_dir().unwrap().count(), 0);
+}

@@ -1,0 +1,141 @@
+//! Managed directories whose producers and consumers are on several hosts: which host fetches from which, and by what the hosts
+//! of the run know each other.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossdock_files::{Across, Exchange, Service};
+use crossdock_link::{Certificates, Papers, Tcp, Trust};
+
+use crate::file::{Directory, Places, Workflow};
+
+/// The run's hosts, as one of them sees the directories.
+#[derive(Clone, Debug)]
+pub struct Neighbours {
+    /// This host's node in the run's site.
+    pub own: String,
+    /// Where others reach this host; the system chooses the port.
+    pub address: String,
+    /// The folder of this node's certificate.
+    pub certificates: PathBuf,
+    /// By the directory's name.
+    directories: BTreeMap<String, Of>,
+}
+
+/// One directory.
+#[derive(Clone, Debug)]
+struct Of {
+    across: Across,
+    /// The producers with their hosts, for messages.
+    producers: String,
+}
+
+/// Does a file of any directory go from one host to another?
+pub fn needed(workflow: &Workflow, places: &Places) -> bool {
+    workflow.directories.iter().any(|directory| {
+        let (from, to) = ends(directory, workflow, places);
+        from.iter().any(|from| to.iter().any(|to| to != from))
+    })
+}
+
+/// The hosts of the producers, and those of the consumers.
+fn ends(directory: &Directory, workflow: &Workflow, places: &Places) -> (Vec<usize>, Vec<usize>) {
+    (places.hosts_of(workflow, &directory.produce), places.hosts_of(workflow, &directory.consume))
+}
+
+impl Neighbours {
+    /// What the host of this number needs to know; `nodes` are the names of all hosts, as messages and as nodes name them.
+    pub fn of(
+        (workflow, places): (&Workflow, &Places),
+        nodes: &[(String, String)],
+        number: usize,
+        (own, address, certificates): (String, String, &Path),
+    ) -> Self {
+        let mut directories = BTreeMap::new();
+        for directory in &workflow.directories {
+            let (from, to) = ends(directory, workflow, places);
+            let others = |hosts: &[usize], here: bool| -> Vec<String> {
+                let others = hosts.iter().filter(|host| here && **host != number);
+                others.map(|host| nodes[*host].1.clone()).collect()
+            };
+            let (produces, consumes) = (from.contains(&number), to.contains(&number));
+            let across = Across {
+                produces,
+                readers: others(&to, produces),
+                origins: others(&from, consumes),
+                wait: Duration::from_secs(directory.wait_s.into()),
+            };
+            let with_hosts = |task: &String| {
+                let hosts = places.hosts_of(workflow, std::slice::from_ref(task));
+                let hosts: Vec<&str> = hosts.into_iter().map(|host| nodes[host].0.as_str()).collect();
+                format!("{task} on {}", hosts.join(" and "))
+            };
+            let producers: Vec<String> = directory.produce.iter().map(with_hosts).collect();
+            directories.insert(directory.name.clone(), Of { across, producers: producers.join(", ") });
+        }
+        Self { own, address, certificates: certificates.to_owned(), directories }
+    }
+
+    /// The producers of a directory with their hosts, for messages.
+    pub fn producers(&self, directory: &str) -> Option<&str> {
+        self.directories.get(directory).map(|of| of.producers.as_str())
+    }
+
+    /// Listens to the hosts that fetch from here.
+    pub fn exchange(&self, directories: &[(Directory, Service)]) -> Result<Exchange, String> {
+        let papers = Papers::load(&self.certificates).and_then(|papers| Certificates::new(&papers));
+        let transport = Tcp::new(Trust::Certificates(Arc::new(papers.map_err(|e| e.to_string())?)));
+        let alone = Across { produces: true, ..Across::default() };
+        let all = directories.iter().map(|(directory, service)| {
+            let across = self.directories.get(&directory.name).map_or(&alone, |of| &of.across);
+            (directory.name.as_str(), service, across)
+        });
+        let all: Vec<(&str, &Service, &Across)> = all.collect();
+        let started = Exchange::start(&transport, &self.own, &format!("{}:0", self.address), &all);
+        started.map_err(|e| format!("managed directories cannot be shared with other hosts: {e}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::parse_on;
+
+    fn neighbours(tasks: &str, number: usize) -> Option<(Across, String)> {
+        let text = format!("workflow: w\nfiles: {{f: {{path: /f, produce: [a], consume: [b, c]}}}}\ntasks:\n{tasks}");
+        let hosts = ["n1", "n2", "n3"].map(str::to_owned);
+        let (workflow, places) = parse_on(Path::new("w.yaml"), &text, &hosts, None).unwrap();
+        let nodes = hosts.map(|host| (host.clone(), format!("node-{host}")));
+        let own = ("x".to_owned(), "127.0.0.1".to_owned(), Path::new("/"));
+        let of = Neighbours::of((&workflow, &places), &nodes, number, own).directories.remove("f")?;
+        needed(&workflow, &places).then_some((of.across, of.producers))
+    }
+
+    #[test]
+    fn each_host_knows_from_which_it_fetches_and_which_fetch_from_it() {
+        let tasks = "  a: {command: [x], ranks: 2, spread: true}\n  b: {command: [x], node: n2}\n  c: {command: [x], node: n3}\n";
+        let wait = Duration::from_secs(300);
+        let across = |produces, readers: &[&str], origins: &[&str]| Across {
+            produces,
+            readers: readers.iter().map(|n| (*n).to_owned()).collect(),
+            origins: origins.iter().map(|n| (*n).to_owned()).collect(),
+            wait,
+        };
+        let told = "a on n1 and n2".to_owned();
+        for (number, wanted) in [
+            (0, across(true, &["node-n2", "node-n3"], &[])),
+            (1, across(true, &["node-n3"], &["node-n1"])),
+            (2, across(false, &[], &["node-n1", "node-n2"])),
+        ] {
+            assert_eq!(neighbours(tasks, number), Some((wanted, told.clone())), "host {number}");
+        }
+    }
+
+    #[test]
+    fn a_directory_of_one_host_needs_no_exchange() {
+        let tasks = "  a: {command: [x], node: n2}\n  b: {command: [x], with: a}\n  c: {command: [x], with: a}\n";
+        assert_eq!(neighbours(tasks, 1), None);
+    }
+}
