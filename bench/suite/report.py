@@ -12,6 +12,8 @@ FIGURES = {
     "4": ("Figure 4: throughput when codes keep their own data and copy at the boundary", ""),
     "5": ("Figure 5: throughput over the number of tasks, 10 MB", "tasks"),
     "6": ("Figure 6: throughput over the size of the data", "size of the data"),
+    "mpi-start": ("P20: an MPI job in containers and bare, to the end of", "ranks on each host"),
+    "mpi-netpipe": ("P20: NetPIPE between two hosts", "size of a message"),
     "tcasm-2": ("Figure 2 of the TCASM paper: time of producer and observer over that of the same work without sharing", "size of the data"),
 }
 

@@ -45,6 +45,13 @@ bench           cmd:mpicc.openmpi                  libopenmpi-dev      Open MPI,
 bench           cmd:mpirun.openmpi                 openmpi-bin         Open MPI, to compare with
 bench           cmd:unshare                        util-linux          namespaces for each peer, so that nothing of it is left
 bench           cmd:git                            git                 says which commit was measured
+bench           cmd:sshd                           openssh-server      the hosts of MPI jobs have one each; nothing of the machine's is started
+bench           cmd:ssh                            openssh-client      from host to host
+bench           cmd:ip                             iproute2            the hosts' networks
+bench           cmd:nsenter                        util-linux          hosts in namespaces
+bench           cmd:NPopenmpi                      netpipe-openmpi     latency and bandwidth between MPI ranks
+bench           cmd:hpcc                           hpcc                HPL over MPI
+bench           cmd:lmp                            lammps              a real MPI code
 mpi             cmd:sshd                           openssh-server      the hosts of the tests have one each; nothing of the machine's is started
 mpi             cmd:ssh                            openssh-client      from host to host
 mpi             cmd:ip                             iproute2            the hosts' networks
