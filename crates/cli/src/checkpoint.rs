@@ -65,6 +65,8 @@ impl<'a> Writer<'a> {
     /// command.
     fn work(mut self) -> u8 {
         let mut dead = Vec::new();
+        // On another node than its publisher, a series has one id as long as it is observed.
+        let mut _held = None;
         loop {
             let until = Instant::now() + self.options.wait;
             let attached = self.attach(&dead, until);
@@ -73,7 +75,7 @@ impl<'a> Writer<'a> {
                 Err(why) => return self.end(why),
             };
             match self.follow(&mut set) {
-                Ok(Some(ids)) => dead = ids,
+                Ok(Some(ids)) => (dead, _held) = (ids, Some(set)),
                 Ok(None) => return self.end(String::new()),
                 Err(why) => return self.end(why),
             }

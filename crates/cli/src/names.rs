@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
-use crossdock_client::{Listing, SegmentKind, Session};
+use crossdock_client::{Listing, Observer, SegmentKind, Session, Status};
 use crossdock_launch::file::nearest;
+use crossdock_layout::name::MIRROR;
 
 use crossdock_web::find::{self, Found};
 
@@ -73,6 +75,8 @@ pub enum Series {
     Found(Session, usize),
     /// As `Found`, but the series began and ended after the first look.
     CameAndWent(Session, usize),
+    /// The series is on another node of the daemon's site. Here is its first observer.
+    Elsewhere(Session, usize, Box<Observer>),
     /// The series does not exist; the text tells the user what is awaited.
     Missing(String),
 }
@@ -109,9 +113,44 @@ pub fn series(
                 "the series `{given}` that is there is one of a former run; --former takes that one"
             )));
         }
-        known.extend(others);
+        if let Some(found) = elsewhere(&daemon, &listing, given, socket.as_deref(), former)? {
+            return Ok(found);
+        }
+        known.extend(others.into_iter().filter(|n| !n.name.starts_with(MIRROR)));
     }
     Ok(Series::Missing(format!("there is no series `{given}` yet{}", hint(given, &known))))
+}
+
+/// Looks for a series of another node, in all workflows that this node knows.
+fn elsewhere(
+    daemon: &Found,
+    listing: &Listing,
+    given: &str,
+    socket: Option<&Path>,
+    former: bool,
+) -> Result<Option<Series>, String> {
+    if daemon.session.nodes().map_err(|e| e.to_string())?.len() < 2 {
+        return Ok(None);
+    }
+    for workflow in &listing.workflows {
+        let inner = given.strip_prefix(workflow.name.as_str()).and_then(|rest| rest.strip_prefix('/'));
+        for name in inner.into_iter().chain([given]) {
+            let session = inside(daemon, &workflow.name, socket)?;
+            let wait = Duration::ZERO;
+            let observer = if former { session.observe_former(name, wait) } else { session.observe(name, wait) };
+            match observer {
+                Ok(observer) => {
+                    return Ok(Some(Series::Elsewhere(session, given.len() - name.len(), Box::new(observer))));
+                }
+                // Another node may not answer at once. The caller looks again.
+                Err(error) if [Status::Denied, Status::NoSpace].contains(&error.status) => {
+                    return Err(error.to_string());
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn inside(daemon: &Found, workflow: &str, socket: Option<&Path>) -> Result<Session, String> {

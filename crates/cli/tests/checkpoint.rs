@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Ended, Place, await_that, finish, signal};
+use common::{Ended, Place, await_that, finish, free_port, signal};
 use crossdock_checkpoint::{Checkpoint, Value, restart};
 use crossdock_client::{ConnectOptions, Publisher, SeriesOptions, Session, Variable};
 use rustix::process::Signal;
@@ -18,17 +18,45 @@ use rustix::process::Signal;
 /// A daemon, and whatever is started at its socket; all of it ends with this value.
 struct Node {
     place: Place,
+    /// Where tasks publish.
     socket: String,
+    /// Where commands observe.
+    observed: String,
     children: Vec<Child>,
 }
 
 impl Node {
+    /// With `CROSSDOCK_TEST_ACROSS=1` all commands of these tests are on another node than the tasks.
     fn new() -> Self {
+        match std::env::var_os("CROSSDOCK_TEST_ACROSS") {
+            Some(_) => Self::across(),
+            None => Self::start_with(&["--socket", "d/endpoint.sock"]),
+        }
+    }
+
+    fn start_with(words: &[&str]) -> Self {
         let place = Place::new("");
         let socket = place.path().join("d/endpoint.sock").display().to_string();
-        let mut daemon = place.command(&["serve", "--ready", "--socket", &socket]).spawn().unwrap();
+        let mut node = Self { place, observed: socket.clone(), socket, children: Vec::new() };
+        node.serve(words);
+        node
+    }
+
+    /// Two nodes of a site: tasks publish on one, commands observe on the other.
+    fn across() -> Self {
+        let port = free_port();
+        let (keep, embedded) = (format!("keep:127.0.0.1:{port}"), format!("embedded:127.0.0.1:{port}"));
+        let words = ["--socket", "d/endpoint.sock", "--site", "hall", "--node", "one", "--catalog", &keep];
+        let mut node = Self::start_with(&words);
+        node.serve(&["--socket", "o/endpoint.sock", "--site", "hall", "--node", "two", "--catalog", &embedded]);
+        node.observed = node.path("o/endpoint.sock").display().to_string();
+        node
+    }
+
+    fn serve(&mut self, words: &[&str]) {
+        let mut daemon = self.place.command(&[&["serve", "--ready"], words].concat()).spawn().unwrap();
         daemon.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        Self { place, socket, children: vec![daemon] }
+        self.children.push(daemon);
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -46,7 +74,7 @@ impl Node {
     }
 
     fn start(&self, words: &[&str]) -> Child {
-        self.place.command(words).env("CROSSDOCK_SOCKET", &self.socket).spawn().unwrap()
+        self.place.command(words).env("CROSSDOCK_SOCKET", &self.observed).spawn().unwrap()
     }
 
     fn run(&self, words: &[&str]) -> Ended {
@@ -161,6 +189,25 @@ fn ranks_are_saved_together_and_of_one_version() {
     let ended = finish(command);
     assert_eq!(ended.code, 143, "{}", ended.err);
     assert!(ended.out.contains("died; version"), "{}", ended.out);
+}
+
+#[test]
+fn watch_checkpoint_and_export_work_on_another_node_than_the_publisher() {
+    let mut node = Node::across();
+    let to = node.path("saved");
+    let watch = node.start(&["watch", "field"]);
+    let first = node.publish(60, &[("FIELD_PAUSE_MS", "20")]);
+    let ended = node.run(&["checkpoint", "field", "--every", "10", "--keep", "3", "--to", to.to_str().unwrap()]);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+    assert_eq!(whole(&restart(&to, "").unwrap().checkpoint, "field"), 60, "{}", ended.out);
+    let watched = finish(watch);
+    assert_eq!(watched.code, 0, "{}", watched.err);
+    assert!(watched.out.contains("step 60"), "{}", watched.out);
+    let now = node.path("now.h5");
+    let exported = node.run(&["export", "field", "--former", now.to_str().unwrap()]);
+    assert_eq!(exported.code, 0, "{}", exported.err);
+    assert_eq!(whole(&Checkpoint::open(&now).unwrap(), "field"), 60);
+    let _ = first;
 }
 
 /// A rank of a parallel program that this test drives by hand. It keeps two versions.

@@ -3,11 +3,10 @@
 mod common;
 
 use std::io::Read;
-use std::net::TcpListener;
 use std::process::Child;
 use std::time::Instant;
 
-use common::{PATIENCE, Place, finish, signal};
+use common::{PATIENCE, Place, finish, free_port, signal};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -18,12 +17,6 @@ impl Drop for Ending {
         signal(self.0.id(), Signal::TERM);
         let _ = self.0.wait();
     }
-}
-
-/// Below those that the kernel gives to outgoing connections, so that it is still free a moment later.
-fn free_port() -> u16 {
-    let first = 12_000 + std::process::id() as u16 % 20_000;
-    (first..).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
 fn socket(place: &Place, node: &str) -> String {

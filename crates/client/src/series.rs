@@ -11,7 +11,7 @@ mod daemon;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_core::series::{AttachParts, Identity};
+use crossdock_core::series::{AttachParts, Identity, Original, Replica};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
@@ -45,6 +45,20 @@ impl Session {
         publisher.placed(place.segment());
         host.keep_place(place);
         Ok(publisher)
+    }
+
+    /// Begins a series that repeats one of another node. For the node daemon.
+    ///
+    /// # Errors
+    /// As [`Session::publisher`].
+    pub fn replica(&self, name: &str, original: &Original) -> Result<Replica> {
+        let host = Arc::new(SessionHost::patient(self, PATIENCE));
+        let identity = Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
+        let (mut replica, offer) = Replica::create(identity, original, host.clone())?;
+        let place = self.place_series(name, offer)?;
+        replica.placed(place.segment());
+        host.keep_place(place);
+        Ok(replica)
     }
 
     /// Observes the series of this name in the current run; waits for it up to `timeout`. For a series of a former run

@@ -396,6 +396,15 @@ impl Session {
         )
     }
 
+    /// The task of a member; `None` if the daemon does not know the member any more.
+    #[must_use]
+    pub fn task_of(&self, member: MemberId) -> Option<String> {
+        match self.ask(Request::Describe { member }) {
+            Ok((Answer::Member(found), _)) => Some(found.task),
+            _ => None,
+        }
+    }
+
     /// What this session knows of cooperative items.
     pub(crate) fn items(&self) -> &crate::item::Local {
         &self.shared.items

@@ -6,6 +6,9 @@ pub const MAX_NAME: usize = 127;
 /// With this begin the names of mirrors of other nodes' ports and regions: `.mirror/ID/NAME`. Only the daemon makes them.
 pub const MIRROR: &str = ".mirror/";
 
+/// With this begin the names of the tasks by which a daemon observes series for another node.
+pub const OBSERVERS: &str = "observers.on.";
+
 /// The name that grants speak of: a mirror's is the name of what it mirrors.
 #[must_use]
 pub fn mirrored(name: &str) -> &str {

@@ -52,7 +52,7 @@ pub struct Peer {
 pub trait Source: Send + Sync {
     /// The number of bytes.
     fn length(&self) -> u64;
-    /// A part of the bytes; `None` if it is out of bounds.
+    /// A part of the bytes; `None` if it is out of bounds, or if these bytes no longer exist.
     fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>>;
 }
 

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    ConnectOptions, End, Handle, InUse, Message, Mode, ObjectMode, Pattern, PortOptions, Region, SegmentKind, Session,
+    ConnectOptions, Detect, End, Handle, InUse, Message, Mode, ObjectMode, Pattern, PortOptions, Publisher, Region,
+    SegmentKind, SeriesOptions, Session, Value, Variable, Version,
 };
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
@@ -259,4 +260,56 @@ fn messages_wait_for_a_short_cut_and_the_loss_of_a_host_is_the_death_of_its_task
     hosts.network.cut(2, false);
     let error = (0..9).find_map(|tag| producer.send(&Message::new(Handle::NONE, tag), long).err()).unwrap();
     assert_eq!(error.status, Status::PeerDied, "{error}");
+}
+
+/// All of `u` is `value`, and so is the attribute.
+fn publish(publisher: &mut Publisher, value: u64) {
+    publisher.elements::<u64>("u").unwrap().fill(value);
+    assert_eq!(publisher.publish(&[("value", Value::U64(value))]).unwrap(), value);
+}
+
+fn shows(version: &Version, value: u64) {
+    assert_eq!(version.attribute("value").unwrap(), &Value::U64(value));
+    assert!(version.elements::<u64>("u").unwrap().iter().all(|n| *n == value), "version {value} is torn");
+}
+
+#[test]
+fn a_cut_and_a_slow_link_cost_versions_and_no_publisher_waits_for_them() {
+    let hosts = Hosts::new("e");
+    let (two, three) = (hosts.session(2), hosts.session(3));
+    let long = Duration::from_secs(90);
+    let u = Variable::new("u", "u64", &[1 << 17]);
+    let spec = SeriesOptions { chunk: Some(4096), detect: Detect::Compare, ..SeriesOptions::of(vec![u]) };
+    let mut publisher = two.publisher("field", &spec).unwrap();
+    publish(&mut publisher, 1);
+    let mut there = three.observe("field", long).unwrap();
+    shows(&there.each(long).unwrap(), 1);
+    // A cut that is shorter than the lease: the host is not lost by it.
+    hosts.network.cut(2, true);
+    (2..=50).for_each(|value| publish(&mut publisher, value));
+    hosts.network.cut(2, false);
+    until("the newest is there", || there.newest() == 50);
+    shows(&there.latest().unwrap(), 50);
+    // A version of 1 MiB takes a quarter of a second.
+    let slow = "tc qdisc add dev eth0 root tbf rate 32mbit burst 64kbit latency 400ms";
+    let slow: Vec<_> = slow.split(' ').collect();
+    run(&[&["ip", "netns", "exec", &hosts.network.host(2)], &slow[..]].concat());
+    (51..=150).for_each(|value| publish(&mut publisher, value));
+    let (mut seen, mut missed) = (50, 0);
+    while seen < 150 {
+        let version = there.each(long).unwrap();
+        shows(&version, version.sequence());
+        (seen, missed) = (version.sequence(), missed + version.missed());
+    }
+    assert!(missed > 0, "the publisher was faster than the link");
+    // The host is lost, with its publisher.
+    hosts.network.cut(2, true);
+    publish(&mut publisher, 151);
+    let error = there.next(long).unwrap_err();
+    assert_eq!(error.status, Status::PeerDied, "{error}");
+    assert!(error.to_string().contains(".on.n2"), "{error}");
+    shows(&there.latest().unwrap(), 150);
+    hosts.network.cut(2, false);
+    let mut again = three.observe("field", long).unwrap();
+    shows(&again.latest().unwrap(), 151);
 }

@@ -20,6 +20,7 @@ use crossdock_core::queue::End;
 use crossdock_link::Refusal;
 
 use crate::object::{Made, Object};
+use crate::tell::{AGAIN, Side, Told, may_pass, tell};
 use crate::words::{Cargo, DELIVER, Deliver, ENDED, Ended, How, Key, Parcel, RELEASED, Released, Word};
 use crate::{Peers, mirror_name};
 
@@ -31,14 +32,10 @@ const BATCH: usize = 48 << 10;
 const SMALL: usize = 16 << 10;
 /// Most messages of one question.
 const MOST: usize = 256;
-/// One question waits so long for its answer, and is asked again then.
-const ASK: Duration = Duration::from_secs(5);
 /// How long one pull may take before it is tried again.
 const PULL: Duration = Duration::from_secs(60);
 /// How often a work queue is looked at while the task works on a message of it.
 const LOOK: Duration = Duration::from_millis(5);
-/// The pause before a question that failed is asked again.
-const AGAIN: Duration = Duration::from_millis(50);
 /// A sink at a port whose producer has left keeps the objects of its messages while a consumer is there, and so long beyond.
 const KEEP: Duration = Duration::from_secs(10);
 
@@ -99,13 +96,20 @@ pub struct Channel {
     changed: Condvar,
 }
 
-/// What a question ended with.
-enum Told {
-    Yes,
-    /// This side has ended meanwhile.
-    Over,
-    /// The other side is not there any more.
-    Unknown,
+impl Side for Channel {
+    fn stopped(&self) -> Option<Told> {
+        if self.is_over() {
+            return Some(Told::Over);
+        }
+        self.is_lost().then_some(Told::Unknown)
+    }
+
+    fn pause(&self, time: Duration) {
+        let inbox = lock(&self.inbox);
+        if !self.is_over() {
+            drop(self.changed.wait_timeout(inbox, time));
+        }
+    }
 }
 
 impl Channel {
@@ -210,25 +214,7 @@ impl Channel {
 
     /// Says it to the other side, again and again until it is heard.
     fn tell(&self, peers: &dyn Peers, service: u32, body: &[u8]) -> Told {
-        loop {
-            let failed = match peers.ask(&self.peer, service, body, ASK) {
-                Ok(_) => return Told::Yes,
-                Err(error) => error.status,
-            };
-            match failed {
-                _ if self.is_over() => return Told::Over,
-                _ if self.is_lost() => return Told::Unknown,
-                Status::Disconnected | Status::TimedOut | Status::Busy | Status::System => self.pause(AGAIN),
-                _ => return Told::Unknown,
-            }
-        }
-    }
-
-    fn pause(&self, time: Duration) {
-        let inbox = lock(&self.inbox);
-        if !self.is_over() {
-            drop(self.changed.wait_timeout(inbox, time));
-        }
+        tell(self, peers, &self.peer, service, body)
     }
 
     fn tell_end(&self, peers: &dyn Peers, how: How, count: u64) -> Told {
@@ -316,7 +302,7 @@ impl Channel {
                 Ok(mut object) => {
                     let bytes = std::mem::take(&mut object.bytes);
                     let length = bytes.len() as u64;
-                    let number = peers.offer(bytes);
+                    let number = peers.offer(Arc::new(bytes));
                     ticket = Some(number);
                     Cargo::Pull { object, ticket: number, length }
                 }
@@ -474,12 +460,8 @@ impl Channel {
                     match peers.pull(&self.peer, *ticket, *length, PULL) {
                         Ok(bytes) => break bytes,
                         Err(error) if self.is_over() || self.is_lost() => return Err(error),
-                        Err(error) => match error.status {
-                            Status::Disconnected | Status::TimedOut | Status::Busy | Status::System => {
-                                self.pause(AGAIN);
-                            }
-                            _ => return Err(error),
-                        },
+                        Err(error) if !may_pass(error.status) => return Err(error),
+                        Err(_) => self.pause(AGAIN),
                     }
                 };
                 pulled = Object { bytes, ..object.clone() };

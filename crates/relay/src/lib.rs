@@ -1,4 +1,4 @@
-//! Ports across nodes.
+//! Ports and series across nodes. `series` has its own explanation; this one is of ports.
 //!
 //! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape, at whose other
 //! end its daemon stands. At the port itself, the other daemon takes an end for the task. Each of these two ends is a
@@ -14,6 +14,8 @@
 mod channel;
 mod fuzz;
 mod object;
+mod series;
+mod tell;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,10 +36,14 @@ use crossdock_os::Deadline;
 use channel::{Channel, reached};
 #[doc(hidden)]
 pub use fuzz::fuzz_decode;
+pub use series::WantSeries;
 use words::{Key, Keys, Open, Opened, Released, Word};
 
-/// The services of this crate.
-pub const SERVICES: std::ops::RangeInclusive<u32> = words::OPEN..=words::KNOWN;
+/// Does this crate answer questions to the service?
+#[must_use]
+pub fn serves(service: u32) -> bool {
+    (words::OPEN..=words::KNOWN).contains(&service) || series::SERVICES.contains(&service)
+}
 
 /// How often the daemons compare which channels they know.
 const COMPARE: Duration = Duration::from_secs(1);
@@ -72,9 +78,14 @@ pub struct Want {
 /// What channels need of the world around them.
 trait Peers: Sync {
     fn ask(&self, node: &str, service: u32, body: &[u8], wait: Duration) -> Result<Vec<u8>>;
-    fn pull(&self, node: &str, ticket: u64, length: u64, wait: Duration) -> Result<Vec<u8>>;
+    fn pull(&self, node: &str, ticket: u64, length: u64, wait: Duration) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        self.pull_into(node, ticket, 0, &mut bytes, wait).map(|()| bytes)
+    }
+    /// Pulls bytes from `offset` on, as many as `memory` has.
+    fn pull_into(&self, node: &str, ticket: u64, offset: u64, memory: &mut [u8], wait: Duration) -> Result<()>;
     /// Bytes that the other node may pull; their ticket.
-    fn offer(&self, bytes: Vec<u8>) -> u64;
+    fn offer(&self, bytes: Arc<dyn Source>) -> u64;
     fn withdraw(&self, ticket: u64);
     /// Removes mirrors, by a session of its own.
     fn remove(&self, workflow: &str, names: Vec<(SegmentKind, String)>);
@@ -96,9 +107,10 @@ struct Shared {
     socket: PathBuf,
     next: AtomicU64,
     channels: Mutex<BTreeMap<Key, Arc<Channel>>>,
-    /// Channels that are being opened.
+    series: series::All,
+    /// Channels and mirrors that are being opened.
     opening: Mutex<BTreeSet<Key>>,
-    offered: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
+    offered: Mutex<HashMap<u64, Arc<dyn Source>>>,
     stop: AtomicBool,
     log: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -130,13 +142,14 @@ impl Relay {
             socket,
             next: AtomicU64::new(1),
             channels: Mutex::default(),
+            series: series::All::default(),
             opening: Mutex::default(),
             offered: Mutex::default(),
             stop: AtomicBool::new(false),
             log: Box::new(log),
         });
         let own = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("site-ports".into()).spawn(move || own.compare())?;
+        let thread = thread::Builder::new().name("site-relay".into()).spawn(move || own.compare())?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -145,16 +158,23 @@ impl Relay {
     /// # Errors
     /// Those of opening a port, from the other node; `DISCONNECTED` and `TIMED_OUT` if it cannot be reached.
     pub fn open(&self, want: &Want) -> std::result::Result<SegmentId, (Status, String)> {
-        let shared = &self.shared;
-        let key = Key { by: shared.token, number: shared.next.fetch_add(1, Ordering::Relaxed) };
-        lock(&shared.opening).insert(key);
-        let opened = shared.open(key, want);
-        lock(&shared.opening).remove(&key);
+        let opened = self.shared.opening(|key| self.shared.open(key, want));
         opened.map_err(|error| (error.status, error.to_string()))
+    }
+
+    /// Opens a series of another node for tasks of this one; the mirror. Blocks until the other node has answered.
+    ///
+    /// # Errors
+    /// Those of observing a series, from the other node; `DISCONNECTED` and `TIMED_OUT` if it cannot be reached.
+    pub fn open_series(&self, want: &WantSeries) -> std::result::Result<SegmentId, (Status, String)> {
+        self.shared.open_series(want).map_err(|error| (error.status, error.to_string()))
     }
 
     /// No member has this mirror any more; `died` if the last one died.
     pub fn left(&self, mirror: SegmentId, died: bool) {
+        if self.shared.series.left(mirror) {
+            return;
+        }
         let how = if died { words::How::Died } else { words::How::Closed };
         for channel in self.shared.all() {
             if !channel.at_home && channel.port.id() == mirror {
@@ -165,6 +185,7 @@ impl Relay {
 
     /// A node's lease has ended: what it had is gone.
     pub fn gone(&self, node: &str) {
+        self.shared.series.gone(node);
         for channel in self.shared.all() {
             if channel.peer == node {
                 channel.unknown();
@@ -172,7 +193,7 @@ impl Relay {
         }
     }
 
-    /// Answers another node's question to one of [`SERVICES`].
+    /// Answers another node's question to a service of this crate.
     ///
     /// # Errors
     /// Why not.
@@ -185,7 +206,7 @@ impl Relay {
         if wanted.kind != KIND {
             return None;
         }
-        lock(&self.shared.offered).get(&wanted.object).map(|bytes| Arc::clone(bytes) as Arc<dyn Source>)
+        lock(&self.shared.offered).get(&wanted.object).cloned()
     }
 }
 
@@ -195,6 +216,7 @@ impl Drop for Relay {
         for channel in self.shared.all() {
             channel.drop_now();
         }
+        self.shared.series.drop_now();
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }
@@ -216,6 +238,16 @@ impl Shared {
             private_daemon: false,
             visitor,
         })
+    }
+
+    /// Gives a key of its own to what is being opened. While it is being opened, the other node's messages are answered by
+    /// `Busy`.
+    fn opening<T>(&self, open: impl FnOnce(Key) -> Result<T>) -> Result<T> {
+        let key = Key { by: self.token, number: self.next.fetch_add(1, Ordering::Relaxed) };
+        lock(&self.opening).insert(key);
+        let opened = open(key);
+        lock(&self.opening).remove(&key);
+        opened
     }
 
     fn open(self: &Arc<Self>, key: Key, want: &Want) -> Result<SegmentId> {
@@ -331,11 +363,12 @@ impl Shared {
                 let Keys(asked) = Keys::decode(body)?;
                 let unknown = asked.into_iter().filter(|key| {
                     lock(&self.channels).get(key).is_none_or(|channel| channel.peer != node)
+                        && !self.series.knows(node, *key)
                         && !lock(&self.opening).contains(key)
                 });
                 Ok(Keys(unknown.collect()).encode())
             }
-            other => Err(Refusal::new(Status::Incompatible, format!("ports have no service {other}"))),
+            other => self.answer_series(node, other, body),
         }
     }
 
@@ -350,17 +383,20 @@ impl Shared {
                 continue;
             }
             waited = Duration::ZERO;
-            let mut by_peer: BTreeMap<String, Vec<Arc<Channel>>> = BTreeMap::new();
-            for channel in self.all() {
-                by_peer.entry(channel.peer.clone()).or_default().push(channel);
+            let mut by_peer: BTreeMap<String, Vec<Key>> = BTreeMap::new();
+            let channels = self.all().into_iter().map(|channel| (channel.peer.clone(), channel.key));
+            for (peer, key) in channels.chain(self.series.keys()) {
+                by_peer.entry(peer).or_default().push(key);
             }
-            for (peer, channels) in by_peer {
+            for (peer, mut keys) in by_peer {
                 // A question has room for 4000 keys; the next turns ask for others as these end.
-                let keys = Keys(channels.iter().take(3000).map(|channel| channel.key).collect());
-                let Ok(body) = self.ask(&peer, words::KNOWN, &keys.encode(), COMPARE) else { continue };
+                keys.truncate(3000);
+                let Ok(body) = self.ask(&peer, words::KNOWN, &Keys(keys).encode(), COMPARE) else { continue };
                 let Ok(Keys(unknown)) = Keys::decode(&body) else { continue };
-                for channel in channels.iter().filter(|channel| unknown.contains(&channel.key)) {
-                    channel.unknown();
+                for key in unknown {
+                    let channel = lock(&self.channels).get(&key).cloned();
+                    channel.inspect(|channel| channel.unknown());
+                    self.series.unknown(&peer, key);
                 }
             }
             for channel in self.all() {
@@ -375,16 +411,15 @@ impl Peers for Shared {
         self.nodes.ask(node, service, body, Deadline::after(wait)).map_err(|error| reached(&error))
     }
 
-    fn pull(&self, node: &str, ticket: u64, length: u64, wait: Duration) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    fn pull_into(&self, node: &str, ticket: u64, offset: u64, memory: &mut [u8], wait: Duration) -> Result<()> {
         let wanted = Wanted { kind: KIND, object: ticket, epoch: 0 };
-        let pulled = self.nodes.pull(node, &wanted, 0, &mut bytes, Deadline::after(wait));
-        pulled.map(|_| bytes).map_err(|error| reached(&error))
+        let pulled = self.nodes.pull(node, &wanted, offset, memory, Deadline::after(wait));
+        pulled.map(drop).map_err(|error| reached(&error))
     }
 
-    fn offer(&self, bytes: Vec<u8>) -> u64 {
+    fn offer(&self, bytes: Arc<dyn Source>) -> u64 {
         let ticket = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.offered).insert(ticket, Arc::new(bytes));
+        lock(&self.offered).insert(ticket, bytes);
         ticket
     }
 

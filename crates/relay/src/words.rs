@@ -110,9 +110,9 @@ pub struct Keys(pub Vec<Key>);
 /// Reads a body from front to back; what does not fit is refused as a whole.
 pub struct Reader<'a>(&'a [u8]);
 
-type Read<T> = Result<T, Refusal>;
+pub type Read<T> = Result<T, Refusal>;
 
-fn wrong() -> Refusal {
+pub fn wrong() -> Refusal {
     Refusal::new(Status::Corrupt, "the body of the question is none of its service; run one version on all nodes")
 }
 
@@ -127,15 +127,15 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn number(&mut self) -> Read<u64> {
+    pub fn number(&mut self) -> Read<u64> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| wrong())?))
     }
 
-    fn small(&mut self) -> Read<u32> {
+    pub fn small(&mut self) -> Read<u32> {
         u32::try_from(self.number()?).map_err(|_| wrong())
     }
 
-    fn flag(&mut self) -> Read<bool> {
+    pub fn flag(&mut self) -> Read<bool> {
         match self.number()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -143,16 +143,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn bytes(&mut self) -> Read<Vec<u8>> {
+    pub fn bytes(&mut self) -> Read<Vec<u8>> {
         let length = usize::try_from(self.number()?).map_err(|_| wrong())?;
         Ok(self.take(length)?.to_vec())
     }
 
-    fn text(&mut self) -> Read<String> {
+    pub fn text(&mut self) -> Read<String> {
         String::from_utf8(self.bytes()?).map_err(|_| wrong())
     }
 
-    fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
+    pub fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
         let count = self.number()?;
         // Each takes at least eight bytes.
         if count > self.0.len() as u64 / 8 {
@@ -184,11 +184,11 @@ pub trait Word: Sized {
     }
 }
 
-fn put(to: &mut Vec<u8>, number: u64) {
+pub fn put(to: &mut Vec<u8>, number: u64) {
     to.extend(number.to_le_bytes());
 }
 
-fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
+pub fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     put(to, bytes.len() as u64);
     to.extend(bytes);
 }
@@ -357,20 +357,28 @@ impl Word for Released {
     }
 }
 
+impl Word for How {
+    fn write(&self, to: &mut Vec<u8>) {
+        put(to, if *self == Self::Closed { 1 } else { 2 });
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        match from.number()? {
+            1 => Ok(Self::Closed),
+            2 => Ok(Self::Died),
+            _ => Err(wrong()),
+        }
+    }
+}
+
 impl Word for Ended {
     fn write(&self, to: &mut Vec<u8>) {
         self.key.write(to);
-        put(to, if self.how == How::Closed { 1 } else { 2 });
+        self.how.write(to);
         put(to, self.count);
     }
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
-        let key = Key::read(from)?;
-        let how = match from.number()? {
-            1 => How::Closed,
-            2 => How::Died,
-            _ => return Err(wrong()),
-        };
-        Ok(Self { key, how, count: from.number()? })
+        Ok(Self { key: Key::read(from)?, how: How::read(from)?, count: from.number()? })
     }
 }

@@ -91,6 +91,14 @@ pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String
                     former = true;
                     continue;
                 }
+                Ok(names::Series::Elsewhere(session, prefix, observer)) => {
+                    place = Some((session, prefix));
+                    found.push(*observer);
+                    if found.len() == names.len() {
+                        return Ok(found);
+                    }
+                    continue;
+                }
                 Ok(names::Series::Missing(why)) => why,
                 Err(why) => why,
             },

@@ -3,10 +3,11 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crossdock_launch::engine;
@@ -33,6 +34,18 @@ impl Drop for Place {
             }
             std::thread::sleep(Duration::from_secs(2));
             self.processes().iter().for_each(|pid| signal(*pid, rustix::process::Signal::KILL));
+        }
+    }
+}
+
+/// A port below those that the kernel gives to outgoing connections, so that it is still free a moment later.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() as u16;
+    loop {
+        let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
         }
     }
 }

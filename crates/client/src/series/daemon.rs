@@ -61,11 +61,10 @@ impl Session {
     pub(super) fn place_series(&self, name: &str, offer: Offer) -> Result<Place> {
         check_name(name)?;
         let place = || self.try_to_place(name, &offer.pool, offer.size, offer.reserved, offer.observers);
-        // If the daemon's keeper died meanwhile, the daemon has lost what it was given. Then this tries once more.
-        place().or_else(|error| match error.status {
-            Status::NotFound => place(),
-            _ => Err(error),
-        })
+        // If the daemon's keeper died meanwhile, the daemon has lost what it was given. In a site, the daemon first has to
+        // claim the name, and does not keep the pool while it waits for that. In both cases this tries once more.
+        let again = |error: Error| if error.status == Status::NotFound { place() } else { Err(error) };
+        place().or_else(again).or_else(again)
     }
 
     fn try_to_place(&self, name: &str, pool: &Arc<OwnedFd>, size: u64, reserved: u64, observers: u32) -> Result<Place> {

@@ -6,6 +6,7 @@ use crossdock_os::place::Place;
 
 use super::copy::Taken;
 use super::field::Begun;
+use super::publish::Stamp;
 use super::publisher::{Publisher, failed};
 use super::slots::Run;
 use super::spec::{FullPolicy, Method};
@@ -188,7 +189,9 @@ impl Publisher {
             let first = (self.fields[*field].span.first + chunk) as usize;
             (0..run.count).for_each(|n| self.current[first + n as usize] = run.first + n);
         }
-        self.finish(record, self.chunks(), Method::InPlace, columns, attributes);
+        let stamp = Stamp::now(self.sequence + 1, self.chunks(), Method::InPlace);
+        self.finish(record, &stamp, columns, attributes);
+        self.count_chunks(stamp.copied);
         // The variables' own memory no longer holds what was published; a private view of the newest version does.
         self.end_begun();
         self.pending.clear();

@@ -12,6 +12,7 @@
 //! | `finder`, `costs`, `changes`, `backing`, `method` | finding what changed, by the cheapest way that this place has |
 //! | `publisher`, `publish`, `copy`, `begin`, `room`, `statistics` | the publishing side |
 //! | `observer`, `attached`, `version`, `record`, `view` | the observing side |
+//! | `replica` | a series of another node, version by version |
 //! | `report` | counters and versions, for those who only look |
 //! | `alone`, `fuzz` | a series without a daemon; readers of wild memory |
 //!
@@ -42,6 +43,7 @@ mod protocol;
 mod publish;
 mod publisher;
 mod record;
+mod replica;
 mod report;
 mod room;
 mod slots;
@@ -61,6 +63,7 @@ pub use self::{
     fuzz::fuzz_entry,
     observer::{AttachParts, Observer, PublisherState},
     publisher::{EndMark, Offer, Publisher, Runner},
+    replica::{Fresh, Head, Original, Piece, Replica, pieces},
     report::Report,
     spec::{AttributeSpec, Detect, FullPolicy, Identity, Method, Pages, Spec, Variable},
     statistics::Statistics,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossdock_layout::series::state::{Latest, Phase, State};
-use crossdock_layout::series::{PAGE, PAGE_SLOTS};
+use crossdock_layout::series::{Counts, PAGE, PAGE_SLOTS};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping, fork, futex, memfd};
@@ -115,6 +115,11 @@ impl Observer {
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.attached.description
+    }
+
+    /// The numbers that the pool's geometry follows from.
+    pub(super) fn counts(&self) -> Counts {
+        self.attached.pool.geometry().counts
     }
 
     /// The state of the publisher.

@@ -52,8 +52,7 @@ pub(super) fn plan(name: &str, spec: &Spec) -> Result<Plan> {
         }
     }
     let chunks = first.max(1);
-    let held = spec.max_observers.saturating_mul(2).saturating_add(16);
-    let records = spec.keep.saturating_add(held).saturating_add(3).min(MAX_RECORDS);
+    let records = records(spec.keep, spec.max_observers);
     // Every version that the table has room for may have only chunks of its own. Addresses cost nothing; memory is
     // taken as it is used, up to the quota.
     let most_slots = chunks.saturating_mul(u64::from(records)).min(u64::from(MAX_SLOTS));
@@ -85,6 +84,12 @@ pub(super) fn plan(name: &str, spec: &Spec) -> Result<Plan> {
     let geometry = Geometry::of(counts)
         .ok_or_else(|| invalid(name, format!("{} observers; 1 to 1024 are allowed", spec.max_observers)))?;
     Ok(Plan { geometry, spans })
+}
+
+/// The number of records in the version table.
+pub(super) fn records(keep: u32, observers: u32) -> u32 {
+    let held = observers.saturating_mul(2).saturating_add(16);
+    keep.saturating_add(held).saturating_add(3).min(MAX_RECORDS)
 }
 
 /// Small data get small chunks. Large data get as many chunks as mappings allow.

@@ -23,6 +23,22 @@ use super::spec::{AttributeSpec, FullPolicy, Method};
 use super::value::{Value, check_value};
 use crate::{Error, Result, fault_point};
 
+/// What a record says of its version besides its contents.
+pub(super) struct Stamp {
+    pub sequence: u64,
+    /// In nanoseconds since 1970.
+    pub time: u64,
+    pub copied: u32,
+    /// A [`Method`] as a number.
+    pub method: u32,
+}
+
+impl Stamp {
+    pub fn now(sequence: u64, copied: u32, method: Method) -> Self {
+        Self { sequence, time: clock::since_1970_ns(), copied, method: method as u32 }
+    }
+}
+
 impl Publisher {
     /// Makes a version of what the variables hold now, and gives its sequence. It never waits for an observer.
     ///
@@ -77,7 +93,7 @@ impl Publisher {
     }
 
     /// The attribute that each value is for.
-    fn columns(&mut self, attributes: &[(&str, Value)]) -> Result<Vec<u32>> {
+    pub(super) fn columns(&mut self, attributes: &[(&str, Value)]) -> Result<Vec<u32>> {
         let room = self.pool.geometry().counts.attributes.min(MAX_ATTRIBUTES) as usize;
         let mut columns = Vec::with_capacity(attributes.len());
         for (name, value) in attributes {
@@ -126,7 +142,9 @@ impl Publisher {
             let first = (self.fields[*field].span.first + chunk) as usize;
             (0..run.count).for_each(|n| self.current[first + n as usize] = run.first + n);
         }
-        self.finish(record, needed, method, columns, attributes);
+        let stamp = Stamp::now(self.sequence + 1, needed, method);
+        self.finish(record, &stamp, columns, attributes);
+        self.count_chunks(needed);
         self.pending.clear();
         // The method is chosen first: chunks that are to become memory need not be mapped anew.
         if method != Method::Hints {
@@ -142,19 +160,17 @@ impl Publisher {
     pub(super) fn finish(
         &mut self,
         record: u32,
-        copied: u32,
-        method: Method,
+        &Stamp { sequence, time, copied, method }: &Stamp,
         columns: &[u32],
         values: &[(&str, Value)],
     ) {
-        let sequence = self.sequence + 1;
         let head = self.pool.record(record);
         protocol::fill(&head.state, sequence);
         fault_point!("series.publish.filling");
         head.sequence.store(sequence, Relaxed);
-        head.time.store(clock::since_1970_ns(), Relaxed);
+        head.time.store(time, Relaxed);
         head.copied.store(copied, Relaxed);
-        head.method.store(method as u32, Relaxed);
+        head.method.store(method, Relaxed);
         for column in 0..self.attributes.len() as u32 {
             let field = self.pool.value(record, column);
             match columns.iter().position(|known| *known == column) {
@@ -188,6 +204,10 @@ impl Publisher {
         self.newest_record = record;
         self.counts.withheld_now = 0;
         self.withheld_why = None;
+    }
+
+    /// Counts the chunks of a version that is shown: its own ones, and those of the version before.
+    pub(super) fn count_chunks(&mut self, copied: u32) {
         let chunks = u64::from(self.chunks());
         self.counts.copied += u64::from(copied);
         self.counts.shared += chunks.saturating_sub(u64::from(copied));

@@ -110,6 +110,20 @@ impl Version {
         Ok(&self.record.extents[self.index(variable)?].0)
     }
 
+    /// The lengths of a variable, by its place in the description.
+    pub(super) fn shape_of(&self, variable: usize) -> &[u64] {
+        &self.record.extents[variable].0
+    }
+
+    /// The number of bytes of a variable, by its place in the description.
+    ///
+    /// # Panics
+    /// There is no such variable.
+    #[must_use]
+    pub fn bytes_length(&self, variable: usize) -> u64 {
+        self.record.extents[variable].1
+    }
+
     /// The place of the variable with this name in the description.
     pub(super) fn index(&self, variable: &str) -> Result<usize> {
         self.attached.index(variable)

@@ -100,6 +100,7 @@ impl Broker {
             (Some(outcome), request) => self.repeat(asker, &request, outcome),
             (None, Request::Attach { segment, access }) => self.attach(asker, segment, access),
             (None, Request::Item(request)) => self.serve_item(asker, request),
+            (None, Request::Publish { name, .. }) => self.publish_again(asker, &name),
             (None, request) => self.open(asker, request),
         }
     }

@@ -245,9 +245,11 @@ impl Broker {
         let connected = self.connected.contains_key(&member);
         let workflow = self.lasting.workflows.get(&known.workflow).map_or("", |w| &w.name);
         let (done, of) = self.progress.get(&member).copied().unwrap_or_default();
+        let silent_ms = self.now - self.heard.get(&member).copied().unwrap_or(self.now);
         Some(MemberEntry {
             member,
-            silent_ms: self.now - self.heard.get(&member).copied().unwrap_or(self.now),
+            // The daemon's members stand for other nodes.
+            silent_ms: self.heard_for(&known.task).unwrap_or(silent_ms),
             done,
             of,
             rank: known.rank,

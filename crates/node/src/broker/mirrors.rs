@@ -1,16 +1,19 @@
-//! Ports of other nodes, as the tasks of this node open them.
+//! Ports and series of other nodes, as the tasks of this node open them.
 //!
 //! A task that opens a port of another node gets a *mirror*: a port of this node, at whose other end the daemon stands
 //! (`crossdock_relay`). The request waits until the host has made it ([`NodeOrder::Mirror`], [`NodeNews::Mirrored`]). A
 //! mirror belongs to one member; when that member does not have it any more, the host is told ([`NodeOrder::MirrorLeft`]),
 //! so that the end at the port itself ends even if the member never took its end of the mirror.
 //!
+//! A series of another node is mirrored as well, once for all members of this node. The daemon publishes the mirror
+//! ([`NodeOrder::MirrorSeries`]). When no member observes it any more, the host is told.
+//!
 //! Mirrors have names that only the daemon gives ([`MIRROR`]). Their rights are those of the name that they mirror; no node
 //! claims them in the site.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crossdock_layout::name::MIRROR;
+use crossdock_layout::name::{MIRROR, mirrored};
 use crossdock_layout::wire::{MemberState, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
@@ -22,14 +25,27 @@ struct Opening {
     waits: (Connection, u64),
     member: MemberId,
     opcode: u16,
+    /// The series, if it is one.
+    series: Option<Wanted>,
+}
+
+/// A series that a member wants to observe.
+struct Wanted {
+    workflow: u64,
+    name: String,
+    former: bool,
+    /// Until when the member waits for it.
+    deadline: u64,
 }
 
 /// What a broker knows of mirrors.
 #[derive(Default)]
 pub(super) struct Mirrors {
     opening: BTreeMap<u64, Opening>,
-    /// Whose each mirror is.
+    /// Whose each mirror of a port is.
     owners: BTreeMap<SegmentId, MemberId>,
+    /// The mirrors of series that members observe, or are about to.
+    series: BTreeSet<SegmentId>,
 }
 
 /// Is it the name of a mirror?
@@ -49,45 +65,100 @@ impl Broker {
     /// Opens a port of another node for a member of this one.
     pub(super) fn open_mirror(&mut self, asker: Asker, node: String, request: &Request) {
         let Request::Open { access, wait_ms, name, .. } = request else { return };
-        let Some(member) = self.lasting.members.get(&asker.member) else { return };
         if *access != Rights::PRODUCE && *access != Rights::CONSUME {
             let text = format!("port '{name}' is on node {node}: one end of it can be opened here at a time");
             return self.fail(asker, Status::Invalid, text);
         }
-        let own = self.mirrors.opening.values().filter(|opening| opening.waits.0 == asker.connection).count();
-        if own >= PARKED {
-            let text = format!("{own} requests of this program wait for other nodes already; let some end first");
-            return self.fail(asker, Status::Busy, text);
+        if !self.may_wait_for_mirror(asker) {
+            return;
         }
+        let Some(member) = self.lasting.members.get(&asker.member) else { return };
         let Some(workflow) = self.lasting.workflows.get(&member.workflow) else { return };
         let (workflow, port) = (workflow.name.clone(), name.clone());
         let (task, rank) = (member.task.clone(), member.rank);
         let (sends, wait_ms) = (*access == Rights::PRODUCE, *wait_ms);
         let id = self.node_order_id();
         let waits = (asker.connection, asker.number);
-        self.mirrors.opening.insert(id, Opening { waits, member: asker.member, opcode: asker.opcode });
+        let opening = Opening { waits, member: asker.member, opcode: asker.opcode, series: None };
+        self.mirrors.opening.insert(id, opening);
         self.effects.push(Effect::Nodes(NodeOrder::Mirror { id, node, workflow, port, task, rank, sends, wait_ms }));
+    }
+
+    /// Opens a series of another node for a member of this one.
+    pub(super) fn open_series_mirror(
+        &mut self,
+        asker: Asker,
+        node: String,
+        (wait_ms, former, series): (u64, bool, String),
+    ) {
+        let Some((_, number)) = self.place(asker) else { return };
+        if !self.may_wait_for_mirror(asker) {
+            return;
+        }
+        let Some(workflow) = self.lasting.workflows.get(&number).map(|workflow| workflow.name.clone()) else { return };
+        let id = self.node_order_id();
+        let waits = (asker.connection, asker.number);
+        let deadline = self.now.saturating_add(wait_ms);
+        let wanted = Wanted { workflow: number, name: series.clone(), former, deadline };
+        let opening = Opening { waits, member: asker.member, opcode: asker.opcode, series: Some(wanted) };
+        self.mirrors.opening.insert(id, opening);
+        self.effects.push(Effect::Nodes(NodeOrder::MirrorSeries { id, node, workflow, series, former, wait_ms }));
+    }
+
+    fn may_wait_for_mirror(&mut self, asker: Asker) -> bool {
+        let own = self.mirrors.opening.values().filter(|opening| opening.waits.0 == asker.connection).count();
+        if own >= PARKED {
+            let text = format!("{own} requests of this program wait for other nodes already; let some end first");
+            self.fail(asker, Status::Busy, text);
+        }
+        own < PARKED
     }
 
     /// The host has made a mirror, or could not.
     pub(super) fn mirrored(&mut self, id: u64, outcome: Result<SegmentId, NodeFailure>) {
-        let Some(Opening { waits, member, opcode }) = self.mirrors.opening.remove(&id) else { return };
+        let Some(Opening { waits, member, opcode, series }) = self.mirrors.opening.remove(&id) else { return };
         let asker = Asker { connection: waits.0, member, number: waits.1, opcode };
         let is_there = self.links.get(&waits.0).is_some_and(|link| link.member == Some(member));
         match outcome {
+            Ok(mirror) if series.is_some() => {
+                // If no member observes it, the host is told at the end of this event.
+                self.mirrors.series.insert(mirror);
+                if is_there && self.is_named(mirror) {
+                    self.admit(asker, mirror);
+                } else if is_there {
+                    let text = "the mirror of the series ended while it was opened; observe the series again";
+                    self.observe_again(asker, series, (Status::Disconnected, text.into()));
+                }
+            }
             Ok(mirror) if is_there && self.lasting.segments.contains_key(&mirror) => {
                 self.mirrors.owners.insert(mirror, member);
                 self.give(asker, mirror, Given::ToWrite);
             }
             // The member died while it waited: as one that dies before it takes its end.
             Ok(mirror) => self.effects.push(Effect::Nodes(NodeOrder::MirrorLeft { mirror, died: true })),
+            Err(NodeFailure { status: status @ (Status::NotFound | Status::Disconnected), text }) if is_there => {
+                // The name may have gone to the node of the series' next publisher.
+                self.observe_again(asker, series, (status, text));
+            }
             Err(NodeFailure { status, text }) if is_there => self.fail(asker, status, text),
             Err(_) => {}
         }
     }
 
+    /// Looks anew for the series, if its observer still waits. Fails otherwise.
+    fn observe_again(&mut self, asker: Asker, series: Option<Wanted>, (status, text): (Status, String)) {
+        match series {
+            Some(Wanted { name, former, deadline, .. }) if deadline > self.now => {
+                let request = Request::Observe { wait_ms: deadline - self.now, former, name };
+                self.again.push_back(((asker.connection, asker.number), asker.member, request));
+            }
+            _ => self.fail(asker, status, text),
+        }
+    }
+
     /// Tells of mirrors that their members do not have any more.
     pub(super) fn settle_mirrors(&mut self) {
+        self.settle_series_mirrors();
         if self.mirrors.owners.is_empty() {
             return;
         }
@@ -100,9 +171,38 @@ impl Broker {
         }
     }
 
-    /// The node that has this port, if tasks of this node reach it by a mirror.
-    pub(super) fn node_of_port(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
-        if kind != SegmentKind::Port {
+    /// Tells of mirrors of series that no member observes any more.
+    fn settle_series_mirrors(&mut self) {
+        let is_used = |mirror: &SegmentId| {
+            let Some(found) = self.lasting.segments.get(mirror).filter(|found| found.removed.is_none()) else {
+                return false;
+            };
+            let is_opened = |opening: &Opening| {
+                opening
+                    .series
+                    .as_ref()
+                    .is_some_and(|of| of.workflow == found.workflow && of.name == mirrored(&found.name))
+            };
+            found.series.as_ref().is_some_and(|series| !series.pins.is_empty())
+                || self.pages.is_making_of(*mirror)
+                || self.mirrors.opening.values().any(is_opened)
+        };
+        let left: Vec<_> = self.mirrors.series.iter().copied().filter(|mirror| !is_used(mirror)).collect();
+        for mirror in left {
+            self.mirrors.series.remove(&mirror);
+            self.effects.push(Effect::Nodes(NodeOrder::MirrorLeft { mirror, died: false }));
+        }
+    }
+
+    /// If this member is the daemon's, for a task of another node: how long ago that node was heard.
+    pub(super) fn heard_for(&self, task: &str) -> Option<u64> {
+        let (_, node) = task.split_once(".on.")?;
+        self.node_silent_ms(node)
+    }
+
+    /// The node that has this port or series, if tasks of this node reach it by a mirror.
+    pub(super) fn node_of_mirrored(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
+        if !matches!(kind, SegmentKind::Port | SegmentKind::Series) || is_mirror(name) {
             return None;
         }
         self.owner_elsewhere(workflow, kind, name)

@@ -28,6 +28,7 @@ mod segments;
 mod series;
 mod site;
 mod stored;
+mod succession;
 mod text;
 mod waits;
 mod workflows;
@@ -142,6 +143,8 @@ pub struct Broker {
     /// The number of orders that were given to other nodes.
     node_orders: u64,
     mirrors: mirrors::Mirrors,
+    /// The names of series that pass from node to node.
+    succession: succession::Succession,
     dead: VecDeque<(u64, MemberEntry)>,
     effects: Vec<Effect>,
 }
@@ -182,6 +185,7 @@ impl Broker {
             site,
             node_orders: 0,
             mirrors: mirrors::Mirrors::default(),
+            succession: succession::Succession::default(),
             dead: VecDeque::new(),
             effects: Vec::new(),
         };

@@ -8,6 +8,7 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
 use super::item::{ENDED, FIND, READ, SHARED, SHARING, WANT};
+use super::succession::GIVE_UP;
 use super::{Broker, Effect};
 
 /// Why another node did not do what it was asked to, or why it could not be asked.
@@ -81,11 +82,26 @@ pub enum NodeOrder {
         /// How long a place is waited for.
         wait_ms: u64,
     },
-    /// The member that had this mirror has it no more.
+    /// Mirror a series of another node here, for all tasks of this node. Answered by [`NodeNews::Mirrored`].
+    MirrorSeries {
+        /// The broker's number for the question.
+        id: u64,
+        /// Which node has the series.
+        node: String,
+        /// The workflow.
+        workflow: String,
+        /// The series.
+        series: String,
+        /// Also a series of a former run.
+        former: bool,
+        /// How long the series is waited for.
+        wait_ms: u64,
+    },
+    /// The members that had this mirror have it no more.
     MirrorLeft {
         /// Which mirror.
         mirror: SegmentId,
-        /// It died; else it left in order.
+        /// Of a port: its member died; else it left in order.
         died: bool,
     },
     /// The answer to [`NodeNews::Opening`].
@@ -125,7 +141,7 @@ pub enum NodeNews {
         /// All bytes have arrived, or why not.
         outcome: Result<(), NodeFailure>,
     },
-    /// What came of [`NodeOrder::Mirror`].
+    /// What came of [`NodeOrder::Mirror`] or [`NodeOrder::MirrorSeries`].
     Mirrored {
         /// The broker's number for it.
         id: u64,
@@ -159,6 +175,9 @@ impl Broker {
     pub(super) fn node_news(&mut self, news: NodeNews) {
         match news {
             NodeNews::Mirrored { id, outcome } => self.mirrored(id, outcome),
+            NodeNews::Answered { id, outcome } if self.succession.has_asked(id) => {
+                self.series_name_given_up(id, outcome);
+            }
             NodeNews::Answered { id, outcome } => self.item_question_answered(id, outcome),
             NodeNews::Pulled { id, outcome } => self.item_pulled(id, outcome),
             NodeNews::Asked { id, node, service: WANT, body } => {
@@ -181,6 +200,7 @@ impl Broker {
                 let outcome = self.item_sought(&body);
                 self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
             }
+            NodeNews::Asked { id, service: GIVE_UP, body, .. } => self.series_name_wanted(id, &body),
             NodeNews::Asked { id, service, .. } => {
                 let text =
                     format!("this node has no service {service}; run the same version of crossdock on all nodes");

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crossdock_layout::name::{OBSERVERS, mirrored};
 use crossdock_layout::wire::{Answer, PIN_PAGE, PIN_SLOTS, Request, SegmentKind, SeriesEntry, page_id, pin_id};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
@@ -21,6 +22,13 @@ impl Broker {
                 rights.words()
             );
             return self.fail(asker, Status::Denied, text);
+        }
+        let is_for_other_node = self.lasting.members[&asker.member].task.starts_with(OBSERVERS);
+        if let Some(node) = self.node_of_mirrored(workflow, SegmentKind::Series, &name).filter(|_| !is_for_other_node) {
+            return self.open_series_mirror(asker, node, (wait_ms, former, name));
+        }
+        if let Some(text) = self.elsewhere(workflow, SegmentKind::Series, &name) {
+            return self.fail(asker, Status::NotFound, text);
         }
         let key = (workflow, SegmentKind::Series, name);
         let found = self.lasting.names.get(&key).copied();
@@ -121,7 +129,7 @@ impl Broker {
             publisher: series.publisher,
             pin,
             slot,
-            name: found.name.clone(),
+            name: mirrored(&found.name).to_owned(),
         });
         self.pages.be_sure(pin);
         self.holds.open(segment, asker.member);

@@ -42,7 +42,7 @@ impl Broker {
         let key = (workflow, kind, name);
         let found = self.lasting.names.get(&key).copied();
         let opens = matches!(mode, OpenMode::OpenOnly | OpenMode::OpenOrCreate);
-        if let Some(node) = self.node_of_port(key.0, key.1, &key.2).filter(|_| opens) {
+        if let Some(node) = self.node_of_mirrored(key.0, key.1, &key.2).filter(|_| opens) {
             return self.open_mirror(asker, node, &again);
         }
         if let Some(text) = self.elsewhere(key.0, key.1, &key.2) {

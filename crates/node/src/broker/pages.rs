@@ -74,6 +74,11 @@ impl Pages {
         self.making.take()
     }
 
+    /// Does the host make a page of this series?
+    pub fn is_making_of(&self, series: SegmentId) -> bool {
+        self.making.as_ref().is_some_and(|making| making.series == series)
+    }
+
     /// Panics unless pages and slots belong to a series.
     pub fn check(&self, lasting: &Lasting) {
         for page in &self.lost {

@@ -1,15 +1,21 @@
 //! A publisher's requests: to begin a series, to get its observers' pin pages, to end it.
 
+use crossdock_layout::name::MIRROR;
 use crossdock_layout::wire::{Answer, MAX_PINS, PIN_PAGE, PageEntry, Request, SegmentKind, page_id};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
+use super::mirrors::is_mirror;
 use super::open::MAX_SIZE;
 use super::{Asker, Attachment, Broker, Cause, Descriptor, Effect, Record, text};
 
 impl Broker {
     pub(super) fn publish(&mut self, asker: Asker, request: Request, descriptors: &[Descriptor]) {
+        let again = request.clone();
         let Request::Publish { size, reserved, attribute, observers, name } = request else { return };
         let Some((endpoint, workflow)) = self.place(asker) else { return };
+        if is_mirror(&name) && !self.is_admin(asker.connection) {
+            return self.fail(asker, Status::Denied, format!("names that begin with {MIRROR} are the daemon's own"));
+        }
         let rights = self.lasting.rights(endpoint, SegmentKind::Series, &name);
         if !rights.contains(Rights::PUBLISH) {
             let text = format!(
@@ -45,9 +51,14 @@ impl Broker {
             );
             return self.fail(asker, Status::Exists, text);
         }
-        if !self.journal_works(asker) {
+        if let Some(node) = self.owner_elsewhere(workflow, SegmentKind::Series, &name) {
+            let Some(name) = self.site_name(workflow, SegmentKind::Series, &name) else { return };
+            return self.ask_for_series_name(asker, again, name, node);
+        }
+        if !self.journal_works(asker) || !self.has_name(asker, workflow, SegmentKind::Series, &name, || again) {
             return;
         }
+        self.keep_promise(workflow, &name);
         let what = format!("series '{name}'");
         // What a former publisher left is removed together with its name, unless observers still have it.
         let unused = former.filter(|f| !self.holds.is_open(*f) && self.away(workflow).is_empty());
@@ -97,6 +108,13 @@ impl Broker {
         }
         self.holds.open_once(segment, asker.member);
         self.answer(asker, &Answer::Done { value: segment.0 });
+    }
+
+    /// The series' name is this node's now. The pool came with a request that had to wait for that, and is gone: the
+    /// publisher asks once more.
+    pub(super) fn publish_again(&mut self, asker: Asker, name: &str) {
+        let text = format!("the name of series '{name}' is this node's now; publish it again");
+        self.fail(asker, Status::NotFound, text);
     }
 
     /// The next pin page that a publisher does not know yet.

@@ -1,6 +1,6 @@
 //! The daemon as a node of a site: which node a name belongs to, and which nodes exist.
 //!
-//! A name of a region, port or item belongs to one node of the site. Before the broker makes one, it claims the name
+//! A name of a region, port, series or item belongs to one node of the site. Before the broker makes one, it claims the name
 //! ([`SiteOrder::Claim`]); the request waits for the answer. What the daemon has already still works, whatever happens
 //! to the site. Without a lease nothing is claimed. With every new lease the broker announces everything that it has
 //! ([`SiteOrder::Announce`]). If another node has claimed a name meanwhile, that name is *contested*: this daemon's
@@ -215,6 +215,8 @@ struct Claim {
     waits: (Connection, u64),
     member: MemberId,
     request: Request,
+    /// The name's owner was asked to give it up: see `succession`.
+    has_asked: bool,
 }
 
 /// What a broker knows about its site.
@@ -236,6 +238,8 @@ pub(super) struct Site {
     touched: BTreeSet<SiteName>,
     /// Names that other nodes gave to this one, with items that it does not know yet.
     given: BTreeSet<SiteName>,
+    /// Names that were claimed for these members, which are about to publish series under them.
+    promised: BTreeMap<SiteName, MemberId>,
 }
 
 impl Site {
@@ -252,6 +256,7 @@ impl Site {
             claims: BTreeMap::new(),
             touched: BTreeSet::new(),
             given: BTreeSet::new(),
+            promised: BTreeMap::new(),
         }
     }
 
@@ -285,6 +290,16 @@ impl Site {
         self.given.remove(name)
     }
 
+    /// Is the name this node's, as far as this node knows?
+    pub(super) fn is_own(&self, name: &SiteName) -> bool {
+        self.owned.contains(name) && !self.contested.contains_key(name)
+    }
+
+    /// The member that is about to publish a series under this name.
+    pub(super) fn promised_to(&self, name: &SiteName) -> Option<MemberId> {
+        self.promised.get(name).copied()
+    }
+
     /// The owner of the name, if that is another node.
     fn owner(&self, name: &SiteName) -> Option<SiteNode> {
         if let Some(node) = self.contested.get(name) {
@@ -305,7 +320,7 @@ fn is_elsewhere(name: &SiteName, at: &SiteNode, contested: bool) -> String {
     let why = match kind {
         SegmentKind::Region => "a region belongs to one node",
         SegmentKind::Port => "a port is made once in a site",
-        SegmentKind::Series => "series do not reach other nodes yet",
+        SegmentKind::Series => "a series has one publisher in a site",
         SegmentKind::Item => "its owner and its readers open it from any node",
     };
     let there = &at.node;
@@ -324,9 +339,9 @@ impl Broker {
         }
     }
 
-    /// The names of all regions, ports and items here.
+    /// All names here that other nodes may not have.
     fn all_site_names(&self) -> impl Iterator<Item = SiteName> {
-        let segments = self.lasting.names.keys().filter(|key| key.1 != SegmentKind::Series && !is_mirror(&key.2));
+        let segments = self.lasting.names.keys().filter(|key| !is_mirror(&key.2));
         let segments = segments.filter_map(|(workflow, kind, name)| self.site_name(*workflow, *kind, name));
         let items = self.lasting.items.keys.keys();
         segments.chain(items.filter_map(|(workflow, key)| self.site_name(*workflow, SegmentKind::Item, key)))
@@ -338,7 +353,7 @@ impl Broker {
     }
 
     /// The key of a name here, if its workflow is here.
-    fn local_key(&self, name: &SiteName) -> Option<(u64, SegmentKind, String)> {
+    pub(super) fn local_key(&self, name: &SiteName) -> Option<(u64, SegmentKind, String)> {
         let workflow = self.lasting.workflow_names.get(&name.workflow)?;
         Some((*workflow, name.kind, name.name.clone()))
     }
@@ -425,7 +440,12 @@ impl Broker {
             return false;
         }
         let claims = site.claims.entry(name.clone()).or_default();
-        claims.push(Claim { waits: (asker.connection, asker.number), member: asker.member, request: request() });
+        claims.push(Claim {
+            waits: (asker.connection, asker.number),
+            member: asker.member,
+            request: request(),
+            has_asked: false,
+        });
         if claims.len() == 1 {
             self.effects.push(Effect::Site(SiteOrder::Claim(name)));
         }
@@ -491,10 +511,13 @@ impl Broker {
                         *at = SiteNode { node: node.clone(), number, address };
                     }
                     site.elsewhere.insert(name.clone(), node);
-                    if name.kind == SegmentKind::Item {
-                        self.item_is_elsewhere(&name);
-                    } else {
-                        self.end_waits_for(&name);
+                    match name.kind {
+                        SegmentKind::Item => self.item_is_elsewhere(&name),
+                        SegmentKind::Series => {
+                            self.series_name_is_free(&name);
+                            self.observe_elsewhere(&name);
+                        }
+                        _ => self.end_waits_for(&name),
                     }
                 } else if !site.owned.contains(&name) {
                     site.elsewhere.remove(&name);
@@ -508,6 +531,8 @@ impl Broker {
                 if is_held && site.is_in() {
                     // It hung on a former lease of this node.
                     self.effects.push(Effect::Site(SiteOrder::Claim(name)));
+                } else if !site.owned.contains(&name) {
+                    self.series_name_is_free(&name);
                 }
             }
             SiteNews::Found { name, node } => {
@@ -534,6 +559,10 @@ impl Broker {
                 site.elsewhere.remove(&name);
                 site.given.remove(&name);
                 site.owned.insert(name.clone());
+                let publisher = claims.iter().find(|claim| matches!(claim.request, Request::Publish { .. }));
+                if let Some(claim) = publisher {
+                    site.promised.insert(name.clone(), claim.member);
+                }
                 // If none of these requests makes it, the name is released.
                 site.touched.insert(name);
                 self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
@@ -546,15 +575,20 @@ impl Broker {
             Claimed::Theirs(at) => {
                 let text = is_elsewhere(&name, &at, false);
                 let is_port = name.kind == SegmentKind::Port;
+                let is_series = name.kind == SegmentKind::Series && !site.owned.contains(&name);
+                let node = at.node.clone();
                 if site.owned.contains(&name) {
                     // An item came without its name.
                     site.contested.insert(name.clone(), at.clone());
                 }
-                site.elsewhere.insert(name, at.node);
+                site.elsewhere.insert(name.clone(), at.node);
                 if is_port {
                     // It can be opened there.
                     self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
                     return;
+                }
+                if is_series {
+                    return self.ask_owner_of_series(claims, &name, &node, &text);
                 }
                 (Status::Exists, text)
             }
@@ -568,11 +602,51 @@ impl Broker {
                 (Status::Disconnected, text)
             }
         };
-        for Claim { waits, member, request } in claims {
-            if self.links.get(&waits.0).is_some_and(|link| link.member == Some(member)) {
-                let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
+        for claim in claims {
+            if let Some(asker) = self.still_asks(&claim) {
                 self.fail(asker, status, text.clone());
             }
+        }
+    }
+
+    /// The member of a claim, if it has not left.
+    fn still_asks(&self, claim: &Claim) -> Option<Asker> {
+        let Claim { waits, member, request, .. } = claim;
+        let is_there = self.links.get(&waits.0).is_some_and(|link| link.member == Some(*member));
+        let asker = Asker { connection: waits.0, member: *member, number: waits.1, opcode: request.number() };
+        is_there.then_some(asker)
+    }
+
+    /// The name of a series that members of this node are about to publish is another node's, which may give it up.
+    fn ask_owner_of_series(&mut self, claims: Vec<Claim>, name: &SiteName, node: &str, text: &str) {
+        for claim in claims {
+            match self.still_asks(&claim) {
+                Some(asker) if claim.has_asked => self.fail(asker, Status::Exists, text),
+                Some(asker) => self.ask_for_series_name(asker, claim.request, name.clone(), node.to_owned()),
+                None => {}
+            }
+        }
+    }
+
+    /// The request that claims this name has asked the name's former owner already.
+    pub(super) fn has_asked_owner(&mut self, name: &SiteName, waits: (Connection, u64)) {
+        let claims = self.site.as_mut().and_then(|site| site.claims.get_mut(name));
+        let own = claims.into_iter().flatten().filter(|claim| claim.waits == waits);
+        own.for_each(|claim| claim.has_asked = true);
+    }
+
+    /// The name is not that node's any more.
+    pub(super) fn forget_elsewhere(&mut self, name: &SiteName, node: &str) {
+        if let Some(site) = self.site.as_mut().filter(|site| site.elsewhere.get(name).is_some_and(|at| at == node)) {
+            site.elsewhere.remove(name);
+        }
+    }
+
+    /// The member publishes the series now, or fails to: the name is no longer kept for it.
+    pub(super) fn keep_promise(&mut self, workflow: u64, name: &str) {
+        let name = self.site_name(workflow, SegmentKind::Series, name);
+        if let (Some(site), Some(name)) = (&mut self.site, name) {
+            site.promised.remove(&name);
         }
     }
 
@@ -586,6 +660,18 @@ impl Broker {
                 let asker = Asker { connection: waits.0, member, number: waits.1, opcode: 2 };
                 self.fail(asker, Status::NotFound, text.clone());
             }
+        }
+    }
+
+    /// Another node publishes a series that observers here wait for.
+    fn observe_elsewhere(&mut self, name: &SiteName) {
+        let Some(key) = self.local_key(name).filter(|_| !self.is_here(name)) else { return };
+        for waits in self.waits.queue(&key) {
+            let Some(member) = self.links.get(&waits.0).and_then(|link| link.member) else { continue };
+            let Some(parked) = self.unpark(waits) else { continue };
+            let wait_ms = parked.deadline.saturating_sub(self.now);
+            let request = Request::Observe { wait_ms, former: false, name: key.2.clone() };
+            self.again.push_back((waits, member, request));
         }
     }
 
@@ -623,15 +709,30 @@ impl Broker {
         let Some(site) = self.site.as_mut().filter(|site| idle && !site.touched.is_empty()) else { return };
         let touched = std::mem::take(&mut site.touched);
         for name in touched {
-            if self.is_here(&name) {
+            let is_here = self.is_here(&name);
+            let Some(site) = &mut self.site else { return };
+            if is_here {
+                site.promised.remove(&name);
+                self.series_name_is_kept(&name);
                 continue;
             }
-            let Some(site) = &mut self.site else { return };
+            if site.promised.get(&name).is_some_and(|member| self.connected.contains_key(member)) {
+                site.touched.insert(name);
+                continue;
+            }
+            site.promised.remove(&name);
             let contested = site.contested.remove(&name).is_some();
             if site.owned.remove(&name) && !contested {
+                self.succession.released(&name);
                 self.effects.push(Effect::Site(SiteOrder::Release(name)));
             }
         }
+    }
+
+    /// How long ago a node was heard by the link to it, in milliseconds.
+    pub(super) fn node_silent_ms(&self, node: &str) -> Option<u64> {
+        let (link, at) = self.site.as_ref()?.links.get(node)?;
+        link.heard_ms.map(|heard| heard.saturating_add(self.now.saturating_sub(*at)))
     }
 
     /// The nodes of the site by number, with this one, from the one after `after` on.

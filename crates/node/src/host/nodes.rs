@@ -14,7 +14,7 @@ use crossdock_gateway::Nodes;
 use crossdock_layout::Status;
 use crossdock_link::{Peer, Refusal, Serve, Source, Wanted, Workers};
 use crossdock_os::{Access, Deadline, Mapping, OsResult, child, event, file};
-use crossdock_relay::{Relay, SERVICES, Want};
+use crossdock_relay::{Relay, Want, WantSeries, serves};
 
 use super::Host;
 use crate::broker::{Event, NodeFailure, NodeNews, NodeOrder};
@@ -39,7 +39,7 @@ struct Inner {
 
 /// The place where the threads of other nodes and the broker's thread exchange questions and replies.
 pub(super) struct Desk {
-    /// Answers questions about ports, without the broker.
+    /// Answers questions about ports and series, without the broker.
     relay: OnceLock<Arc<Relay>>,
     inner: Mutex<Inner>,
     answered: Condvar,
@@ -102,7 +102,7 @@ impl Desk {
 
 impl Serve for Desk {
     fn answer(&self, peer: &Peer, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>, Refusal> {
-        if let Some(relay) = self.relay.get().filter(|_| SERVICES.contains(&service)) {
+        if let Some(relay) = self.relay.get().filter(|_| serves(service)) {
             return relay.answer(&peer.node.name, service, body);
         }
         let node = peer.node.name.clone();
@@ -140,7 +140,7 @@ impl Reach {
         let token = child::random().map(u64::from_le_bytes).map_err(|error| error.to_string())?;
         let log = |line: &str| eprintln!("crossdock broker: {line}");
         let relay = Relay::new(token, Arc::clone(&nodes), socket, log);
-        let relay = Arc::new(relay.map_err(|error| format!("no thread for ports of other nodes: {error}"))?);
+        let relay = Arc::new(relay.map_err(|error| format!("no thread for ports and series of other nodes: {error}"))?);
         desk.relay.get_or_init(|| Arc::clone(&relay));
         Ok(Self { desk, nodes, workers: Workers::new(WAITING), relay })
     }
@@ -215,6 +215,17 @@ impl Host<'_> {
                 let want = Want { node, workflow, port, task, rank, sends, wait };
                 let begun = reach.wait_for(move |_| {
                     let outcome = relay.open(&want).map_err(|(status, text)| NodeFailure { status, text });
+                    NodeNews::Mirrored { id, outcome }
+                });
+                if !begun {
+                    reach.desk.put(NodeNews::Mirrored { id, outcome: Err(busy()) });
+                }
+            }
+            NodeOrder::MirrorSeries { id, node, workflow, series, former, wait_ms } => {
+                let (relay, wait) = (Arc::clone(&reach.relay), Duration::from_millis(wait_ms));
+                let want = WantSeries { node, workflow, series, former, wait };
+                let begun = reach.wait_for(move |_| {
+                    let outcome = relay.open_series(&want).map_err(|(status, text)| NodeFailure { status, text });
                     NodeNews::Mirrored { id, outcome }
                 });
                 if !begun {

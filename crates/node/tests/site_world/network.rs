@@ -121,7 +121,9 @@ impl World {
                 let to = index(node);
                 self.network.messages.push(Message::Pull { from: n, to, id, order });
             }
-            NodeOrder::Mirror { .. } | NodeOrder::MirrorLeft { .. } => unreachable!("no member opens a port"),
+            NodeOrder::Mirror { .. } | NodeOrder::MirrorSeries { .. } | NodeOrder::MirrorLeft { .. } => {
+                unreachable!("no member opens a port or a series")
+            }
             NodeOrder::Answer { id, outcome } => {
                 if let Some(Waiting::Question { from, id }) = self.network.waiting.remove(&(n, id)) {
                     self.network.messages.push(Message::Answer { to: from, id, outcome });

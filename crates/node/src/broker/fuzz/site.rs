@@ -11,8 +11,10 @@ use super::super::{
 };
 use super::{World, take};
 use crate::broker::item::fuzz as words;
+use crate::broker::succession::{self, GIVE_UP};
 
 const NODES: [&str; 3] = ["here", "there", "elsewhere"];
+const SERIES: [&str; 3] = ["a", "b", "out/c"];
 const KINDS: [SegmentKind; 4] = [SegmentKind::Region, SegmentKind::Port, SegmentKind::Series, SegmentKind::Item];
 
 /// What the broker has ordered and got no answer to yet.
@@ -93,7 +95,10 @@ impl World {
                 }
             }
             NodeOrder::MirrorLeft { .. } => {}
-            NodeOrder::Ask { .. } | NodeOrder::Pull { .. } | NodeOrder::Mirror { .. } => self.site().orders.push(order),
+            NodeOrder::Ask { .. }
+            | NodeOrder::Pull { .. }
+            | NodeOrder::Mirror { .. }
+            | NodeOrder::MirrorSeries { .. } => self.site().orders.push(order),
         }
     }
 
@@ -119,7 +124,10 @@ impl World {
         let id = self.site().number();
         self.site().asked.push(id);
         let (item, sharing) = (self.some_item(argument), self.site().sharing.map_or(0, |(_, number)| number));
-        let (service, body) = words::question(number(rest), item, sharing);
+        let (service, body) = match argument % 32 {
+            30 => (GIVE_UP, succession::question("default", SERIES[usize::from(argument / 32) % 3])),
+            _ => words::question(number(rest), item, sharing),
+        };
         let service = if argument % 32 == 31 { u32::from(argument) } else { service };
         let body = mutated(body, argument / 64, rest);
         self.event(Event::Nodes(NodeNews::Asked { id, node: node(argument / 16), service, body }));
@@ -160,7 +168,7 @@ impl World {
             NodeOrder::Pull { id, .. } => {
                 NodeNews::Pulled { id, outcome: if failed { Err(failure(argument / 4)) } else { Ok(()) } }
             }
-            NodeOrder::Mirror { id, .. } => {
+            NodeOrder::Mirror { id, .. } | NodeOrder::MirrorSeries { id, .. } => {
                 let here = self.broker.lasting().segments.keys().next().copied();
                 let outcome = here.filter(|_| !failed).ok_or_else(|| failure(argument / 4));
                 NodeNews::Mirrored { id, outcome }

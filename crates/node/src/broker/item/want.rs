@@ -78,7 +78,7 @@ pub(super) const NOT_YET: u32 = 1;
 pub(super) const NOT_HERE: u32 = 2;
 pub(super) const NEVER: u32 = 3;
 
-pub(super) fn encode<T>(value: &T) -> Vec<u8>
+pub(in crate::broker) fn encode<T>(value: &T) -> Vec<u8>
 where
     Stored: Spells<T>,
 {
@@ -87,7 +87,7 @@ where
     writer.0
 }
 
-pub(super) fn decode<T>(bytes: &[u8]) -> Option<T>
+pub(in crate::broker) fn decode<T>(bytes: &[u8]) -> Option<T>
 where
     Stored: Spells<T>,
 {

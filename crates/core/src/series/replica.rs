@@ -1,0 +1,357 @@
+//! A replica: the same versions as a series of another node has, under the same numbers.
+//!
+//! A version of the other node comes as its [`Head`] and as those chunks, in [`Piece`]s, that it does not share with the
+//! version that the replica took before. [`Replica::prepare`] makes room for them, the caller fills them in, and
+//! [`Replica::publish`] shows the version. Observers of a replica notice no difference. Two nodes have different
+//! observers, so each chooses slots and retires versions for itself.
+//!
+//! What comes from another node is checked here. A head that contradicts the series' description is `CORRUPT`.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crossdock_layout::series::state::MAX_SEQUENCE;
+use crossdock_layout::series::{Counts, NO_SLOT};
+use crossdock_layout::{SegmentId, Status};
+
+use super::copy::Taken;
+use super::describe::Description;
+use super::observer::Observer;
+use super::publish::Stamp;
+use super::publisher::{EndMark, Offer, Publisher};
+use super::spec::{Detect, Identity, Pages, Spec, bytes};
+use super::value::Value;
+use super::version::{Version, diff};
+use crate::{Host, Result};
+
+/// What a replica has to know of the series that it repeats.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Original {
+    /// Variables, attributes, constants, the size of a chunk, the policy.
+    pub description: Description,
+    /// The number of versions that are kept besides the newest.
+    pub keep: u32,
+    /// The largest number of observers at the same time.
+    pub observers: u32,
+    /// The number of slots of the pool.
+    pub slots: u32,
+}
+
+/// A version of another node, without its bytes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Head {
+    /// The version's number.
+    pub sequence: u64,
+    /// The time of publishing, in nanoseconds since 1970.
+    pub time: u64,
+    /// The number of chunks that were the version's own when it was published.
+    pub copied: u32,
+    /// The method by which its changes were found: a [`super::Method`] as a number.
+    pub method: u32,
+    /// The version's attributes.
+    pub attributes: Vec<(String, Value)>,
+    /// The lengths of each variable.
+    pub shapes: Vec<Vec<u64>>,
+    /// The number of versions that the publisher has withheld so far.
+    pub withheld: u64,
+}
+
+/// Chunks of one variable that follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// The place of the variable in the description.
+    pub variable: u32,
+    /// The first chunk.
+    pub first: u32,
+    /// The number of chunks.
+    pub count: u32,
+}
+
+impl Piece {
+    /// The bytes of the variable that this piece holds, if the variable has this many bytes. The last chunk may end early.
+    #[must_use]
+    pub fn range(&self, chunk: u32, bytes: u64) -> Range<u64> {
+        let (chunk, first) = (u64::from(chunk), u64::from(self.first));
+        let end = (first + u64::from(self.count)) * chunk;
+        (first * chunk).min(bytes)..end.min(bytes)
+    }
+}
+
+impl Head {
+    /// The head of a version of this node, for another node.
+    #[must_use]
+    pub fn of(version: &Version, withheld: u64) -> Self {
+        let variables = &version.description().variables;
+        let shape = |index: usize| version.shape_of(index).to_vec();
+        Self {
+            sequence: version.sequence(),
+            time: version.time(),
+            copied: version.copied(),
+            method: version.method().map_or(u32::MAX, |method| method as u32),
+            attributes: version.attributes().to_vec(),
+            shapes: (0..variables.len()).map(shape).collect(),
+            withheld,
+        }
+    }
+}
+
+/// The chunks of a version that it does not share with the former one; all chunks if there is no former one, or if the
+/// publisher has taken it back.
+///
+/// # Errors
+/// `NOT_FOUND` if the version itself was taken back, `INVALID` if the versions are not of the same observer.
+pub fn pieces(former: Option<&Version>, version: &Version) -> Result<Vec<Piece>> {
+    let chunk = u64::from(version.description().chunk);
+    let piece = |variable: usize, range: Range<u64>| {
+        let first = range.start / chunk;
+        let end = range.end.min(version.bytes_length(variable)).div_ceil(chunk);
+        (end > first).then(|| Piece { variable: variable as u32, first: first as u32, count: (end - first) as u32 })
+    };
+    let changed = match former.map(|former| diff(former, version)) {
+        Some(Ok(changed)) => Some(changed),
+        Some(Err(error)) if error.status != Status::NotFound => return Err(error),
+        _ => None,
+    };
+    let Some(changed) = changed else {
+        let all = 0..version.description().variables.len();
+        return Ok(all.filter_map(|variable| piece(variable, 0..u64::MAX)).collect());
+    };
+    let mut found: Vec<Piece> = Vec::new();
+    for (name, range) in changed {
+        let Some(next) = piece(version.index(&name)?, range) else { continue };
+        match found.last_mut() {
+            // A range that begins within the last chunk of the one before.
+            Some(last) if last.variable == next.variable && last.first + last.count >= next.first => {
+                last.count = last.count.max(next.first + next.count - last.first);
+            }
+            _ => found.push(next),
+        }
+    }
+    Ok(found)
+}
+
+impl Observer {
+    /// What a replica of this series has to know.
+    #[must_use]
+    pub fn original(&self) -> Original {
+        let Counts { records, observers, slots, .. } = self.counts();
+        let keep = records.saturating_sub(super::plan::records(0, observers));
+        Original { description: self.description().clone(), keep, observers, slots }
+    }
+}
+
+/// A version of a replica that is not shown yet, with slots of its own for the chunks that came.
+#[must_use = "publish or abandon it, or its slots are lost"]
+pub struct Fresh {
+    head: Head,
+    columns: Vec<u32>,
+    record: u32,
+    /// The bytes of each variable.
+    bytes: Vec<u64>,
+    taken: Vec<Taken>,
+    pool: Arc<super::pool::Pool>,
+}
+
+/// The publishing side of a series that repeats one of another node. One thread at a time may use it.
+pub struct Replica {
+    publisher: Publisher,
+}
+
+impl Replica {
+    /// Makes the replica's pool. The caller passes the offer to the node daemon, as for a [`Publisher`].
+    ///
+    /// # Errors
+    /// `INVALID` if no series is as the other node says, `NO_SPACE` (quota or node), `SYSTEM`.
+    pub fn create(identity: Identity, original: &Original, host: Arc<dyn Host>) -> Result<(Self, Offer)> {
+        let Original { description, keep, observers, slots } = original;
+        let mut variables = description.variables.clone();
+        for variable in &mut variables {
+            // No version has come yet, so no chunk takes memory.
+            variable.max_shape.clone_from(&variable.shape);
+            variable.shape.fill(0);
+        }
+        let spec = Spec {
+            variables,
+            attributes: description.attributes.clone(),
+            constants: description.constants.clone(),
+            capacity: Some(u64::from(*slots) * u64::from(description.chunk)),
+            chunk: Some(description.chunk),
+            keep: *keep,
+            max_observers: *observers,
+            full: description.full,
+            pages: Pages::Stay,
+            detect: Detect::CopyAll,
+        };
+        let (publisher, offer) = Publisher::create(identity, &spec, host)?;
+        publisher.pool.header().identity.created.store(description.created, Relaxed);
+        Ok((Self { publisher }, offer))
+    }
+
+    /// The node daemon has the series, as this segment.
+    pub fn placed(&mut self, segment: SegmentId) {
+        self.publisher.placed(segment);
+    }
+
+    /// The segment's id.
+    #[must_use]
+    pub fn id(&self) -> SegmentId {
+        self.publisher.id()
+    }
+
+    /// The newest version's number; 0 before the first.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.publisher.sequence()
+    }
+
+    /// Ends the series without the replica, which another thread may be using.
+    pub fn end_mark(&self) -> &Arc<EndMark> {
+        self.publisher.end_mark()
+    }
+
+    /// Ends the series in order, as its publisher did.
+    ///
+    /// # Errors
+    /// As [`Publisher::end`].
+    pub fn end(&mut self) -> Result<()> {
+        self.publisher.end_mut()
+    }
+
+    /// Makes room for a version and for these chunks of it.
+    ///
+    /// # Errors
+    /// `CORRUPT` if the version cannot follow the newest one. `NO_SPACE` if there is no room at present: observers of this
+    /// node hold old versions, and the pool cannot grow. Nothing is lost then; the caller tries again.
+    pub fn prepare(&mut self, head: Head, pieces: &[Piece]) -> Result<Fresh> {
+        let bytes = self.check(&head, pieces)?;
+        let publisher = &mut self.publisher;
+        let given: Vec<_> = head.attributes.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        let columns = publisher.columns(&given)?;
+        let needed = pieces.iter().map(|piece| piece.count).sum();
+        let record = publisher.room_for_version(needed)?;
+        let mut taken = Vec::new();
+        for piece in pieces {
+            let (mut chunk, mut left) = (piece.first, piece.count);
+            while left > 0 {
+                let run = publisher.slots.take(left, chunk).expect("room was made for all of them");
+                taken.push(Taken { field: piece.variable as usize, chunk, run });
+                chunk += run.count;
+                left -= run.count;
+            }
+        }
+        Ok(Fresh { head, columns, record, bytes, taken, pool: publisher.pool.clone() })
+    }
+
+    /// Shows a version whose chunks were filled in.
+    pub fn publish(&mut self, fresh: Fresh) {
+        let Fresh { head, columns, record, bytes, taken, pool } = fresh;
+        let publisher = &mut self.publisher;
+        let chunk = pool.chunk() as u64;
+        for ((field, shape), bytes) in publisher.fields.iter_mut().zip(head.shapes).zip(bytes) {
+            field.shape = shape;
+            field.bytes = bytes;
+            field.chunks = bytes.div_ceil(chunk) as u32;
+            let (now, whole) = (field.table(), field.whole_table());
+            publisher.current[now.end as usize..whole.end as usize].fill(NO_SLOT);
+        }
+        let mut fetched = 0;
+        for Taken { field, chunk, run } in taken {
+            let first = (publisher.fields[field].span.first + chunk) as usize;
+            (0..run.count).for_each(|n| publisher.current[first + n as usize] = run.first + n);
+            fetched += run.count;
+        }
+        let stamp = Stamp { sequence: head.sequence, time: head.time, copied: head.copied, method: head.method };
+        let values: Vec<_> = head.attributes.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        publisher.finish(record, &stamp, &columns, &values);
+        publisher.count_chunks(fetched);
+        publisher.counts.withheld = head.withheld;
+        publisher.retire(publisher.keep);
+        publisher.show();
+    }
+
+    /// Gives up a version whose chunks did not arrive.
+    pub fn abandon(&mut self, fresh: Fresh) {
+        fresh.taken.iter().for_each(|taken| self.publisher.slots.put_back(taken.run));
+    }
+
+    /// The bytes of each variable in a version that may follow the newest one.
+    fn check(&self, head: &Head, pieces: &[Piece]) -> Result<Vec<u64>> {
+        let publisher = &self.publisher;
+        let wrong = |what: &str| {
+            let text = format!("version {} of the other node {what}", head.sequence);
+            Err(publisher.error(Status::Corrupt, text))
+        };
+        publisher.check_use()?;
+        if head.sequence <= publisher.sequence || head.sequence > MAX_SEQUENCE {
+            return wrong("has no later number than the one before");
+        }
+        if head.shapes.len() != publisher.fields.len() {
+            return wrong("has another number of variables");
+        }
+        let mut sizes = Vec::with_capacity(head.shapes.len());
+        for (field, shape) in publisher.fields.iter().zip(&head.shapes) {
+            let fits =
+                shape.len() == field.max_shape.len() && shape.iter().zip(&field.max_shape).all(|(n, most)| n <= most);
+            match bytes(field.span.extents.element, shape).filter(|_| fits) {
+                Some(size) => sizes.push(size),
+                None => return wrong("has a variable beyond its largest shape"),
+            }
+        }
+        // Each chunk that the version before lacks has to come. Pieces are in order, so no chunk comes twice.
+        let chunk = publisher.pool.chunk() as u64;
+        let mut at = (0, 0);
+        let mut came: Vec<Range<u32>> = Vec::new();
+        for piece in pieces {
+            let Some(size) = sizes.get(piece.variable as usize) else { return wrong("has a piece of no variable") };
+            let end = u64::from(piece.first) + u64::from(piece.count);
+            if end > size.div_ceil(chunk) || piece.count == 0 || (piece.variable, piece.first) < at {
+                return wrong("has a piece out of place");
+            }
+            at = (piece.variable, end as u32);
+            let first = publisher.fields[piece.variable as usize].span.first;
+            came.push(first + piece.first..first + end as u32);
+        }
+        let mut came = came.into_iter().peekable();
+        for (field, size) in publisher.fields.iter().zip(&sizes) {
+            let first = field.span.first;
+            for entry in first..first + size.div_ceil(chunk) as u32 {
+                while came.next_if(|range| range.end <= entry).is_some() {}
+                let comes = came.peek().is_some_and(|range| range.contains(&entry));
+                if !comes && publisher.current[entry as usize] == NO_SLOT {
+                    return wrong("lacks a chunk");
+                }
+            }
+        }
+        Ok(sizes)
+    }
+}
+
+impl Fresh {
+    /// The memory of the chunks that came, in the order of the pieces. The parts together have as many bytes as the
+    /// pieces.
+    pub fn parts(&mut self) -> Vec<&mut [u8]> {
+        let chunk = self.pool.chunk();
+        let part = |taken: &Taken| {
+            let piece = Piece { variable: 0, first: taken.chunk, count: taken.run.count };
+            let range = piece.range(chunk as u32, self.bytes[taken.field]);
+            let start = self.pool.slot(taken.run.first);
+            // SAFETY: slots that follow each other, mapped for as long as the pool, which `self` keeps. They were taken for
+            // this value alone, so no version and no other part has them.
+            unsafe { std::slice::from_raw_parts_mut(start, (range.end - range.start) as usize) }
+        };
+        self.taken.iter().map(part).collect()
+    }
+}
+
+impl std::fmt::Debug for Replica {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Replica").field(&self.publisher).finish()
+    }
+}
+
+impl std::fmt::Debug for Fresh {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fresh").field("sequence", &self.head.sequence).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,200 @@
+//! The next publisher of a series may be on another node.
+//!
+//! A series whose publisher has ended or died may be published anew. If its name belongs to another node, the next
+//! publisher's node asks that node to give the name up ([`GIVE_UP`]). That node removes what the former publisher left, as it
+//! does for a next publisher of its own, and answers when the catalog says that the name is free. The next publisher's
+//! node then claims the name. While a publisher lives, the answer is `EXISTS`. A question whose answer is lost may be asked
+//! again: the name is free then, or a living publisher has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crossdock_layout::wire::{Request, SegmentKind};
+use crossdock_layout::{MemberId, Status, record};
+
+use super::item::{decode, encode};
+use super::site::SiteName;
+use super::stored::Stored;
+use super::{Asker, Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, PARKED};
+
+/// The service by which a node asks for the name of a series whose publisher has ended.
+pub(super) const GIVE_UP: u32 = 46;
+
+/// How long the answer to a question is waited for.
+const ANSWER_MS: u64 = 5_000;
+
+record! {
+    /// A series that a task of another node is about to publish.
+    struct Wanted as Stored {
+        workflow: String,
+        series: String,
+    }
+}
+
+record! {
+    /// Whether the name is given up.
+    struct Given as Stored {
+        /// 1 if it is.
+        yes: u32,
+        /// If not: why, in words.
+        text: String,
+    }
+}
+
+/// A request to publish that waits until another node gives up the name.
+struct Heir {
+    waits: (Connection, u64),
+    member: MemberId,
+    request: Request,
+    name: SiteName,
+    node: String,
+}
+
+/// The names of series that pass from node to node.
+#[derive(Default)]
+pub(super) struct Succession {
+    /// The questions of this node.
+    asked: BTreeMap<u64, Heir>,
+    /// Questions of other nodes, which are answered when the name is free.
+    giving: BTreeMap<SiteName, Vec<u64>>,
+    /// Names that this node has released, until the catalog says that they are free.
+    released: BTreeSet<SiteName>,
+}
+
+/// The body of a question for the name of a series.
+pub(super) fn question(workflow: &str, series: &str) -> Vec<u8> {
+    encode(&Wanted { workflow: workflow.to_owned(), series: series.to_owned() })
+}
+
+impl Succession {
+    /// This node releases a name.
+    pub fn released(&mut self, name: &SiteName) {
+        if name.kind == SegmentKind::Series {
+            self.released.insert(name.clone());
+        }
+    }
+
+    /// Is this an answer to a question of this node?
+    pub fn has_asked(&self, id: u64) -> bool {
+        self.asked.contains_key(&id)
+    }
+}
+
+impl Broker {
+    /// Asks the node that has the name of a series to give it up. The request waits for the answer.
+    pub(super) fn ask_for_series_name(&mut self, asker: Asker, request: Request, name: SiteName, node: String) {
+        let asked = &mut self.succession.asked;
+        let own = asked.values().filter(|heir| heir.waits.0 == asker.connection).count();
+        if own >= PARKED {
+            let text = format!("{own} requests of this program wait for other nodes already; let some end first");
+            return self.fail(asker, Status::Busy, text);
+        }
+        let body = question(&name.workflow, &name.name);
+        let id = self.node_order_id();
+        let waits = (asker.connection, asker.number);
+        let heir = Heir { waits, member: asker.member, request, name, node: node.clone() };
+        self.succession.asked.insert(id, heir);
+        let (service, wait_ms) = (GIVE_UP, ANSWER_MS);
+        self.effects.push(Effect::Nodes(NodeOrder::Ask { id, node, service, body, wait_ms }));
+    }
+
+    /// Another node has answered whether it gives up the name of a series.
+    pub(super) fn series_name_given_up(&mut self, id: u64, outcome: Result<Vec<u8>, NodeFailure>) {
+        let Some(Heir { waits, member, request, name, node }) = self.succession.asked.remove(&id) else { return };
+        let given =
+            outcome.map(|body| decode(&body).unwrap_or(Given { yes: 0, text: "it gave no answer to it".into() }));
+        if matches!(given, Ok(Given { yes: 1, .. })) {
+            self.forget_elsewhere(&name, &node);
+        }
+        if self.links.get(&waits.0).is_none_or(|link| link.member != Some(member)) {
+            return;
+        }
+        let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
+        match given {
+            Ok(Given { yes: 1, .. }) => {
+                let Some((workflow, ..)) = self.local_key(&name) else { return };
+                if self.has_name(asker, workflow, SegmentKind::Series, &name.name, || request) {
+                    return self.publish_again(asker, &name.name);
+                }
+                self.has_asked_owner(&name, waits);
+            }
+            Ok(Given { text, .. }) => self.fail(asker, Status::Exists, text),
+            Err(NodeFailure { text, .. }) => {
+                let text =
+                    format!("node {node}, which has the name of series '{}', does not give it up: {text}", name.name);
+                self.fail(asker, Status::Disconnected, text);
+            }
+        }
+    }
+
+    /// Another node asks for the name of a series.
+    pub(super) fn series_name_wanted(&mut self, id: u64, body: &[u8]) {
+        let Some(Wanted { workflow, series }) = decode(body) else {
+            let text = "the question for a series cannot be read; run the same version of crossdock on all nodes";
+            let outcome = Err(NodeFailure { status: Status::Incompatible, text: text.into() });
+            return self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
+        };
+        let name = SiteName { workflow, kind: SegmentKind::Series, name: series };
+        let key = self.local_key(&name);
+        let here = key.and_then(|key| self.lasting.names.get(&key).copied());
+        if let Some(publisher) = here.and_then(|segment| self.living_publisher(segment)) {
+            let text = format!(
+                "series '{}' is being published on node {} by {}; a series has one publisher: end that one, or take another name",
+                name.name,
+                self.site.as_ref().map_or("?", |site| site.node()),
+                self.who(publisher)
+            );
+            return self.answer_heir(id, Some(text));
+        }
+        if let Err(why) = &self.journal {
+            let text = format!(
+                "the journal of the daemon that has its name cannot be written ({why}); make room and try again"
+            );
+            return self.answer_heir(id, Some(text));
+        }
+        let Some(site) = self.site.as_ref() else { return };
+        if let Some(publisher) = site.promised_to(&name).filter(|publisher| self.connected.contains_key(publisher)) {
+            let text = format!(
+                "series '{}' is about to be published on node {} by {}; a series has one publisher",
+                name.name,
+                self.site.as_ref().map_or("?", |site| site.node()),
+                self.who(publisher)
+            );
+            return self.answer_heir(id, Some(text));
+        }
+        let is_own = site.is_own(&name);
+        if is_own {
+            if let Some(former) = here {
+                self.take_name(former, Cause::NONE);
+            }
+        }
+        if is_own || self.succession.released.contains(&name) {
+            self.succession.giving.entry(name).or_default().push(id);
+        } else {
+            self.answer_heir(id, None);
+        }
+    }
+
+    /// The catalog says that a name is free, or another node's.
+    pub(super) fn series_name_is_free(&mut self, name: &SiteName) {
+        self.succession.released.remove(name);
+        for id in self.succession.giving.remove(name).unwrap_or_default() {
+            self.answer_heir(id, None);
+        }
+    }
+
+    /// The name of a series is this node's, with a series here: other nodes do not get it.
+    pub(super) fn series_name_is_kept(&mut self, name: &SiteName) {
+        self.succession.released.remove(name);
+        for id in self.succession.giving.remove(name).unwrap_or_default() {
+            let text =
+                format!("series '{}' was published anew on its node meanwhile; a series has one publisher", name.name);
+            self.answer_heir(id, Some(text));
+        }
+    }
+
+    /// Says that the name is free, or why not.
+    fn answer_heir(&mut self, id: u64, why_not: Option<String>) {
+        let given = Given { yes: u32::from(why_not.is_none()), text: why_not.unwrap_or_default() };
+        self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome: Ok(encode(&given)) }));
+    }
+}

@@ -1,0 +1,302 @@
+//! Series across nodes.
+//!
+//! The tasks of a node observe a series of another node through a *mirror* (`mirror`): a series of their own node, with
+//! the same versions under the same numbers. On the other node a *supply* (`supply`) observes the series for the mirror.
+//!
+//! ```text
+//! node a                                    node b
+//! publisher -> series <- observer: supply   publisher: mirror -> series <- observers
+//!                          |  VERSION: head, changed chunks  ->  |
+//!                          |  <- pulls the chunks' bytes         |
+//!                          |  <- TAKEN                           |
+//! ```
+
+mod mirror;
+mod supply;
+pub mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossdock_client::{Error, Result, SegmentId, Session, Status};
+use crossdock_layout::name;
+use crossdock_link::Refusal;
+
+use crate::tell::AGAIN;
+use crate::words::{Key, Word};
+use crate::{Peers, Shared, lock, mirror_name};
+use mirror::Mirror;
+use supply::Supply;
+use words::{Find, Found, Offered, Over, Supplied, Taken};
+
+/// The services of series.
+pub const SERVICES: std::ops::RangeInclusive<u32> = words::FIND..=words::LEFT;
+
+/// The other daemon waits so long at a stretch for a series to come.
+const SLICE: Duration = Duration::from_secs(1);
+/// An observer gets the mirror when that has the newest version, but no later than its own deadline, or than this.
+const FIRST: Duration = Duration::from_secs(1);
+/// How long one question that an observer waits for may take.
+const ANSWER: Duration = Duration::from_secs(4);
+
+/// A series that a task of this node wants to observe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantSeries {
+    /// The node that has the series.
+    pub node: String,
+    /// The workflow.
+    pub workflow: String,
+    /// The series.
+    pub series: String,
+    /// Also a series of a former run.
+    pub former: bool,
+    /// How long to wait for it.
+    pub wait: Duration,
+}
+
+/// All mirrors and supplies of a daemon.
+#[derive(Default)]
+pub struct All {
+    supplies: Mutex<BTreeMap<Key, Arc<Supply>>>,
+    mirrors: Mutex<Vec<Arc<Mirror>>>,
+    /// The series, by node and segment, whose mirrors are being made.
+    making: Mutex<BTreeSet<(String, u64)>>,
+    made: Condvar,
+}
+
+impl All {
+    fn mirror(&self, node: &str, key: Key) -> Option<Arc<Mirror>> {
+        lock(&self.mirrors).iter().find(|mirror| mirror.key() == key && mirror.peer == node).cloned()
+    }
+
+    fn supply(&self, node: &str, key: Key) -> Option<Arc<Supply>> {
+        lock(&self.supplies).get(&key).filter(|supply| supply.peer == node && !supply.is_over()).cloned()
+    }
+
+    /// Does this daemon know a mirror or a supply of this key?
+    pub fn knows(&self, node: &str, key: Key) -> bool {
+        self.mirror(node, key).is_some() || self.supply(node, key).is_some()
+    }
+
+    /// The keys that other daemons have to know, by node.
+    pub fn keys(&self) -> Vec<(String, Key)> {
+        let mirrors = lock(&self.mirrors);
+        let mirrors = mirrors.iter().filter(|mirror| mirror.is_supplied());
+        let mut keys: Vec<_> = mirrors.map(|mirror| (mirror.peer.clone(), mirror.key())).collect();
+        keys.extend(lock(&self.supplies).values().map(|supply| (supply.peer.clone(), supply.key)));
+        keys
+    }
+
+    /// The other daemon does not know this key.
+    pub fn unknown(&self, node: &str, key: Key) {
+        if let Some(supply) = self.supply(node, key) {
+            supply.finish();
+        }
+        if let Some(mirror) = self.mirror(node, key) {
+            mirror.unknown();
+        }
+    }
+
+    /// No task of this node observes this mirror any more. True if it is one.
+    pub fn left(&self, id: SegmentId) -> bool {
+        let found = lock(&self.mirrors).iter().find(|mirror| mirror.id == id).cloned();
+        if let Some(mirror) = &found {
+            mirror.left();
+        }
+        found.is_some()
+    }
+
+    /// A node's lease has ended.
+    pub fn gone(&self, node: &str) {
+        lock(&self.supplies).values().filter(|supply| supply.peer == node).for_each(|supply| supply.finish());
+        let mirrors: Vec<_> = lock(&self.mirrors).iter().filter(|mirror| mirror.peer == node).cloned().collect();
+        mirrors.iter().for_each(|mirror| mirror.gone());
+    }
+
+    /// The daemon ends.
+    pub fn drop_now(&self) {
+        lock(&self.supplies).values().for_each(|supply| supply.finish());
+        let mirrors: Vec<_> = lock(&self.mirrors).clone();
+        mirrors.iter().for_each(|mirror| mirror.drop_now());
+    }
+}
+
+impl Shared {
+    /// The mirror of a series of another node. It is made if there is none.
+    pub(crate) fn open_series(self: &Arc<Self>, want: &WantSeries) -> Result<SegmentId> {
+        let began = Instant::now();
+        let Found { segment, newest } = self.find_series(want)?;
+        let place = (want.node.clone(), segment);
+        let is_made = |making: &mut BTreeSet<(String, u64)>| making.contains(&place);
+        let making = self.series.made.wait_while(lock(&self.series.making), is_made);
+        making.unwrap_or_else(std::sync::PoisonError::into_inner).insert(place.clone());
+        let known = lock(&self.series.mirrors)
+            .iter()
+            .find(|mirror| mirror.peer == want.node && mirror.origin == segment && mirror.is_usable())
+            .cloned();
+        let opened = known.map_or_else(|| self.make_mirror(want, segment), Ok);
+        lock(&self.series.making).remove(&place);
+        self.series.made.notify_all();
+        let mirror = opened?;
+        mirror.wait_shown(newest, want.wait.saturating_sub(began.elapsed()).max(FIRST));
+        Ok(mirror.id)
+    }
+
+    /// Asks which series has the name, until there is one. `NOT_FOUND` before the time is over means that the other node does
+    /// not have the name any more, `DISCONNECTED` that it is not reached.
+    fn find_series(&self, want: &WantSeries) -> Result<Found> {
+        let WantSeries { node, workflow, series, former, wait } = want;
+        let began = Instant::now();
+        loop {
+            let left = wait.saturating_sub(began.elapsed());
+            let slice = left.min(SLICE);
+            let wait_ms = u64::try_from(slice.as_millis()).unwrap_or(u64::MAX);
+            let question = Find { workflow: workflow.clone(), series: series.clone(), former: *former, wait_ms };
+            match self.ask(node, words::FIND, &question.encode(), ANSWER.saturating_add(slice)) {
+                Ok(body) => return decoded(&body),
+                Err(error) if matches!(error.status, Status::NotFound | Status::Disconnected) && !left.is_zero() => {
+                    // The catalog tells this node in a moment where the name is.
+                    thread::sleep(AGAIN.min(left));
+                    return Err(error);
+                }
+                Err(error) if left > slice && matches!(error.status, Status::TimedOut | Status::NotYet) => {}
+                Err(error) if left < *wait && error.status == Status::TimedOut => {
+                    let text = format!(
+                        "series '{series}' of node {node} was not published in the current run within {} ms; is its publisher \
+                         running?",
+                        wait.as_millis()
+                    );
+                    return Err(Error::new(Status::TimedOut, text));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn supplied(&self, node: &str, supply: &words::Supply) -> Result<Supplied> {
+        decoded(&self.ask(node, words::SUPPLY, &supply.encode(), ANSWER)?)
+    }
+
+    fn make_mirror(self: &Arc<Self>, want: &WantSeries, segment: u64) -> Result<Arc<Mirror>> {
+        let WantSeries { node, workflow, series, former, .. } = want;
+        let former = *former;
+        self.opening(|key| {
+            let question =
+                words::Supply { key, workflow: workflow.clone(), series: series.clone(), segment, former, has: 0 };
+            let supplied = self.supplied(node, &question)?;
+            // Errors name the task that publishes.
+            let task = &supplied.publisher;
+            let task = if name::check(task).is_ok() { task.as_str() } else { "a-task" };
+            let session = self.session(workflow, &format!("{task}.on.{node}"), 0, false)?;
+            let mirror = mirror_name(key, 0, series)?;
+            let replica = session.replica(&mirror, &supplied.original)?;
+            let mirror = Mirror::new(key, node, (workflow, series), (segment, former), replica.id(), mirror, session);
+            lock(&self.series.mirrors).push(mirror.clone());
+            let (own, of) = (Arc::clone(self), mirror.clone());
+            let started = thread::Builder::new().name("series-mirror".into()).spawn(move || {
+                of.run(&*own, replica, &|mirror, has| own.reopen(mirror, has));
+                lock(&own.series.mirrors).retain(|known| !Arc::ptr_eq(known, &of));
+            });
+            if let Err(error) = started {
+                mirror.drop_now();
+                lock(&self.series.mirrors).retain(|known| !Arc::ptr_eq(known, &mirror));
+                return Err(Error::system("starting a thread for a series of another node", &error));
+            }
+            Ok(mirror)
+        })
+    }
+
+    /// A new supply for a mirror that has versions up to this one.
+    fn reopen(&self, mirror: &Mirror, has: u64) -> Result<()> {
+        self.opening(|key| {
+            let (workflow, series) = (mirror.workflow.clone(), mirror.series.clone());
+            let question = words::Supply { key, workflow, series, segment: mirror.origin, former: mirror.former, has };
+            self.supplied(&mirror.peer, &question).map(|_| mirror.known_as(key))
+        })
+    }
+
+    /// A series of this node, for a mirror of that node.
+    fn supply(self: &Arc<Self>, node: &str, question: &words::Supply) -> Result<Supplied> {
+        let words::Supply { key, workflow, series, segment, former, has } = question;
+        let session = self.session_of(node, workflow, *former)?;
+        let observer = session.observe_former(series, Duration::ZERO)?;
+        if observer.id() != SegmentId(*segment) {
+            return Err(Error::new(Status::NotFound, format!("series '{series}' was published anew meanwhile")));
+        }
+        let publisher = session.task_of(observer.publisher()).unwrap_or_default();
+        let supplied = Supplied { original: observer.original(), publisher: publisher.replace('@', "-") };
+        let supply = Supply::new(*key, node, session);
+        lock(&self.series.supplies).insert(*key, supply.clone());
+        let (own, has) = (Arc::clone(self), *has);
+        let started = thread::Builder::new().name("series-supply".into()).spawn(move || {
+            supply.run(&*own, observer, has);
+            lock(&own.series.supplies).remove(&supply.key);
+        });
+        if let Err(error) = started {
+            lock(&self.series.supplies).remove(key);
+            return Err(Error::system("starting a thread for a series of this node", &error));
+        }
+        Ok(supplied)
+    }
+
+    /// A session that observes for another node. A visitor is no part of the workflow's run.
+    fn session_of(&self, node: &str, workflow: &str, visitor: bool) -> Result<Session> {
+        self.session(workflow, &format!("{}{node}", name::OBSERVERS), 0, visitor)
+    }
+
+    fn find(&self, node: &str, question: &Find) -> Result<Found> {
+        let session = self.session_of(node, &question.workflow, true)?;
+        let wait = Duration::from_millis(question.wait_ms);
+        let observer = match question.former {
+            true => session.observe_former(&question.series, wait)?,
+            false => session.observe(&question.series, wait)?,
+        };
+        Ok(Found { segment: observer.id().0, newest: observer.newest() })
+    }
+
+    /// Answers another node's question to one of [`SERVICES`].
+    pub(crate) fn answer_series(
+        self: &Arc<Self>,
+        node: &str,
+        service: u32,
+        body: &[u8],
+    ) -> std::result::Result<Vec<u8>, Refusal> {
+        let refused = |error: Error| Refusal::new(error.status, error.to_string());
+        let unknown = |key: Key| {
+            if lock(&self.opening).contains(&key) {
+                return Refusal::new(Status::Busy, "this mirror of a series is being made; ask again");
+            }
+            Refusal::new(Status::Closed, "this mirror of a series is not there any more")
+        };
+        let mirror = |key: Key| self.series.mirror(node, key).ok_or_else(|| unknown(key));
+        let supply = |key: Key| self.series.supply(node, key).ok_or_else(|| unknown(key));
+        match service {
+            words::FIND => return self.find(node, &Find::decode(body)?).map(|found| found.encode()).map_err(refused),
+            words::SUPPLY => {
+                let supplied = self.supply(node, &words::Supply::decode(body)?);
+                return supplied.map(|supplied| supplied.encode()).map_err(refused);
+            }
+            words::VERSION => {
+                let offered = Offered::decode(body)?;
+                mirror(offered.key)?.offer(offered);
+            }
+            words::TAKEN => {
+                let taken = Taken::decode(body)?;
+                supply(taken.key)?.taken(taken);
+            }
+            words::OVER => {
+                let over = Over::decode(body)?;
+                mirror(over.key)?.over(&over);
+            }
+            words::LEFT => supply(Key::decode(body)?)?.finish(),
+            other => return Err(Refusal::new(Status::Incompatible, format!("series have no service {other}"))),
+        }
+        Ok(Vec::new())
+    }
+}
+
+fn decoded<T: Word>(body: &[u8]) -> Result<T> {
+    T::decode(body).map_err(|refusal| Error::new(refusal.status, refusal.text))
+}

@@ -1,0 +1,202 @@
+//! A series of this node, for the mirror of another node.
+//!
+//! The supply is one observer of the series. It offers each version that exists to the mirror, in order, and the next one
+//! when the mirror has taken it. It holds the version that the mirror took last, so that the slots of the next one tell
+//! which chunks differ. So it lags like any other observer, and the publisher waits for neither it nor the link.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use crossdock_client::{Observer, Session, Status, Version};
+use crossdock_core::series::{Head, Piece, pieces};
+use crossdock_link::Source;
+
+use super::words::{Load, OVER, Offered, Over, Taken, VERSION, fit};
+use crate::tell::{Side, Told, tell};
+use crate::words::{How, Key, Word};
+use crate::{Peers, lock};
+
+/// How long the thread waits at a stretch; only a bound, since what happens wakes it.
+const SLICE: Duration = Duration::from_millis(200);
+/// Versions with more bytes of changes are pulled.
+const SMALL: u64 = 16 << 10;
+
+#[derive(Default)]
+struct Progress {
+    /// The answer to the version that was offered last.
+    taken: Option<Taken>,
+    over: bool,
+}
+
+/// What supplies a mirror of another node.
+pub struct Supply {
+    pub key: Key,
+    /// The mirror's node.
+    pub peer: String,
+    _session: Session,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+impl Side for Supply {
+    fn stopped(&self) -> Option<Told> {
+        self.is_over().then_some(Told::Over)
+    }
+
+    fn pause(&self, time: Duration) {
+        let progress = lock(&self.progress);
+        if !progress.over {
+            drop(self.changed.wait_timeout(progress, time));
+        }
+    }
+}
+
+impl Supply {
+    pub fn new(key: Key, peer: &str, session: Session) -> Arc<Self> {
+        let (progress, changed) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { key, peer: peer.to_owned(), _session: session, progress, changed })
+    }
+
+    pub fn is_over(&self) -> bool {
+        lock(&self.progress).over
+    }
+
+    /// The mirror is gone.
+    pub fn finish(&self) {
+        lock(&self.progress).over = true;
+        self.changed.notify_all();
+    }
+
+    /// The mirror has taken or skipped a version.
+    pub fn taken(&self, taken: Taken) {
+        lock(&self.progress).taken = Some(taken);
+        self.changed.notify_all();
+    }
+
+    /// The thread of a supply. `has` is the version that the mirror has already.
+    pub fn run(&self, peers: &dyn Peers, mut observer: Observer, has: u64) {
+        // A version that exists only because an observer of this node holds it is not supplied.
+        let kept = observer.newest().saturating_sub(u64::from(observer.original().keep) + 1);
+        let mut former: Option<Arc<Version>> = None;
+        while !self.is_over() {
+            let version = match observer.each(SLICE) {
+                Ok(version) if version.sequence() <= has.max(kept) => {
+                    former = (version.sequence() == has).then(|| Arc::new(version));
+                    continue;
+                }
+                Ok(version) => Arc::new(version),
+                Err(error) => {
+                    let how = match error.status {
+                        Status::NotYet | Status::TimedOut => continue,
+                        Status::Closed => How::Closed,
+                        Status::PeerDied => How::Died,
+                        _ => {
+                            peers.log(&format!("the supply of node {}: {error}", self.peer));
+                            How::Died
+                        }
+                    };
+                    drop(former);
+                    if tell(self, peers, &self.peer, OVER, &Over { key: self.key, how }.encode()) == Told::Yes {
+                        self.wait_over();
+                    }
+                    return self.finish();
+                }
+            };
+            let head = Head::of(&version, observer.withheld());
+            match self.offer(peers, head, former.as_deref(), &version) {
+                Some(true) => former = Some(version),
+                Some(false) => {}
+                None => break,
+            }
+        }
+        self.finish();
+    }
+
+    /// Offers a version until the mirror has taken it: does the mirror show it? `None` at the end.
+    fn offer(&self, peers: &dyn Peers, head: Head, former: Option<&Version>, version: &Arc<Version>) -> Option<bool> {
+        // A version that was taken back meanwhile is skipped.
+        let Ok(pieces) = pieces(former, version) else { return Some(false) };
+        let pieces = fit(pieces);
+        let bytes = Changed::new(version, &pieces);
+        let (length, sequence) = (bytes.length, head.sequence);
+        let load = if length <= SMALL {
+            match bytes.bytes(0, length) {
+                Some(bytes) => Load::Here(bytes.into_owned()),
+                None => return Some(false),
+            }
+        } else {
+            Load::Pull(peers.offer(Arc::new(bytes)), length)
+        };
+        let ticket = if let Load::Pull(ticket, _) = load { Some(ticket) } else { None };
+        let body = Offered { key: self.key, head, pieces, load }.encode();
+        let told = tell(self, peers, &self.peer, VERSION, &body);
+        let taken = if told == Told::Yes { self.wait_taken(sequence) } else { None };
+        if let Some(ticket) = ticket {
+            peers.withdraw(ticket);
+        }
+        taken
+    }
+
+    /// While the mirror has observers, this member of their workflow keeps the workflow's run going on this node.
+    fn wait_over(&self) {
+        let waits = |progress: &mut Progress| !progress.over;
+        drop(self.changed.wait_while(lock(&self.progress), waits));
+    }
+
+    fn wait_taken(&self, sequence: u64) -> Option<bool> {
+        let waits = |progress: &mut Progress| {
+            !progress.over && progress.taken.as_ref().is_none_or(|taken| taken.sequence != sequence)
+        };
+        let progress = self.changed.wait_while(lock(&self.progress), waits);
+        let progress = progress.unwrap_or_else(std::sync::PoisonError::into_inner);
+        if progress.over { None } else { progress.taken.as_ref().map(|taken| taken.shown) }
+    }
+}
+
+/// The bytes of a version's pieces, one piece behind the other.
+struct Changed {
+    version: Arc<Version>,
+    /// Where each piece begins here, its variable, and its bytes there.
+    parts: Vec<(u64, String, Range<u64>)>,
+    length: u64,
+}
+
+impl Changed {
+    fn new(version: &Arc<Version>, pieces: &[Piece]) -> Self {
+        let (mut parts, mut length) = (Vec::with_capacity(pieces.len()), 0);
+        let description = version.description();
+        for piece in pieces {
+            let range = piece.range(description.chunk, version.bytes_length(piece.variable as usize));
+            let more = range.end - range.start;
+            parts.push((length, description.variables[piece.variable as usize].name.clone(), range));
+            length += more;
+        }
+        Self { version: version.clone(), parts, length }
+    }
+}
+
+impl Source for Changed {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.length)?;
+        let mut bytes = vec![0; usize::try_from(length).ok()?];
+        let mut at = offset;
+        let mut part = self.parts.partition_point(|(start, ..)| *start <= offset).saturating_sub(1);
+        while at < end {
+            let (start, variable, range) = &self.parts[part];
+            let from = range.start + (at - start);
+            let more = (range.end - from).min(end - at);
+            let to = &mut bytes[(at - offset) as usize..][..more as usize];
+            // The publisher may have taken the version back.
+            self.version.copy_out(variable, from, to).ok()?;
+            at += more;
+            part += 1;
+        }
+        Some(Cow::Owned(bytes))
+    }
+}

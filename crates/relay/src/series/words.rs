@@ -1,0 +1,426 @@
+//! What the relays of two daemons say to each other about series: the bodies of questions to the services 40 to 45.
+
+use crossdock_client::{AttributeSpec, Description, FullPolicy, Kind, MemberId, Order, Value, Variable};
+use crossdock_core::series::{Head, Original, Piece};
+
+use crate::words::{How, Key, Read, Reader, Word, put, put_bytes, wrong};
+
+/// Which series has this name? Answered by [`Found`].
+pub const FIND: u32 = 40;
+/// Begins to supply a series of the asked node. Answered by [`Supplied`].
+pub const SUPPLY: u32 = 41;
+/// Offers a version. Answered by nothing.
+pub const VERSION: u32 = 42;
+/// A version was taken or skipped. Answered by nothing.
+pub const TAKEN: u32 = 43;
+/// The series has ended. Answered by nothing.
+pub const OVER: u32 = 44;
+/// The mirror is gone. Answered by nothing.
+pub const LEFT: u32 = 45;
+
+/// The body of a version's question has room for so many bytes of pieces.
+const PIECES: usize = 24 << 10;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Find {
+    pub workflow: String,
+    pub series: String,
+    /// Also a series of a former run.
+    pub former: bool,
+    pub wait_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The segment of the series.
+    pub segment: u64,
+    /// The newest version's number; 0 before the first.
+    pub newest: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Supply {
+    pub key: Key,
+    pub workflow: String,
+    pub series: String,
+    /// The segment of the series.
+    pub segment: u64,
+    /// The observers may be of another run than the series.
+    pub former: bool,
+    /// The newest version that the mirror has; 0 for none.
+    pub has: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Supplied {
+    pub original: Original,
+    /// The publishing task; empty if it is not known.
+    pub publisher: String,
+}
+
+/// Where a version's bytes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Load {
+    Here(Vec<u8>),
+    /// They are to be pulled: the ticket, and how many.
+    Pull(u64, u64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offered {
+    pub key: Key,
+    pub head: Head,
+    pub pieces: Vec<Piece>,
+    pub load: Load,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    pub key: Key,
+    pub sequence: u64,
+    /// The mirror shows it; else it skipped the version, because its bytes were gone.
+    pub shown: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Over {
+    pub key: Key,
+    pub how: How,
+}
+
+impl Word for Find {
+    fn write(&self, to: &mut Vec<u8>) {
+        put_bytes(to, self.workflow.as_bytes());
+        put_bytes(to, self.series.as_bytes());
+        put(to, self.former.into());
+        put(to, self.wait_ms);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        Ok(Self { workflow: from.text()?, series: from.text()?, former: from.flag()?, wait_ms: from.number()? })
+    }
+}
+
+impl Word for Found {
+    fn write(&self, to: &mut Vec<u8>) {
+        put(to, self.segment);
+        put(to, self.newest);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        Ok(Self { segment: from.number()?, newest: from.number()? })
+    }
+}
+
+impl Word for Supply {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.key.write(to);
+        put_bytes(to, self.workflow.as_bytes());
+        put_bytes(to, self.series.as_bytes());
+        put(to, self.segment);
+        put(to, self.former.into());
+        put(to, self.has);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        Ok(Self {
+            key: Key::read(from)?,
+            workflow: from.text()?,
+            series: from.text()?,
+            segment: from.number()?,
+            former: from.flag()?,
+            has: from.number()?,
+        })
+    }
+}
+
+impl Word for Value {
+    fn write(&self, to: &mut Vec<u8>) {
+        put(to, self.kind() as u64);
+        match self {
+            Self::I64(n) => put(to, *n as u64),
+            Self::U64(n) => put(to, *n),
+            Self::F64(n) => put(to, n.to_bits()),
+            Self::Text(text) => put_bytes(to, text.as_bytes()),
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        Ok(match Kind::from_number(from.small()?).ok_or_else(wrong)? {
+            Kind::I64 => Self::I64(from.number()? as i64),
+            Kind::U64 => Self::U64(from.number()?),
+            Kind::F64 => Self::F64(f64::from_bits(from.number()?)),
+            Kind::Text => Self::Text(from.text()?),
+        })
+    }
+}
+
+type Named = (String, Value);
+
+fn put_values(to: &mut Vec<u8>, values: &[Named]) {
+    put(to, values.len() as u64);
+    for (name, value) in values {
+        put_bytes(to, name.as_bytes());
+        value.write(to);
+    }
+}
+
+fn values(from: &mut Reader<'_>) -> Read<Vec<Named>> {
+    from.list(|from| Ok((from.text()?, Value::read(from)?)))
+}
+
+fn put_shape(to: &mut Vec<u8>, shape: &[u64]) {
+    put(to, shape.len() as u64);
+    shape.iter().for_each(|length| put(to, *length));
+}
+
+fn shape(from: &mut Reader<'_>) -> Read<Vec<u64>> {
+    from.list(Reader::number)
+}
+
+impl Word for Variable {
+    fn write(&self, to: &mut Vec<u8>) {
+        put_bytes(to, self.name.as_bytes());
+        put_bytes(to, self.ty.as_bytes());
+        put_shape(to, &self.shape);
+        put(to, self.order as u64);
+        put_values(to, &self.constants);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        let (name, ty, shape) = (from.text()?, from.text()?, shape(from)?);
+        let order = Order::from_number(from.small()?).ok_or_else(wrong)?;
+        Ok(Self { max_shape: shape.clone(), name, ty, shape, order, constants: values(from)? })
+    }
+}
+
+impl Word for Original {
+    fn write(&self, to: &mut Vec<u8>) {
+        let Description { variables, attributes, constants, chunk, publisher, created, full } = &self.description;
+        put(to, variables.len() as u64);
+        variables.iter().for_each(|variable| variable.write(to));
+        put(to, attributes.len() as u64);
+        for attribute in attributes {
+            put_bytes(to, attribute.name.as_bytes());
+            put(to, attribute.ty as u64);
+        }
+        put_values(to, constants);
+        put(to, (*chunk).into());
+        put(to, publisher.0);
+        put(to, *created);
+        put(to, *full as u64);
+        put(to, self.keep.into());
+        put(to, self.observers.into());
+        put(to, self.slots.into());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        let variables = from.list(Variable::read)?;
+        let attributes = from.list(|from| {
+            let name = from.text()?;
+            Ok(AttributeSpec { name, ty: Kind::from_number(from.small()?).ok_or_else(wrong)? })
+        })?;
+        let description = Description {
+            variables,
+            attributes,
+            constants: values(from)?,
+            chunk: from.small()?,
+            publisher: MemberId(from.number()?),
+            created: from.number()?,
+            full: FullPolicy::from_number(from.small()?).ok_or_else(wrong)?,
+        };
+        Ok(Self { description, keep: from.small()?, observers: from.small()?, slots: from.small()? })
+    }
+}
+
+impl Word for Supplied {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.original.write(to);
+        put_bytes(to, self.publisher.as_bytes());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        Ok(Self { original: Original::read(from)?, publisher: from.text()? })
+    }
+}
+
+impl Word for Head {
+    fn write(&self, to: &mut Vec<u8>) {
+        put(to, self.sequence);
+        put(to, self.time);
+        put(to, self.copied.into());
+        put(to, self.method.into());
+        put_values(to, &self.attributes);
+        put(to, self.shapes.len() as u64);
+        self.shapes.iter().for_each(|shape| put_shape(to, shape));
+        put(to, self.withheld);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        Ok(Self {
+            sequence: from.number()?,
+            time: from.number()?,
+            copied: from.small()?,
+            method: from.small()?,
+            attributes: values(from)?,
+            shapes: from.list(shape)?,
+            withheld: from.number()?,
+        })
+    }
+}
+
+/// A number in as few bytes as it needs, seven bits in each.
+fn put_short(to: &mut Vec<u8>, mut number: u32) {
+    while number >= 0x80 {
+        to.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    to.push(number as u8);
+}
+
+fn short(from: &mut std::slice::Iter<'_, u8>) -> Read<u32> {
+    let mut number = 0u32;
+    for shift in (0..32).step_by(7) {
+        let byte = *from.next().ok_or_else(wrong)?;
+        let part = u32::from(byte & 0x7f);
+        number |= part << shift;
+        if byte & 0x80 == 0 {
+            // One spelling of each number: no bits beyond it, and no part that adds nothing.
+            let is_short = number >> shift == part && (part > 0 || shift == 0);
+            return if is_short { Ok(number) } else { Err(wrong()) };
+        }
+    }
+    Err(wrong())
+}
+
+/// Each piece is its variable, its distance from the end of the piece before in the same variable, and its count.
+fn encode(pieces: &[Piece]) -> Vec<u8> {
+    let (mut bytes, mut at) = (Vec::new(), (0, 0));
+    for Piece { variable, first, count } in pieces {
+        let before = if at.0 == *variable { at.1 } else { 0 };
+        put_short(&mut bytes, *variable);
+        put_short(&mut bytes, first - before);
+        put_short(&mut bytes, *count);
+        at = (*variable, first + count);
+    }
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Read<Vec<Piece>> {
+    let (mut from, mut pieces, mut at) = (bytes.iter(), Vec::new(), (0, 0u32));
+    while !from.as_slice().is_empty() {
+        let variable = short(&mut from)?;
+        let before = if at.0 == variable { at.1 } else { 0 };
+        let first = before.checked_add(short(&mut from)?).ok_or_else(wrong)?;
+        let count = short(&mut from)?;
+        at = (variable, first.checked_add(count).ok_or_else(wrong)?);
+        pieces.push(Piece { variable, first, count });
+    }
+    Ok(pieces)
+}
+
+/// Joins neighbouring pieces, with the chunks between them, until the list fits into a question.
+pub fn fit(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut gap = 1;
+    while encode(&pieces).len() > PIECES {
+        let mut joined: Vec<Piece> = Vec::new();
+        for piece in pieces {
+            match joined.last_mut() {
+                Some(last) if last.variable == piece.variable && piece.first - (last.first + last.count) <= gap => {
+                    last.count = piece.first + piece.count - last.first;
+                }
+                _ => joined.push(piece),
+            }
+        }
+        pieces = joined;
+        gap *= 2;
+    }
+    pieces
+}
+
+impl Word for Offered {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.key.write(to);
+        self.head.write(to);
+        put_bytes(to, &encode(&self.pieces));
+        match &self.load {
+            Load::Here(bytes) => {
+                put(to, 1);
+                put_bytes(to, bytes);
+            }
+            Load::Pull(ticket, length) => {
+                put(to, 2);
+                put(to, *ticket);
+                put(to, *length);
+            }
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        let (key, head, pieces) = (Key::read(from)?, Head::read(from)?, decode(&from.bytes()?)?);
+        let load = match from.number()? {
+            1 => Load::Here(from.bytes()?),
+            2 => Load::Pull(from.number()?, from.number()?),
+            _ => return Err(wrong()),
+        };
+        Ok(Self { key, head, pieces, load })
+    }
+}
+
+impl Word for Taken {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.key.write(to);
+        put(to, self.sequence);
+        put(to, self.shown.into());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        Ok(Self { key: Key::read(from)?, sequence: from.number()?, shown: from.flag()? })
+    }
+}
+
+impl Word for Over {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.key.write(to);
+        self.how.write(to);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        Ok(Self { key: Key::read(from)?, how: How::read(from)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every_second(count: u32) -> Vec<Piece> {
+        (0..count).map(|n| Piece { variable: n / 50_000, first: 2 * (n % 50_000), count: 1 }).collect()
+    }
+
+    #[test]
+    fn pieces_come_back_as_they_went() {
+        for pieces in
+            [vec![], every_second(7), every_second(60_000), vec![Piece { variable: 3, first: 1 << 19, count: 1 << 20 }]]
+        {
+            assert_eq!(decode(&encode(&pieces)).unwrap(), pieces);
+        }
+        assert!(decode(&[0, 0x80]).is_err() && decode(&[0xff; 9]).is_err());
+        assert!(decode(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f, 5]).is_err(), "ends beyond the largest number");
+        assert!(decode(&[0, 0xff, 0xff, 0xff, 0xff, 0x1f, 0]).is_err(), "beyond the largest number");
+        assert!(decode(&[0, 0x80, 0, 1]).is_err(), "a longer spelling of 0");
+    }
+
+    #[test]
+    fn pieces_are_joined_only_if_they_do_not_fit() {
+        assert_eq!(fit(every_second(8000)).len(), 8000);
+        let joined = fit(every_second(60_000));
+        assert!(encode(&joined).len() <= PIECES);
+        let covered = |piece: &Piece| {
+            joined.iter().any(|j| {
+                j.variable == piece.variable && j.first <= piece.first && piece.first + piece.count <= j.first + j.count
+            })
+        };
+        assert!(every_second(60_000).iter().step_by(997).all(covered));
+    }
+}
