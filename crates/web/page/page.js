@@ -77,8 +77,8 @@ function render() {
   renderPorts(d);
   renderSeries(d);
   $("items-card").hidden = !d.items.length;
-  $("items").innerHTML = table([col("item"), col("owner"), col("since", true), col("size"), col("handed on"), col("copies", true), col("waiting", true)],
-    d.items.map(i => [esc(i.name), esc(i.owner), age(i.since_seconds), bytes(i.size), i.transfers, i.copies, i.waiting]), "no items");
+  $("items").innerHTML = table([col("item"), col("owner"), col("since", true), col("size"), col("handed on", true), col("copies", true), col("waiting", true)],
+    d.items.map(i => [esc(i.name), esc(owner(i)), age(i.since_seconds), bytes(i.size), i.transfers, i.copies, i.waiting]), "no items");
   renderMemory(d);
   $("events").innerHTML = state.events.slice().reverse().map(e =>
     `<li><time>${new Date(e.time_ms).toLocaleTimeString()}</time><span class="${e.kind}">${esc(e.text)}</span></li>`).join("") ||
@@ -118,11 +118,16 @@ function renderPorts(d) {
   }), "no ports");
 }
 
+// As `transfer` takes it: task/rank.
+function owner(item) {
+  return item.owner.replace(/^task '([^']*)'(?:, rank (\d+))?$/, (_, task, rank) => rank === undefined ? task : `${task}/${rank}`);
+}
+
 function renderSeries(d) {
   $("series-card").hidden = !d.series.length;
   const state = { live: "good", ended: "soft", former: "soft", died: "bad" };
   $("series").innerHTML = table([col("series"), col("state"), col("version"), col("a second"), col("copied a second", true), col("observers", true), col("memory", true), col("")],
-    d.series.map(s => [`${esc(s.name)}<br><span class="small">${esc(s.variables.map(v => `${v.name} ${v.shape.join("×")}`).join(", "))}, ${old(s.since_ms)}</span>`,
+    d.series.map(s => [`${esc(s.name)}<br><span class="small">${esc(s.variables.map(v => `${v.name} ${v.shape.join("×")}`.trim()).join(", "))}, ${old(s.since_ms)}</span>`,
       `<span class="${state[s.state]}">${s.state}</span>`, s.newest + (s.withheld ? ` <span class="bad" title="withheld">−${s.withheld}</span>` : ""), count(s.rate), bytes(s.byte_rate), s.observers, bytes(s.reserved),
       `<button data-look="${s.id}">Look</button>`]), "no series");
 }
@@ -147,6 +152,9 @@ async function updateFlow() {
   graph = await (await ask(`api/graph?${query(fields)}`)).json();
   graphOf = now;
   $("flow").innerHTML = graph.svg;
+  // A wide flow is moved under the finger rather than shrunk until it cannot be read.
+  const svg = $("flow").querySelector("svg");
+  if (narrow && svg) svg.style.minWidth = `${0.6 * svg.viewBox.baseVal.width}px`;
   colourFlow(d, subject.run);
 }
 
@@ -180,7 +188,7 @@ function colourFlow(d, run) {
       if (r) text = `${bytes(r.reserved)}`;
     } else if (node.kind === "item") {
       const i = named(d.items, node.name);
-      if (i) { text = `of ${i.owner.replace(/^task /, "")}`; kind = i.rate > 0 ? "moving" : i.waiting ? "waiting" : ""; }
+      if (i) { text = `of ${owner(i)}`; kind = i.rate > 0 ? "moving" : i.waiting ? "waiting" : ""; }
     }
     group.setAttribute("class", `node ${node.kind} ${kind}`);
     group.querySelector(".detail").textContent = text;
@@ -196,7 +204,7 @@ async function updateLog() {
   if (!subject || !subject.run || !$("log-task").value) return;
   const text = await (await ask(`api/log?${query({ run: subject.run.id, task: $("log-task").value })}`)).text();
   const log = $("log"), bottom = log.scrollHeight - log.scrollTop - log.clientHeight < 8;
-  if (log.textContent !== text) log.textContent = text || "(nothing yet)";
+  if (log.textContent !== (text || "(nothing yet)")) log.textContent = text || "(nothing yet)";
   if (bottom) log.scrollTop = log.scrollHeight;
 }
 
@@ -247,7 +255,7 @@ async function showFrame() {
   shown = { ...readFrame(buffer), variable: viewed.variable };
   drawFrame($("viewer-canvas"), shown);
   $("viewer-version").textContent = `version ${shown.sequence}`;
-  const words = shown.attributes.map(([n, v]) => `${n} ${v}`);
+  const words = shown.attributes.map(([n, v]) => `${n} ${/^-?\d+\.\d{5,}(e-?\d+)?$/.test(v) ? number(+v) : v}`);
   $("viewer-facts").textContent = `${shown.shape.join(" × ")}; least ${number(shown.least)}, mean ${number(shown.mean)}, greatest ${number(shown.greatest)}` +
     `${words.length ? "; " + words.join(", ") : ""}; ${new Date(shown.time_ns / 1e6).toLocaleTimeString()}${shown.note ? "; " + shown.note.replace(/; $/, "") : ""}`;
 }
