@@ -17,12 +17,24 @@ fn schedules(usual: u64) -> u64 {
     std::env::var("CROSSDOCK_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
+/// Names the schedule in which an assertion of a broker failed.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in the schedule of seed {}", self.0);
+        }
+    }
+}
+
 #[test]
 fn an_item_has_one_owner_in_the_site_and_keeps_its_bytes() {
     let mut totals = Totals::default();
     let count = schedules(300);
     let first: u64 = std::env::var("CROSSDOCK_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     for seed in first..first + count {
+        let _named = Named(seed);
         totals.add(run(seed, Planted::Nothing).unwrap_or_else(|why| panic!("{why}")));
     }
     println!("{count} schedules: {totals:?}");

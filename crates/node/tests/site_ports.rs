@@ -207,6 +207,22 @@ fn capacity_and_busy_ends_are_those_of_one_node() {
 }
 
 #[test]
+fn a_producer_of_another_node_sends_more_to_a_work_queue_than_has_room() {
+    let world = World::new(2);
+    let (one, two) = (world.session(0, "one"), world.session(1, "two"));
+    let consumer = one.port("q", End::Consumer, &options(Pattern::WorkQueue, 4), None).unwrap();
+    let producer = two.port("q", End::Producer, &PortOptions::default(), LONG).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..50).for_each(|tag| producer.send(&tagged(tag), LONG).unwrap()));
+        for tag in 0..50 {
+            let message = consumer.receive(LONG).unwrap();
+            assert_eq!(message.tag, tag);
+            consumer.release(&message).unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_fan_out_reaches_consumers_of_three_nodes() {
     let world = World::new(3);
     let home = world.session(0, "one");

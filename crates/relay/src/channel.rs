@@ -138,6 +138,11 @@ impl Channel {
         &self.port
     }
 
+    /// What the daemon says of this end's port.
+    pub fn port_report(&self) -> Result<crossdock_client::PortReport> {
+        self.session.port_report(self.port.id())
+    }
+
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
@@ -221,16 +226,23 @@ impl Channel {
         self.tell(peers, ENDED, &Ended { key: self.key, how, count }.encode())
     }
 
+    /// What the other side could pull and has not released.
+    pub fn tickets(&self) -> Vec<u64> {
+        lock(&self.held).messages.values().filter_map(|(_, ticket)| *ticket).collect()
+    }
+
     // The source.
 
     /// The thread of a source: receives, and brings what it received to the other side.
     pub fn ship(&self, peers: &dyn Peers) {
+        // The only consumer of a mirror takes all: other consumers are at the port itself.
+        let is_shared = self.at_home && self.end().shape().pattern == Pattern::WorkQueue;
         let mut count = 0;
         let how = loop {
             if self.is_over() {
                 return;
             }
-            if self.end().shape().pattern == Pattern::WorkQueue && lock(&self.held).untaken > 0 {
+            if is_shared && lock(&self.held).untaken > 0 {
                 // Another consumer of the queue may be free before this one: it takes one message at a time.
                 self.pause(SLICE);
                 continue;
@@ -238,7 +250,7 @@ impl Channel {
             let Some(work) = self.work() else { return };
             // A consumer of a work queue that waits does not count as one that works, and what it holds would not be waited
             // for at the end. So while the task works on a message, this end only looks now and then.
-            let works = self.end().shape().pattern == Pattern::WorkQueue && !lock(&self.held).messages.is_empty();
+            let works = is_shared && !lock(&self.held).messages.is_empty();
             let first = match self.port.receive(Some(if works { Duration::ZERO } else { SLICE })) {
                 Ok(message) => message,
                 Err(error) => match error.status {
@@ -255,7 +267,6 @@ impl Channel {
                 },
             };
             let mut parcels = vec![self.pack(peers, first)];
-            let is_shared = self.end().shape().pattern == Pattern::WorkQueue;
             let mut bytes = parcels[0].encode().len();
             while !is_shared && parcels.len() < MOST && bytes < BATCH - SMALL - 1024 {
                 let Ok(next) = self.port.receive(Some(Duration::ZERO)) else { break };
@@ -284,7 +295,14 @@ impl Channel {
                     self.pause(SLICE);
                 }
             }
-            Told::Yes | Told::Unknown => self.finish(how),
+            Told::Yes => {
+                // The other side still pulls these objects.
+                while !self.is_over() && lock(&self.held).messages.values().any(|(_, ticket)| ticket.is_some()) {
+                    self.pause(SLICE);
+                }
+                self.finish(how);
+            }
+            Told::Unknown => self.finish(how),
             Told::Over => {}
         }
     }
@@ -565,7 +583,7 @@ impl Channel {
                 found.1.extend(is_released.then_some(sent.origin));
                 !is_released
             });
-            if !self.at_home && !found.1.is_empty() {
+            if !found.1.is_empty() {
                 self.tell_released(peers, found);
             }
             let done = if self.at_home {

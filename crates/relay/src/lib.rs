@@ -18,7 +18,7 @@ mod series;
 mod tell;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,6 +45,10 @@ pub fn serves(service: u32) -> bool {
     (words::OPEN..=words::KNOWN).contains(&service) || series::SERVICES.contains(&service)
 }
 
+/// The pause before a question that was lost is asked again.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How many channels that were asked for are remembered.
+const SEEN: usize = 4096;
 /// How often the daemons compare which channels they know.
 const COMPARE: Duration = Duration::from_secs(1);
 /// How long the local daemon may take to answer.
@@ -75,6 +79,46 @@ pub struct Want {
     pub wait: Duration,
 }
 
+/// The way to other nodes' relays.
+pub trait Reach: Send + Sync {
+    /// Asks a service of another node. After `TimedOut` and `Disconnected` the other node may have carried out the question, or
+    /// may still do it.
+    ///
+    /// # Errors
+    /// The service's refusal, or why there is no answer.
+    fn ask(&self, node: &str, service: u32, body: &[u8], by: Deadline) -> crossdock_link::Result<Vec<u8>>;
+
+    /// Reads the bytes of another node's object from `offset` on, until `memory` is full.
+    ///
+    /// # Errors
+    /// Why they did not come.
+    fn pull(
+        &self,
+        node: &str,
+        wanted: &Wanted,
+        offset: u64,
+        memory: &mut [u8],
+        by: Deadline,
+    ) -> crossdock_link::Result<()>;
+}
+
+impl Reach for Nodes {
+    fn ask(&self, node: &str, service: u32, body: &[u8], by: Deadline) -> crossdock_link::Result<Vec<u8>> {
+        Self::ask(self, node, service, body, by)
+    }
+
+    fn pull(
+        &self,
+        node: &str,
+        wanted: &Wanted,
+        offset: u64,
+        memory: &mut [u8],
+        by: Deadline,
+    ) -> crossdock_link::Result<()> {
+        Self::pull(self, node, wanted, offset, memory, by).map(drop)
+    }
+}
+
 /// What channels need of the world around them.
 trait Peers: Sync {
     fn ask(&self, node: &str, service: u32, body: &[u8], wait: Duration) -> Result<Vec<u8>>;
@@ -103,13 +147,15 @@ fn mirror_name(key: Key, number: u64, name: &str) -> Result<String> {
 
 struct Shared {
     token: u64,
-    nodes: Arc<Nodes>,
+    nodes: Arc<dyn Reach>,
     socket: PathBuf,
     next: AtomicU64,
     channels: Mutex<BTreeMap<Key, Arc<Channel>>>,
     series: series::All,
     /// Channels and mirrors that are being opened.
     opening: Mutex<BTreeSet<Key>>,
+    /// Channels that other nodes have asked for, the latest ones.
+    seen: Mutex<VecDeque<Key>>,
     offered: Mutex<HashMap<u64, Arc<dyn Source>>>,
     stop: AtomicBool,
     log: Box<dyn Fn(&str) + Send + Sync>,
@@ -132,7 +178,7 @@ impl Relay {
     /// No thread can be started.
     pub fn new(
         token: u64,
-        nodes: Arc<Nodes>,
+        nodes: Arc<dyn Reach>,
         socket: PathBuf,
         log: impl Fn(&str) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
@@ -144,6 +190,7 @@ impl Relay {
             channels: Mutex::default(),
             series: series::All::default(),
             opening: Mutex::default(),
+            seen: Mutex::default(),
             offered: Mutex::default(),
             stop: AtomicBool::new(false),
             log: Box::new(log),
@@ -261,7 +308,7 @@ impl Shared {
             sends: *sends,
             wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
         };
-        let body = self.ask(node, words::OPEN, &question.encode(), REACH.saturating_add(*wait))?;
+        let body = self.ask_to_open(node, &question, REACH.saturating_add(*wait))?;
         let opened = Opened::decode(&body).map_err(|refusal| Error::new(refusal.status, refusal.text))?;
         let pattern = Pattern::from_number(opened.pattern)
             .ok_or_else(|| Error::new(Status::Corrupt, format!("node {node} has a port of an unknown pattern")))?;
@@ -277,21 +324,65 @@ impl Shared {
         Ok(id)
     }
 
-    /// An end for a task of another node, at a port of this node.
-    fn open_for(self: &Arc<Self>, node: &str, open: Open) -> Result<Opened> {
-        if lock(&self.channels).contains_key(&open.key) {
-            return Err(Error::new(Status::Exists, "this channel is open already"));
+    /// Asks for an end, again if the connection was lost meanwhile.
+    fn ask_to_open(&self, node: &str, question: &Open, wait: Duration) -> Result<Vec<u8>> {
+        let by = Deadline::after(wait);
+        loop {
+            match self.ask(node, words::OPEN, &question.encode(), by.left()) {
+                Err(error) if error.status == Status::Disconnected && !by.passed() => thread::sleep(AGAIN),
+                outcome => return outcome,
+            }
         }
+    }
+
+    /// An end for a task of another node, at a port of this node. The same question may come again.
+    fn open_for(self: &Arc<Self>, node: &str, open: Open) -> Result<Opened> {
+        let key = open.key;
+        if let Some(channel) = lock(&self.channels).get(&key).filter(|channel| channel.peer == node) {
+            return Ok(Self::opened(channel));
+        }
+        if !self.is_first(key) {
+            // The asking node has the answer, has given up, or asks again.
+            return Err(Error::new(Status::Disconnected, "this end of a port is being opened, or has ended"));
+        }
+        let opened = self.open_first(node, open);
+        if opened.is_err() {
+            lock(&self.seen).retain(|seen| *seen != key);
+        }
+        opened
+    }
+
+    /// Was no question with this key seen before? Questions from long ago are forgotten.
+    fn is_first(&self, key: Key) -> bool {
+        let mut seen = lock(&self.seen);
+        if seen.contains(&key) {
+            return false;
+        }
+        if seen.len() >= SEEN {
+            seen.pop_front();
+        }
+        seen.push_back(key);
+        true
+    }
+
+    fn opened(channel: &Channel) -> Opened {
+        let port = &channel.port;
+        let shape = port.shape();
+        let ends = channel.port_report().map(|report| report.ends).unwrap_or_default();
+        let peer = ends.into_iter().find(|found| found.alive && found.end != port.end());
+        let peer = peer.map_or_else(String::new, |found| found.task.replace('@', "-"));
+        Opened { pattern: shape.pattern as u32, capacity: shape.capacity, peer }
+    }
+
+    fn open_first(self: &Arc<Self>, node: &str, open: Open) -> Result<Opened> {
         let session = self.session(&open.workflow, &open.task, open.rank, false)?;
         let side = if open.sends { End::Producer } else { End::Consumer };
         let wait = Duration::from_millis(open.wait_ms).max(PLACE);
         let port = session.port(&open.port, side, &PortOptions::default(), Some(wait))?;
-        let shape = port.shape();
-        let ends = session.port_report(port.id()).map(|report| report.ends).unwrap_or_default();
-        let peer = ends.into_iter().find(|found| found.alive && found.end != side);
-        let peer = peer.map_or_else(String::new, |found| found.task.replace('@', "-"));
-        self.begin(Channel::new(open.key, node, true, session, port, None))?;
-        Ok(Opened { pattern: shape.pattern as u32, capacity: shape.capacity, peer })
+        let channel = Channel::new(open.key, node, true, session, port, None);
+        let opened = Self::opened(&channel);
+        self.begin(channel)?;
+        Ok(opened)
     }
 
     /// Notes the channel and starts its threads.
@@ -322,6 +413,7 @@ impl Shared {
     /// A channel that has ended is not known any more.
     fn forget(&self, channel: &Arc<Channel>) {
         if channel.is_over() {
+            channel.tickets().into_iter().for_each(|ticket| self.withdraw(ticket));
             let mut channels = lock(&self.channels);
             if channels.get(&channel.key).is_some_and(|known| Arc::ptr_eq(known, channel)) {
                 channels.remove(&channel.key);
@@ -414,7 +506,7 @@ impl Peers for Shared {
     fn pull_into(&self, node: &str, ticket: u64, offset: u64, memory: &mut [u8], wait: Duration) -> Result<()> {
         let wanted = Wanted { kind: KIND, object: ticket, epoch: 0 };
         let pulled = self.nodes.pull(node, &wanted, offset, memory, Deadline::after(wait));
-        pulled.map(drop).map_err(|error| reached(&error))
+        pulled.map_err(|error| reached(&error))
     }
 
     fn offer(&self, bytes: Arc<dyn Source>) -> u64 {

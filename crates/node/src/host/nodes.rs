@@ -139,7 +139,7 @@ impl Reach {
     pub fn new(desk: Arc<Desk>, nodes: Arc<Nodes>, socket: PathBuf) -> Result<Self, String> {
         let token = child::random().map(u64::from_le_bytes).map_err(|error| error.to_string())?;
         let log = |line: &str| eprintln!("crossdock broker: {line}");
-        let relay = Relay::new(token, Arc::clone(&nodes), socket, log);
+        let relay = Relay::new(token, Arc::clone(&nodes) as Arc<dyn crossdock_relay::Reach>, socket, log);
         let relay = Arc::new(relay.map_err(|error| format!("no thread for ports and series of other nodes: {error}"))?);
         desk.relay.get_or_init(|| Arc::clone(&relay));
         Ok(Self { desk, nodes, workers: Workers::new(WAITING), relay })

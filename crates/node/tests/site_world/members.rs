@@ -31,6 +31,8 @@ pub struct Member {
     asked: u64,
     /// For how long it waits for readers before it writes again.
     patience: u64,
+    /// Items that it closes next: the host carries out all effects of an event before it reads another message.
+    closes: Vec<SegmentId>,
 }
 
 impl Member {
@@ -49,6 +51,7 @@ impl Member {
             reads: BTreeMap::new(),
             asked: 0,
             patience: 0,
+            closes: Vec::new(),
         }
     }
 }
@@ -216,6 +219,17 @@ impl World {
         self.ask(m, ItemRequest::Unshare { item, wait_ms });
     }
 
+    /// The members of a node say what they have closed.
+    pub(super) fn say_closed(&mut self, n: usize) {
+        for m in 0..self.members.len() {
+            if self.members[m].node == n && self.members[m].connection != 0 {
+                for item in std::mem::take(&mut self.members[m].closes) {
+                    self.tell(m, &Request::Item(ItemRequest::Release { item }));
+                }
+            }
+        }
+    }
+
     fn let_go(&mut self, m: usize, item: SegmentId) {
         self.members[m].open.remove(&item);
         self.tell(m, &Request::Item(ItemRequest::Release { item }));
@@ -280,9 +294,7 @@ impl World {
                     | ItemRequest::Share { item }
                     | ItemRequest::Unshare { item, .. },
                 ),
-            ) => {
-                self.tell(m, &Request::Item(ItemRequest::Release { item }));
-            }
+            ) => self.members[m].closes.push(item),
             _ => {}
         }
     }

@@ -362,6 +362,7 @@ impl World {
             }
         }
         self.event(n, Event::Tick);
+        self.say_closed(n);
     }
 
     /// An item may go to a daemon whose lease lasts longer than itself.

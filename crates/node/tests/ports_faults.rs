@@ -1,0 +1,396 @@
+//! Ports across nodes over a network with faults: two daemons and their relays, and between the relays, instead of links, a
+//! network that delays questions, drops them or their answers, and brings some twice, also late. Random schedules: patterns,
+//! ends on both nodes, objects small and large, slow consumers.
+//!
+//! Checked: each consumer gets what its pattern promises, exactly once, in the order of each producer (but a work queue's), with
+//! unharmed objects, and CLOSED behind the last message.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use crossdock_client::{
+    ConnectOptions, End, Handle, Inline, Message, Mode, ObjectMode, Pattern, Port, PortOptions, Session, Status,
+};
+use crossdock_link::{Error, Source, Wanted};
+use crossdock_os::Deadline;
+use crossdock_relay::{Reach, Relay, Want};
+use support::Daemon;
+
+const LONG: Duration = Duration::from_secs(180);
+const MESSAGES: u64 = 40;
+/// The service by which messages are brought.
+const DELIVER: u32 = 101;
+
+/// A defect that the schedules have to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Planted {
+    Nothing,
+    /// The network says that it has brought messages, and has lost them.
+    LostWords,
+    /// The network changes a byte of a large object.
+    ChangedByte,
+}
+
+#[derive(Debug)]
+struct Random(AtomicU64);
+
+impl Random {
+    fn below(&self, most: u64) -> u64 {
+        let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % most
+    }
+}
+
+/// The network between the two relays.
+struct Net {
+    relays: Mutex<BTreeMap<&'static str, Weak<Relay>>>,
+    random: Random,
+    planted: Planted,
+    /// Questions and pulls that met a fault.
+    faults: AtomicU64,
+}
+
+/// One node's way into the network.
+struct Way {
+    net: Arc<Net>,
+    own: &'static str,
+}
+
+fn failed(status: Status, what: &str) -> Error {
+    Error::new(status, what.to_owned(), "the network has a fault")
+}
+
+impl Net {
+    fn relay(&self, node: &str) -> Option<Arc<Relay>> {
+        self.relays.lock().unwrap().get(node)?.upgrade()
+    }
+
+    fn fault(&self) -> u64 {
+        let fault = self.random.below(24);
+        self.faults.fetch_add(u64::from(fault < 6), Ordering::Relaxed);
+        fault
+    }
+
+    fn delay(&self) {
+        std::thread::sleep(Duration::from_micros(self.random.below(3000)));
+    }
+
+    fn answer(&self, from: &str, to: &str, service: u32, body: &[u8]) -> Result<Vec<u8>, Error> {
+        let relay = self.relay(to).ok_or_else(|| failed(Status::Disconnected, "ask"))?;
+        relay.answer(from, service, body).map_err(|refusal| Error::new(refusal.status, "ask".to_owned(), refusal.text))
+    }
+}
+
+impl Reach for Way {
+    fn ask(&self, node: &str, service: u32, body: &[u8], _: Deadline) -> Result<Vec<u8>, Error> {
+        let net = &self.net;
+        if net.planted == Planted::LostWords && service == DELIVER && net.random.below(8) == 0 {
+            return Ok(Vec::new());
+        }
+        match net.fault() {
+            0 => Err(failed(Status::Disconnected, "the question did not come")),
+            1 => {
+                let _ = net.answer(self.own, node, service, body);
+                Err(failed(Status::Disconnected, "the answer was lost"))
+            }
+            2 => {
+                let _ = net.answer(self.own, node, service, body);
+                net.answer(self.own, node, service, body)
+            }
+            3 => {
+                // It comes a second time, when others have come behind it.
+                let (net, own, node, body) = (Arc::clone(net), self.own, node.to_owned(), body.to_vec());
+                let again = (Arc::clone(&net), node.clone(), body.clone());
+                std::thread::spawn(move || {
+                    let (net, node, body) = again;
+                    std::thread::sleep(Duration::from_millis(net.random.below(100)));
+                    let _ = net.answer(own, &node, service, &body);
+                });
+                net.answer(own, &node, service, &body)
+            }
+            4 | 5 => {
+                net.delay();
+                net.answer(self.own, node, service, body)
+            }
+            _ => net.answer(self.own, node, service, body),
+        }
+    }
+
+    fn pull(&self, node: &str, wanted: &Wanted, offset: u64, memory: &mut [u8], _: Deadline) -> Result<(), Error> {
+        if self.net.fault() < 3 {
+            return Err(failed(Status::Disconnected, "the bytes did not come"));
+        }
+        let relay = self.net.relay(node).ok_or_else(|| failed(Status::Disconnected, "pull"))?;
+        let source: Arc<dyn Source> = relay.source(wanted).ok_or_else(|| failed(Status::NotFound, "pull"))?;
+        let bytes = source.bytes(offset, memory.len() as u64).ok_or_else(|| failed(Status::Invalid, "pull"))?;
+        memory.copy_from_slice(&bytes);
+        if self.net.planted == Planted::ChangedByte {
+            memory[8 * 7] ^= 1;
+        }
+        Ok(())
+    }
+}
+
+/// Two nodes.
+struct World {
+    daemons: BTreeMap<&'static str, Daemon>,
+    relays: BTreeMap<&'static str, Arc<Relay>>,
+    net: Arc<Net>,
+    /// How long a message or a place is waited for.
+    patience: Option<Duration>,
+}
+
+const NODES: [&str; 2] = ["a", "b"];
+
+impl World {
+    fn new(seed: u64, planted: Planted) -> Self {
+        let (relays, random) = (Mutex::default(), Random(AtomicU64::new(seed)));
+        let net = Arc::new(Net { relays, random, planted, faults: AtomicU64::new(0) });
+        let daemons: BTreeMap<_, _> = NODES.into_iter().map(|node| (node, Daemon::start())).collect();
+        let relay = |(node, daemon): (&&'static str, &Daemon)| {
+            let way = Arc::new(Way { net: Arc::clone(&net), own: node });
+            let relay = Relay::new(seed * 2 + 2 + u64::from(*node == "b"), way, daemon.socket(), |_| {});
+            (*node, Arc::new(relay.unwrap()))
+        };
+        let relays: BTreeMap<_, _> = daemons.iter().map(relay).collect();
+        *net.relays.lock().unwrap() = relays.iter().map(|(node, relay)| (*node, Arc::downgrade(relay))).collect();
+        let patience = Some(if planted == Planted::Nothing { LONG } else { Duration::from_secs(10) });
+        Self { daemons, relays, net, patience }
+    }
+
+    fn session(&self, node: &str, task: &str) -> Session {
+        let timeout = Duration::from_secs(60);
+        Session::connect(&ConnectOptions { task: Some(task.into()), timeout, ..self.daemons[node].options() }).unwrap()
+    }
+}
+
+/// One end of a schedule's port.
+struct Task<'a> {
+    world: &'a World,
+    node: &'static str,
+    home: &'static str,
+    port: &'a str,
+    number: u64,
+    side: End,
+}
+
+/// A task's port, and its mirror's relay if it is one.
+struct Opened {
+    session: Session,
+    port: Option<Port>,
+    relay: Option<Arc<Relay>>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let Some(port) = self.port.take() else { return };
+        let id = port.id();
+        port.close();
+        if let Some(relay) = &self.relay {
+            relay.left(id, false);
+        }
+    }
+}
+
+impl Task<'_> {
+    fn open(&self) -> Result<Opened, String> {
+        let word = if self.side == End::Producer { "make" } else { "use" };
+        let task = format!("{word}{}-{}", self.number, self.port.replace('/', "-"));
+        let session = self.world.session(self.node, &task);
+        let text = |error: crossdock_client::Error| format!("{task} opens {}: {error}", self.port);
+        if self.node == self.home {
+            let port =
+                session.port(self.port, self.side, &PortOptions::default(), self.world.patience).map_err(text)?;
+            return Ok(Opened { session, port: Some(port), relay: None });
+        }
+        let relay = Arc::clone(&self.world.relays[self.node]);
+        let wait = Duration::from_secs(20);
+        let sends = self.side == End::Producer;
+        let (node, port) = (self.home.to_owned(), self.port.to_owned());
+        let want =
+            Want { node, workflow: session.workflow().to_owned(), port, task: task.clone(), rank: 0, sends, wait };
+        // An answer that was lost leaves an end at the port, until the daemons have compared what they know.
+        let began = Instant::now();
+        let mirror = loop {
+            match relay.open(&want) {
+                Ok(mirror) => break mirror,
+                Err((status, text)) if began.elapsed() > LONG => {
+                    return Err(format!("{task} has no mirror of {}: {status:?}, {text}", self.port));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        };
+        let listing = session.list().map_err(text)?;
+        let found = listing.segments.iter().find(|segment| segment.id == mirror).ok_or("the mirror is not listed")?;
+        let port = session.port(&found.name, self.side, &PortOptions::default(), self.world.patience).map_err(text)?;
+        Ok(Opened { session, port: Some(port), relay: Some(relay) })
+    }
+
+    fn produce(&self, opened: &Opened, seed: u64) -> Result<(), String> {
+        let random = Random(AtomicU64::new(seed));
+        let name = format!("{}-{}", self.port, self.number);
+        let region =
+            opened.session.region(&name, Mode::CreateOnly, 64 << 20, None).map_err(|error| error.to_string())?;
+        let port = opened.port.as_ref().unwrap();
+        for n in 0..MESSAGES {
+            let tag = self.number * 1000 + n;
+            let handle = match random.below(5) {
+                size @ 0..2 => {
+                    let vector = region.vector::<u64>(&format!("v{n}"), ObjectMode::CreateOnly, None);
+                    let vector = vector.map_err(|error| error.to_string())?;
+                    let length = if size == 0 { 10 } else { 5000 };
+                    vector.resize(length).map_err(|error| error.to_string())?;
+                    for at in 0..length {
+                        vector.set(at, tag * 10_000 + at).map_err(|error| error.to_string())?;
+                    }
+                    vector.save().map_err(|error| error.to_string())?
+                }
+                _ => Handle::NONE,
+            };
+            let inline = Inline::new(&tag.to_le_bytes()).unwrap();
+            let message = Message { inline, ..Message::new(handle, tag) };
+            port.send(&message, self.world.patience).map_err(|error| format!("send {tag}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn consume(&self, opened: &Opened, seed: u64) -> Result<Vec<u64>, String> {
+        let random = Random(AtomicU64::new(seed));
+        let port = opened.port.as_ref().unwrap();
+        let mut tags = Vec::new();
+        loop {
+            let message = match port.receive(self.world.patience) {
+                Ok(message) => message,
+                Err(error) if error.status == Status::Closed => return Ok(tags),
+                Err(error) => return Err(format!("after {} messages: {error}", tags.len())),
+            };
+            if *message.inline != message.tag.to_le_bytes() {
+                return Err(format!("message {} has other bytes", message.tag));
+            }
+            if !message.handle.is_none() {
+                let region = opened.session.region_of(message.handle).map_err(|error| error.to_string())?;
+                let vector = region.load_vector::<u64>(message.handle).and_then(|vector| vector.to_vec());
+                let vector = vector.map_err(|error| format!("the object of {}: {error}", message.tag))?;
+                let is_whole = vector.iter().enumerate().all(|(at, word)| *word == message.tag * 10_000 + at as u64);
+                if !is_whole || !(vector.len() == 10 || vector.len() == 5000) {
+                    return Err(format!("the object of message {} is another one", message.tag));
+                }
+            }
+            if random.below(6) == 0 {
+                std::thread::sleep(Duration::from_micros(random.below(4000)));
+            }
+            tags.push(message.tag);
+            port.release(&message).map_err(|error| format!("release {}: {error}", message.tag))?;
+        }
+    }
+}
+
+/// One schedule on one port.
+fn run(world: &World, seed: u64) -> Result<(), String> {
+    let random = Random(AtomicU64::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)));
+    let which = random.below(4) as usize;
+    let pattern = [Pattern::OneToOne, Pattern::FanIn, Pattern::FanOut, Pattern::WorkQueue][which];
+    let (producers, consumers) = [(1, 1), (2, 1), (1, 2), (2, 2)][which];
+    let home = NODES[random.below(2) as usize];
+    let port = format!("p{seed}");
+    let maker = world.session(home, "maker");
+    let capacity = 1 << random.below(4);
+    let options = PortOptions { pattern: Some(pattern), capacity, persistent: false };
+    maker.make_port(&port, &options).map_err(|error| error.to_string())?;
+    let mut tasks = Vec::new();
+    for (side, count) in [(End::Producer, producers), (End::Consumer, consumers)] {
+        for number in 1..=count {
+            // Most ends are on the other node.
+            let node = if random.below(3) == 0 { home } else { NODES[usize::from(home == "a")] };
+            tasks.push(Task { world, node, home, port: &port, number, side });
+        }
+    }
+    let (ready, done) = (Barrier::new(tasks.len()), Barrier::new(tasks.len()));
+    let start = |task: &'_ Task<'_>, seed: u64| {
+        let opened = task.open();
+        ready.wait();
+        let outcome = opened.map(|opened| {
+            let outcome = match task.side {
+                End::Producer => task.produce(&opened, seed).map(|()| None),
+                End::Consumer => task.consume(&opened, seed).map(Some),
+            };
+            (outcome, opened.session.clone())
+        });
+        // Objects are in regions of their producers, which stay until all have read them.
+        done.wait();
+        outcome.and_then(|(outcome, _)| outcome)
+    };
+    let start = &start;
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            tasks.iter().enumerate().map(|(n, task)| scope.spawn(move || start(task, seed * 10 + n as u64))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut all = Vec::new();
+    // Consumers first: what went wrong there is often the cause of a producer's failure.
+    for (task, outcome) in tasks.iter().zip(outcomes).rev() {
+        let at = format!(
+            "seed {seed}, {pattern:?} of capacity {capacity} on {home}, {:?} {} on {}",
+            task.side, task.number, task.node
+        );
+        let Some(tags) = outcome.map_err(|why| format!("{at}: {why}"))? else { continue };
+        for producer in 1..=producers {
+            let of: Vec<_> = tags.iter().filter(|tag| **tag / 1000 == producer).collect();
+            // What a consumer of a work queue gives up comes again, behind others.
+            if pattern != Pattern::WorkQueue && !of.windows(2).all(|two| two[0] < two[1]) {
+                return Err(format!("{at}: messages of producer {producer} come in another order: {of:?}"));
+            }
+        }
+        if pattern != Pattern::WorkQueue && tags.len() as u64 != producers * MESSAGES {
+            return Err(format!("{at}: {} messages came", tags.len()));
+        }
+        all.extend(tags);
+    }
+    all.sort_unstable();
+    let once: Vec<u64> = (1..=producers).flat_map(|producer| (0..MESSAGES).map(move |n| producer * 1000 + n)).collect();
+    let expected: Vec<u64> =
+        if pattern == Pattern::FanOut { once.iter().flat_map(|tag| [*tag; 2]).collect() } else { once };
+    if all != expected {
+        return Err(format!("seed {seed}, {pattern:?}: {} messages instead of {} came", all.len(), expected.len()));
+    }
+    Ok(())
+}
+
+#[test]
+fn messages_come_once_and_in_order_over_a_network_with_faults() {
+    let count: u64 = std::env::var("CROSSDOCK_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
+    let first: u64 = std::env::var("CROSSDOCK_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let world = World::new(first, Planted::Nothing);
+    let next = AtomicU64::new(first);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count {
+                        break;
+                    }
+                    run(&world, seed).unwrap_or_else(|why| panic!("{why}"));
+                }
+            });
+        }
+    });
+    let faults = world.net.faults.load(Ordering::Relaxed);
+    println!("{count} schedules, {faults} faults");
+    assert!(faults > count, "the network was too good");
+}
+
+#[test]
+fn planted_defects_are_found() {
+    for planted in [Planted::LostWords, Planted::ChangedByte] {
+        let world = World::new(7, planted);
+        let why = (0..20).find_map(|seed| run(&world, seed).err());
+        println!("{planted:?}: {}", why.unwrap_or_else(|| panic!("{planted:?} was not found")));
+    }
+}
