@@ -6,7 +6,9 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, Contents, ItemLevel, ItemOptions, ItemState, ObjectMode, Session};
+use crossdock_client::{
+    ConnectOptions, Contents, End, ItemLevel, ItemOptions, ItemState, ObjectMode, OnDeath, Party, PortOptions, Session,
+};
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
 use support::{Daemon, kill, spawn};
@@ -36,9 +38,11 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// Three daemons; the first one keeps the catalog.
 fn site() -> Vec<Daemon> {
     let catalog = free_port();
+    // If another program takes that port first, at least the sites are different ones.
+    let name = format!("here-{}-{}", std::process::id(), catalog.rsplit(':').next().unwrap());
     let start = |node: &str, catalog: &str| {
         let folder = Daemon::folder();
-        let arguments = ["--site", "here", "--node", node, "--lease-ms", "6000", "--catalog", catalog];
+        let arguments = ["--site", &name, "--node", node, "--lease-ms", "6000", "--catalog", catalog];
         let keeper = spawn(&folder.path().join("endpoint.sock"), &arguments);
         let mut daemon = Daemon { folder, keeper };
         until("the daemon listens", || {
@@ -236,6 +240,25 @@ fn an_item_of_another_node_is_found_as_soon_as_it_is_made() {
         assert_eq!(one.find_item(&format!("{key}/other")).unwrap_err().status, Status::NotFound);
         item.destroy().unwrap();
     }
+}
+
+/// A daemon's end of a port has the name of the task that it stands for. Its end is not the task's.
+#[test]
+fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
+    let nodes = site();
+    let (one, two) = (session(&nodes[0], "one"), session(&nodes[1], "two"));
+    let options = ItemOptions { on_death: OnDeath::Return, ..ItemOptions::bytes(100) };
+    one.create_item("k", &options).unwrap().transfer("two").unwrap();
+    let consumer = one.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
+    let producer = two.port("p", End::Producer, &PortOptions::default(), PATIENCE).unwrap();
+    let stands_there = || one.list().unwrap().members.iter().any(|member| member.task == "two");
+    until("the daemon has the task's end", stands_there);
+    producer.close();
+    assert_eq!(consumer.receive(PATIENCE).map(drop).unwrap_err().status, Status::Closed);
+    consumer.close();
+    until("that end is gone", || !stands_there());
+    assert_eq!(one.find_item("k").unwrap().owner, Party::task("two"));
+    drop(two.access_item("k", PATIENCE).unwrap());
 }
 
 /// An owner that does not wait writes while other nodes pull: they get what was shared, or nothing.

@@ -73,6 +73,8 @@ pub struct Limits {
     pub era: Era,
     /// The calendar time when the broker's clock was at 0, in milliseconds since 1970. It is for people only.
     pub began_ms: u64,
+    /// The broker's own process. Its members stand at ports for tasks of other nodes.
+    pub pid: u32,
     /// The site that this daemon is a node of.
     pub site: Option<SiteLimits>,
 }
@@ -89,6 +91,7 @@ impl Default for Limits {
             incarnation: 1,
             era: Era::default(),
             began_ms: 0,
+            pid: 0,
             site: None,
         }
     }

@@ -127,6 +127,7 @@ fn limits(options: &ServeOptions, incarnation: u64, era: Era) -> Limits {
         incarnation,
         era,
         began_ms: clock::since_1970_ns() / 1_000_000,
+        pid: std::process::id(),
         ..Limits::default()
     }
 }

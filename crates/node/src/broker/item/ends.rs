@@ -52,6 +52,10 @@ impl Broker {
     pub(in crate::broker) fn items_of_gone(&mut self, member: MemberId) {
         self.items.resuming.remove(&member);
         let Some(known) = self.lasting.members.get(&member) else { return };
+        if self.limits.pid != 0 && known.peer.pid == self.limits.pid {
+            // It stood at a port for a task of another node. That task lives on.
+            return;
+        }
         let workflow = known.workflow;
         let of_workflow = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow);
         let hit = of_workflow.filter(|(id, i)| match i.level {
