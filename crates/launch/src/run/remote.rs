@@ -35,6 +35,19 @@ const BEHIND: usize = 8 << 20;
 /// How long the processes of a part that was killed may take to be gone.
 const SWEEPING: Duration = Duration::from_secs(20);
 
+/// The first line that is no pulse: a runner that takes long to make itself ready sends pulses before the order.
+fn first_order(input: &mut impl BufRead) -> Option<String> {
+    loop {
+        let mut line = String::new();
+        if input.read_line(&mut line).is_err() || !line.ends_with('\n') {
+            return None;
+        }
+        if !matches!(serde_json::from_str(&line), Ok(Down::Pulse)) {
+            return Some(line);
+        }
+    }
+}
+
 /// `run-part`; gives the exit code. The calling process must not wait for children of its own.
 pub fn part() -> u8 {
     let mut output = std::io::stdout();
@@ -42,11 +55,8 @@ pub fn part() -> u8 {
         return code::SYSTEM;
     }
     let mut input = BufReader::new(std::io::stdin());
-    let mut first = String::new();
-    if input.read_line(&mut first).is_err() || !first.ends_with('\n') {
-        // The runner ended before it said anything; nothing is made yet.
-        return code::SYSTEM;
-    }
+    // The runner may end before it says anything; nothing is made yet.
+    let Some(first) = first_order(&mut input) else { return code::SYSTEM };
     let first_word = serde_json::from_str::<Down>(&first);
     if let Ok(Down::Sweep(id)) = first_word {
         return sweep(&id);
@@ -442,5 +452,20 @@ impl<'a> Serving<'a> {
         folder::clean(&self.part.folder.id, &self.part.folder.path);
         voice.say(&Up::Left(Box::new(figures)));
         code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pulses_before_the_first_order_are_passed_over() {
+        let pulse = line(&Down::Pulse);
+        let order = line(&Down::Sweep("run-1".into()));
+        let said = format!("{pulse}{pulse}{order}{pulse}");
+        assert_eq!(first_order(&mut said.as_bytes()), Some(order));
+        assert_eq!(first_order(&mut pulse.as_bytes()), None);
+        assert_eq!(first_order(&mut "half a line".as_bytes()), None);
     }
 }
