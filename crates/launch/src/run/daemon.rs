@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_client::runs::note_attach;
 use crossdock_client::{ConnectOptions, Grant, Mode, PortOptions, Region, Rights, SegmentKind, Session, Status};
+use crossdock_layout::name::MIRROR;
 use crossdock_os::process::Signal;
 use crossdock_os::{Deadline, event, socket};
 
@@ -239,7 +240,8 @@ impl Hosted {
                 figures.progress.push(ProgressLine { task: member.task, rank: member.rank, done, of });
             }
         }
-        for segment in listing.segments {
+        // A mirror is reported by the host that has what it mirrors.
+        for segment in listing.segments.into_iter().filter(|segment| !segment.name.starts_with(MIRROR)) {
             match segment.kind {
                 SegmentKind::Port => {
                     let s = match self.inside.port_report(segment.id) {
