@@ -44,7 +44,7 @@ street:
 files:
 	@scripts/files --engine $(ENGINE)
 
-# `crossdock mpirun` on four hosts in network namespaces: each MPI in each engine, and each failure.
+# `crossdock mpirun` on four hosts in network namespaces: each MPI in each engine, and each failure; mpi4py's own tests on two.
 mpi:
 	@scripts/mpi $(if $(QUICK),--quick)
 
