@@ -113,12 +113,22 @@ pub fn series(
                 "the series `{given}` that is there is one of a former run; --former takes that one"
             )));
         }
-        if let Some(found) = elsewhere(&daemon, &listing, given, socket.as_deref(), former)? {
-            return Ok(found);
+        match elsewhere(&daemon, &listing, given, socket.as_deref(), former)? {
+            Elsewhere::Found(found) => return Ok(found),
+            Elsewhere::Failed(why) => return Ok(Series::Missing(why)),
+            Elsewhere::Missing => {}
         }
         known.extend(others.into_iter().filter(|n| !n.name.starts_with(MIRROR)));
     }
     Ok(Series::Missing(format!("there is no series `{given}` yet{}", hint(given, &known))))
+}
+
+/// The result of the search on other nodes.
+enum Elsewhere {
+    Found(Series),
+    Missing,
+    /// There may be one, and this error came of it. The caller looks again.
+    Failed(String),
 }
 
 /// Looks for a series of another node, in all workflows that this node knows.
@@ -128,9 +138,10 @@ fn elsewhere(
     given: &str,
     socket: Option<&Path>,
     former: bool,
-) -> Result<Option<Series>, String> {
+) -> Result<Elsewhere, String> {
+    let mut result = Elsewhere::Missing;
     if daemon.session.nodes().map_err(|e| e.to_string())?.len() < 2 {
-        return Ok(None);
+        return Ok(result);
     }
     for workflow in &listing.workflows {
         let inner = given.strip_prefix(workflow.name.as_str()).and_then(|rest| rest.strip_prefix('/'));
@@ -140,17 +151,15 @@ fn elsewhere(
             let observer = if former { session.observe_former(name, wait) } else { session.observe(name, wait) };
             match observer {
                 Ok(observer) => {
-                    return Ok(Some(Series::Elsewhere(session, given.len() - name.len(), Box::new(observer))));
+                    let prefix = given.len() - name.len();
+                    return Ok(Elsewhere::Found(Series::Elsewhere(session, prefix, Box::new(observer))));
                 }
-                // Another node may not answer at once. The caller looks again.
-                Err(error) if [Status::Denied, Status::NoSpace].contains(&error.status) => {
-                    return Err(error.to_string());
-                }
-                Err(_) => {}
+                Err(error) if error.status == Status::NotFound => {}
+                Err(error) => result = Elsewhere::Failed(error.to_string()),
             }
         }
     }
-    Ok(None)
+    Ok(result)
 }
 
 fn inside(daemon: &Found, workflow: &str, socket: Option<&Path>) -> Result<Session, String> {
