@@ -226,6 +226,8 @@ pub(super) struct Site {
     /// When the catalog was last reached.
     synced: u64,
     nodes: BTreeMap<String, Known>,
+    /// Names of what this node has, which the catalog had dropped, and whose new claim got no answer.
+    lapsed: BTreeSet<SiteName>,
     /// The links to other nodes, each with the time of the information.
     links: BTreeMap<String, (SiteLink, u64)>,
     /// Names of other nodes.
@@ -249,6 +251,7 @@ impl Site {
             standing: Standing::Out { why: "it has not joined yet".into(), since: now },
             synced: now,
             nodes: BTreeMap::new(),
+            lapsed: BTreeSet::new(),
             links: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
             owned: BTreeSet::new(),
@@ -462,12 +465,18 @@ impl Broker {
                 site.synced = now;
                 // What is announced now is decided anew.
                 site.contested.clear();
+                site.lapsed.clear();
                 let names = site.owned.iter().chain(site.claims.keys()).cloned().collect();
                 self.effects.push(Effect::Site(SiteOrder::Announce(names)));
                 self.items_joined();
             }
             SiteNews::Synced => {
                 site.synced = now;
+                for name in std::mem::take(&mut site.lapsed) {
+                    if site.owned.contains(&name) && !site.contested.contains_key(&name) {
+                        self.effects.push(Effect::Site(SiteOrder::Claim(name)));
+                    }
+                }
                 self.look_after_left_items();
             }
             SiteNews::CutOff { why } => {
@@ -593,6 +602,9 @@ impl Broker {
                 (Status::Exists, text)
             }
             Claimed::Failed(why) => {
+                if site.owned.contains(&name) && !site.contested.contains_key(&name) {
+                    site.lapsed.insert(name.clone());
+                }
                 let text = format!(
                     "it is not known whether {} '{}' is free in site '{}': {why}; try again",
                     name.kind.word(),
