@@ -74,17 +74,18 @@ impl Membership {
         let mut last = "its catalog did not answer".to_owned();
         while !by.passed() {
             event::wait_readable(self.gateway.bell(), by).map_err(|error| error.to_string())?;
-            for news in self.gateway.news() {
-                if let News::CutOff { why } = &news {
+            let news = self.gateway.news();
+            for news in &news {
+                if let News::CutOff { why } = news {
                     eprintln!("crossdock serve: site '{}' cannot be joined yet: {why}", options.site);
                     last.clone_from(why);
                 }
-                let number = if let News::Joined { number } = news { Some(number) } else { None };
-                self.early.push(news);
-                if let Some(number) = number {
-                    self.early.extend(self.gateway.news());
-                    return Ok(number);
-                }
+            }
+            let number = news.iter().find_map(|n| if let News::Joined { number } = n { Some(*number) } else { None });
+            // All of it is kept: nodes and names that came with the number, in front of it or behind it, come only once.
+            self.early.extend(news);
+            if let Some(number) = number {
+                return Ok(number);
             }
         }
         Err(format!("site '{}' could not be joined: {last}", options.site))
