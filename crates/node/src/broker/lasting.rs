@@ -330,6 +330,11 @@ impl Lasting {
         self.segments.iter().filter(|(_, s)| s.workflow == workflow).map(|(id, _)| *id).collect()
     }
 
+    /// The name of the workflow of this number.
+    pub fn workflow_name(&self, number: u64) -> Option<String> {
+        self.workflows.get(&number).map(|workflow| workflow.name.clone())
+    }
+
     /// The members of a workflow.
     pub fn members_of(&self, workflow: u64) -> Vec<MemberId> {
         self.members.iter().filter(|(_, m)| m.workflow == workflow).map(|(id, _)| *id).collect()

@@ -69,7 +69,7 @@ impl Broker {
             members: self.holds.of(*id).len() as u32,
             removed: s.removed.is_some(),
             former: s.series.is_some() && !self.is_of_this_run(*id),
-            workflow: self.lasting.workflows.get(&s.workflow).map_or_else(String::new, |w| w.name.clone()),
+            workflow: self.lasting.workflow_name(s.workflow).unwrap_or_default(),
             name: s.name.clone(),
         })
     }

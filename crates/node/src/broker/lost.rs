@@ -80,7 +80,7 @@ impl Broker {
         };
         while !self.effects.iter().any(goes_first) {
             let Some((waits, member, request)) = self.again.pop_front() else { return };
-            if self.links.get(&waits.0).is_some_and(|link| link.member == Some(member)) {
+            if self.has_member(waits.0, member) {
                 self.ask_again(waits, member, request);
             }
         }

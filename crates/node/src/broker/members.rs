@@ -8,6 +8,11 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 use super::{Asker, Broker, Cause, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, REMEMBERED, Record};
 
 impl Broker {
+    /// Is this still the member of that connection?
+    pub(super) fn has_member(&self, connection: Connection, member: MemberId) -> bool {
+        self.links.get(&connection).is_some_and(|link| link.member == Some(member))
+    }
+
     /// After a start: combines what the journal says with what the keeper holds.
     pub(super) fn recover(&mut self, base: u64, held: &BTreeSet<SegmentId>, listening: &BTreeSet<u64>) {
         let base = base.max(1);

@@ -18,7 +18,7 @@ use crossdock_layout::wire::{MemberState, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::open::Given;
-use super::{Asker, Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, PARKED};
+use super::{Asker, Broker, Cause, Connection, Effect, NodeFailure, NodeOrder};
 
 /// A request that waits for its mirror.
 struct Opening {
@@ -95,7 +95,7 @@ impl Broker {
         if !self.may_wait_for_mirror(asker) {
             return;
         }
-        let Some(workflow) = self.lasting.workflows.get(&number).map(|workflow| workflow.name.clone()) else { return };
+        let Some(workflow) = self.lasting.workflow_name(number) else { return };
         let id = self.node_order_id();
         let waits = (asker.connection, asker.number);
         let deadline = self.now.saturating_add(wait_ms);
@@ -107,18 +107,14 @@ impl Broker {
 
     fn may_wait_for_mirror(&mut self, asker: Asker) -> bool {
         let own = self.mirrors.opening.values().filter(|opening| opening.waits.0 == asker.connection).count();
-        if own >= PARKED {
-            let text = format!("{own} requests of this program wait for other nodes already; let some end first");
-            self.fail(asker, Status::Busy, text);
-        }
-        own < PARKED
+        self.may_wait_for_node(asker, own)
     }
 
     /// The host has made a mirror, or could not.
     pub(super) fn mirrored(&mut self, id: u64, outcome: Result<SegmentId, NodeFailure>) {
         let Some(Opening { waits, member, opcode, series }) = self.mirrors.opening.remove(&id) else { return };
         let asker = Asker { connection: waits.0, member, number: waits.1, opcode };
-        let is_there = self.links.get(&waits.0).is_some_and(|link| link.member == Some(member));
+        let is_there = self.has_member(waits.0, member);
         match outcome {
             Ok(mirror) if series.is_some() => {
                 // If no member observes it, the host is told at the end of this event.

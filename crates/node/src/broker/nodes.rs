@@ -9,7 +9,10 @@ use crossdock_layout::{SegmentId, Status};
 
 use super::item::{ENDED, FIND, READ, SHARED, SHARING, WANT};
 use super::succession::GIVE_UP;
-use super::{Broker, Effect};
+use super::{Asker, Broker, Effect, PARKED};
+
+/// How long the answer to a question is waited for.
+const ANSWER_MS: u64 = 5_000;
 
 /// Why another node did not do what it was asked to, or why it could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,6 +174,23 @@ impl Broker {
         self.node_orders
     }
 
+    /// Asks a service of another node; gives the question's number.
+    pub(super) fn ask_node(&mut self, node: &str, service: u32, body: Vec<u8>) -> u64 {
+        let id = self.node_order_id();
+        let ask = NodeOrder::Ask { id, node: node.to_owned(), service, body, wait_ms: ANSWER_MS };
+        self.effects.push(Effect::Nodes(ask));
+        id
+    }
+
+    /// May a request wait for another node, beside `own` requests of its connection that do already? It fails if not.
+    pub(super) fn may_wait_for_node(&mut self, asker: Asker, own: usize) -> bool {
+        if own >= PARKED {
+            let text = format!("{own} requests of this program wait for other nodes already; let some end first");
+            self.fail(asker, Status::Busy, text);
+        }
+        own < PARKED
+    }
+
     /// Handles news from another node.
     pub(super) fn node_news(&mut self, news: NodeNews) {
         match news {
@@ -180,31 +200,21 @@ impl Broker {
             }
             NodeNews::Answered { id, outcome } => self.item_question_answered(id, outcome),
             NodeNews::Pulled { id, outcome } => self.item_pulled(id, outcome),
-            NodeNews::Asked { id, node, service: WANT, body } => {
-                let outcome = self.item_wanted(&node, &body);
-                self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
-            }
-            NodeNews::Asked { id, node, service: ENDED, body } => {
-                let outcome = self.item_ended_elsewhere(&node, &body);
-                self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
-            }
-            NodeNews::Asked { id, node, service: READ, body } => {
-                let outcome = self.reading_wanted(&node, &body);
-                self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
-            }
-            NodeNews::Asked { id, service: SHARED, body, .. } => {
-                let outcome = self.item_shared_elsewhere(&body);
-                self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
-            }
-            NodeNews::Asked { id, service: FIND, body, .. } => {
-                let outcome = self.item_sought(&body);
-                self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
-            }
             NodeNews::Asked { id, service: GIVE_UP, body, .. } => self.series_name_wanted(id, &body),
-            NodeNews::Asked { id, service, .. } => {
-                let text =
-                    format!("this node has no service {service}; run the same version of crossdock on all nodes");
-                let outcome = Err(NodeFailure { status: Status::Incompatible, text });
+            NodeNews::Asked { id, node, service, body } => {
+                let outcome = match service {
+                    WANT => self.item_wanted(&node, &body),
+                    ENDED => self.item_ended_elsewhere(&node, &body),
+                    READ => self.reading_wanted(&node, &body),
+                    SHARED => self.item_shared_elsewhere(&body),
+                    FIND => self.item_sought(&body),
+                    _ => {
+                        let text = format!(
+                            "this node has no service {service}; run the same version of crossdock on all nodes"
+                        );
+                        Err(NodeFailure { status: Status::Incompatible, text })
+                    }
+                };
                 self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
             }
             NodeNews::Opening { id, kind: SegmentKind::Item, object, epoch, .. } if epoch & SHARING != 0 => {

@@ -351,7 +351,7 @@ impl Broker {
     }
 
     pub(super) fn site_name(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<SiteName> {
-        let workflow = self.lasting.workflows.get(&workflow)?.name.clone();
+        let workflow = self.lasting.workflow_name(workflow)?;
         Some(SiteName { workflow, kind, name: name.to_owned() })
     }
 
@@ -624,7 +624,7 @@ impl Broker {
     /// The member of a claim, if it has not left.
     fn still_asks(&self, claim: &Claim) -> Option<Asker> {
         let Claim { waits, member, request, .. } = claim;
-        let is_there = self.links.get(&waits.0).is_some_and(|link| link.member == Some(*member));
+        let is_there = self.has_member(waits.0, *member);
         let asker = Asker { connection: waits.0, member: *member, number: waits.1, opcode: request.number() };
         is_there.then_some(asker)
     }
@@ -702,7 +702,7 @@ impl Broker {
                 found.and_then(|found| self.site_name(found.workflow, SegmentKind::Item, &found.key))
             }
             Record::WorkflowEnd { number, .. } => {
-                let ended = self.lasting.workflows.get(number).map(|workflow| workflow.name.clone());
+                let ended = self.lasting.workflow_name(*number);
                 if let (Some(site), Some(ended)) = (&mut self.site, ended) {
                     site.touched.extend(site.owned.iter().filter(|name| name.workflow == ended).cloned());
                 }

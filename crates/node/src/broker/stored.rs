@@ -1,11 +1,32 @@
-//! The spelling of values in the journal: numbers as on the wire, texts and lists with their length in front.
+//! The spelling of values in the journal and between nodes: numbers as on the wire, texts and lists with their length in front.
 
 use crossdock_layout::wire::{Grant, ItemLevel, Malformed, OnDeath, Party, Reader, SegmentKind, Spells, Wire, Writer};
 use crossdock_layout::{MemberId, Rights, SegmentId};
 
-/// The usual spelling of a type in the journal.
+/// The usual spelling of a type in the journal and between nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored;
+
+/// The bytes of a value.
+pub(super) fn encode<T>(value: &T) -> Vec<u8>
+where
+    Stored: Spells<T>,
+{
+    let mut writer = Writer(Vec::new());
+    <Stored as Spells<T>>::write(value, &mut writer);
+    writer.0
+}
+
+/// The value of these bytes. `None` if they are not exactly one.
+pub(super) fn decode<T>(bytes: &[u8]) -> Option<T>
+where
+    Stored: Spells<T>,
+{
+    let mut reader = Reader::new(bytes);
+    let value = <Stored as Spells<T>>::read(&mut reader, "value").ok()?;
+    reader.end().ok()?;
+    Some(value)
+}
 
 macro_rules! as_on_the_wire {
     ($($type:ty),+) => {$(

@@ -11,16 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crossdock_layout::wire::{Request, SegmentKind};
 use crossdock_layout::{MemberId, Status, record};
 
-use super::item::{decode, encode};
 use super::site::SiteName;
-use super::stored::Stored;
-use super::{Asker, Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, PARKED};
+use super::stored::{Stored, decode, encode};
+use super::{Asker, Broker, Cause, Connection, Effect, NodeFailure, NodeOrder};
 
 /// The service by which a node asks for the name of a series whose publisher has ended.
 pub(super) const GIVE_UP: u32 = 46;
-
-/// How long the answer to a question is waited for.
-const ANSWER_MS: u64 = 5_000;
 
 record! {
     /// A series that a task of another node is about to publish.
@@ -82,19 +78,13 @@ impl Succession {
 impl Broker {
     /// Asks the node that has the name of a series to give it up. The request waits for the answer.
     pub(super) fn ask_for_series_name(&mut self, asker: Asker, request: Request, name: SiteName, node: String) {
-        let asked = &mut self.succession.asked;
-        let own = asked.values().filter(|heir| heir.waits.0 == asker.connection).count();
-        if own >= PARKED {
-            let text = format!("{own} requests of this program wait for other nodes already; let some end first");
-            return self.fail(asker, Status::Busy, text);
+        let own = self.succession.asked.values().filter(|heir| heir.waits.0 == asker.connection).count();
+        if !self.may_wait_for_node(asker, own) {
+            return;
         }
-        let body = question(&name.workflow, &name.name);
-        let id = self.node_order_id();
+        let id = self.ask_node(&node, GIVE_UP, question(&name.workflow, &name.name));
         let waits = (asker.connection, asker.number);
-        let heir = Heir { waits, member: asker.member, request, name, node: node.clone() };
-        self.succession.asked.insert(id, heir);
-        let (service, wait_ms) = (GIVE_UP, ANSWER_MS);
-        self.effects.push(Effect::Nodes(NodeOrder::Ask { id, node, service, body, wait_ms }));
+        self.succession.asked.insert(id, Heir { waits, member: asker.member, request, name, node });
     }
 
     /// Another node has answered whether it gives up the name of a series.
@@ -105,7 +95,7 @@ impl Broker {
         if matches!(given, Ok(Given { yes: 1, .. })) {
             self.forget_elsewhere(&name, &node);
         }
-        if self.links.get(&waits.0).is_none_or(|link| link.member != Some(member)) {
+        if !self.has_member(waits.0, member) {
             return;
         }
         let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
@@ -140,7 +130,7 @@ impl Broker {
             let text = format!(
                 "series '{}' is being published on node {} by {}; a series has one publisher: end that one, or take another name",
                 name.name,
-                self.site.as_ref().map_or("?", |site| site.node()),
+                self.own_node().unwrap_or("?"),
                 self.who(publisher)
             );
             return self.answer_heir(id, Some(text));
@@ -156,7 +146,7 @@ impl Broker {
             let text = format!(
                 "series '{}' is about to be published on node {} by {}; a series has one publisher",
                 name.name,
-                self.site.as_ref().map_or("?", |site| site.node()),
+                self.own_node().unwrap_or("?"),
                 self.who(publisher)
             );
             return self.answer_heir(id, Some(text));
@@ -176,19 +166,21 @@ impl Broker {
 
     /// The catalog says that a name is free, or another node's.
     pub(super) fn series_name_is_free(&mut self, name: &SiteName) {
-        self.succession.released.remove(name);
-        for id in self.succession.giving.remove(name).unwrap_or_default() {
-            self.answer_heir(id, None);
-        }
+        self.answer_heirs(name, None);
     }
 
     /// The name of a series is this node's, with a series here: other nodes do not get it.
     pub(super) fn series_name_is_kept(&mut self, name: &SiteName) {
+        let text =
+            format!("series '{}' was published anew on its node meanwhile; a series has one publisher", name.name);
+        self.answer_heirs(name, Some(text));
+    }
+
+    /// It is decided whose the name is: all nodes that asked for it are told.
+    fn answer_heirs(&mut self, name: &SiteName, why_not: Option<String>) {
         self.succession.released.remove(name);
         for id in self.succession.giving.remove(name).unwrap_or_default() {
-            let text =
-                format!("series '{}' was published anew on its node meanwhile; a series has one publisher", name.name);
-            self.answer_heir(id, Some(text));
+            self.answer_heir(id, why_not.clone());
         }
     }
 

@@ -12,7 +12,8 @@ use crossdock_layout::{SegmentId, Status};
 use super::memory_of;
 use super::queue::{For, RequestId, Said};
 use super::readers::{Look, READ, Readable, Reading};
-use super::want::{ANSWER_MS, Question, RETRY_MS, VERSION, decode, encode, unreadable};
+use super::want::{Question, RETRY_MS, VERSION, unreadable};
+use crate::broker::stored::{decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Asker, Attachment, Broker, Cause, Effect, NodeFailure, NodeOrder};
 
@@ -67,7 +68,7 @@ impl Broker {
     /// Asks the nodes that have the items that a request waits to read.
     pub(super) fn ask_to_read(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).cloned() else { return };
-        let Some(workflow) = self.lasting.workflows.get(&wait.workflow).map(|of| of.name.clone()) else { return };
+        let Some(workflow) = self.lasting.workflow_name(wait.workflow) else { return };
         let is_coming = |copy: &Copy| copy.waiting.as_ref().is_some_and(|waiting| waiting.contains(&waits));
         if self.items.copies.all.values().any(is_coming) {
             return;
@@ -76,18 +77,13 @@ impl Broker {
         for key in &wait.keys {
             let Some(node) = self.item_elsewhere(wait.workflow, key) else { continue };
             asked = true;
-            let question =
-                Question { waits, workflow: wait.workflow, key: key.clone(), node: node.clone(), reads: true };
-            let is_asked = |other: &Question| other.waits == waits && other.key == *key && other.node == node;
-            if self.items.asked.values().any(is_asked) {
+            if self.is_asked(waits, key, &node) {
                 continue;
             }
-            let (id, stamp) = (self.node_order_id(), self.reading_stamp());
             let readers = 1 + self.readers_here(wait.workflow, key);
-            let (version, workflow, key, sharing) = (VERSION, workflow.clone(), key.clone(), 0);
-            let body = encode(&Reading { version, workflow, key, sharing, readers, stamp });
+            let id = self.tell_reading(&node, workflow.clone(), key, 0, readers);
+            let question = Question { waits, workflow: wait.workflow, key: key.clone(), node, reads: true };
             self.items.asked.insert(id, question);
-            self.effects.push(Effect::Nodes(NodeOrder::Ask { id, node, service: READ, body, wait_ms: ANSWER_MS }));
         }
         if asked {
             self.ask_later(waits, AGAIN_MS);
@@ -265,17 +261,22 @@ impl Broker {
     /// No member of this node reads the item. A question on its way may say otherwise: then that is true.
     fn tell_unread(&mut self, node: &str, workflow: u64, key: &str, sharing: u64) {
         if !self.is_asked_to_read(workflow, key) {
-            self.tell_reading(node, workflow, key, sharing, 0);
+            self.tell_of_copy(node, workflow, key, sharing, 0);
         }
     }
 
-    /// A node is told that this one still reads its item, or no longer.
-    fn tell_reading(&mut self, node: &str, workflow: u64, key: &str, sharing: u64, readers: u32) {
-        let Some(workflow) = self.lasting.workflows.get(&workflow).map(|of| of.name.clone()) else { return };
-        let (id, stamp) = (self.node_order_id(), self.reading_stamp());
+    /// Tells a node how many members of this one read its item, or are about to (sharing 0); gives the question's number.
+    fn tell_reading(&mut self, node: &str, workflow: String, key: &str, sharing: u64, readers: u32) -> u64 {
+        let stamp = self.reading_stamp();
         let body = encode(&Reading { version: VERSION, workflow, key: key.to_owned(), sharing, readers, stamp });
-        let ask = NodeOrder::Ask { id, node: node.to_owned(), service: READ, body, wait_ms: ANSWER_MS };
-        self.effects.push(Effect::Nodes(ask));
+        self.ask_node(node, READ, body)
+    }
+
+    /// The same of a copy: its node is told that members of this one still read it, or no longer.
+    fn tell_of_copy(&mut self, node: &str, workflow: u64, key: &str, sharing: u64, readers: u32) {
+        if let Some(workflow) = self.lasting.workflow_name(workflow) {
+            self.tell_reading(node, workflow, key, sharing, readers);
+        }
     }
 
     /// The copy is still read: its node is told so.
@@ -283,7 +284,7 @@ impl Broker {
         let Some(copy) = self.items.copies.all.get(&(item, sharing)) else { return };
         let (node, workflow, key) = (copy.node.clone(), copy.workflow, copy.key.clone());
         let readers = (self.holds.of(copy.file).len() as u32).max(1);
-        self.tell_reading(&node, workflow, &key, sharing, readers);
+        self.tell_of_copy(&node, workflow, &key, sharing, readers);
         self.waits.expect(self.now + AGAIN_MS, Due::ReadAgain(item, sharing));
     }
 
@@ -307,7 +308,7 @@ impl Broker {
         let of_workflow: BTreeSet<_> = of_workflow.map(|(id, _)| *id).collect();
         for id in of_workflow {
             if let Some(copy) = self.items.copies.all.remove(&id) {
-                self.tell_reading(&copy.node, workflow, &copy.key, id.1, 0);
+                self.tell_of_copy(&copy.node, workflow, &copy.key, id.1, 0);
             }
         }
     }

@@ -8,16 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crossdock_layout::wire::{Answer, ItemRequest, Request, SegmentKind};
 use crossdock_layout::{MemberId, Status, record};
 
-use super::want::{VERSION, decode, encode, unreadable};
+use super::want::{VERSION, unreadable};
 use crate::broker::site::SiteName;
-use crate::broker::stored::Stored;
-use crate::broker::{Asker, Broker, Effect, NodeFailure, NodeOrder, PARKED, SiteOrder};
+use crate::broker::stored::{Stored, decode, encode};
+use crate::broker::{Asker, Broker, Effect, NodeFailure, PARKED, SiteOrder};
 
 /// The service by which nodes ask what is known of an item.
 pub(in crate::broker) const FIND: u32 = 12;
-
-/// How long the answer is waited for.
-const ANSWER_MS: u64 = 5_000;
 
 record! {
     /// What is known of an item is wanted.
@@ -78,7 +75,7 @@ impl Broker {
         let (done, open): (Vec<_>, Vec<_>) = done;
         self.items.look_ups = open;
         for LookUp { asker, request, .. } in done {
-            if self.links.get(&asker.connection).is_some_and(|link| link.member == Some(asker.member)) {
+            if self.has_member(asker.connection, asker.member) {
                 self.items.looked_up = true;
                 self.serve_item(asker, request);
                 self.items.looked_up = false;
@@ -89,15 +86,13 @@ impl Broker {
     /// Asks the node that has the item. The answer to the request follows.
     pub(super) fn find_elsewhere(&mut self, asker: Asker, workflow: u64, key: &str, node: String) {
         let own = self.items.findings.values().filter(|of| of.asker.connection == asker.connection).count();
-        if own >= PARKED {
-            let text = format!("{own} requests of this program wait for other nodes already; let some end first");
-            return self.fail(asker, Status::Busy, text);
+        if !self.may_wait_for_node(asker, own) {
+            return;
         }
-        let Some(of) = self.lasting.workflows.get(&workflow).map(|of| of.name.clone()) else { return };
+        let Some(of) = self.lasting.workflow_name(workflow) else { return };
         let body = encode(&Sought { version: VERSION, workflow: of, key: key.to_owned() });
-        let id = self.node_order_id();
-        self.items.findings.insert(id, Finding { asker, workflow, key: key.to_owned(), node: node.clone() });
-        self.effects.push(Effect::Nodes(NodeOrder::Ask { id, node, service: FIND, body, wait_ms: ANSWER_MS }));
+        let id = self.ask_node(&node, FIND, body);
+        self.items.findings.insert(id, Finding { asker, workflow, key: key.to_owned(), node });
     }
 
     /// Another node asks what is known of an item. The answer is an answer to a member, whose item is another node's.
@@ -111,7 +106,7 @@ impl Broker {
             let text = format!("there is no item '{}'", sought.key);
             return Err(NodeFailure { status: Status::NotFound, text });
         };
-        // Members are numbered on each node.
+        // Another node numbers its members itself, so this number would mean another member there.
         entry.holder = MemberId::NOBODY;
         let opcode = Request::Item(ItemRequest::Find { key: String::new() }).number();
         Ok(Answer::ItemInfo(entry).encode(opcode, 0))
@@ -120,7 +115,7 @@ impl Broker {
     /// The answer to a question of this node. `false` if it is to another question.
     pub(super) fn item_found(&mut self, id: u64, outcome: &Result<Vec<u8>, NodeFailure>) -> bool {
         let Some(Finding { asker, workflow, key, node }) = self.items.findings.remove(&id) else { return false };
-        if self.links.get(&asker.connection).is_none_or(|link| link.member != Some(asker.member)) {
+        if !self.has_member(asker.connection, asker.member) {
             return true;
         }
         match outcome.as_ref().map(|body| Answer::decode(body, 0)) {

@@ -6,7 +6,8 @@ use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
 use super::find::{FIND, Sought};
 use super::readers::{Look, READ, Readable, Reading, SHARED};
 use super::residence::About;
-use super::want::{ENDED, Ended, Stands, VERSION, WANT, Wanted, decode, encode};
+use super::want::{ENDED, Ended, Stands, VERSION, WANT, Wanted};
+use crate::broker::stored::{decode, encode};
 
 const TASKS: [&str; 2] = ["t", "program"];
 const LEVELS: [ItemLevel; 2] = [ItemLevel::Verified, ItemLevel::Strict];

@@ -40,7 +40,7 @@ impl Broker {
     /// What the entry of an item says of it: as it is now, and, if it is leaving, as it will be there.
     fn about(&self, item: SegmentId) -> Option<About> {
         let found = self.lasting.items.all.get(&item)?;
-        let workflow = self.lasting.workflows.get(&found.workflow)?.name.clone();
+        let workflow = self.lasting.workflow_name(found.workflow)?;
         let (source, left) = match (self.lasting.items.source(item), self.lasting.items.residences.get(&item)?) {
             (Some(source), _) => (source.node.clone(), source.left),
             (None, Residence::Leaving { epoch, .. }) => (self.site.as_ref()?.node().to_owned(), *epoch),
@@ -165,7 +165,7 @@ impl Broker {
         }
     }
 
-    pub(super) fn own_node(&self) -> Option<&str> {
+    pub(in crate::broker) fn own_node(&self) -> Option<&str> {
         self.site.as_ref().map(|site| site.node())
     }
 

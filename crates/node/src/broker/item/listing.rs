@@ -43,7 +43,7 @@ impl Broker {
             mine: self.is_of(asker, found.workflow, &found.owner),
             owner: found.owner.clone(),
             creator: found.creator.clone(),
-            workflow: self.lasting.workflows.get(&found.workflow).map_or_else(String::new, |w| w.name.clone()),
+            workflow: self.lasting.workflow_name(found.workflow).unwrap_or_default(),
             key: found.key.clone(),
         })
     }

@@ -53,7 +53,7 @@ pub(super) use find::FIND;
 pub(super) use readers::{READ, SHARED, SHARING};
 pub use record::{Item, ItemRecord, Items, memory_of};
 pub use residence::{Residence, Source};
-pub(super) use want::{ENDED, WANT, decode, encode};
+pub(super) use want::{ENDED, WANT};
 
 /// The kernel's answer about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

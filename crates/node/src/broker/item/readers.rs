@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use crossdock_layout::wire::{ItemLevel, OnDeath};
 use crossdock_layout::{SegmentId, Status, record};
 
-use super::want::{ANSWER_MS, COMES, LASTS_MS, NEVER, NOT_HERE, NOT_YET, VERSION, decode, encode, unreadable};
-use crate::broker::stored::Stored;
+use super::want::{COMES, LASTS_MS, NEVER, NOT_HERE, NOT_YET, VERSION, unreadable};
+use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Broker, Effect, NodeFailure, NodeOrder};
 
@@ -197,13 +197,11 @@ impl Broker {
         }
         let (of, key) = (found.workflow, found.key.clone());
         let Some(wanted) = self.items.readers.wanted.remove(&(of, key.clone())) else { return };
-        let Some(workflow) = self.lasting.workflows.get(&of).map(|of| of.name.clone()) else { return };
+        let Some(workflow) = self.lasting.workflow_name(of) else { return };
         let body = encode(&Look { version: VERSION, workflow, key });
         for (node, until) in wanted {
             if until > self.now {
-                let id = self.node_order_id();
-                let ask = NodeOrder::Ask { id, node, service: SHARED, body: body.clone(), wait_ms: ANSWER_MS };
-                self.effects.push(Effect::Nodes(ask));
+                self.ask_node(&node, SHARED, body.clone());
             }
         }
     }

@@ -15,11 +15,11 @@
 
 #![allow(missing_docs, reason = "plain fields, named as in the records")]
 
-use crossdock_layout::wire::{ItemLevel, OnDeath, Party, Reader, Spells, Writer};
+use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
 use crossdock_layout::{MemberId, SegmentId, record};
 
 use super::record::{Item, Items};
-use crate::broker::stored::Stored;
+use crate::broker::stored::{Stored, decode, encode};
 
 /// Where the bytes of an item are that is here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,15 +76,11 @@ impl About {
     pub(super) const VERSION: u32 = 1;
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer(Vec::new());
-        <Stored as Spells<Self>>::write(self, &mut writer);
-        writer.0
+        encode(self)
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(bytes);
-        let about = <Stored as Spells<Self>>::read(&mut reader, "about").ok()?;
-        reader.end().ok()?;
+        let about: Self = decode(bytes)?;
         (about.version == Self::VERSION && about.size > 0).then_some(about)
     }
 

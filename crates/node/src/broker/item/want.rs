@@ -9,16 +9,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crossdock_layout::wire::{ItemLevel, Party, Reader, SegmentKind, Spells, Writer};
+use crossdock_layout::wire::{ItemLevel, Party, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status, record};
 
 use super::Phase;
 use super::queue::{For, RequestId, Said};
 use super::readers::Readable;
 use crate::broker::site::SiteName;
-use crate::broker::stored::Stored;
+use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
-use crate::broker::{Broker, Effect, NodeFailure, NodeOrder};
+use crate::broker::{Broker, NodeFailure};
 
 /// The service by which nodes ask for items.
 pub(in crate::broker) const WANT: u32 = 10;
@@ -31,8 +31,6 @@ const AGAIN_MS: u64 = 2_000;
 pub(super) const RETRY_MS: u64 = 300;
 /// How long a want lasts that is not repeated.
 pub(super) const LASTS_MS: u64 = 6_000;
-/// How long the answer to a question is waited for.
-pub(super) const ANSWER_MS: u64 = 5_000;
 /// Most wants of one item.
 const WANTS: usize = 1024;
 
@@ -77,25 +75,6 @@ pub(super) const COMES: u32 = 0;
 pub(super) const NOT_YET: u32 = 1;
 pub(super) const NOT_HERE: u32 = 2;
 pub(super) const NEVER: u32 = 3;
-
-pub(in crate::broker) fn encode<T>(value: &T) -> Vec<u8>
-where
-    Stored: Spells<T>,
-{
-    let mut writer = Writer(Vec::new());
-    <Stored as Spells<T>>::write(value, &mut writer);
-    writer.0
-}
-
-pub(in crate::broker) fn decode<T>(bytes: &[u8]) -> Option<T>
-where
-    Stored: Spells<T>,
-{
-    let mut reader = Reader::new(bytes);
-    let value = <Stored as Spells<T>>::read(&mut reader, "question").ok()?;
-    reader.end().ok()?;
-    Some(value)
-}
 
 pub(super) fn unreadable() -> NodeFailure {
     let text = "the question about an item cannot be read; run the same version of crossdock on all nodes";
@@ -241,13 +220,11 @@ impl Broker {
     pub(super) fn tell_nodes_of_end(&mut self, item: SegmentId, workflow: u64, key: &str, why: &str) {
         let wants = self.items.wants.0.remove(&(workflow, key.to_owned())).unwrap_or_default();
         let nodes: BTreeSet<_> = wants.into_iter().filter(|want| want.until > self.now).map(|want| want.node).collect();
-        let Some(workflow) = self.lasting.workflows.get(&workflow).map(|of| of.name.clone()) else { return };
+        let Some(workflow) = self.lasting.workflow_name(workflow) else { return };
         let (key, why) = (key.to_owned(), why.to_owned());
         let body = encode(&Ended { version: VERSION, workflow, key, item: item.0, why });
         for node in nodes {
-            let id = self.node_order_id();
-            let ask = NodeOrder::Ask { id, node, service: ENDED, body: body.clone(), wait_ms: ANSWER_MS };
-            self.effects.push(Effect::Nodes(ask));
+            self.ask_node(&node, ENDED, body.clone());
         }
     }
 
@@ -275,6 +252,12 @@ impl Broker {
         self.items.asked.values().any(|question| question.waits == waits)
     }
 
+    /// Is a question about this item open for the request?
+    pub(super) fn is_asked(&self, waits: RequestId, key: &str, node: &str) -> bool {
+        let is_it = |other: &Question| other.waits == waits && other.key == key && other.node == node;
+        self.items.asked.values().any(is_it)
+    }
+
     /// Asks the nodes that have the items that a request waits for.
     pub(in crate::broker) fn ask_for_items(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).cloned() else { return };
@@ -285,7 +268,7 @@ impl Broker {
         }
         let Some(known) = self.lasting.members.get(&wait.asker.member) else { return };
         let (task, rank) = (known.task.clone(), known.rank);
-        let Some(workflow) = self.lasting.workflows.get(&wait.workflow).map(|of| of.name.clone()) else { return };
+        let Some(workflow) = self.lasting.workflow_name(wait.workflow) else { return };
         let own = Party::rank(&task, rank);
         let numbers = self.lasting.items.numbers.iter();
         let numbers = numbers.filter(|((of, _), party)| *of == wait.workflow && **party == own);
@@ -294,10 +277,7 @@ impl Broker {
         for key in &wait.keys {
             let Some(node) = self.item_elsewhere(wait.workflow, key) else { continue };
             asked = true;
-            let question =
-                Question { waits, workflow: wait.workflow, key: key.clone(), node: node.clone(), reads: false };
-            let is_asked = |other: &Question| other.waits == waits && other.key == *key && other.node == node;
-            if self.items.asked.values().any(is_asked) {
+            if self.is_asked(waits, key, &node) {
                 continue;
             }
             let body = Wanted {
@@ -308,10 +288,9 @@ impl Broker {
                 rank,
                 numbers: numbers.clone(),
             };
-            let id = self.node_order_id();
+            let id = self.ask_node(&node, WANT, encode(&body));
+            let question = Question { waits, workflow: wait.workflow, key: key.clone(), node, reads: false };
             self.items.asked.insert(id, question);
-            let (service, body, wait_ms) = (WANT, encode(&body), ANSWER_MS);
-            self.effects.push(Effect::Nodes(NodeOrder::Ask { id, node, service, body, wait_ms }));
         }
         if asked {
             self.ask_later(waits, AGAIN_MS);
