@@ -10,6 +10,7 @@
 //! A silent peer is *away*, never dead: only its own kernel, or the catalog's lease, decides that a node is gone. This
 //! crate does not know what an item, a port or a series is.
 
+pub mod body;
 mod certificates;
 mod error;
 mod frame;

@@ -1,7 +1,6 @@
 //! What the relays of two daemons say to each other: the bodies of questions to the services 100 to 104.
 
-use crossdock_client::Status;
-use crossdock_link::Refusal;
+use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
 use crate::object::{Object, Shape};
 
@@ -107,65 +106,6 @@ pub struct Ended {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys(pub Vec<Key>);
 
-/// Reads a body from front to back; what does not fit is refused as a whole.
-pub struct Reader<'a>(&'a [u8]);
-
-pub type Read<T> = Result<T, Refusal>;
-
-pub fn wrong() -> Refusal {
-    Refusal::new(Status::Corrupt, "the body of the question is none of its service; run one version on all nodes")
-}
-
-impl<'a> Reader<'a> {
-    pub fn new(body: &'a [u8]) -> Self {
-        Self(body)
-    }
-
-    fn take(&mut self, length: usize) -> Read<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or_else(wrong)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    pub fn number(&mut self) -> Read<u64> {
-        Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| wrong())?))
-    }
-
-    pub fn small(&mut self) -> Read<u32> {
-        u32::try_from(self.number()?).map_err(|_| wrong())
-    }
-
-    pub fn flag(&mut self) -> Read<bool> {
-        match self.number()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(wrong()),
-        }
-    }
-
-    pub fn bytes(&mut self) -> Read<Vec<u8>> {
-        let length = usize::try_from(self.number()?).map_err(|_| wrong())?;
-        Ok(self.take(length)?.to_vec())
-    }
-
-    pub fn text(&mut self) -> Read<String> {
-        String::from_utf8(self.bytes()?).map_err(|_| wrong())
-    }
-
-    pub fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
-        let count = self.number()?;
-        // Each takes at least eight bytes.
-        if count > self.0.len() as u64 / 8 {
-            return Err(wrong());
-        }
-        (0..count).map(|_| one(self)).collect()
-    }
-
-    pub fn end<T>(self, value: T) -> Read<T> {
-        if self.0.is_empty() { Ok(value) } else { Err(wrong()) }
-    }
-}
-
 /// Something that is said.
 pub trait Word: Sized {
     fn write(&self, to: &mut Vec<u8>);
@@ -184,70 +124,100 @@ pub trait Word: Sized {
     }
 }
 
-pub fn put(to: &mut Vec<u8>, number: u64) {
-    to.extend(number.to_le_bytes());
-}
-
-pub fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
-    put(to, bytes.len() as u64);
-    to.extend(bytes);
-}
-
-impl Word for Key {
+impl Word for u64 {
     fn write(&self, to: &mut Vec<u8>) {
-        put(to, self.by);
-        put(to, self.number);
+        put(to, *self);
     }
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self { by: from.number()?, number: from.number()? })
+        from.number()
     }
+}
+
+impl Word for u32 {
+    fn write(&self, to: &mut Vec<u8>) {
+        put(to, (*self).into());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        from.small()
+    }
+}
+
+impl Word for bool {
+    fn write(&self, to: &mut Vec<u8>) {
+        put(to, (*self).into());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        from.flag()
+    }
+}
+
+impl Word for String {
+    fn write(&self, to: &mut Vec<u8>) {
+        put_bytes(to, self.as_bytes());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        from.text()
+    }
+}
+
+impl<T: Word> Word for Vec<T> {
+    fn write(&self, to: &mut Vec<u8>) {
+        put(to, self.len() as u64);
+        self.iter().for_each(|one| one.write(to));
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        from.list(T::read)
+    }
+}
+
+impl<A: Word, B: Word> Word for (A, B) {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.0.write(to);
+        self.1.write(to);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
+        Ok((A::read(from)?, B::read(from)?))
+    }
+}
+
+/// Spells structs by their fields, in this order.
+macro_rules! spell {
+    ($($name:ident { $($field:ident),+ })+) => {$(
+        impl $crate::words::Word for $name {
+            fn write(&self, to: &mut Vec<u8>) {
+                $($crate::words::Word::write(&self.$field, to);)+
+            }
+
+            fn read(from: &mut crossdock_link::body::Reader<'_>) -> crossdock_link::body::Read<Self> {
+                Ok(Self { $($field: $crate::words::Word::read(from)?),+ })
+            }
+        }
+    )+};
+}
+pub(crate) use spell;
+
+spell! {
+    Key { by, number }
+    Open { key, workflow, port, task, rank, sends, wait_ms }
+    Opened { pattern, capacity, peer }
+    Deliver { key, first, parcels }
+    Released { key, taken, released }
+    Ended { key, how, count }
 }
 
 impl Word for Keys {
     fn write(&self, to: &mut Vec<u8>) {
-        put(to, self.0.len() as u64);
-        self.0.iter().for_each(|key| key.write(to));
+        self.0.write(to);
     }
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self(from.list(Key::read)?))
-    }
-}
-
-impl Word for Open {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.key.write(to);
-        put_bytes(to, self.workflow.as_bytes());
-        put_bytes(to, self.port.as_bytes());
-        put_bytes(to, self.task.as_bytes());
-        put(to, self.rank.into());
-        put(to, self.sends.into());
-        put(to, self.wait_ms);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self {
-            key: Key::read(from)?,
-            workflow: from.text()?,
-            port: from.text()?,
-            task: from.text()?,
-            rank: from.small()?,
-            sends: from.flag()?,
-            wait_ms: from.number()?,
-        })
-    }
-}
-
-impl Word for Opened {
-    fn write(&self, to: &mut Vec<u8>) {
-        put(to, self.pattern.into());
-        put(to, self.capacity.into());
-        put_bytes(to, self.peer.as_bytes());
-    }
-
-    fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self { pattern: from.small()?, capacity: from.small()?, peer: from.text()? })
+        Ok(Self(Word::read(from)?))
     }
 }
 
@@ -315,45 +285,12 @@ impl Word for Parcel {
         let region = (from.number()?, from.number()?, from.text()?);
         let cargo = match from.number()? {
             0 => Cargo::None,
-            1 => Cargo::Here(Object::read_word(from)?),
-            2 => Cargo::Pull { object: Object::read_word(from)?, ticket: from.number()?, length: from.number()? },
+            1 => Cargo::Here(Word::read(from)?),
+            2 => Cargo::Pull { object: Word::read(from)?, ticket: from.number()?, length: from.number()? },
             3 => Cargo::Left,
             _ => return Err(wrong()),
         };
         Ok(Self { position, tag, inline, cargo, region })
-    }
-}
-
-impl Object {
-    fn read_word(from: &mut Reader<'_>) -> Read<Self> {
-        <Self as Word>::read(from)
-    }
-}
-
-impl Word for Deliver {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.key.write(to);
-        put(to, self.first);
-        put(to, self.parcels.len() as u64);
-        self.parcels.iter().for_each(|parcel| parcel.write(to));
-    }
-
-    fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self { key: Key::read(from)?, first: from.number()?, parcels: from.list(Parcel::read)? })
-    }
-}
-
-impl Word for Released {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.key.write(to);
-        for list in [&self.taken, &self.released] {
-            put(to, list.len() as u64);
-            list.iter().for_each(|position| put(to, *position));
-        }
-    }
-
-    fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self { key: Key::read(from)?, taken: from.list(Reader::number)?, released: from.list(Reader::number)? })
     }
 }
 
@@ -368,17 +305,5 @@ impl Word for How {
             2 => Ok(Self::Died),
             _ => Err(wrong()),
         }
-    }
-}
-
-impl Word for Ended {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.key.write(to);
-        self.how.write(to);
-        put(to, self.count);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self { key: Key::read(from)?, how: How::read(from)?, count: from.number()? })
     }
 }

@@ -200,45 +200,35 @@ impl Fetcher {
 
     /// Fetches a file, or puts it aside; `false` if the thread is to end.
     fn fetch(&self, directory: u64, entry: Entry, meta: Meta, since: Instant, aside: &mut VecDeque<Aside>) -> bool {
-        let node = || self.link.seen().node;
         let mut tries = 0;
-        loop {
-            let failed = match self.bring(directory, &entry, &meta) {
+        let why = loop {
+            match self.bring(directory, &entry, &meta) {
                 Ok(()) => return true,
-                Err(failed) => failed,
-            };
-            match failed {
-                Failed::Over => return false,
-                Failed::Room(why) if since.elapsed() >= self.wait => {
-                    let waited = self.wait.as_secs_f64();
-                    let text = format!("was not fetched from host {}: no room within {waited:.0} s: {why}", node());
-                    self.trouble(&format!("{} {text}", entry.rest.display()));
-                    return true;
+                Err(Failed::Over) => return false,
+                Err(Failed::Room(why)) if since.elapsed() >= self.wait => {
+                    break format!("no room within {:.0} s: {why}", self.wait.as_secs_f64());
                 }
-                Failed::Room(_) => {
+                Err(Failed::Room(_)) => {
                     aside.push_back(Aside { entry, meta, since });
                     return true;
                 }
                 // The file went before it could be fetched, or the other service was started anew. Later news tell of it.
-                Failed::Bytes(error) if matches!(error.status, Status::NotFound | Status::Closed) => return true,
-                Failed::Bytes(error) => {
+                Err(Failed::Bytes(error)) if matches!(error.status, Status::NotFound | Status::Closed) => return true,
+                Err(Failed::Bytes(error)) => {
                     tries += 1;
                     if tries >= TRIES {
-                        let text = format!("was not fetched from host {}: {error}", node());
-                        self.trouble(&format!("{} {text}", entry.rest.display()));
-                        return true;
+                        break error.to_string();
                     }
                 }
-                Failed::Here(why) => {
-                    let text = format!("was not fetched from host {}: {why}", node());
-                    self.trouble(&format!("{} {text}", entry.rest.display()));
-                    return true;
-                }
+                Err(Failed::Here(why)) => break why,
             }
             if self.stop.within(PAUSE) {
                 return false;
             }
-        }
+        };
+        let node = self.link.seen().node;
+        self.trouble(&format!("{} was not fetched from host {node}: {why}", entry.rest.display()));
+        true
     }
 
     fn bring(&self, directory: u64, entry: &Entry, meta: &Meta) -> Result<(), Failed> {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -12,10 +12,10 @@ use crossdock_layout::Status;
 use crossdock_link::{Peer, Refusal, Serve, Source, Wanted};
 use crossdock_os::{Deadline, event};
 
-use super::words::{Answer, Meta, NEWS, Question};
+use super::words::{Answer, Meta, NEWS, Question, What};
 use super::{Shared, State};
 use crate::rules::Keep;
-use crate::store::ordinary;
+use crate::store::{ordinary, same};
 
 /// A question for news waits so long at most. The asking host asks again.
 const WAIT: Duration = Duration::from_secs(5);
@@ -145,7 +145,7 @@ impl State {
     /// Tells other hosts of a file that was published here.
     pub(super) fn note_file(&mut self, rest: &Path) {
         if let Ok(meta) = std::fs::metadata(self.store.layout.published.join(rest)) {
-            self.ledger.note(rest, super::words::What::File(Meta::of(&meta)));
+            self.ledger.note(rest, What::File(Meta::of(&meta)));
         }
     }
 
@@ -160,10 +160,10 @@ impl State {
         for (name, meta) in found {
             let below = rest.join(name);
             if meta.is_dir() {
-                self.ledger.note(&below, super::words::What::Folder);
+                self.ledger.note(&below, What::Folder);
                 self.note_all(&below);
             } else if self.is_own(&below, &meta) {
-                self.ledger.note(&below, super::words::What::File(Meta::of(&meta)));
+                self.ledger.note(&below, What::File(Meta::of(&meta)));
             }
         }
     }
@@ -171,9 +171,7 @@ impl State {
     /// Was this published file made on this host? Its producers have it, or it was moved to the disk.
     fn is_own(&self, rest: &Path, meta: &std::fs::Metadata) -> bool {
         let layout = &self.store.layout;
-        let staged = std::fs::symlink_metadata(layout.stage.join(rest));
-        staged.is_ok_and(|there| (there.dev(), there.ino()) == (meta.dev(), meta.ino()))
-            || layout.spilled.join(rest).exists()
+        same(&layout.stage.join(rest), meta) || layout.spilled.join(rest).exists()
     }
 }
 

@@ -1,12 +1,11 @@
 //! What the services of two hosts say to each other about one directory: the bodies of questions to the service 50.
-//!
-//! Numbers have 8 bytes, little-endian; text is a length and so many bytes; a list is a count and so many entries.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use crossdock_layout::files::Phase;
+use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
 use crate::rules::is_hidden;
 
@@ -14,9 +13,9 @@ use crate::rules::is_hidden;
 pub const NEWS: u32 = 50;
 
 /// Longest path of a file, and of a directory's name.
-const TEXT_MAX: u64 = 4096;
+const TEXT_MAX: usize = 4096;
 /// Most entries of one answer.
-const ENTRIES_MAX: u64 = 4096;
+const ENTRIES_MAX: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
@@ -72,48 +71,13 @@ pub struct Meta {
     pub modified: (i64, u32),
 }
 
-/// Reads a body from front to back; what does not fit is refused as a whole.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn number(&mut self) -> Option<u64> {
-        let (number, rest) = self.0.split_first_chunk::<8>()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*number))
-    }
-
-    fn text(&mut self) -> Option<Vec<u8>> {
-        let length = usize::try_from(self.number().filter(|length| *length <= TEXT_MAX)?).ok()?;
-        let (text, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(text.to_vec())
-    }
-
-    fn phase(&mut self) -> Option<Phase> {
-        Some(Phase::from_number(u32::try_from(self.number()?).ok()?))
-    }
-
-    fn flag(&mut self) -> Option<bool> {
-        match self.number()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
-    }
-
-    /// Nothing may be left over.
-    fn end<T>(self, value: T) -> Option<T> {
-        self.0.is_empty().then_some(value)
-    }
+/// A path or a name.
+fn text(from: &mut Reader<'_>) -> Read<Vec<u8>> {
+    from.bytes().ok().filter(|text| text.len() <= TEXT_MAX).ok_or_else(wrong)
 }
 
-fn put(to: &mut Vec<u8>, number: u64) {
-    to.extend(number.to_le_bytes());
-}
-
-fn put_text(to: &mut Vec<u8>, text: &[u8]) {
-    put(to, text.len() as u64);
-    to.extend(text);
+fn phase(from: &mut Reader<'_>) -> Read<Phase> {
+    from.small().map(Phase::from_number)
 }
 
 /// Is this a name that a service publishes? Another one would lead out of the store.
@@ -128,7 +92,7 @@ fn is_safe(rest: &Path) -> bool {
 impl Question {
     pub fn write(&self) -> Vec<u8> {
         let mut to = Vec::new();
-        put_text(&mut to, self.directory.as_bytes());
+        put_bytes(&mut to, self.directory.as_bytes());
         for number in [self.life, self.since, self.done, u64::from(self.phase as u32), self.torn] {
             put(&mut to, number);
         }
@@ -136,13 +100,16 @@ impl Question {
     }
 
     pub fn read(body: &[u8]) -> Option<Self> {
-        let mut from = Reader(body);
+        Self::read_from(Reader::new(body)).ok()
+    }
+
+    fn read_from(mut from: Reader<'_>) -> Read<Self> {
         let question = Self {
-            directory: String::from_utf8(from.text()?).ok()?,
+            directory: String::from_utf8(text(&mut from)?).map_err(|_| wrong())?,
             life: from.number()?,
             since: from.number()?,
             done: from.number()?,
-            phase: from.phase()?,
+            phase: phase(&mut from)?,
             torn: from.number()?,
         };
         from.end(question)
@@ -162,25 +129,28 @@ impl Answer {
     }
 
     pub fn read(body: &[u8]) -> Option<Self> {
-        let mut from = Reader(body);
-        let mut answer = Self {
+        Self::read_from(Reader::new(body)).ok()
+    }
+
+    fn read_from(mut from: Reader<'_>) -> Read<Self> {
+        let answer = Self {
             life: from.number()?,
             directory: from.number()?,
             upto: from.number()?,
             is_complete: from.flag()?,
-            phase: from.phase()?,
+            phase: phase(&mut from)?,
             torn: from.number()?,
-            entries: Vec::new(),
+            entries: from.list(Entry::read)?,
         };
-        let count = from.number().filter(|count| *count <= ENTRIES_MAX)?;
+        if answer.entries.len() > ENTRIES_MAX {
+            return Err(wrong());
+        }
         let mut last = 0;
-        for _ in 0..count {
-            let entry = Entry::read(&mut from)?;
+        for entry in &answer.entries {
             if entry.number <= last || entry.number > answer.upto {
-                return None;
+                return Err(wrong());
             }
             last = entry.number;
-            answer.entries.push(entry);
         }
         from.end(answer)
     }
@@ -194,7 +164,7 @@ impl Entry {
 
     fn write(&self, to: &mut Vec<u8>) {
         put(to, self.number);
-        put_text(to, self.rest.as_os_str().as_bytes());
+        put_bytes(to, self.rest.as_os_str().as_bytes());
         match self.what {
             What::File(Meta { size, mode, modified: (seconds, nanoseconds) }) => {
                 for number in [1, size, mode.into(), u64::from_ne_bytes(seconds.to_ne_bytes()), nanoseconds.into()] {
@@ -206,20 +176,20 @@ impl Entry {
         }
     }
 
-    fn read(from: &mut Reader<'_>) -> Option<Self> {
+    fn read(from: &mut Reader<'_>) -> Read<Self> {
         let number = from.number()?;
-        let rest = PathBuf::from(OsStr::from_bytes(&from.text()?));
+        let rest = PathBuf::from(OsStr::from_bytes(&text(from)?));
         let what = match from.number()? {
             1 => What::File(Meta {
                 size: from.number()?,
-                mode: u32::try_from(from.number()?).ok()?,
-                modified: (i64::from_ne_bytes(from.number()?.to_ne_bytes()), u32::try_from(from.number()?).ok()?),
+                mode: from.small()?,
+                modified: (i64::from_ne_bytes(from.number()?.to_ne_bytes()), from.small()?),
             }),
             2 => What::Folder,
             3 => What::Gone,
-            _ => return None,
+            _ => return Err(wrong()),
         };
-        is_safe(&rest).then_some(Self { number, rest, what })
+        if is_safe(&rest) { Ok(Self { number, rest, what }) } else { Err(wrong()) }
     }
 }
 

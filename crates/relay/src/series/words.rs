@@ -2,8 +2,9 @@
 
 use crossdock_client::{AttributeSpec, Description, FullPolicy, Kind, MemberId, Order, Value, Variable};
 use crossdock_core::series::{Head, Original, Piece};
+use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
-use crate::words::{How, Key, Read, Reader, Word, put, put_bytes, wrong};
+use crate::words::{How, Key, Word, spell};
 
 /// Which series has this name? Answered by [`Found`].
 pub const FIND: u32 = 40;
@@ -88,55 +89,30 @@ pub struct Over {
     pub how: How,
 }
 
-impl Word for Find {
-    fn write(&self, to: &mut Vec<u8>) {
-        put_bytes(to, self.workflow.as_bytes());
-        put_bytes(to, self.series.as_bytes());
-        put(to, self.former.into());
-        put(to, self.wait_ms);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self { workflow: from.text()?, series: from.text()?, former: from.flag()?, wait_ms: from.number()? })
-    }
+spell! {
+    Find { workflow, series, former, wait_ms }
+    Found { segment, newest }
+    Supply { key, workflow, series, segment, former, has }
+    Supplied { original, publisher }
+    Head { sequence, time, copied, method, attributes, shapes, withheld }
+    AttributeSpec { name, ty }
+    Taken { key, sequence, shown }
+    Over { key, how }
 }
 
-impl Word for Found {
+impl Word for Kind {
     fn write(&self, to: &mut Vec<u8>) {
-        put(to, self.segment);
-        put(to, self.newest);
+        put(to, *self as u64);
     }
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self { segment: from.number()?, newest: from.number()? })
-    }
-}
-
-impl Word for Supply {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.key.write(to);
-        put_bytes(to, self.workflow.as_bytes());
-        put_bytes(to, self.series.as_bytes());
-        put(to, self.segment);
-        put(to, self.former.into());
-        put(to, self.has);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self {
-            key: Key::read(from)?,
-            workflow: from.text()?,
-            series: from.text()?,
-            segment: from.number()?,
-            former: from.flag()?,
-            has: from.number()?,
-        })
+        Self::from_number(from.small()?).ok_or_else(wrong)
     }
 }
 
 impl Word for Value {
     fn write(&self, to: &mut Vec<u8>) {
-        put(to, self.kind() as u64);
+        self.kind().write(to);
         match self {
             Self::I64(n) => put(to, *n as u64),
             Self::U64(n) => put(to, *n),
@@ -146,7 +122,7 @@ impl Word for Value {
     }
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(match Kind::from_number(from.small()?).ok_or_else(wrong)? {
+        Ok(match Kind::read(from)? {
             Kind::I64 => Self::I64(from.number()? as i64),
             Kind::U64 => Self::U64(from.number()?),
             Kind::F64 => Self::F64(f64::from_bits(from.number()?)),
@@ -155,56 +131,28 @@ impl Word for Value {
     }
 }
 
-type Named = (String, Value);
-
-fn put_values(to: &mut Vec<u8>, values: &[Named]) {
-    put(to, values.len() as u64);
-    for (name, value) in values {
-        put_bytes(to, name.as_bytes());
-        value.write(to);
-    }
-}
-
-fn values(from: &mut Reader<'_>) -> Read<Vec<Named>> {
-    from.list(|from| Ok((from.text()?, Value::read(from)?)))
-}
-
-fn put_shape(to: &mut Vec<u8>, shape: &[u64]) {
-    put(to, shape.len() as u64);
-    shape.iter().for_each(|length| put(to, *length));
-}
-
-fn shape(from: &mut Reader<'_>) -> Read<Vec<u64>> {
-    from.list(Reader::number)
-}
-
 impl Word for Variable {
     fn write(&self, to: &mut Vec<u8>) {
-        put_bytes(to, self.name.as_bytes());
-        put_bytes(to, self.ty.as_bytes());
-        put_shape(to, &self.shape);
+        self.name.write(to);
+        self.ty.write(to);
+        self.shape.write(to);
         put(to, self.order as u64);
-        put_values(to, &self.constants);
+        self.constants.write(to);
     }
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
-        let (name, ty, shape) = (from.text()?, from.text()?, shape(from)?);
+        let (name, ty, shape) = (from.text()?, from.text()?, Vec::read(from)?);
         let order = Order::from_number(from.small()?).ok_or_else(wrong)?;
-        Ok(Self { max_shape: shape.clone(), name, ty, shape, order, constants: values(from)? })
+        Ok(Self { max_shape: shape.clone(), name, ty, shape, order, constants: Word::read(from)? })
     }
 }
 
 impl Word for Original {
     fn write(&self, to: &mut Vec<u8>) {
         let Description { variables, attributes, constants, chunk, publisher, created, full } = &self.description;
-        put(to, variables.len() as u64);
-        variables.iter().for_each(|variable| variable.write(to));
-        put(to, attributes.len() as u64);
-        for attribute in attributes {
-            put_bytes(to, attribute.name.as_bytes());
-            put(to, attribute.ty as u64);
-        }
-        put_values(to, constants);
+        variables.write(to);
+        attributes.write(to);
+        constants.write(to);
         put(to, (*chunk).into());
         put(to, publisher.0);
         put(to, *created);
@@ -215,57 +163,16 @@ impl Word for Original {
     }
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
-        let variables = from.list(Variable::read)?;
-        let attributes = from.list(|from| {
-            let name = from.text()?;
-            Ok(AttributeSpec { name, ty: Kind::from_number(from.small()?).ok_or_else(wrong)? })
-        })?;
         let description = Description {
-            variables,
-            attributes,
-            constants: values(from)?,
+            variables: Word::read(from)?,
+            attributes: Word::read(from)?,
+            constants: Word::read(from)?,
             chunk: from.small()?,
             publisher: MemberId(from.number()?),
             created: from.number()?,
             full: FullPolicy::from_number(from.small()?).ok_or_else(wrong)?,
         };
         Ok(Self { description, keep: from.small()?, observers: from.small()?, slots: from.small()? })
-    }
-}
-
-impl Word for Supplied {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.original.write(to);
-        put_bytes(to, self.publisher.as_bytes());
-    }
-
-    fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self { original: Original::read(from)?, publisher: from.text()? })
-    }
-}
-
-impl Word for Head {
-    fn write(&self, to: &mut Vec<u8>) {
-        put(to, self.sequence);
-        put(to, self.time);
-        put(to, self.copied.into());
-        put(to, self.method.into());
-        put_values(to, &self.attributes);
-        put(to, self.shapes.len() as u64);
-        self.shapes.iter().for_each(|shape| put_shape(to, shape));
-        put(to, self.withheld);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self {
-            sequence: from.number()?,
-            time: from.number()?,
-            copied: from.small()?,
-            method: from.small()?,
-            attributes: values(from)?,
-            shapes: from.list(shape)?,
-            withheld: from.number()?,
-        })
     }
 }
 
@@ -364,29 +271,6 @@ impl Word for Offered {
             _ => return Err(wrong()),
         };
         Ok(Self { key, head, pieces, load })
-    }
-}
-
-impl Word for Taken {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.key.write(to);
-        put(to, self.sequence);
-        put(to, self.shown.into());
-    }
-
-    fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self { key: Key::read(from)?, sequence: from.number()?, shown: from.flag()? })
-    }
-}
-
-impl Word for Over {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.key.write(to);
-        self.how.write(to);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self { key: Key::read(from)?, how: How::read(from)? })
     }
 }
 
