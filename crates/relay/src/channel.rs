@@ -9,7 +9,7 @@
 //! after all messages before it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -69,6 +69,15 @@ struct Sent {
     made: Option<Made>,
 }
 
+/// What a sink has found taken or released, and has not told the source yet: places in the source's ring.
+#[derive(Default)]
+struct Found {
+    taken: Vec<u64>,
+    released: Vec<u64>,
+    /// The objects of what was released.
+    made: Vec<Made>,
+}
+
 /// One side of a channel.
 pub struct Channel {
     pub key: Key,
@@ -82,6 +91,9 @@ pub struct Channel {
     held: Mutex<Held>,
     inbox: Mutex<Inbox>,
     sent: Mutex<BTreeMap<u64, Sent>>,
+    /// How many lists of releases are on their way to the source. A sink's end goes behind them: the source gives what it does not
+    /// know as released to another consumer.
+    untold: AtomicUsize,
     regions: Mutex<BTreeMap<u64, Region>>,
     /// Names to remove at the end.
     names: Mutex<Vec<(SegmentKind, String)>>,
@@ -124,6 +136,7 @@ impl Channel {
             held: Mutex::default(),
             inbox: Mutex::default(),
             sent: Mutex::default(),
+            untold: AtomicUsize::new(0),
             regions: Mutex::default(),
             names: Mutex::new(mirror.into_iter().map(|name| (SegmentKind::Port, name)).collect()),
             left: Mutex::default(),
@@ -456,7 +469,7 @@ impl Channel {
                             drop(work);
                             let how = if status == Status::Closed { How::Closed } else { How::Died };
                             if !self.is_over() {
-                                let _ = self.tell_end(peers, how, 0);
+                                self.tell_end_behind_releases(peers, how);
                                 self.finish(how);
                             }
                             return false;
@@ -511,17 +524,17 @@ impl Channel {
         let is_shared = !self.at_home && self.end().shape().pattern == Pattern::WorkQueue;
         let mut pause = Duration::from_micros(200);
         while !self.is_over() && !self.end().is_closed() {
-            let mut found = (Vec::new(), Vec::new());
+            let mut found = Found::default();
             let untaken = is_shared && lock(&self.sent).values().any(|sent| !sent.taken);
             // No word changes when a message is taken.
             pause = if untaken { (pause * 2).min(Duration::from_millis(4)) } else { Duration::from_micros(200) };
             let slice = if untaken { pause } else { SLICE };
             let Some(work) = self.work() else { return };
             let waited = self.end().wait_for_releases(slice, &mut || self.look(is_shared, &mut found));
+            found.made.drain(..).for_each(Made::free);
             drop(work);
-            if !found.0.is_empty() || !found.1.is_empty() {
+            if self.tell_released(peers, found) {
                 pause = Duration::from_micros(200);
-                self.tell_released(peers, found);
             }
             let gone = match waited {
                 Ok(()) => None,
@@ -531,7 +544,7 @@ impl Channel {
             };
             // At the port itself, another consumer may come.
             if let Some(how) = gone.filter(|_| !self.at_home && !self.end().is_closed()) {
-                let _ = self.tell_end(peers, how, 0);
+                self.tell_end_behind_releases(peers, how);
                 return self.finish(How::Closed);
             }
             if gone.is_some() && self.at_home {
@@ -540,32 +553,54 @@ impl Channel {
         }
     }
 
-    /// Collects what was taken and released.
-    fn look(&self, is_shared: bool, (taken, released): &mut (Vec<u64>, Vec<u64>)) -> bool {
-        let mut made = Vec::new();
-        lock(&self.sent).retain(|position, sent| {
+    /// Collects what was taken and released; gives whether there is anything to tell.
+    fn look(&self, is_shared: bool, found: &mut Found) -> bool {
+        let was_empty = found.released.is_empty();
+        let mut sent = lock(&self.sent);
+        sent.retain(|position, sent| {
             let is_released = self.end().is_released(*position);
             if is_shared && !sent.taken && (is_released || !self.end().is_untaken(*position)) {
                 sent.taken = true;
-                taken.push(sent.origin);
+                found.taken.push(sent.origin);
             }
             if is_released {
-                released.push(sent.origin);
-                made.extend(sent.made.take());
+                found.released.push(sent.origin);
+                found.made.extend(sent.made.take());
             }
             !is_released
         });
-        for made in made {
-            made.free();
+        if was_empty && !found.released.is_empty() {
+            self.untold.fetch_add(1, Ordering::AcqRel);
         }
-        !taken.is_empty() || !released.is_empty()
+        !found.taken.is_empty() || !found.released.is_empty()
     }
 
-    fn tell_released(&self, peers: &dyn Peers, (taken, released): (Vec<u64>, Vec<u64>)) {
+    /// Tells the source what was found; gives whether there was anything.
+    fn tell_released(&self, peers: &dyn Peers, Found { taken, released, .. }: Found) -> bool {
+        if taken.is_empty() && released.is_empty() {
+            return false;
+        }
+        let is_counted = !released.is_empty();
         let body = Released { key: self.key, taken, released }.encode();
         if matches!(self.tell(peers, RELEASED, &body), Told::Unknown) {
             self.unknown();
         }
+        if is_counted {
+            self.untold.fetch_sub(1, Ordering::AcqRel);
+            self.changed.notify_all();
+        }
+        true
+    }
+
+    /// Tells the source how the ring's consumers ended, behind all that they released before.
+    fn tell_end_behind_releases(&self, peers: &dyn Peers, how: How) {
+        let mut last = Found::default();
+        self.look(false, &mut last);
+        self.tell_released(peers, last);
+        while self.untold.load(Ordering::Acquire) > 0 && self.stopped().is_none() {
+            self.pause(AGAIN);
+        }
+        let _ = self.tell_end(peers, how, 0);
     }
 
     /// All messages are in the ring and the source has ended: the ring's consumers learn it behind the last message. What they
@@ -577,15 +612,9 @@ impl Channel {
         }
         let mut alone: Option<Instant> = None;
         while !self.is_over() {
-            let mut found = (Vec::new(), Vec::new());
-            lock(&self.sent).retain(|position, sent| {
-                let is_released = self.end().is_released(*position);
-                found.1.extend(is_released.then_some(sent.origin));
-                !is_released
-            });
-            if !found.1.is_empty() {
-                self.tell_released(peers, found);
-            }
+            let mut found = Found::default();
+            self.look(false, &mut found);
+            self.tell_released(peers, found);
             let done = if self.at_home {
                 // A consumer may still come for the messages that are left.
                 if self.end().wait_peer(Duration::ZERO).is_ok() {
@@ -598,9 +627,8 @@ impl Channel {
                 self.has_left().is_some()
             };
             if done {
-                let how = self.has_left().unwrap_or(How::Closed);
                 if !self.at_home {
-                    let _ = self.tell_end(peers, how, 0);
+                    self.tell_end_behind_releases(peers, self.has_left().unwrap_or(How::Closed));
                 }
                 peers.remove(&self.workflow, std::mem::take(&mut *lock(&self.names)));
                 return self.finish(How::Closed);
