@@ -66,6 +66,12 @@ def equal(suite, what, got, wanted):
         suite.fail(f"{what}: {got!r}, expected {wanted!r}")
 
 
+def says(suite, log, *wanted):
+    for words in wanted:
+        if words not in log:
+            suite.fail(f"no {words!r} in {log!r}")
+
+
 def passes(suite, user, here, there, size):
     fresh(suite)
     doors = {"preload": "preload", "notified": "notification"}
@@ -120,10 +126,7 @@ tasks:
 """
     ended = suite.run_it(text, "--json", user="root", engine="bubblewrap")
     suite.expect(ended, 0)
-    log = suite.log("torn", "read")
-    for words in ("whole\n", "/f/2 will not come: write on n2 ended", "killed", "\nno\n1\n"):
-        if words not in log:
-            suite.fail(f"no {words!r} in {log!r}")
+    says(suite, suite.log("torn", "read"), "whole\n", "/f/2 will not come: write on n2 ended", "killed", "\nno\n1\n")
     told = line(ended)
     equal(suite, "published, torn, fetched", (told["published"], told["torn"], told["fetched"]), (1, 1, 1))
 
@@ -152,10 +155,8 @@ tasks:
 """
     fresh(suite)
     suite.expect(suite.run_it(text, engine="bubblewrap"), 0)
-    log = suite.log("late", "read")
-    for words in ("/f/never was not published within 2.0 s: write on n2 still runs", "Connection timed out"):
-        if words not in log:
-            suite.fail(f"no {words!r} in {log!r}")
+    words = ("/f/never was not published within 2.0 s: write on n2 still runs", "Connection timed out")
+    says(suite, suite.log("late", "read"), *words)
 
 
 def room(suite):

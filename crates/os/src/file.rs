@@ -203,11 +203,14 @@ pub fn write_reserved_at(file: impl AsFd, bytes: &[u8], offset: u64) -> OsResult
 }
 
 fn write_by(bytes: &[u8], offset: u64, write: impl Fn(&[u8], u64) -> rustix::io::Result<usize>) -> OsResult<()> {
+    let named = || format!("{} bytes at {offset} of a file", bytes.len());
     let mut done = 0;
     while done < bytes.len() {
         match write(&bytes[done..], offset + done as u64) {
             Err(Errno::INTR) => {}
-            other => done += other.context("pwrite", || format!("{} bytes at {offset} of a file", bytes.len()))?,
+            // A file that takes nothing must not be asked for ever.
+            Ok(0) => return Err(OsError::new("pwrite", named(), Errno::IO)),
+            other => done += other.context("pwrite", named)?,
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use crossdock_os::{OsError, OsResult, file as files};
+use crossdock_os::{OsResult, file as files};
 
 use crate::codec::{Reader, Writer};
 use crate::store::Record;
@@ -35,16 +35,16 @@ impl Journal {
     /// Opens the journal in this folder, or makes one, and gives its records.
     pub fn open(folder: &Path) -> io::Result<(Self, Vec<Record>)> {
         let path = folder.join("catalog.journal");
-        let file = File::from(files::open_or_make(&path, 0o666).map_err(reason)?);
+        let file = File::from(files::open_or_make(&path, 0o666).map_err(|e| e.reason())?);
         if !lock(&file)? {
             let text = format!("another keeper uses {}; stop it first", path.display());
             return Err(io::Error::new(ErrorKind::WouldBlock, text));
         }
         let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
-        files::read_all_at(&file, &mut bytes, 0).map_err(reason)?;
+        files::read_all_at(&file, &mut bytes, 0).map_err(|e| e.reason())?;
         if bytes.len() < HEAD && MAGIC.starts_with(&bytes) {
             let begun = files::set_size(&file, 0).and_then(|()| files::write_all_at(&file, MAGIC, 0));
-            begun.and_then(|()| files::sync(&file)).map_err(reason)?;
+            begun.and_then(|()| files::sync(&file)).map_err(|e| e.reason())?;
             let length = HEAD as u64;
             return Ok((Self { file, path, length, base: length, torn: false }, Vec::new()));
         }
@@ -52,7 +52,7 @@ impl Journal {
             let text = format!("{} is damaged: {why}; move it away to begin with an empty catalog", path.display());
             io::Error::new(ErrorKind::InvalidData, text)
         })?;
-        files::set_size(&file, length).map_err(reason)?;
+        files::set_size(&file, length).map_err(|e| e.reason())?;
         Ok((Self { file, path, length, base: length, torn: false }, records))
     }
 
@@ -89,7 +89,7 @@ impl Journal {
     /// Replaces all records by these.
     pub fn compact(&mut self, records: &[Record]) -> io::Result<()> {
         let fresh = self.path.with_extension("fresh");
-        let file = File::from(files::open_or_make(&fresh, 0o666).map_err(reason)?);
+        let file = File::from(files::open_or_make(&fresh, 0o666).map_err(|e| e.reason())?);
         let mut bytes = MAGIC.to_vec();
         records.iter().for_each(|record| bytes.extend(frame(record)));
         let written: OsResult<()> = (|| {
@@ -97,19 +97,15 @@ impl Journal {
             files::write_all_at(&file, &bytes, 0)?;
             files::sync(&file)
         })();
-        written.map_err(reason)?;
+        written.map_err(|e| e.reason())?;
         lock(&file)?;
-        files::rename(&fresh, &self.path).map_err(reason)?;
+        files::rename(&fresh, &self.path).map_err(|e| e.reason())?;
         if let Some(folder) = self.path.parent() {
-            files::sync_folder(folder).map_err(reason)?;
+            files::sync_folder(folder).map_err(|e| e.reason())?;
         }
         (self.file, self.length, self.base) = (file, bytes.len() as u64, bytes.len() as u64);
         Ok(())
     }
-}
-
-fn reason(error: OsError) -> io::Error {
-    error.reason()
 }
 
 fn lock(file: &File) -> io::Result<bool> {

@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use crossdock_os::{OsError, file as files};
+use crossdock_os::file as files;
 
 use crate::broker::{Lasting, Record};
 pub use codec::{decode, encode};
@@ -49,7 +49,7 @@ pub struct Journal {
 impl Journal {
     /// Opens the journal at `path`, or makes an empty one.
     pub fn open(path: &Path) -> std::io::Result<File> {
-        files::open_or_make(path, 0o600).map(File::from).map_err(reason)
+        files::open_or_make(path, 0o600).map(File::from).map_err(|e| e.reason())
     }
 
     /// Reads a journal to its last good record.
@@ -59,7 +59,7 @@ impl Journal {
     pub fn recover(file: File, path: &Path) -> std::io::Result<(Self, Lasting)> {
         let length = file.metadata()?.len();
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-        files::read_all_at(&file, &mut bytes, 0).map_err(reason)?;
+        files::read_all_at(&file, &mut bytes, 0).map_err(|e| e.reason())?;
         let mut journal = Self {
             file,
             path: path.to_owned(),
@@ -70,7 +70,7 @@ impl Journal {
         };
         let mut lasting = Lasting::default();
         if bytes.len() < HEADER as usize || bytes[..HEADER as usize].iter().all(|b| *b == 0) {
-            files::write_all_at(&journal.file, &header(), 0).map_err(reason)?;
+            files::write_all_at(&journal.file, &header(), 0).map_err(|e| e.reason())?;
             return Ok((journal, lasting));
         }
         if bytes[..HEADER as usize] != header() {
@@ -81,7 +81,7 @@ impl Journal {
         journal.end = HEADER + good as u64;
         // What a killed writer left behind the end must not be taken for a record once others precede it.
         if bytes[journal.end as usize..].iter().any(|b| *b != 0) {
-            files::set_size(&journal.file, journal.end).map_err(reason)?;
+            files::set_size(&journal.file, journal.end).map_err(|e| e.reason())?;
             journal.room = journal.end;
         }
         Ok((journal, lasting))
@@ -92,9 +92,9 @@ impl Journal {
     /// # Errors
     /// The file cannot be cut or written.
     pub fn begin_anew(&mut self) -> std::io::Result<()> {
-        files::set_size(&self.file, 0).map_err(reason)?;
+        files::set_size(&self.file, 0).map_err(|e| e.reason())?;
         (self.end, self.room) = (HEADER, HEADER);
-        files::write_all_at(&self.file, &header(), 0).map_err(reason)
+        files::write_all_at(&self.file, &header(), 0).map_err(|e| e.reason())
     }
 
     /// Makes sure that there is room for whatever one event can write.
@@ -127,7 +127,7 @@ impl Journal {
     /// The file cannot be written although room was taken.
     pub fn flush(&mut self) -> std::io::Result<()> {
         if !self.noted.is_empty() {
-            files::write_reserved_at(&self.file, &self.noted, self.end).map_err(reason)?;
+            files::write_reserved_at(&self.file, &self.noted, self.end).map_err(|e| e.reason())?;
             self.end += self.noted.len() as u64;
             self.room = self.room.max(self.end);
             self.noted.clear();
@@ -167,16 +167,16 @@ impl Journal {
     pub fn compact(&mut self, lasting: &Lasting) -> std::io::Result<OwnedFd> {
         let beside = self.path.with_extension("new");
         let _ = std::fs::remove_file(&beside);
-        let file = files::make(&beside, 0o600).map_err(reason).and_then(|file| {
+        let file = files::make(&beside, 0o600).map_err(|e| e.reason()).and_then(|file| {
             let file = File::from(file);
             let mut bytes = header().to_vec();
             lasting.snapshot().iter().for_each(|record| bytes.extend(frame(record)));
             let end = bytes.len() as u64;
-            files::write_all_at(&file, &bytes, 0).map_err(reason)?;
+            files::write_all_at(&file, &bytes, 0).map_err(|e| e.reason())?;
             extend(&file, end, AHEAD)?;
             // The keeper's copy comes first: without it this one must not have the name.
-            let copy = files::duplicate(&file).map_err(reason)?;
-            files::rename(&beside, &self.path).map_err(reason)?;
+            let copy = files::duplicate(&file).map_err(|e| e.reason())?;
+            files::rename(&beside, &self.path).map_err(|e| e.reason())?;
             Ok((file, copy, end))
         });
         // Whatever went wrong, the history may still grow: try again when it is twice as long.
@@ -186,10 +186,6 @@ impl Journal {
         self.compact_at = COMPACT_FROM.max(end * 4);
         Ok(copy)
     }
-}
-
-fn reason(error: OsError) -> std::io::Error {
-    error.reason()
 }
 
 fn header() -> [u8; HEADER as usize] {
@@ -236,7 +232,7 @@ fn extend(file: &File, from: u64, more: u64) -> std::io::Result<()> {
         Err(error) if error.is_unsupported() => files::write_all_at(file, &vec![0; more as usize], from),
         other => other,
     };
-    taken.map_err(reason)
+    taken.map_err(|e| e.reason())
 }
 
 #[cfg(test)]
