@@ -6,36 +6,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    FullPolicy, Observer, Publisher, SeriesOptions, SeriesState, Session, Status, Value, Variable, Version, diff,
+    FullPolicy, Observer, SeriesOptions, SeriesState, Session, Status, Value, Variable, Version, diff,
 };
+use support::series::{failed, numbers, publish, shows};
 use support::{Daemon, kill, spawn, until};
 
 const N: usize = 20_000;
 
 fn options() -> SeriesOptions {
     SeriesOptions { variables: vec![Variable::new("u", "u64", &[N as u64])], ..SeriesOptions::default() }
-}
-
-/// In-place memory as numbers.
-fn numbers(publisher: &mut Publisher) -> &mut [u64] {
-    publisher.elements("u").unwrap()
-}
-
-/// Every element is `value`, and so is the attribute.
-fn publish(publisher: &mut Publisher, value: u64) -> u64 {
-    numbers(publisher).fill(value);
-    publisher.publish(&[("value", Value::U64(value))]).unwrap()
-}
-
-fn shows(version: &Version, value: u64) {
-    assert_eq!(version.attribute("value").unwrap(), &Value::U64(value));
-    let numbers = version.elements::<u64>("u").unwrap();
-    assert!(numbers.iter().all(|n| *n == value), "version {} is torn", version.sequence());
-}
-
-fn status<T: std::fmt::Debug>(result: crossdock_client::Result<T>) -> (Status, String) {
-    let error = result.unwrap_err();
-    (error.status, error.to_string())
 }
 
 const SOON: Duration = Duration::from_secs(5);
@@ -57,7 +36,7 @@ fn an_observer_may_come_before_during_and_after_the_publishers_life() {
     let session = daemon.session();
     let mut publisher = session.publisher("field", &options()).unwrap();
     let mut during = observe(&other);
-    assert_eq!(status(during.latest()).0, Status::NotYet);
+    assert_eq!(failed(during.latest()).0, Status::NotYet);
     publish(&mut publisher, 7);
     let (mut early, version) = early.join().unwrap();
     shows(&version, 7);
@@ -66,11 +45,11 @@ fn an_observer_may_come_before_during_and_after_the_publishers_life() {
     }
     shows(&during.next(SOON).unwrap(), 29);
     publisher.end().unwrap();
-    let closed = status(during.next(SOON));
+    let closed = failed(during.next(SOON));
     assert!(closed.0 == Status::Closed && closed.1.contains("field"), "{closed:?}");
     let mut late = observe(&other);
     shows(&late.next(Duration::ZERO).unwrap(), 29);
-    assert_eq!((late.state(), status(late.next(SOON)).0), (SeriesState::Ended, Status::Closed));
+    assert_eq!((late.state(), failed(late.next(SOON)).0), (SeriesState::Ended, Status::Closed));
     // The first one's first version is what it was, and can be brought up to date.
     shows(&version, 7);
     let mut version = version;
@@ -90,7 +69,7 @@ fn a_version_that_is_held_outlives_its_observer_and_gives_its_page_back_at_last(
     let mut observer = observe(&session);
     let version = observer.latest().unwrap();
     drop(observer);
-    assert_eq!(status(session.observe("field", Duration::ZERO)).0, Status::NoSpace);
+    assert_eq!(failed(session.observe("field", Duration::ZERO)).0, Status::NoSpace);
     for value in 2..40 {
         publish(&mut publisher, value);
     }
@@ -106,10 +85,10 @@ fn there_is_one_publisher_and_its_successor_is_another_series() {
     let (session, other) = (daemon.session(), daemon.session());
     let mut first = session.publisher("field", &options()).unwrap();
     publish(&mut first, 1);
-    let taken = status(other.publisher("field", &options()));
+    let taken = failed(other.publisher("field", &options()));
     let who = format!("process {}", std::process::id());
     assert!(taken.0 == Status::Exists && taken.1.contains("field") && taken.1.contains(&who), "{taken:?}");
-    assert_eq!(status(session.remove_series("field")).0, Status::Busy);
+    assert_eq!(failed(session.remove_series("field")).0, Status::Busy);
     let mut former = observe(&session);
     drop(first);
     let mut second = other.publisher("field", &options()).unwrap();
@@ -118,10 +97,10 @@ fn there_is_one_publisher_and_its_successor_is_another_series() {
     assert!(latter.id() > former.id());
     shows(&latter.latest().unwrap(), 2);
     shows(&former.latest().unwrap(), 1);
-    assert_eq!(status(former.next(SOON)).0, Status::Closed);
+    assert_eq!(failed(former.next(SOON)).0, Status::Closed);
     drop(second);
     session.remove_series("field").unwrap();
-    assert_eq!(status(session.observe("field", Duration::ZERO)).0, Status::NotFound);
+    assert_eq!(failed(session.observe("field", Duration::ZERO)).0, Status::NotFound);
 }
 
 #[test]
@@ -129,14 +108,14 @@ fn waits_end_by_their_deadline_and_say_for_whom() {
     let daemon = Daemon::start();
     let session = daemon.session();
     let began = Instant::now();
-    let alone = status(session.observe("field", Duration::from_millis(150)));
+    let alone = failed(session.observe("field", Duration::from_millis(150)));
     assert!(alone.0 == Status::TimedOut && alone.1.contains("series 'field'"), "{alone:?}");
     let mut publisher = session.publisher("field", &options()).unwrap();
     publish(&mut publisher, 1);
     let mut observer = observe(&session);
     observer.next(SOON).unwrap();
-    assert_eq!(status(observer.next(Duration::ZERO)).0, Status::NotYet);
-    let late = status(observer.next(Duration::from_millis(150)));
+    assert_eq!(failed(observer.next(Duration::ZERO)).0, Status::NotYet);
+    let late = failed(observer.next(Duration::from_millis(150)));
     let who = format!("process {}", std::process::id());
     assert!(late.0 == Status::TimedOut && late.1.contains("field") && late.1.contains(&who), "{late:?}");
     assert!(began.elapsed() > Duration::from_millis(300) && began.elapsed() < Duration::from_secs(3));
@@ -156,9 +135,9 @@ fn versions_go_when_nobody_holds_them_and_as_many_as_asked_for_stay() {
     for sequence in 4..=6 {
         shows(&observer.at(sequence, Duration::ZERO).unwrap(), sequence);
     }
-    let gone = status(observer.at(1, Duration::ZERO));
+    let gone = failed(observer.at(1, Duration::ZERO));
     assert!(gone.0 == Status::NotFound && gone.1.contains('1'), "{gone:?}");
-    assert_eq!(status(observer.at(7, Duration::ZERO)).0, Status::NotYet);
+    assert_eq!(failed(observer.at(7, Duration::ZERO)).0, Status::NotYet);
     let (five, six) = (observer.at(5, Duration::ZERO).unwrap(), observer.at(6, Duration::ZERO).unwrap());
     let changes = diff(&five, &six).unwrap();
     assert_eq!(changes, [("u".to_owned(), 0..8 * N as u64)]);
@@ -204,7 +183,7 @@ fn a_full_pool_withholds_or_fails_or_takes_back_as_the_policy_says() {
             shows(&observer.latest().unwrap(), value);
         } else {
             assert!(refused.is_none(), "{refused:?}");
-            assert_eq!(status(held[0].bytes("u")).0, Status::NotFound);
+            assert_eq!(failed(held[0].bytes("u")).0, Status::NotFound);
             let newest = held.last().unwrap();
             shows(newest, held.len() as u64);
         }
@@ -230,7 +209,7 @@ fn the_quota_is_the_pools_limit() {
         assert!(held.len() < 16, "no quota holds");
     };
     assert_eq!(full.status, Status::NoSpace, "{full}");
-    let second = status(session.publisher(
+    let second = failed(session.publisher(
         "more",
         &SeriesOptions { variables: vec![Variable::new("u", "f64", &[1 << 20])], ..SeriesOptions::default() },
     ));

@@ -143,7 +143,7 @@ fn a_node_without_the_catalog_makes_no_names_and_everything_else_goes_on() {
     until("b is cut off", || is(&b, "b", NodeState::CutOff));
     let error = region(&on_b, "y", Mode::CreateOnly).unwrap_err();
     assert_eq!(error.status, Status::Disconnected, "{error}");
-    assert!(error.to_string().contains("node b has been cut off from site 'here'"), "{error}");
+    assert!(error.to_string().contains(&format!("node b has been cut off from site '{}'", site.name)), "{error}");
     region(&on_b, "x", Mode::OpenOnly).unwrap();
     kill(broker, "CONT");
     until("b is back", || is(&b, "b", NodeState::Here));

@@ -4,15 +4,17 @@
 mod support;
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_client::{
     ConnectOptions, Detect, End, Handle, InUse, Message, Mode, ObjectMode, Pattern, PortOptions, Publisher, Region,
-    SegmentKind, SeriesOptions, Session, Value, Variable, Version,
+    SegmentKind, SeriesOptions, Session, Variable,
 };
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
 use crossdock_link::Authority;
+use support::series::{self, shows};
+use support::sites::until_within;
 use support::{Daemon, spawn_on_host};
 
 fn run(words: &[&str]) {
@@ -20,12 +22,8 @@ fn run(words: &[&str]) {
     assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(90), "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_within(Duration::from_secs(90), what, holds);
 }
 
 /// Three hosts on a switch, each with a daemon. The first one keeps the catalog.
@@ -262,15 +260,9 @@ fn messages_wait_for_a_short_cut_and_the_loss_of_a_host_is_the_death_of_its_task
     assert_eq!(error.status, Status::PeerDied, "{error}");
 }
 
-/// All of `u` is `value`, and so is the attribute.
+/// Publishes the version with this number, whose elements all have that value.
 fn publish(publisher: &mut Publisher, value: u64) {
-    publisher.elements::<u64>("u").unwrap().fill(value);
-    assert_eq!(publisher.publish(&[("value", Value::U64(value))]).unwrap(), value);
-}
-
-fn shows(version: &Version, value: u64) {
-    assert_eq!(version.attribute("value").unwrap(), &Value::U64(value));
-    assert!(version.elements::<u64>("u").unwrap().iter().all(|n| *n == value), "version {value} is torn");
+    assert_eq!(series::publish(publisher, value), value);
 }
 
 #[test]

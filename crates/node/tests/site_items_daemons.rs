@@ -2,59 +2,26 @@
 
 mod support;
 
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_client::{
     ConnectOptions, Contents, End, ItemLevel, ItemOptions, ItemState, ObjectMode, OnDeath, Party, PortOptions, Session,
 };
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
-use support::{Daemon, kill, spawn};
+use support::sites::{Site, until_within};
+use support::{Daemon, kill};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(180));
 
-/// Below those that the kernel gives to outgoing connections, so that it is still free a moment later.
-fn free_port() -> String {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = std::process::id() as u16;
-    loop {
-        let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
-            return listener.local_addr().unwrap().to_string();
-        }
-    }
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(180), "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_within(Duration::from_secs(180), what, holds);
 }
 
 /// Three daemons; the first one keeps the catalog.
 fn site() -> Vec<Daemon> {
-    let catalog = free_port();
-    // If another program takes that port first, at least the sites are different ones.
-    let name = format!("here-{}-{}", std::process::id(), catalog.rsplit(':').next().unwrap());
-    let start = |node: &str, catalog: &str| {
-        let folder = Daemon::folder();
-        let arguments = ["--site", &name, "--node", node, "--lease-ms", "6000", "--catalog", catalog];
-        let keeper = spawn(&folder.path().join("endpoint.sock"), &arguments);
-        let mut daemon = Daemon { folder, keeper };
-        until("the daemon listens", || {
-            let ended = daemon.keeper.try_wait().unwrap();
-            assert!(ended.is_none(), "the daemon of node {node}, catalog {catalog}, ended at its start: {ended:?}");
-            Session::connect(&daemon.options()).is_ok()
-        });
-        daemon
-    };
-    let first = start("a", &format!("keep:{catalog}"));
-    let at = format!("embedded:{catalog}");
-    let all = vec![first, start("b", &at), start("c", &at)];
+    let all = Site::new().daemons(3);
     for daemon in &all {
         until("the nodes see each other", || {
             let session = Session::connect(&ConnectOptions { visitor: true, ..daemon.options() }).unwrap();

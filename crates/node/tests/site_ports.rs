@@ -10,16 +10,11 @@ use crossdock_client::{
     ConnectOptions, End, Handle, Inline, Message, Mode, ObjectMode, Order, Pattern, Port, PortOptions, Region, Session,
     Status,
 };
-use support::sites::{Site, until};
+use support::sites::{World, until};
 use support::{Daemon, kill};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 const POLL: Option<Duration> = Some(Duration::ZERO);
-
-fn connect(daemon: &Daemon, task: &str) -> Session {
-    let timeout = Duration::from_secs(30);
-    Session::connect(&ConnectOptions { task: Some(task.into()), timeout, ..daemon.options() }).unwrap()
-}
 
 fn region(session: &Session, name: &str) -> Region {
     session.region(name, Mode::CreateOnly, 64 << 20, None).unwrap()
@@ -31,24 +26,6 @@ fn options(pattern: Pattern, capacity: u32) -> PortOptions {
 
 fn tagged(tag: u64) -> Message {
     Message::new(Handle::NONE, tag)
-}
-
-/// The daemons of a site, with a port `p` of the first one.
-struct World {
-    daemons: Vec<Daemon>,
-}
-
-impl World {
-    fn new(count: usize) -> Self {
-        let site = Site::new();
-        let mut daemons = vec![site.keeper()];
-        daemons.extend(["b", "c"].iter().take(count - 1).map(|node| site.node(node)));
-        Self { daemons }
-    }
-
-    fn session(&self, node: usize, task: &str) -> Session {
-        connect(&self.daemons[node], task)
-    }
 }
 
 /// What a child process does at port `p`; it says "ready" and then waits to be killed.

@@ -10,36 +10,14 @@ use crossdock_client::{
     ConnectOptions, Detect, FullPolicy, Observer, Publisher, SegmentKind, SeriesOptions, SeriesState, Session, Status,
     Value, Variable, Version,
 };
-use support::sites::{Site, until};
+use support::series::{failed, numbers, publish, shows};
+use support::sites::{Site, World, connect, until};
 use support::{Daemon, kill};
 
 const LONG: Duration = Duration::from_secs(60);
 const CHUNK: usize = 4096;
 /// Numbers in a chunk.
 const PART: usize = CHUNK / 8;
-
-fn connect(daemon: &Daemon, task: &str) -> Session {
-    let timeout = Duration::from_secs(30);
-    Session::connect(&ConnectOptions { task: Some(task.into()), timeout, ..daemon.options() }).unwrap()
-}
-
-/// The daemons of a site: a, b, c.
-struct World {
-    daemons: Vec<Daemon>,
-}
-
-impl World {
-    fn new(count: usize) -> Self {
-        let site = Site::new();
-        let mut daemons = vec![site.keeper()];
-        daemons.extend(["b", "c"].iter().take(count - 1).map(|node| site.node(node)));
-        Self { daemons }
-    }
-
-    fn session(&self, node: usize, task: &str) -> Session {
-        connect(&self.daemons[node], task)
-    }
-}
 
 /// A variable `u` of so many chunks, of which each publish compares all.
 fn options(chunks: usize) -> SeriesOptions {
@@ -50,31 +28,10 @@ fn options(chunks: usize) -> SeriesOptions {
     }
 }
 
-fn numbers(publisher: &mut Publisher) -> &mut [u64] {
-    publisher.elements("u").unwrap()
-}
-
 fn publish_all(publisher: &mut Publisher, values: impl IntoIterator<Item = u64>) {
     for value in values {
         publish(publisher, value);
     }
-}
-
-/// All elements are `value`, and so is the attribute.
-fn publish(publisher: &mut Publisher, value: u64) -> u64 {
-    numbers(publisher).fill(value);
-    publisher.publish(&[("value", Value::U64(value))]).unwrap()
-}
-
-fn shows(version: &Version, value: u64) {
-    assert_eq!(version.attribute("value").unwrap(), &Value::U64(value));
-    let numbers = version.elements::<u64>("u").unwrap();
-    assert!(numbers.iter().all(|n| *n == value), "version {} is torn", version.sequence());
-}
-
-fn failed<T: std::fmt::Debug>(result: crossdock_client::Result<T>) -> (Status, String) {
-    let error = result.unwrap_err();
-    (error.status, error.to_string())
 }
 
 fn observe(session: &Session, name: &str) -> Observer {

@@ -1,6 +1,7 @@
 //! A daemon in a folder of its own, and a client that speaks bytes.
 #![allow(dead_code)]
 
+pub mod series;
 pub mod sites;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use crossdock_client::Session;
+use crossdock_client::{ConnectOptions, Session};
 
 use super::{Daemon, spawn};
 
@@ -21,25 +21,33 @@ pub fn free_port() -> String {
 }
 
 /// Sites take a moment: leases end, keepers come back.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_within(Duration::from_secs(60), what, holds);
+}
+
+pub fn until_within(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
+        assert!(began.elapsed() < limit, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 pub struct Site {
     pub catalog: String,
+    /// Another one for each site: if another program takes the catalog's port first, at least the sites are different ones.
+    pub name: String,
 }
 
 impl Site {
     pub fn new() -> Self {
-        Self { catalog: free_port() }
+        let catalog = free_port();
+        let name = format!("here-{}-{}", std::process::id(), catalog.rsplit(':').next().unwrap());
+        Self { catalog, name }
     }
 
-    pub fn arguments<'a>(&self, node: &'a str, catalog: &'a str) -> Vec<&'a str> {
-        vec!["--site", "here", "--node", node, "--lease-ms", "6000", "--catalog", catalog]
+    pub fn arguments<'a>(&'a self, node: &'a str, catalog: &'a str) -> Vec<&'a str> {
+        vec!["--site", &self.name, "--node", node, "--lease-ms", "6000", "--catalog", catalog]
     }
 
     pub fn keeper(&self) -> Daemon {
@@ -53,8 +61,39 @@ impl Site {
     /// A daemon that has joined when this returns.
     pub fn start(&self, folder: tempfile::TempDir, node: &str, catalog: &str) -> Daemon {
         let keeper = spawn(&folder.path().join("endpoint.sock"), &self.arguments(node, catalog));
-        let daemon = Daemon { folder, keeper };
-        until("the daemon listens", || Session::connect(&daemon.options()).is_ok());
+        let mut daemon = Daemon { folder, keeper };
+        until("the daemon listens", || {
+            let ended = daemon.keeper.try_wait().unwrap();
+            assert!(ended.is_none(), "the daemon of node {node}, catalog {catalog}, ended at its start: {ended:?}");
+            Session::connect(&daemon.options()).is_ok()
+        });
         daemon
+    }
+
+    /// The daemons of so many nodes, at most three: a, which keeps the catalog, b and c.
+    pub fn daemons(&self, count: usize) -> Vec<Daemon> {
+        let others = ["b", "c"].iter().take(count - 1).map(|node| self.node(node));
+        std::iter::once(self.keeper()).chain(others).collect()
+    }
+}
+
+/// A task's session with a daemon.
+pub fn connect(daemon: &Daemon, task: &str) -> Session {
+    let timeout = Duration::from_secs(30);
+    Session::connect(&ConnectOptions { task: Some(task.into()), timeout, ..daemon.options() }).unwrap()
+}
+
+/// The daemons of a site.
+pub struct World {
+    pub daemons: Vec<Daemon>,
+}
+
+impl World {
+    pub fn new(count: usize) -> Self {
+        Self { daemons: Site::new().daemons(count) }
+    }
+
+    pub fn session(&self, node: usize, task: &str) -> Session {
+        connect(&self.daemons[node], task)
     }
 }
