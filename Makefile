@@ -3,7 +3,7 @@
 #   make demo [ENGINE=auto|process|bubblewrap|podman|docker|charliecloud] [QUICK=1]
 #   make heat [ENGINE=…] [QUICK=1]
 #   make street [ENGINE=…] [QUICK=1]
-#   make files [ENGINE=…]
+#   make files [ENGINE=…] [QUICK=1]
 #   make mpi [QUICK=1]
 #   make soak [MINUTES=10]
 #   make nodes
@@ -42,7 +42,7 @@ street:
 
 # Unmodified programs that wait for each other's files.
 files:
-	@scripts/files --engine $(ENGINE)
+	@scripts/files --engine $(ENGINE) $(if $(QUICK),--quick)
 
 # `crossdock mpirun` on four hosts in network namespaces: each MPI in each engine, and each failure; mpi4py's own tests on two.
 mpi:

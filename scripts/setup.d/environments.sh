@@ -22,6 +22,7 @@ make_environments() {
         case $part in
             lint | docs | release | docker | podman | bubblewrap | charliecloud) ;;
             heat) make_environment plot ;;
+            gallery) make_environment files examples/files/requirements.txt ;;
             mpi)
                 make_environment mpi-openmpi tests/mpi/requirements-openmpi.txt
                 make_environment mpi-mpich tests/mpi/requirements-mpich.txt

@@ -20,6 +20,11 @@ files           cmd:git                            git                 stores fi
 files           file:/usr/lib/python3/dist-packages/numpy/__init__.py python3-numpy arrays in files
 files           file:/usr/lib/python3/dist-packages/h5py/__init__.py  python3-h5py  HDF5 files
 files           file:/usr/lib/python3/dist-packages/netCDF4/__init__.py python3-netcdf4 netCDF files
+gallery         cmd:javac                          default-jdk-headless Java programs of examples/files
+gallery         cmd:node                           nodejs              JavaScript programs of examples/files
+gallery         cmd:go                             golang-go           static programs of examples/files, which are no C
+gallery         file:/usr/bin/convert              imagemagick         pictures in files
+gallery         cmd:lmp                            lammps              dump files of a molecular-dynamics code
 test            cmd:nm                             binutils            reads the C library's names
 test            cmd:h5dump                         hdf5-tools          reads checkpoints: HDF5's own opinion of our files
 test            cmd:gfortran                       gfortran            the Fortran module and its tests
@@ -95,6 +100,7 @@ parts_of() {
         demo | street) echo demo; any_engine || echo bubblewrap ;;
         heat) echo demo heat; any_engine || echo bubblewrap ;;
         files) echo demo files; any_engine || echo bubblewrap ;;
+        gallery) echo demo files gallery; any_engine || echo bubblewrap ;;
         test) echo demo heat files test lint mpi nodes catalog bubblewrap podman docker charliecloud ;;
         bench) echo demo bench bubblewrap ;;
         lint) echo demo lint ;;

@@ -9,6 +9,7 @@ gigabytes() {
         test) echo 11 ;;
         bench | release) echo 6 ;;
         demo | heat | street) echo 4 ;;
+        gallery) echo 3 ;;
         *) echo 1 ;;
     esac
 }
