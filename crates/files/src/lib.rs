@@ -3,9 +3,9 @@
 //! A file is published when its last writer has closed it, or when it is renamed into place: the service links the very file
 //! that the producer wrote into the consumers' folder. Nothing is copied, and a consumer sees a file whole or not at all.
 //!
-//! Events tell the service *when* to look; a lease tells *whether* a writer is left ([`crossdock_os::lease`]); and a file whose
-//! writer is killed by a signal stays unpublished. The consumers' folder is the only record: a service that comes after a killed
-//! one looks at both folders and goes on.
+//! Events tell the service *when* to look at a file. A lease tells *whether* the file still has a writer
+//! ([`crossdock_os::lease`]). A file whose writer is killed by a signal stays unpublished. The consumers' folder is the
+//! only record, so a service that starts after a killed one looks at both folders and continues.
 
 mod look;
 mod rules;

@@ -1,5 +1,5 @@
-//! What is in a managed directory, looked at from outside: its folders, and the kernel's lists of open files and sleeping
-//! threads. The service is not asked, and need not live.
+//! Reports what is in a managed directory without asking its service, which may be dead: from the directory's folders,
+//! and from the kernel's lists of open files and sleeping threads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -13,29 +13,30 @@ use crossdock_os::seccomp::Reader;
 
 use crate::store::Layout;
 
-/// The state of one name.
+/// The state of one file name in a managed directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// Consumers see it.
     Published,
-    /// Consumers see it; it was moved from memory to a disk.
+    /// The file is published, and was moved from memory to a disk.
     Spilled,
-    /// A producer has it open for writing.
+    /// A producer has the file open for writing.
     Written,
-    /// It is closed and not published: it waits for its rename, its marker or the producers' end, or is hidden.
+    /// The file is closed and not published, because it is hidden, or waits for its rename, its marker or the end of
+    /// the producers.
     Unpublished,
-    /// It is not published because its writer was killed.
+    /// The file is not published because its writer was killed.
     Torn,
-    /// It is not published because the quota was used up when it was closed.
+    /// The file is not published because the quota was used up when it was closed.
     Cut,
-    /// It was published, and dropped by the rule of `keep`.
+    /// The file was published, and then dropped by the rule of `keep`.
     Dropped,
-    /// A consumer waits for it.
+    /// A consumer waits for a file of this name.
     Awaited,
 }
 
 impl State {
-    /// As users see it.
+    /// The word that `crossdock ls --files` prints for the state.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -51,49 +52,50 @@ impl State {
     }
 }
 
-/// A process, with the task that its environment names.
+/// A process that uses a file, with the task that its environment names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// Its number.
     pub pid: i32,
-    /// Its task; its program's name where it has none.
+    /// The name of the process's task; the name of its program if it belongs to no task.
     pub task: String,
 }
 
 /// One name.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// Relative to the directory.
+    /// The path of the file, relative to the managed directory.
     pub name: PathBuf,
     /// Its state.
     pub state: State,
-    /// Its size, if there is a file.
+    /// The size of the file in bytes; `None` if there is no file.
     pub bytes: Option<u64>,
-    /// Processes that have it open for writing.
+    /// Processes that have the file open for writing.
     pub writers: Vec<User>,
-    /// Processes that have it open for reading.
+    /// Processes that have the file open for reading.
     pub readers: Vec<User>,
-    /// Processes that wait for it.
+    /// Processes that wait for the file.
     pub waiters: Vec<User>,
 }
 
 /// A whole directory.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// The producers, as messages name them.
+    /// The names of the producers, as messages show them.
     pub producers: String,
     /// What they do.
     pub phase: Phase,
     /// How many files were published.
     pub published: u64,
-    /// Every name, in order.
+    /// A line for each name, sorted by name.
     pub lines: Vec<Line>,
 }
 
-/// Looks at the store in folder `root` with the notice at that path. `path` is where consumers see the directory.
+/// Looks at the store in the folder `root`, with the notice at the path `notice`. `path` is where consumers see the
+/// directory.
 ///
 /// # Errors
-/// The folders cannot be read: they are another user's, or gone.
+/// The folders cannot be read, because they belong to another user or do not exist any more.
 pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
     let page = NoticeReader::map(notice).map_err(|e| io::Error::new(e.reason().kind(), e.to_string()))?;
     let page = page.ok_or_else(|| io::Error::other(format!("{} is no notice of this version", notice.display())))?;
@@ -145,7 +147,8 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
             add(&mut line.waiters, pid);
         }
     }
-    // This process reads folders, not files; the service opens a file for a moment only.
+    // This process appears in no list, because it reads only folders. The service may appear in one, because it opens a
+    // file for a moment.
     Ok(Look {
         producers: page.producers(),
         phase: page.phase(),
@@ -170,7 +173,7 @@ fn walk(folder: &Path, rest: &Path, see: &mut dyn FnMut(PathBuf, fs::Metadata)) 
         match entry.metadata() {
             Ok(meta) if meta.is_dir() => walk(folder, &below, see)?,
             Ok(meta) if meta.is_file() => see(below, meta),
-            // It went meanwhile, or is a link or a socket.
+            // The entry was removed meanwhile, or is a link or a socket.
             _ => {}
         }
     }
@@ -182,7 +185,7 @@ fn numbers(folder: &Path) -> Vec<i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The files that a process has open: device and inode, and whether for writing.
+/// Lists the files that the process `pid` has open: device and inode, and whether it is open for writing.
 fn open_files(pid: i32) -> Vec<((u64, u64), bool)> {
     let folder = PathBuf::from(format!("/proc/{pid}/fd"));
     let file = |number: i32| {
@@ -195,8 +198,9 @@ fn open_files(pid: i32) -> Vec<((u64, u64), bool)> {
     numbers(&folder).into_iter().filter_map(file).collect()
 }
 
-/// The names below `path` that threads of a process wait for: they sleep on the notice's page, and the sleep's fifth
-/// argument is the address of the whole name (os/futex.rs). Only what the kernel lets this user read is seen.
+/// Lists the names below `path` that threads of the process `pid` wait for. Such a thread sleeps on the notice's page,
+/// and the fifth argument of its futex call is the address of the whole name (os/futex.rs). The kernel shows only the
+/// threads that this user may inspect.
 fn awaited(pid: i32, notice: u64, path: &str) -> Vec<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let pages: Vec<(u64, u64)> = maps.lines().filter_map(|line| page_of(line, notice)).collect();
@@ -215,7 +219,8 @@ fn awaited(pid: i32, notice: u64, path: &str) -> Vec<PathBuf> {
     numbers(Path::new(&format!("/proc/{pid}/task"))).into_iter().filter_map(name).collect()
 }
 
-/// The addresses of a mapping, if it is of the file with this inode number.
+/// Gives the addresses of the mapping in this `line` of `/proc/PID/maps`, if it maps the file with the inode number
+/// `inode`.
 fn page_of(line: &str, inode: u64) -> Option<(u64, u64)> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

@@ -1,4 +1,5 @@
-//! What an event means: no system call, no clock. The service carries out what comes out of here.
+//! Decides what an event in a managed directory means, without system calls and without a clock. The service carries
+//! out the decision.
 
 use std::path::Path;
 
@@ -7,50 +8,52 @@ use crossdock_os::inotify::Change;
 /// When a file counts as finished.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Publish {
-    /// When its last writer closes it, and when it is renamed into place. (The default.)
+    /// When its last writer closes it, and when it is renamed into place. This is the default.
     #[default]
     Close,
-    /// Only when it is renamed into place: for programs that open and close a file several times while they write it.
+    /// Only when it is renamed into place. This is for programs that open and close a file several times while they
+    /// write it.
     Rename,
-    /// When the producers have ended well.
+    /// When the producers have ended without an error.
     End,
-    /// When a file with the same name and this ending (`.done`) is closed; that one is not published.
+    /// When another file is closed that has the same name with this ending (for example `.done`). The marker file
+    /// itself is not published.
     Marker(String),
 }
 
 /// How long a published file stays.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Keep {
-    /// Until the run ends.
+    /// Files stay until the run ends.
     #[default]
     All,
-    /// The newest ones, so many.
+    /// Only this number of newest files stays.
     Newest(usize),
-    /// Until each consumer has closed it after reading, and no process has it open.
+    /// A file stays until each consumer has closed it after reading and no process has it open.
     Consumed {
-        /// How often each consumer reads a file: once for each of its ranks.
+        /// How often each consumer reads a file: once for each rank of its task.
         readers: Vec<u32>,
     },
 }
 
-/// What to do about a name.
+/// What the service does about a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
-    /// Publish it if no process writes it.
+    /// Publish the file if no process writes it.
     Publish,
-    /// Publish it if its producer is not about to open it.
+    /// Publish the file unless its producer may still be inside the `open` that made it.
     PublishFound,
-    /// Publish another name: the one that this marker is for.
+    /// Publish the file of this other name, because the event was about its marker.
     PublishInstead(String),
-    /// Consumers must not see the name any more.
+    /// Take the name away from consumers.
     Withdraw,
-    /// A new folder: watch it, show it, and look at what is in it already.
+    /// Watch this new folder, show it to consumers, and look at the files that are already in it.
     Enter,
     Nothing,
 }
 
 impl Publish {
-    /// What the service does when the entry `name` of the folder `stage` has changed.
+    /// Decides what the service does after the change `change` of the entry `name` in the folder `stage`.
     pub(crate) fn action(&self, change: Change, name: &str, is_folder: bool) -> Action {
         match (change, is_folder) {
             (Change::Made | Change::Arrived, true) => Action::Enter,
@@ -68,13 +71,14 @@ impl Publish {
                 Self::Marker(_) => self.action(Change::Closed, name, false),
                 Self::End => Action::Nothing,
             },
-            // A hard link of a finished file is made and never closed.
+            // A hard link of a finished file appears without a close.
             (Change::Made, false) if *self == Self::Close => Action::PublishFound,
             _ => Action::Nothing,
         }
     }
 
-    /// Is a file published that the service finds when it starts, or when the producers have ended well?
+    /// Tells whether files are published that the service finds without an event: at its start, or (`at_end`) when the
+    /// producers have ended well.
     pub(crate) fn takes_found(&self, at_end: bool) -> bool {
         match self {
             Self::Close => true,
@@ -84,7 +88,8 @@ impl Publish {
     }
 }
 
-/// Names that are no one else's business: editors, compilers and libraries write them beside the file that they make.
+/// Tells whether a path has a hidden part. Editors, compilers and libraries write hidden files beside the file that
+/// they make, and only they use them.
 pub(crate) fn is_hidden(rest: &Path) -> bool {
     rest.iter().any(|part| part.as_encoded_bytes().first() == Some(&b'.'))
 }

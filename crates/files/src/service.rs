@@ -1,8 +1,10 @@
-//! The publisher service of one managed directory: a thread that watches the producers' folder and publishes.
+//! The publisher service of one managed directory: a thread that watches the producers' folder and publishes files for
+//! consumers.
 //!
-//! It keeps nothing that the folders do not say. What if it dies? Before the link: nothing is visible, and the next service
-//! publishes what it finds finished. Between link and rename: the link waits in `new`, which the next service clears. After
-//! the rename and before the notice: the file is published; a consumer that waits sees it at its next look, within 100 ms.
+//! The folders are the service's only record. What if the service dies? Before the link: nothing is visible, and the
+//! next service publishes the finished files that it finds. Between link and rename: the link lies in `new`, which the
+//! next service clears. After the rename and before the notice: the file is published, and a waiting consumer sees it
+//! at its next look, within 100 ms.
 
 mod exchange;
 mod fetch;
@@ -38,38 +40,40 @@ use crate::store::{Attempt, Layout, Store};
 use crate::view::Moved;
 use crate::writers::Writers;
 
-/// How soon the service looks again at a file that a process had open for writing: its close may have been the close of
-/// another descriptor, and a mapping tells nothing when it goes. Events come sooner; this is for what has none.
+/// How soon the service looks again at a file that a process had open for writing. A close event may have been for
+/// another descriptor of the file, and no event tells that a mapping was removed. Other changes cause events, which
+/// come sooner.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// How long an empty file that was found, and not closed, may still be one whose producer is inside its `open`.
+/// How long an empty file without a close event may still have a producer inside the `open` that made it.
 const OPENING: Duration = Duration::from_secs(1);
 
-/// How long a file that all consumers have read is still kept: some programs open a file twice.
+/// How long a file is kept after all consumers have read it, because some programs open a file twice.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// How often the memory is looked at where files may move to a disk; a publication is a reason to look at once.
+/// How often the service measures the memory of a directory whose files may move to a disk. After a publication it
+/// measures at once.
 const SPILL_LOOK: Duration = Duration::from_millis(20);
 
 const EVENTS: u64 = 1;
 const STOP: u64 = 2;
 const OPENERS: u64 = 3;
 
-/// A running service. Dropping it ends the thread; published files stay.
+/// A running service. Dropping it ends its threads; published files stay.
 #[derive(Debug)]
 pub struct Service {
     shared: Arc<Shared>,
-    /// Answers opens. It ends last: the watcher's own opens wait for it.
+    /// The thread that answers opens. It ends last, because the watcher's own opens wait for its answers.
     answers: Option<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
-    /// Moves files to a disk.
+    /// The thread that moves files to a disk.
     mover: Option<JoinHandle<()>>,
 }
 
-/// What a directory came to.
+/// What the service of a directory has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Files published; one that was replaced counts again.
+    /// Files published. A file that was replaced counts again.
     pub published: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -85,28 +89,28 @@ pub struct Report {
     pub fetched: u64,
     /// Their bytes.
     pub bytes_fetched: u64,
-    /// Are killed writers noticed here? (The service's user is root.)
+    /// True if the service notices killed writers, which needs root as the service's user.
     pub writers_known: bool,
-    /// What went wrong, a line each; at most [`TROUBLES`].
+    /// What went wrong, a line for each problem; at most [`TROUBLES`] lines.
     pub troubles: Vec<String>,
 }
 
-/// Most lines of [`Report::troubles`].
+/// The largest number of lines in [`Report::troubles`].
 pub const TROUBLES: usize = 20;
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     writers: Mutex<Writers>,
-    /// Readable when the watcher is to end.
+    /// Readable when the watcher thread must end.
     stop_watching: OwnedFd,
-    /// Readable when the thread that answers opens is to end.
+    /// Readable when the thread that answers opens must end.
     stop_answering: OwnedFd,
-    /// Readable when a view has told of a read.
+    /// Readable when a view has reported a read.
     nudge: OwnedFd,
-    /// There may be a file to move to a disk, or the thread that moves is to end.
+    /// Signalled when there may be a file to move to a disk, and when the thread that moves files must end.
     room: Condvar,
-    /// There is news for other hosts.
+    /// Signalled when there are changes to report to other hosts.
     told: Condvar,
 }
 
@@ -116,47 +120,51 @@ struct State {
     how: Publish,
     keep: Keep,
     watch: Watch,
-    /// Watches what consumers read, where files go when all have read them.
+    /// Watches what consumers read; used only if files are dropped after all consumers have read them.
     reads: Watch,
-    /// Folders of single consumers by their numbers: the consumer, and the folder relative to its own.
+    /// The watched folders of single consumers, by watch number: the consumer, and the path relative to the consumer's
+    /// folder.
     read_folders: BTreeMap<i32, (usize, PathBuf)>,
-    /// How often each consumer has closed a file after reading it.
+    /// How often each consumer has closed a file after reading it, by file.
     read: BTreeMap<PathBuf, Vec<u32>>,
-    /// Files that all consumers have read, since when.
+    /// Files that all consumers have read, and when the last consumer had read the file.
     consumed: BTreeMap<PathBuf, Instant>,
-    /// Watched folders, relative to `stage`, by their numbers.
+    /// Watched folders, by watch number; the paths are relative to `stage`.
     folders: BTreeMap<i32, PathBuf>,
-    /// Files that a process had open for writing when they were looked at.
+    /// Files that a process had open for writing when the service last looked at them.
     written: BTreeSet<PathBuf>,
     /// Files that were not published because their writer was killed.
     torn: BTreeSet<PathBuf>,
-    /// Files that were closed while the quota was used up, by inode: only another close publishes them.
+    /// The inodes of files that were closed while the quota was used up. Only another close publishes such a file.
     cut: BTreeSet<u64>,
-    /// Published files, oldest first, where only some are kept.
+    /// Published files, oldest first; used only if a limited number of files is kept.
     order: Vec<PathBuf>,
-    /// Consumers that read by a view, which tells of their reads.
+    /// Consumers that read through a view, which reports their reads.
     by_view: BTreeSet<usize>,
-    /// Where files are moved to a disk.
+    /// The disk to which files are moved; `None` if files stay in memory.
     spill: Option<Spill>,
-    /// Names that the service itself has taken from `stage`: the event tells nothing new.
+    /// Names that the service itself has removed from `stage`; the events of these removals are ignored.
     moved: BTreeSet<PathBuf>,
-    /// No file is moved or fetched any more.
+    /// True once the service moves and fetches no more files.
     is_over: bool,
-    /// Which start of this service it is; other hosts count its news by it.
+    /// The number of this start of the service. Other hosts ask for all changes anew if it differs from the number that
+    /// they know.
     life: u64,
-    /// What other hosts are to know.
+    /// The changes that other hosts must learn.
     ledger: Ledger,
-    /// What the producers of this host do; `None` if it has none.
+    /// What the producers of this host do; `None` if this host has no producers.
     own: Option<Phase>,
-    /// Other hosts with producers.
+    /// The other hosts with producers.
     origins: Vec<Origin>,
-    /// Files that were fetched, and the number of the host that they came from.
+    /// Files that were fetched, each with the index of its host in `origins`.
     fetched: BTreeMap<PathBuf, usize>,
     report: Report,
 }
 
 impl Service {
-    /// Publishes from the store in folder `root` and tells of it in the notice, both made if need be. Files that a former service left finished are published at once.
+    /// Starts a service for the store in the folder `root`. The service reports publications in the notice at the path
+    /// `notice`. Store and notice are made if they do not exist. Files that an earlier service left finished are
+    /// published at once.
     ///
     /// # Errors
     /// The store cannot be made or watched; the error names the folder.
@@ -195,11 +203,11 @@ impl Service {
         let (nudge, room, told) = (event::eventfd().map_err(plain)?, Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room, told });
         let mut service = Self { shared: shared.clone(), answers: None, watcher: None, mover: None };
-        // The kernel asks before each open in a watched folder, also before the service's own. So a thread of its own
-        // answers, which opens nothing; it has to run before the first folder is watched.
+        // The kernel asks before each open in a watched folder, also before an open by the service. So a separate
+        // thread, which opens no files, answers. It must run before the first folder is watched.
         if let Some(descriptor) = shared.writers().descriptor() {
             let for_thread = shared.clone();
-            // It owns the descriptor: the kernel asks as long as one is open.
+            // The closure owns the descriptor, because the kernel asks as long as a copy of it is open.
             let answers = move || for_thread.answer_opens(&descriptor);
             service.answers = Some(std::thread::Builder::new().name("crossdock-opens".into()).spawn(answers)?);
         }
@@ -209,17 +217,17 @@ impl Service {
         Ok(service)
     }
 
-    /// The store lies in memory with a limit of its own: a file that is closed while it is used up is not published, because
-    /// its writer may have got ENOSPC.
+    /// Says that the store lies in memory with a limit of its own. A file that is closed while that memory is full is
+    /// not published, because its writer may have got ENOSPC.
     pub fn limited(&self) {
         self.shared.state().store.is_limited = true;
     }
 
-    /// From now on, the oldest published files move to this folder of a disk when three quarters of the quota are used. Consumers
-    /// need a view that shows both places; it takes what this gives.
+    /// From now on, moves the oldest published files to the folder `disk` whenever three quarters of `quota` bytes are
+    /// used. Consumers then need a view that shows both folders; the view takes the value that this function returns.
     ///
     /// # Errors
-    /// The folder cannot be made, or what a killed service left there cannot be taken over.
+    /// The folder cannot be made, or the files that a killed service left in it cannot be taken over.
     pub fn spill_to(&mut self, disk: &Path, quota: u64) -> io::Result<Moved> {
         let moved = Moved::default();
         {
@@ -233,7 +241,8 @@ impl Service {
         Ok(moved)
     }
 
-    /// This consumer reads by a view. Gives what the view calls for each file that the consumer has closed.
+    /// Says that this consumer reads through a view. Returns the function that the view calls for each file that the
+    /// consumer has closed.
     pub fn reads_by_view(&self, consumer: usize) -> impl Fn(&Path) + Send + Sync + 'static {
         self.shared.state().by_view.insert(consumer);
         let shared = self.shared.clone();
@@ -243,22 +252,24 @@ impl Service {
         }
     }
 
-    /// Adds a line to what went wrong: a view's wait that ended without a file.
+    /// Returns a function that adds a line to [`Report::troubles`]. A view calls it when a wait ended without a file.
     pub fn tells(&self) -> impl Fn(String) + Send + Sync + 'static {
         let shared = self.shared.clone();
         move |line| shared.state().trouble(line)
     }
 
-    /// Where the store's folders are.
+    /// Gives the paths of the store's folders.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.shared.state().store.layout.clone()
     }
 
-    /// Tells consumers what the producers of this host do. With [`Phase::Ended`] everything that is finished is published first.
+    /// Tells consumers what the producers of this host do. Before it announces [`Phase::Ended`], it publishes all
+    /// finished files.
     pub fn producers(&self, phase: Phase) {
         let mut state = self.shared.state();
-        // Events of producers that have ended are all there; what they tell comes before the end.
+        // When the producers have ended, all their events are in the queue. They are carried out before the end is
+        // announced.
         state.take_in(&self.shared);
         if matches!(phase, Phase::Ended | Phase::Failed) {
             if state.how.takes_found(phase == Phase::Ended) {
@@ -272,7 +283,7 @@ impl Service {
         self.shared.told.notify_all();
     }
 
-    /// What the directory came to so far.
+    /// Reports what the service has done so far.
     #[must_use]
     pub fn report(&self) -> Report {
         self.shared.state().report.clone()
@@ -311,12 +322,14 @@ impl Shared {
             }
             let mut writers = self.writers();
             writers.take_in();
-            // Given up meanwhile: the group ends with this thread's copy of its descriptor, and the kernel lets every open pass.
+            // The watch was given up meanwhile. The kernel lets every open pass once this thread has closed its copy of
+            // the descriptor.
             if !writers.are_known() {
                 break;
             }
         }
-        // No producer may wait for an answer that does not come: without the watch the kernel lets every open pass.
+        // This thread no longer answers, so it ends the watch. Without the watch the kernel lets every open pass, and
+        // no producer waits.
         self.writers().give_up();
     }
 
@@ -347,14 +360,15 @@ impl Shared {
         }
     }
 
-    /// Moves files to the disk until the service ends. The bytes are copied while the directory goes on.
+    /// Moves files to the disk until the service ends. The service publishes other files while bytes are copied.
     fn spill(&self) {
         let mut state = self.state();
         while !state.is_over {
             let used = state.in_memory();
             let State { spill, store, .. } = &mut *state;
             let Some(copy) = spill.as_mut().and_then(|spill| spill.next(&store.layout, used)) else {
-                // A file that is being written tells nothing of the memory that it takes.
+                // No event tells how much memory a file takes while it is being written, so the loop measures from time
+                // to time.
                 let waited = self.room.wait_timeout(state, SPILL_LOOK);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
@@ -382,7 +396,7 @@ impl Shared {
 fn is_young(meta: &fs::Metadata) -> bool {
     let changed = u64::try_from(meta.ctime()).unwrap_or(0);
     let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);
-    // The second that `ctime` names has begun by then, so whole seconds are counted.
+    // `ctime` counts whole seconds here, so `age` is up to one second too large.
     SystemTime::now().duration_since(changed).is_ok_and(|age| age < OPENING + Duration::from_secs(1))
 }
 
@@ -394,7 +408,7 @@ fn two(stop: &OwnedFd, (other, token): (impl std::os::fd::AsFd, u64)) -> OsResul
 }
 
 impl State {
-    /// Carries out all events that are there.
+    /// Carries out all events that are in the queue.
     fn take_in(&mut self, shared: &Shared) {
         let events = match self.watch.read() {
             Ok(events) => events,
@@ -437,8 +451,8 @@ impl State {
         }
     }
 
-    /// Watches a folder of `stage` and all below it, and looks at what is there already: it may have been made before the
-    /// watch was.
+    /// Watches a folder of `stage` and all folders below it. It then looks at the files in it, because they may have
+    /// been made before the watch.
     fn enter(&mut self, shared: &Shared, rest: &Path) -> io::Result<()> {
         let folder = self.store.layout.stage.join(rest);
         let number = match self.watch.add(&folder) {
@@ -466,7 +480,7 @@ impl State {
         Ok(())
     }
 
-    /// Publishes every finished file of a folder and of the folders below it; watches those that are new.
+    /// Publishes every finished file of a folder and of the folders below it. Watches the folders that are new.
     fn look_at_all(&mut self, shared: &Shared, rest: &Path) {
         let folder = self.store.layout.stage.join(rest);
         let entries: Vec<_> = fs::read_dir(&folder).into_iter().flatten().flatten().collect();
@@ -488,11 +502,12 @@ impl State {
         }
     }
 
-    /// Publishes a file of which no close or rename has told.
+    /// Publishes a file that was found without a close or rename event.
     ///
-    /// Between the name and the right to write, a producer that makes a file is not yet a writer for the kernel: a lease
-    /// would be granted, and consumers would get the file empty. Only an empty file with one name can be in that state. Its
-    /// close tells of it; a file that was closed before the folder was watched is published when it is old enough.
+    /// After a producer's `open` has made the name, the kernel does not yet count the producer as a writer for a
+    /// moment. A lease would be granted then, and consumers would get the file empty. Only an empty file with one name
+    /// can be in that state. The producer's close causes an event. A file that was closed before the folder was watched
+    /// is published when it is old enough.
     fn publish_found(&mut self, shared: &Shared, rest: &Path) {
         let meta = fs::symlink_metadata(self.store.layout.stage.join(rest));
         if meta.is_ok_and(|meta| meta.len() == 0 && meta.nlink() == 1 && is_young(&meta)) {
@@ -502,7 +517,7 @@ impl State {
         }
     }
 
-    /// Publishes a file if it is finished; else it is looked at again.
+    /// Publishes a file if it is finished. Otherwise the service looks at it again later.
     fn publish(&mut self, shared: &Shared, rest: &Path) {
         let path = self.store.layout.stage.join(rest);
         let Ok(meta) = fs::symlink_metadata(&path) else {
@@ -550,7 +565,8 @@ impl State {
         }
     }
 
-    /// Consumers see a file: what follows from that.
+    /// Does what follows when consumers see a new file: forgets the reads of the name's older file, removes its copy on
+    /// the disk, announces the file, drops old files and wakes the other threads.
     fn has_shown(&mut self, shared: &Shared, rest: &Path) {
         self.read.remove(rest);
         self.consumed.remove(rest);
@@ -571,7 +587,7 @@ impl State {
         self.take_from_consumers(rest);
     }
 
-    /// Takes a name, and all below it, from consumers.
+    /// Takes a name and all names below it away from consumers.
     fn take_from_consumers(&mut self, rest: &Path) {
         self.fetched.retain(|name, _| !name.starts_with(rest));
         self.read.retain(|name, _| !name.starts_with(rest));
@@ -581,7 +597,8 @@ impl State {
         }
     }
 
-    /// Where only so many files are kept: the oldest ones go, from both folders. A consumer that has one open keeps it.
+    /// If only a limited number of files is kept, drops the oldest ones from the folders of producers and consumers. A
+    /// consumer that has such a file open keeps it.
     fn drop_old(&mut self, newest: &Path) {
         let Keep::Newest(keep) = self.keep else { return };
         self.order.retain(|rest| rest != newest);
@@ -595,14 +612,14 @@ impl State {
     fn drop_file(&mut self, rest: &Path) {
         // Remove it from the producers' folder first. Otherwise a service that follows a killed one would publish it again.
         let _ = fs::remove_file(self.store.layout.stage.join(rest));
-        // Other hosts keep it as long as they want.
+        // The other hosts keep their copies of the file as long as their own rule says.
         self.ledger.forget(rest);
         self.withdraw(rest);
         self.report.dropped += 1;
         self.store.note("dropped", rest);
     }
 
-    /// Bytes of memory that the directory takes.
+    /// Measures how many bytes of memory the directory takes.
     fn in_memory(&self) -> u64 {
         if self.store.is_limited {
             return self.store.used();
@@ -612,7 +629,7 @@ impl State {
         spill.order.iter().map(size).sum()
     }
 
-    /// A copied file takes its name on the disk.
+    /// Gives a copied file its name on the disk.
     fn take_to_disk(&mut self, copy: &crate::spill::Copy) -> io::Result<()> {
         let State { spill, store, .. } = &mut *self;
         let Some(spill) = spill else { return Ok(()) };
@@ -626,10 +643,10 @@ impl State {
         Ok(())
     }
 
-    /// A consumer has closed a file after reading it.
+    /// Counts that a consumer has closed a file after reading it.
     fn count_read(&mut self, consumer: usize, rest: PathBuf) {
         let Keep::Consumed { readers } = &self.keep else { return };
-        // Another host counts as a consumer that reads a file of this one once.
+        // Each other host counts as one consumer that reads each file of this host once.
         let hosts = if self.fetched.contains_key(&rest) { 0 } else { self.ledger.readers() };
         let wanted: Vec<u32> = readers.iter().copied().chain(std::iter::repeat_n(1, hosts)).collect();
         let counts = self.read.entry(rest.clone()).or_insert_with(|| vec![0; wanted.len()]);
@@ -640,7 +657,7 @@ impl State {
         }
     }
 
-    /// Counts what consumers have read.
+    /// Counts the reads of consumers that are in the queue of events.
     fn take_in_reads(&mut self) {
         for event in self.reads.read().unwrap_or_default() {
             let Some((consumer, folder)) = self.read_folders.get(&event.folder) else { continue };
@@ -651,14 +668,14 @@ impl State {
         }
     }
 
-    /// Where files go when all have read them: drops those that no process has used for a while.
+    /// If files are dropped after all consumers have read them, drops the files that no process has used for a while.
     fn drop_consumed(&mut self) {
         let due: Vec<PathBuf> =
             self.consumed.iter().filter(|(_, since)| since.elapsed() > SETTLED).map(|(rest, _)| rest.clone()).collect();
         for rest in due {
             match self.store.is_unused(&rest) {
                 Ok(true) => self.drop_file(&rest),
-                // A process has it mapped, or has opened it again: its close tells, or the next look.
+                // A process has the file mapped, or has opened it again, so the service asks again later.
                 Ok(false) => drop(self.consumed.insert(rest, Instant::now())),
                 Err(error) => {
                     self.consumed.remove(&rest);
@@ -695,7 +712,7 @@ mod tests {
         let notice = root.with_extension("notice");
         let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
         let stage = service.layout().stage;
-        // A folder that was gone before it could be watched is no reason to give up.
+        // A folder that was removed before it could be watched does not make the service give up the watch.
         let known = service.report().writers_known;
         service.shared.writers().watch(&root.join("gone"));
         assert_eq!(service.shared.writers().are_known(), known);

@@ -1,15 +1,17 @@
-//! Moves published files from memory to a disk once the memory is three quarters full, the oldest first, until half is free.
+//! Moves published files from memory to a disk. Moving begins when the memory is three quarters full, takes the oldest
+//! files first, and stops when half is free.
 //!
 //! ```text
 //! DISK/new/        a copy waits here for its rename, so that a file takes its name in one step
 //! DISK/files/      what was moved; ROOT/spilled is a link to it
 //! ```
 //!
-//! A file is in both places for a moment and in none never: its copy has its name on the disk before the names in memory go.
-//! Consumers see it by a view ([`crate::View`]), which looks into both. Those that have it open in memory keep it.
+//! A file is in both places for a moment, and at no moment in none: its copy gets its name on the disk before its names
+//! in memory are removed. Consumers see files through a view ([`crate::View`]), which looks into both places. A process
+//! that has the file open in memory keeps it.
 //!
-//! What if the service dies? Before the copy has its name: the file is in memory, and the next service clears `new`. After that:
-//! it is in both places, and the next service takes the names in memory away.
+//! What if the service dies? Before the copy has its name, the file is in memory, and the next service clears `new`.
+//! After that, the file is in both places, and the next service removes its names in memory.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, FileTimes};
@@ -28,11 +30,11 @@ use crate::view::Moved;
 pub const SPILL_FAULT_POINTS: &[&str] =
     &["files.spill.copied", "files.spill.shown", "files.spill.unstaged", "files.spill.hidden", "files.spill.moved"];
 
-/// The disk of one directory.
+/// The disk of one managed directory.
 #[derive(Debug)]
 pub(crate) struct Spill {
     disk: PathBuf,
-    /// Bytes of memory from which on files are moved, and down to which.
+    /// Moving starts when more than `high` bytes of memory are in use, and stops at `low` bytes.
     high: u64,
     low: u64,
     is_moving: bool,
@@ -40,22 +42,23 @@ pub(crate) struct Spill {
     /// Published files in memory, oldest first.
     pub order: VecDeque<PathBuf>,
     pub moved: Moved,
-    /// Names that [`Self::open`] has taken from the producers' folder. The events of these removals tell nothing new.
+    /// Names that [`Self::open`] has removed from the producers' folder. The service ignores the events of these
+    /// removals.
     pub unstaged: Vec<PathBuf>,
 }
 
-/// A file on its way.
+/// A file that is being moved from memory to the disk.
 #[derive(Debug)]
 pub(crate) struct Copy {
     pub rest: PathBuf,
     from: PathBuf,
     to: PathBuf,
-    /// The file in memory, as it was when it was chosen.
+    /// The metadata of the file in memory when it was chosen.
     meta: fs::Metadata,
 }
 
 impl Spill {
-    /// Makes the folders, and ends what a killed service began.
+    /// Makes the folders on the disk, and completes or undoes the moves that a killed service began.
     pub fn open(layout: &Layout, disk: &Path, quota: u64, moved: Moved) -> io::Result<Self> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", disk.display()));
         for (name, mode) in [("", 0o711), ("new", 0o700), ("files", 0o755)] {
@@ -85,7 +88,8 @@ impl Spill {
         Ok(spill)
     }
 
-    /// Files that are in both places: a move that was not ended, or a newer file of a name that had been moved.
+    /// Handles files that are in both places: either a move was not completed, or a newer file has the name of a file
+    /// that had been moved.
     fn take_over(&mut self, layout: &Layout, rest: &Path) -> io::Result<()> {
         let mut found = Vec::new();
         for entry in fs::read_dir(layout.published.join(rest))? {
@@ -121,7 +125,7 @@ impl Spill {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file was published in memory: an older one of that name on the disk goes.
+    /// Notes that a file was published in memory. An older file of that name on the disk is removed.
     pub fn published(&mut self, layout: &Layout, rest: &Path) -> io::Result<()> {
         self.order.retain(|known| known != rest);
         self.order.push_back(rest.to_owned());
@@ -131,7 +135,7 @@ impl Spill {
         }
     }
 
-    /// The next file to move, if so many bytes of memory in use are too many.
+    /// Chooses the next file to move, if `used` bytes of memory are too many.
     pub fn next(&mut self, layout: &Layout, used: u64) -> Option<Copy> {
         self.is_moving = used > if self.is_moving { self.low } else { self.high };
         while self.is_moving {
@@ -146,8 +150,8 @@ impl Spill {
         None
     }
 
-    /// Gives a copied file its name on the disk, and takes its names in memory away. `false`: the file was replaced or removed
-    /// meanwhile.
+    /// Gives a copied file its name on the disk, and removes its names in memory. Returns false if the file was
+    /// replaced or removed meanwhile.
     pub fn take(&mut self, layout: &Layout, copy: &Copy) -> io::Result<bool> {
         let done = self.show(layout, copy);
         if !matches!(done, Ok(true)) {
@@ -167,14 +171,15 @@ impl Spill {
         if let Some(folder) = place.parent() {
             fs::create_dir_all(folder)?;
         }
-        // A view must know what the copy is before it can meet it.
+        // The copy is registered first, because a view must know its original before it can find the copy.
         self.note(&fs::symlink_metadata(&copy.to)?, &copy.meta);
         fs::rename(&copy.to, place)?;
         fault_point!("files.spill.shown");
         Ok(true)
     }
 
-    /// The producers' name goes first: a file without it is published, and a service that follows does not publish it again.
+    /// The producers' name is removed first. A file without this name counts as published, so the next service does not
+    /// publish it again.
     fn take_from_memory(&self, layout: &Layout, rest: &Path, meta: &fs::Metadata) -> io::Result<()> {
         let remove = |path: PathBuf| match same(&path, meta).then(|| fs::remove_file(path)) {
             Some(Err(error)) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -193,7 +198,7 @@ impl Spill {
 }
 
 impl Copy {
-    /// Copies the bytes; the copy has the times and the mode of the file.
+    /// Copies the bytes, the times and the mode of the file.
     pub fn make(&self) -> io::Result<()> {
         let Some(mut from) = ordinary(&self.from)? else { return Err(ErrorKind::NotFound.into()) };
         let mut to = File::create_new(&self.to)?;
@@ -205,12 +210,12 @@ impl Copy {
         Ok(())
     }
 
-    /// Do producers still have this very file under its name?
+    /// Tells whether the producers still have this very file under its name.
     pub fn is_staged(&self, layout: &Layout) -> bool {
         same(&layout.stage.join(&self.rest), &self.meta)
     }
 
-    /// Gives the copy up.
+    /// Deletes the copy of a file that is not moved after all.
     pub fn drop_file(&self) {
         let _ = fs::remove_file(&self.to);
     }

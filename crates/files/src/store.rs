@@ -24,26 +24,28 @@ use crossdock_layout::files::Phase;
 use crossdock_os::lease::{self, Proof};
 use crossdock_os::{clock, file, futex, mount};
 
-/// Most bytes of a store's list of events.
+/// The greatest size of a store's list of events, in bytes.
 const EVENTS_MAX: u64 = 1 << 20;
 
-/// Where a checked build can kill the service; "files.copied" is only reached where consumers have folders of their own.
+/// Where a checked build can kill the service. The point "files.copied" is only reached if consumers have folders of
+/// their own.
 #[cfg(feature = "fault-points")]
 pub const FAULT_POINTS: &[&str] =
     &["files.leased", "files.final", "files.linked", "files.copied", "files.shown", "files.renamed", "files.told"];
 
-/// Where the parts of a store are.
+/// The paths of a store's parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// What producers see.
     pub stage: PathBuf,
-    /// What consumers see, or, where each has a folder of its own, what is in all of these.
+    /// The folder that consumers see. If each consumer has a folder of its own, this folder has the files that are in
+    /// all of them.
     pub published: PathBuf,
-    /// Published files that were moved to a disk, if there are some.
+    /// The folder on a disk for published files that were moved out of memory.
     pub spilled: PathBuf,
     new: PathBuf,
     fetched: PathBuf,
-    /// The folders of single consumers.
+    /// The folders of single consumers; empty if all consumers share `published`.
     single: Vec<PathBuf>,
     root: PathBuf,
 }
@@ -51,33 +53,33 @@ pub struct Layout {
 /// The folders of one managed directory, and its notice mapped for writing.
 #[derive(Debug)]
 pub struct Store {
-    /// Where its parts are.
+    /// The paths of the store's parts.
     pub layout: Layout,
     notice: NoticeWriter,
     links: u64,
-    /// Its memory has a limit of its own.
+    /// True if the store's memory has a limit of its own.
     pub(crate) is_limited: bool,
 }
 
-/// What an attempt to publish a file came to.
+/// The result of an attempt to publish a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Attempt {
-    /// Consumers see it now.
+    /// Consumers see the file now.
     Done,
     /// Consumers saw this very file already.
     Already,
-    /// A process has it open or mapped for writing.
+    /// A process has the file open or mapped for writing.
     Written,
-    /// Its writer was killed while it had the file open.
+    /// The file's writer was killed while it had the file open.
     Torn,
-    /// The directory's memory is used up, so the file may lack its end.
+    /// The directory's memory is used up, so the end of the file may be missing.
     Full,
-    /// It is gone, or is no ordinary file.
+    /// The file was removed, or is not an ordinary file.
     Nothing,
 }
 
 impl Layout {
-    /// The parts of the store in this folder.
+    /// Gives the paths for a store in the folder `root`.
     #[must_use]
     pub fn of(root: &Path) -> Self {
         let at = |name: &str| root.join(name);
@@ -92,18 +94,18 @@ impl Layout {
         }
     }
 
-    /// What the consumer with this number sees.
+    /// The folder that the consumer with this number sees.
     #[must_use]
     pub fn for_consumer(&self, number: usize) -> &Path {
         self.single.get(number).unwrap_or(&self.published)
     }
 
-    /// The folders of single consumers.
+    /// The folders of single consumers, if each consumer has a folder of its own.
     pub(crate) fn singles(&self) -> &[PathBuf] {
         &self.single
     }
 
-    /// Where the service writes why files were not published.
+    /// The path of the list in which the service writes why files were not published.
     #[must_use]
     pub fn events(&self) -> PathBuf {
         self.root.join("events")
@@ -111,10 +113,11 @@ impl Layout {
 }
 
 impl Store {
-    /// Makes the store in this folder and the notice at that path, or takes over those that are there.
+    /// Makes the store in the folder `root` and the notice at `notice_path`, or takes over those that exist. `single`
+    /// is the number of consumers with a folder of their own.
     ///
     /// # Errors
-    /// A folder or the notice cannot be made; the error names it.
+    /// A folder or the notice cannot be made; the error names the path.
     pub fn open(root: &Path, notice_path: &Path, producers: &str, single: usize) -> io::Result<Self> {
         let mut layout = Layout::of(root);
         layout.single = (0..single).map(|n| root.join(format!("for.{n}"))).collect();
@@ -147,7 +150,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Links and half-fetched files that a killed service left.
+    /// Removes links and partly fetched files that a killed service left.
     fn clear_new(&self) -> io::Result<()> {
         for left in fs::read_dir(&self.layout.new)?.chain(fs::read_dir(&self.layout.fetched)?) {
             fs::remove_file(left?.path())?;
@@ -155,14 +158,14 @@ impl Store {
         Ok(())
     }
 
-    /// A free path in the folder where files of other hosts are filled.
+    /// Gives an unused path in the folder in which files of other hosts are filled.
     pub(crate) fn fetched(&mut self) -> PathBuf {
         self.links += 1;
         self.layout.fetched.join(self.links.to_string())
     }
 
-    /// Publishes a file of `stage` under the same name if no process writes it. `rest` is relative to both folders.
-    /// `is_torn` is asked once the lease has proved that no writer is left.
+    /// Publishes a file of `stage` under the same name if no process writes it. `rest` is its path relative to both
+    /// folders. `is_torn` is called once the lease has proved that no writer is left.
     pub(crate) fn publish(&mut self, rest: &Path, is_torn: &mut dyn FnMut() -> bool) -> io::Result<Attempt> {
         let (from, to) = (self.layout.stage.join(rest), self.layout.published.join(rest));
         let Some(file) = ordinary(&from)? else { return Ok(Attempt::Nothing) };
@@ -180,7 +183,7 @@ impl Store {
         if self.is_limited && mount::is_full(&self.layout.stage) {
             return Ok(Attempt::Full);
         }
-        // No process may write what was published: an open for writing fails with EACCES from now on.
+        // From here on the file is made read-only, so that a later open for writing fails with EACCES.
         fault_point!("files.leased");
         let mode = meta.mode() & 0o7555;
         fs::set_permissions(&from, fs::Permissions::from_mode(mode | 0o444))?;
@@ -194,7 +197,7 @@ impl Store {
         fault_point!("files.linked");
         match linked {
             Ok(true) => {}
-            // A process opened it for writing before its mode changed, or another file has taken the name.
+            // A process opened the file for writing before its mode changed, or another file has taken the name.
             Ok(false) => {
                 fs::remove_file(&waiting)?;
                 fs::set_permissions(&from, fs::Permissions::from_mode(meta.mode() & 0o7777))?;
@@ -229,7 +232,7 @@ impl Store {
         fs::hard_link(file, &copy)?;
         fault_point!("files.copied");
         let renamed = fs::rename(&copy, to);
-        // A rename between two links of one file does nothing, and leaves both.
+        // If `to` is a link of the same file already, the rename does nothing and leaves `copy`, so it is removed here.
         let _ = fs::remove_file(&copy);
         renamed
     }
@@ -239,14 +242,14 @@ impl Store {
         self.layout.single.iter().chain([&self.layout.published])
     }
 
-    /// How many bytes of the store's own memory are in use.
+    /// Measures how many bytes of the store's own memory are in use.
     pub(crate) fn used(&self) -> u64 {
         mount::used(&self.layout.stage)
     }
 
-    /// Takes a name away from consumers; those that have the file open keep it.
+    /// Takes a name away from consumers. A process that has the file open keeps it.
     pub(crate) fn withdraw(&self, rest: &Path) -> io::Result<()> {
-        // The copy on a disk goes last: a view shows the file as long as it is anywhere.
+        // The copy on a disk is removed last, because a view shows the file as long as any folder has it.
         for folder in self.faces().chain([&self.layout.spilled]) {
             let path = folder.join(rest);
             match fs::symlink_metadata(&path) {
@@ -259,23 +262,24 @@ impl Store {
         Ok(())
     }
 
-    /// No process has this published file open or mapped.
+    /// Tells whether no process has this published file open or mapped.
     pub(crate) fn is_unused(&self, rest: &Path) -> io::Result<bool> {
-        // A file on a disk is held by those that have it open, also without its name.
+        // A file that is only on a disk may be dropped at any time, because a process that has it open keeps its data.
         let Some(file) = ordinary(&self.layout.published.join(rest))? else {
             return Ok(self.layout.spilled.join(rest).exists());
         };
         lease::prove(&file, Proof::Alone).map_err(|e| e.reason())
     }
 
-    /// Writes a line for `crossdock ls --files`: what happened to a name, which is not seen from the folders.
+    /// Writes a line for `crossdock ls --files`: what happened to a name. The folders alone do not show it.
     pub(crate) fn note(&self, word: &str, rest: &Path) {
         use std::io::Write;
         let path = self.layout.events();
         let short = fs::metadata(&path).map_or(true, |meta| meta.len() < EVENTS_MAX);
         let file = OpenOptions::new().append(true).create(true).mode(0o644).open(&path);
         if let (true, Ok(mut file)) = (short, file) {
-            // One write, so that no reader sees half a line. A full file system loses it; the report has it too.
+            // The line is one write, so that no reader sees a part of it. If the file system is full, the line is lost
+            // here, but the report has it too.
             let _ = file.write_all(format!("{word}\t{}\n", rest.display()).as_bytes());
         }
     }
@@ -285,7 +289,7 @@ impl Store {
         self.faces().try_for_each(|folder| fs::create_dir_all(folder.join(rest)))
     }
 
-    /// Takes a folder away from consumers, with the folders below it, as far as no file is in them.
+    /// Takes a folder and the folders below it away from consumers, unless files are in them.
     pub(crate) fn remove_empty(&self, rest: &Path) {
         fn remove(folder: &Path) {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -329,7 +333,8 @@ impl Store {
     }
 }
 
-/// An ordinary file, opened for reading without following a link at its end; `None` if there is none.
+/// Opens an ordinary file for reading without following a link at the path's end. Returns `None` if there is no such
+/// file.
 pub(crate) fn ordinary(path: &Path) -> io::Result<Option<File>> {
     match file::open_ordinary(path) {
         Ok(file) => Ok(file.map(File::from)),

@@ -1,7 +1,7 @@
 //! Which processes write the files of a managed directory, so that a file whose writer is killed stays unpublished.
 //!
-//! Where the daemon's user may ask the kernel (root), every open of a producer is seen before it happens. Elsewhere no writer
-//! is known, and a file counts as finished when its last writer is gone, for whatever reason; docs/files.md says so.
+//! If the daemon's user is root, the kernel reports every open of a producer before it happens. Otherwise no writer is
+//! known, and a file counts as finished when its last writer has closed it or has died; docs/files.md says so.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,12 +10,12 @@ use std::path::Path;
 use crossdock_os::openers::Openers;
 use crossdock_os::process::{self, Fate};
 
-/// Processes by the inode numbers of the files that they opened.
+/// The processes that opened files, by the files' inode numbers.
 #[derive(Debug)]
 pub(crate) struct Writers {
     openers: Option<Openers>,
     known: HashMap<u64, HashMap<i32, Opener>>,
-    /// Files whose last writer was killed: a second event about the same close must not find them whole.
+    /// Files whose last writer was killed. A second event about the same close must not publish them.
     torn: HashSet<u64>,
     own: i32,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Writers {
 #[derive(Debug)]
 struct Opener {
     pidfd: OwnedFd,
-    /// It closed the file after writing. Processes that only read the file are not asked for.
+    /// True if the process closed the file after writing. Processes that only read the file are not looked at.
     wrote: bool,
 }
 
@@ -33,13 +33,13 @@ impl Writers {
         Self { openers: Openers::new().ok(), known: HashMap::new(), torn: HashSet::new(), own }
     }
 
-    /// Are writers known at all?
+    /// Tells whether the kernel reports writers.
     pub(crate) fn are_known(&self) -> bool {
         self.openers.is_some()
     }
 
-    /// Watches one more folder. Where the kernel refuses that, writers are not known any more. A folder that is gone again
-    /// needs no watch.
+    /// Watches one more folder. If the kernel refuses, writers are not known from now on. A folder that was removed
+    /// meanwhile needs no watch.
     pub(crate) fn watch(&mut self, folder: &Path) {
         let added = self.openers.as_ref().map(|openers| openers.add(folder));
         if added.is_some_and(|added| added.is_err_and(|error| !error.is_absent())) {
@@ -47,8 +47,8 @@ impl Writers {
         }
     }
 
-    /// Watches no longer. The kernel asks on, and processes wait, until the thread that answers has closed its copy of the
-    /// descriptor, too: it looks at [`Writers::are_known`] after each event.
+    /// Ends the watch of this struct. The kernel still asks, and processes wait, until the thread that answers has
+    /// closed its copy of the descriptor too. That thread checks [`Writers::are_known`] after each event.
     pub(crate) fn give_up(&mut self) {
         self.openers = None;
         self.known.clear();
@@ -59,11 +59,11 @@ impl Writers {
         self.openers.as_ref()?.as_fd().try_clone_to_owned().ok()
     }
 
-    /// Takes in what the kernel tells. Processes that wait for their open go on.
+    /// Notes the opens and closes that the kernel reports, and lets the waiting opens continue.
     pub(crate) fn take_in(&mut self) {
         let Some(openers) = &self.openers else { return };
         for event in openers.read() {
-            // The service opens files, but for reading only.
+            // The service opens files only for reading, so it is never a writer.
             if event.pid == self.own && !event.closed {
                 continue;
             }
@@ -77,7 +77,7 @@ impl Writers {
         }
     }
 
-    /// The file's last writer has closed it: was a writer killed while it had the file open?
+    /// The file's last writer has closed it. Tells whether a writer was killed while it had the file open.
     pub(crate) fn is_torn(&mut self, inode: u64) -> bool {
         self.take_in();
         let mut writers = self.known.remove(&inode).into_iter().flatten().filter(|(_, opener)| opener.wrote).peekable();

@@ -1,4 +1,4 @@
-//! What producers may still do to a file, before and after it is published: the table of docs/files.md.
+//! Tests what producers may do to a file before and after it is published: the table of docs/files.md.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -40,7 +40,8 @@ impl Directory {
         }
     }
 
-    /// Runs a command in the producers' folder with the rights of a producer: the modes of files hold it, also if it is root.
+    /// Runs a command in the producers' folder with the rights of an ordinary user, so that the modes of files apply
+    /// even if the test runs as root.
     fn producer(&self, script: &str) -> bool {
         let mut command = match crossdock_os::child::user() {
             0 => {

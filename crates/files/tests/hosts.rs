@@ -1,4 +1,5 @@
-//! A managed directory on several hosts: services with stores of their own, inside mutual TLS, as the parts of a run have them.
+//! Tests of a managed directory on several hosts. As in a run, each host has a service with a store of its own, and
+//! they talk through mutual TLS.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +27,7 @@ fn await_that(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A host with a store of its own.
+/// A host of the test, with a store of its own.
 struct Host {
     name: &'static str,
     root: PathBuf,
@@ -49,7 +50,7 @@ impl Host {
         host
     }
 
-    /// Without an exchange of its own.
+    /// Makes a host whose exchange with other hosts is not running.
     fn alone(authority: &Authority, name: &'static str, across: Across) -> Self {
         let mut host = Self::new(authority, name, &Keep::All, across);
         host.exchange = None;
@@ -123,7 +124,7 @@ fn across(produces: bool, readers: &[&str], origins: &[&str]) -> Across {
     Across { produces, readers: names(readers), origins: names(origins), wait: LONG }
 }
 
-/// Producers on `a`; consumers on `b`.
+/// Makes the host `a` with producers and the host `b` with consumers.
 fn two(keep: &Keep) -> (Host, Host) {
     let authority = Authority::make("files", HOURS).unwrap();
     let a = Host::new(&authority, "a", keep, across(true, &["b"], &[]));
@@ -258,7 +259,7 @@ fn a_name_that_producers_of_two_hosts_write_is_each_hosts_own() {
     let (at_a, at_b) = (a.address(), b.address());
     a.meet(&[("b", &at_b)]);
     b.meet(&[("a", &at_a)]);
-    // News come in order: what was told before this file is done when it is there.
+    // Changes come in order, so once this file has come, all earlier changes are done.
     a.write("later", b"of a");
     b.write("later-too", b"of b");
     assert_eq!((a.wait("later-too"), b.wait("later")), (Outcome::Published, Outcome::Published));
@@ -280,7 +281,8 @@ fn a_killed_writer_of_the_other_host_is_part_of_the_story_and_its_file_never_com
     a.service().producers(Phase::Failed);
     let Outcome::Gone(story) = b.wait("never") else { panic!("the wait does not end") };
     let text = story.to_string();
-    // Without root a killed writer is not known, and docs/files.md says what follows: its file counts as finished.
+    // Without root the service does not notice killed writers. Then the killed writer's file counts as finished
+    // (docs/files.md).
     let known = a.service().report().writers_known;
     assert!(text.contains("simulate on a failed") && text.contains("writer was killed") == known, "{text}");
     assert_eq!((b.fetched(), b.published("torn").exists()), if known { (1, false) } else { (2, true) });
@@ -329,7 +331,7 @@ fn a_file_is_kept_until_the_consumers_of_all_hosts_have_read_it() {
     assert_eq!(b.service().report().dropped, 0, "the second consumer of b has not read it");
     read("for.1");
     await_that("b to drop it", || !b.published("d/x").exists() && !b.root.join("for.0/d/x").exists());
-    // The next one goes the same way.
+    // A file that is published later arrives too.
     a.write("y", b"y");
     assert_eq!(b.wait("y"), Outcome::Published);
 }
@@ -372,7 +374,7 @@ fn a_service_that_is_started_anew_on_either_side_fetches_nothing_twice_and_goes_
     let (mut a, mut b) = two(&Keep::All);
     a.write("x", b"x");
     assert_eq!(b.wait("x"), Outcome::Published);
-    // The other host's service, at another address.
+    // The service of host `a` starts anew, at another address.
     (a.exchange, a.service) = (None, None);
     a.start();
     b.exchange = None;
@@ -384,10 +386,11 @@ fn a_service_that_is_started_anew_on_either_side_fetches_nothing_twice_and_goes_
     assert_eq!((b.fetched(), fs::read(b.published("x")).unwrap()), (1, b"x".to_vec()));
 }
 
-/// Passes bytes on between a consumers' host and a producers' host, and can cut all connections after so many bytes.
+/// A relay that passes bytes between a consumers' host and a producers' host. It can cut all connections after a number
+/// of bytes.
 struct Wire {
     address: String,
-    /// Bytes towards the consumers' host that still pass.
+    /// How many bytes still pass towards the consumers' host before the cut.
     left: Arc<AtomicU64>,
     is_cut: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<TcpStream>>>,

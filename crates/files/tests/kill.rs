@@ -1,5 +1,5 @@
-//! Kills by SIGKILL: the service at each step of a publication and of a fetch from another host, a producer, a consumer that waits. Nothing is ever seen in part,
-//! every wait ends, and nothing is left.
+//! Kills by SIGKILL the service at each step of a publication and of a fetch from another host, a producer, and a
+//! waiting consumer. Consumers never see a part of a file, every wait ends, and no file or process is left behind.
 #![cfg(feature = "fault-points")]
 
 use std::fs;
@@ -17,10 +17,10 @@ use crossdock_link::{Tcp, Trust};
 use crossdock_os::process;
 
 const LONG: Duration = Duration::from_secs(60);
-/// Which part a process that a test starts plays, and where.
+/// Environment variables for a process that a test starts: which part it plays, and in which folder.
 const PART: &str = "CROSSDOCK_TEST_PART";
 const ROOT: &str = "CROSSDOCK_TEST_ROOT";
-/// Where the service of the producers' host listens.
+/// The environment variable with the address at which the service of the producers' host listens.
 const FROM: &str = "CROSSDOCK_TEST_FROM";
 
 fn content() -> Vec<u8> {
@@ -79,14 +79,14 @@ fn child() {
     }
 }
 
-/// A service whose memory holds no file for long.
+/// Starts a service whose quota of memory is so small that it moves each file to the disk soon.
 fn spilling(root: &Path) -> Service {
     let mut service = start(root, false);
     service.spill_to(&root.with_extension("disk"), 1000).unwrap();
     service
 }
 
-/// The service of the host `b`, whose two consumers read what the host `a` publishes.
+/// Starts the service of the host `b`, whose two consumers read what the host `a` publishes.
 fn fetching(root: &Path, from: &str) -> (Service, Exchange) {
     let service = start(root, true);
     let across = Across { produces: false, readers: Vec::new(), origins: vec!["a".into()], wait: LONG };
@@ -120,7 +120,7 @@ fn wait(root: &Path, folder: &Path) -> Outcome {
     Views::parse(&line).unwrap().await_file(folder.join("a").to_str().unwrap().as_bytes())
 }
 
-/// A place in memory, removed with all that lies beside it.
+/// A path in memory. Dropping it removes the folder there and the files beside it.
 struct Place(PathBuf);
 
 impl Place {
@@ -132,7 +132,7 @@ impl Place {
         await_that("the other process", || self.0.with_extension("said").exists());
     }
 
-    /// What consumers see of the file: nothing, or all of it.
+    /// Tells whether consumers see the file. It panics if they see only a part of it.
     fn is_seen(&self, folder: &Path) -> bool {
         match fs::File::open(folder.join("a")) {
             Ok(mut file) => {
@@ -210,7 +210,8 @@ fn a_service_that_dies_while_it_moves_a_file_to_the_disk_loses_nothing_and_the_n
         );
         fs::write(root.join("stage/b"), "later").unwrap();
         await_that("the next file", || faces.iter().any(|face| fs::read(face.join("b")).is_ok_and(|b| b == b"later")));
-        // The service hears of its own removals before it hears of the next file.
+        // The service handles its own removals before the event of `b`, so a wrong reaction would have removed the file
+        // by now.
         assert!(place.is_seen(&faces[1]), "{point}: the file is lost");
         drop(next);
     }
@@ -258,7 +259,8 @@ fn a_producer_that_is_killed_never_shows_a_part_of_its_file() {
         assert_eq!(status.signal(), Some(9));
         service.producers(Phase::Failed);
         let report = service.report();
-        // Without root a killed writer is not known, and docs/files.md says what follows: only the second is whole then.
+        // Without root the service does not notice killed writers (docs/files.md). Only the writer that was killed
+        // after its close then left a whole file.
         if known || part == "closes" {
             let seen = place.is_seen(&root.join("published"));
             assert_eq!((report.published, report.torn), (u64::from(seen), u64::from(!seen)), "{part}: {report:?}");
@@ -280,7 +282,7 @@ fn a_consumer_that_is_killed_while_it_waits_leaves_nothing_and_holds_up_no_other
     fs::write(root.join("stage/a"), content()).unwrap();
     assert_eq!(wait(root, &root.join("published")), Outcome::Published);
     assert!(place.is_seen(&root.join("published")));
-    // The service itself has the file open for a moment.
+    // The service itself may have the file open for a moment.
     await_that("nothing to be left", || {
         let left = crossdock_files::look(root, &root.with_extension("notice"), "/f").unwrap();
         left.lines.len() == 1 && left.lines[0].waiters.is_empty() && left.lines[0].readers.is_empty()

@@ -1,4 +1,4 @@
-//! A managed directory from both sides: what producers do in `stage`, and what consumers see and when.
+//! Tests of a managed directory from both sides: what producers do in `stage`, and what consumers see and when.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -44,7 +44,7 @@ impl Fixture {
         self.layout.published.join(name)
     }
 
-    /// Waits as every door does; the path is the published folder itself.
+    /// Waits as every open of a consumer does; the path is the published folder itself.
     fn views(&self, deadline: Duration) -> Views {
         let notice = self.root.with_extension("notice");
         let notice = notice.to_str().unwrap();
@@ -55,7 +55,7 @@ impl Fixture {
         self.views(Duration::from_secs(10)).await_file(self.published(name).to_str().unwrap().as_bytes())
     }
 
-    /// Long enough for the service to have looked at every event so far: it publishes a file that comes after them.
+    /// Waits until the service has handled every event so far, by publishing a file whose event comes after them.
     fn settle(&self) {
         let name = format!("settled-{}", fs::read_dir(&self.layout.published).unwrap().count());
         fs::write(self.stage(&name), "x").unwrap();
@@ -107,7 +107,8 @@ fn a_file_with_two_writers_waits_for_the_second_and_one_that_is_mapped_for_its_u
     assert_eq!(f.wait("mapped"), Outcome::Published);
 }
 
-/// Inside a producer's `open`, a file has its name before the kernel counts a writer. `mknod` makes one that stays so.
+/// During a producer's `open`, a file has its name before the kernel counts the producer as a writer. `mknod` makes a
+/// file that stays in this state.
 #[test]
 fn an_empty_file_that_no_producer_has_opened_yet_is_not_published_at_once() {
     let f = Fixture::new(Publish::Close);
@@ -152,8 +153,8 @@ fn a_file_whose_writer_is_killed_is_never_published_and_one_written_anew_is() {
     assert_eq!(f.service().report().torn, 1, "one file, written again and again");
     fs::write(f.stage("half"), "whole").unwrap();
     assert_eq!(f.wait("half"), Outcome::Published);
-    // A process that closes its file and is killed later has finished it. (Killed before the service has looked, it counts as
-    // killed while it wrote.)
+    // A process that closes its file and is killed later has finished the file. If it is killed before the service has
+    // looked, it counts as killed while it wrote.
     for number in 0..20 {
         let name = format!("early-{number}");
         let (stage, published) = (f.stage(&name), f.published(&name));
@@ -178,7 +179,7 @@ fn subfolders_links_and_removals_are_seen_as_producers_make_them() {
     assert_eq!(f.wait("z/b/c/deep"), Outcome::Published);
     f.settle();
     assert!(!f.published("again").exists() && !f.published("a").exists() && !f.published(".hidden").exists());
-    // Made outside and moved in: never closed in the folder.
+    // A folder that is moved into `stage` with a file in it causes no close event for the file.
     fs::create_dir(f.root.join("outside")).unwrap();
     fs::write(f.root.join("outside/file"), "1").unwrap();
     fs::rename(f.root.join("outside"), f.stage("inside")).unwrap();
@@ -347,7 +348,8 @@ fn a_file_that_each_consumer_has_read_goes_and_one_that_is_still_open_stays() {
     read(&one, "b");
     read(&two, "c");
     read(&two, "c");
-    // `a` lacks the second rank of the second consumer, `b` is open, `c` lacks the first consumer.
+    // `a` is not yet read by the second rank of the second consumer, `b` is still open, `c` is not yet read by the
+    // first consumer.
     read(&two, "a");
     await_that("the file that was read to go", || !f.stage("a").exists());
     assert!(!one.join("a").exists() && !two.join("a").exists() && !f.published("a").exists());

@@ -21,7 +21,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Memory for four files: the fourth one lets the oldest move.
+    /// Makes a directory with memory for four files. The fourth file makes the oldest one move to the disk.
     fn new(keep: Keep) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +140,7 @@ fn a_consumer_reads_the_same_file_before_during_and_after_the_move() {
     let before = held.metadata().unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // It must find the file each time, whole.
+        // The reader must find the whole file each time.
         let reader = scope.spawn(|| {
             let mut times = 0;
             while !over.load(Ordering::Acquire) || times < 10 {

@@ -1,4 +1,5 @@
-//! A view from outside: what programs of the host see and wait for on its mount. Root only: an ordinary user may not mount it.
+//! Tests of a view: what programs of the host see and wait for on its mount. They run only as root, because an ordinary
+//! user may not mount the view.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,7 +15,7 @@ use crossdock_layout::files::Phase;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A managed directory with a view; its producers run.
+/// A managed directory with a view. Its producers are running.
 struct Scene {
     root: PathBuf,
     at: PathBuf,
@@ -25,7 +26,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// `None` where this machine's kernel or user cannot mount a view.
+    /// Returns `None` if this machine's kernel or user cannot mount a view.
     fn new(wait: Duration) -> Option<Self> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -66,7 +67,7 @@ impl Scene {
         self.shell(script).output().unwrap()
     }
 
-    /// Starts a program that waits, and gives it once it sleeps in its call.
+    /// Starts a program that waits for a file, and returns once the program sleeps in its system call.
     fn waiting(&self, script: &str) -> Child {
         let child = self.shell(script).spawn().unwrap();
         until("a process waits in the view", || {
@@ -109,7 +110,7 @@ fn ended(child: Child) -> Output {
 fn tools_of_the_host_wait_for_a_file_and_read_the_very_bytes_that_were_written() {
     let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     let reader = s.waiting("exec cat coming");
-    // Meanwhile the folder is not locked: others list it, and look up other names.
+    // The wait does not lock the folder, so other processes can list it and look up other names.
     assert_eq!(text(&s.run("ls -A")), "");
     let content: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
     fs::write(s.stage("coming"), &content).unwrap();
@@ -170,7 +171,7 @@ fn consumers_cannot_write() {
         File::options().append(true).open(s.at.join("a")).map(drop),
     ] {
         let errno = refused.unwrap_err().raw_os_error();
-        // An awaited name exists, so that a folder of that name is refused as one that is there.
+        // A name without a file is shown as an existing file, so making a folder of that name may fail with EEXIST.
         assert!(errno == Some(30) || errno == Some(17), "EROFS or EEXIST: {errno:?}");
     }
 }
@@ -197,7 +198,7 @@ fn a_waiting_process_is_killed_at_once_and_leaves_no_wait() {
     assert_eq!(waits.wait().unwrap().signal(), Some(15));
 }
 
-/// The server is this program again, started to be killed.
+/// The server is this test program, started a second time so that it can be killed.
 #[test]
 fn after_a_killed_server_open_files_go_on_waits_end_and_the_mount_goes() {
     if let Some(root) = std::env::var_os("CROSSDOCK_TEST_VIEW") {

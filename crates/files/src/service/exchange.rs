@@ -1,4 +1,4 @@
-//! The exchange of files with other hosts: what this host's services tell, and what they fetch.
+//! The exchange of files with other hosts: the changes that this host's services report, and the files that they fetch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use super::ledger::Ledger;
 use super::news::Served;
 use super::{Service, Shared};
 
-/// The hosts of a directory besides this one.
+/// The other hosts of a managed directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Across {
-    /// Has this host producers?
+    /// True if this host has producers.
     pub produces: bool,
     /// Nodes with consumers; they fetch what this host's producers publish.
     pub readers: Vec<String>,
     /// Nodes with producers; this host fetches what they publish, because it has consumers.
     pub origins: Vec<String>,
-    /// How long a file may wait for room on this host.
+    /// How long a fetched file may wait until this host has room for it.
     pub wait: Duration,
 }
 
@@ -53,10 +53,10 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// The exchange of the node `own`. It listens at `address` if another host fetches from here.
+    /// Starts the exchange of the node `own`. It listens at `address` if another host fetches files from this host.
     ///
     /// # Errors
-    /// It cannot listen there.
+    /// The exchange cannot listen at `address`.
     pub fn start(transport: &Tcp, own: &str, address: &str, directories: &[(&str, &Service, &Across)]) -> Result<Self> {
         let random = child::random().map_err(|error| Error::new(Status::System, "start", error.to_string()))?;
         let own = Node { name: own.to_owned(), incarnation: u64::from_le_bytes(random) };
@@ -77,13 +77,13 @@ impl Exchange {
         Ok(Self { transport: transport.clone(), own, directories: all, server, links, threads, stop })
     }
 
-    /// Where other hosts reach this one; empty if none fetches from here.
+    /// Gives the address where other hosts reach this one; empty if no host fetches from it.
     #[must_use]
     pub fn address(&self) -> &str {
         self.server.as_ref().map_or("", Server::address)
     }
 
-    /// Begins to fetch. `addresses` are those of the nodes that other hosts fetch from.
+    /// Begins to fetch. `addresses` maps the name of each node with producers to its address.
     ///
     /// # Errors
     /// A node with producers has no address, or no thread can be started.
@@ -122,10 +122,10 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.stop.set();
-        // Questions and pulls end at once, those on a connection that is silent within seconds.
+        // Requests and pulls end at once. If the peer of a connection is silent, they end within seconds.
         self.links.values().for_each(|link| link.close());
         for thread in self.threads.drain(..) {
-            // A panic there has been printed by its own thread.
+            // If the thread panicked, its panic message has been printed already.
             let _ = thread.join();
         }
         for directory in &self.directories {
@@ -135,7 +135,7 @@ impl Drop for Exchange {
 }
 
 impl Shared {
-    /// From now on the directory has other hosts.
+    /// Tells the service which other hosts the directory has.
     fn share(&self, across: &Across, life: u64) {
         let mut state = self.state();
         state.life = life;
@@ -148,7 +148,7 @@ impl Shared {
         }
     }
 
-    /// Questions of other hosts are answered at once from now on.
+    /// From now on, answers the requests of other hosts at once, because the exchange has ended.
     fn unshare(&self) {
         self.state().ledger = Ledger::default();
         self.told.notify_all();

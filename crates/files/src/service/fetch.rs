@@ -1,13 +1,13 @@
-//! Brings the files that producers of another host publish: a thread for each directory and host.
+//! Fetches the files that producers of another host publish, with one thread for each directory and host.
 //!
-//! The thread asks for news, and carries them out in their order. A file is made in the hidden folder `fetched` with its whole
-//! size, so that it has its room; its bytes are pulled into it; it gets the mode and the time of the original; and one rename
-//! shows it to consumers. A file for which there is no room is put aside and tried again, while later news go on. The end of
-//! the producers is told to consumers when nothing is put aside.
+//! The thread asks for changes and carries them out in their order. It makes a file in the hidden folder `fetched` with
+//! its whole size, so that the room is reserved. It pulls the bytes, and sets the mode and the time of the original.
+//! One rename shows the file to consumers. A file for which there is no room is put aside and tried again, while later
+//! changes are carried out. Consumers hear of the producers' end once no file is put aside.
 //!
-//! What if this host's service dies? The next one removes what is in `fetched`, asks for all news again, and passes over the
-//! files that it finds shown. What if the other host's service dies? Its successor has another `life`: all news are asked for
-//! again.
+//! What if this host's service dies? The next one removes what is in `fetched`, asks for all changes again, and skips
+//! the files that consumers see already. What if the other host's service dies? Its successor has another `life`, so
+//! all changes are asked for again.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, FileTimes, OpenOptions};
@@ -34,25 +34,25 @@ use crate::store::same;
 pub const FETCH_FAULT_POINTS: &[&str] =
     &["files.fetch.made", "files.fetch.filled", "files.fetch.final", "files.fetch.shown", "files.fetch.told"];
 
-/// A question for news waits so long.
+/// The timeout of a request for changes.
 const ASK: Duration = Duration::from_secs(10);
-/// The pause after a failed question, after an answer that came at once without news, and before another attempt to fetch files for
-/// which there was no room.
+/// The pause after a failed request, after an answer that came at once without changes, and before another attempt to
+/// fetch files for which there was no room.
 const PAUSE: Duration = Duration::from_millis(100);
-/// After so long without an answer, the consumers' logs say so.
+/// If the other host has not answered for this time, the consumers' logs say so.
 const SILENT: Duration = Duration::from_secs(5);
-/// The first piece of a file has this size. Between two pieces the thread looks whether it is to end.
+/// The size of the first piece of a file. Between two pieces the thread checks whether it must end.
 const PIECE: usize = 4 << 20;
-/// Pieces that come within half a second double up to this size.
+/// The largest size of a piece. A piece that came within half a second doubles the size of the next one.
 const PIECE_MOST: usize = 64 << 20;
-/// Pieces that take five seconds halve down to this size.
+/// The smallest size of a piece. A piece that took five seconds halves the size of the next one.
 const PIECE_LEAST: usize = 256 << 10;
 /// A piece that has not come within this time is asked for again.
 const PULL: Duration = Duration::from_secs(10);
-/// A file whose bytes cannot be had is tried so often.
+/// How often the bytes of a file are asked for before the file is given up.
 const TRIES: u32 = 3;
 
-/// Tells threads to end.
+/// Tells threads that they must end.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
     is_over: Mutex<bool>,
@@ -65,7 +65,7 @@ impl Stop {
         self.changed.notify_all();
     }
 
-    /// Waits for so long; gives whether the thread is to end.
+    /// Waits for `time`, or until the thread must end. Returns true if the thread must end.
     fn within(&self, time: Duration) -> bool {
         let guard = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(guard, time, |is_over| !*is_over);
@@ -73,7 +73,7 @@ impl Stop {
     }
 }
 
-/// What one host knows of the producers of another one.
+/// What this host knows of the producers on another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     pub node: String,
@@ -81,7 +81,7 @@ pub(super) struct Origin {
     pub torn: u64,
 }
 
-/// How long the other host has said nothing.
+/// Since when the other host has not answered.
 #[derive(Default)]
 struct Silence {
     since: Option<Instant>,
@@ -89,7 +89,7 @@ struct Silence {
     is_told: bool,
 }
 
-/// A file for which there was no room.
+/// A file that was put aside because there was no room for it.
 struct Aside {
     entry: Entry,
     meta: Meta,
@@ -98,25 +98,25 @@ struct Aside {
 
 /// Why a file was not fetched.
 enum Failed {
-    /// There is no room for it.
+    /// This host has no room for the file.
     Room(String),
-    /// Its bytes cannot be had.
+    /// The bytes of the file cannot be had.
     Bytes(crossdock_link::Error),
-    /// This host refuses something.
+    /// This host refuses an operation on the file.
     Here(String),
-    /// The thread is to end.
+    /// The fetching thread must end.
     Over,
 }
 
-/// One directory, and one host with producers of it.
+/// The state of the thread that fetches files of one directory from one host.
 pub(super) struct Fetcher {
     pub shared: Arc<Shared>,
     pub directory: String,
-    /// The host's number among the origins of this directory.
+    /// The index of the other host among the origins of this directory.
     pub origin: usize,
     pub link: Arc<Link>,
     pub stop: Arc<Stop>,
-    /// How long a file may wait for room.
+    /// How long a file may wait until there is room for it.
     pub wait: Duration,
 }
 
@@ -139,10 +139,10 @@ impl Fetcher {
                 }
             };
             silence = Silence::default();
-            // The other host answers at once if too many questions wait there.
+            // The other host answers at once if too many requests for changes wait there.
             let is_early = answer.entries.is_empty() && asked.elapsed() < PAUSE;
             if answer.life != life {
-                // All news again, from the first one.
+                // The other service was started anew, so ask for all changes from the first one.
                 (life, since) = (answer.life, 0);
                 aside.clear();
             }
@@ -170,7 +170,7 @@ impl Fetcher {
         }
     }
 
-    /// Tells the consumers once that the other host says nothing.
+    /// Tells the consumers, once, that the other host does not answer.
     fn is_silent(&self, silence: &mut Silence, why: &str) {
         let began = *silence.since.get_or_insert_with(Instant::now);
         if began.elapsed() > SILENT && !std::mem::replace(&mut silence.is_told, true) {
@@ -178,7 +178,7 @@ impl Fetcher {
         }
     }
 
-    /// Asks for what is new. While files wait for room, the answer comes within a second.
+    /// Asks the other host for changes. While files wait for room, the answer comes within a second.
     fn ask(&self, life: u64, since: u64, aside: &VecDeque<Aside>) -> Result<Answer, String> {
         let Origin { phase, torn, .. } = self.shared.state().origins[self.origin].clone();
         let done = aside.iter().map(|aside| aside.entry.number - 1).min().unwrap_or(since);
@@ -188,7 +188,7 @@ impl Fetcher {
         Answer::read(&said).ok_or_else(|| "its answer cannot be read".to_owned())
     }
 
-    /// Does what one entry says; `false` if the thread is to end.
+    /// Carries out one change. Returns false if the thread must end.
     fn carry_out(&self, directory: u64, entry: Entry, aside: &mut VecDeque<Aside>) -> bool {
         match entry.what {
             What::File(meta) => return self.fetch(directory, entry, meta, Instant::now(), aside),
@@ -198,7 +198,7 @@ impl Fetcher {
         true
     }
 
-    /// Fetches a file, or puts it aside; `false` if the thread is to end.
+    /// Fetches a file, or puts it aside. Returns false if the thread must end.
     fn fetch(&self, directory: u64, entry: Entry, meta: Meta, since: Instant, aside: &mut VecDeque<Aside>) -> bool {
         let mut tries = 0;
         let why = loop {
@@ -212,7 +212,8 @@ impl Fetcher {
                     aside.push_back(Aside { entry, meta, since });
                     return true;
                 }
-                // The file went before it could be fetched, or the other service was started anew. Later news tell of it.
+                // The file was removed before it could be fetched, or the other service was started anew. Later changes
+                // tell of it.
                 Err(Failed::Bytes(error)) if matches!(error.status, Status::NotFound | Status::Closed) => return true,
                 Err(Failed::Bytes(error)) => {
                     tries += 1;
@@ -254,7 +255,7 @@ impl Fetcher {
         shown
     }
 
-    /// Takes the room, and reads the bytes into it.
+    /// Reserves room for the whole file, and reads the bytes into it.
     fn fill(&self, made: &File, wanted: &Wanted, meta: &Meta) -> Result<(), Failed> {
         if meta.size == 0 {
             return Ok(());
@@ -296,13 +297,13 @@ impl Fetcher {
     }
 }
 
-/// The connection is gone or slow: a reason to ask again.
+/// Tells whether the connection broke or was too slow, so that the bytes are asked for again.
 fn is_cut(error: &crossdock_link::Error) -> bool {
     matches!(error.status, Status::Disconnected | Status::TimedOut | Status::Busy)
 }
 
-/// The time of the original, and its mode without the right to write and without set-user-id: this file belongs to the service's
-/// user.
+/// Sets the time and the mode of the original. The right to write and set-user-id are left out, because this file
+/// belongs to the service's user.
 fn finish(made: &File, meta: &Meta) -> io::Result<()> {
     let (seconds, nanoseconds) = meta.modified;
     let whole = Duration::from_secs(seconds.unsigned_abs());
@@ -316,7 +317,7 @@ fn finish(made: &File, meta: &Meta) -> io::Result<()> {
 }
 
 impl State {
-    /// Makes the hidden file for a file of another host. `None`: consumers see it already.
+    /// Makes the hidden file for a file of another host. Returns `None` if consumers see the file already.
     fn begin(&mut self, origin: usize, rest: &Path, meta: &Meta) -> Result<Option<(PathBuf, File)>, Failed> {
         if self.is_over {
             return Err(Failed::Over);
@@ -337,13 +338,13 @@ impl State {
         }
     }
 
-    /// Has a producer of this host published a file of this name? Consumers of this host keep that one.
+    /// Tells whether a producer of this host has published a file of this name. Consumers of this host keep that file.
     fn has_own(&self, rest: &Path) -> bool {
         let there = fs::symlink_metadata(self.store.layout.published.join(rest));
         there.is_ok_and(|there| there.is_file() && same(&self.store.layout.stage.join(rest), &there))
     }
 
-    /// Has a former service fetched this very file?
+    /// Tells whether an earlier service of this host has fetched this very file.
     fn has_from_before(&self, rest: &Path, meta: &Meta) -> bool {
         let layout = &self.store.layout;
         [&layout.published, &layout.spilled].iter().any(|folder| {
@@ -355,12 +356,12 @@ impl State {
         })
     }
 
-    /// Shows a file that has come.
+    /// Shows a fetched file to consumers.
     fn arrive(&mut self, shared: &Shared, origin: usize, path: &Path, rest: &Path, size: u64) -> io::Result<()> {
         if self.is_over {
             return Err(ErrorKind::Interrupted.into());
         }
-        // Published here while the bytes came.
+        // A producer of this host published a file of the same name while the bytes came.
         if self.has_own(rest) {
             return fs::remove_file(path);
         }
@@ -377,7 +378,7 @@ impl State {
         Ok(())
     }
 
-    /// Shows a folder of another host's producers.
+    /// Shows consumers a folder that producers of another host made.
     fn show_folder(&mut self, rest: &Path) {
         let shown = self.store.show_folder(rest).and_then(|()| {
             let mut folder = Path::new("").to_owned();
@@ -391,7 +392,7 @@ impl State {
         }
     }
 
-    /// A name of another host is no more. What this host's producers made stays.
+    /// Removes a name that another host does not have any more. Files that producers of this host made stay.
     fn gone(&mut self, origin: usize, rest: &Path) {
         let below = self.fetched.range(rest.to_owned()..).take_while(|(name, _)| name.starts_with(rest));
         let names: Vec<PathBuf> = below.filter(|(_, of)| **of == origin).map(|(name, _)| name.clone()).collect();
@@ -403,7 +404,8 @@ impl State {
         }
     }
 
-    /// What the producers of another host do. Consumers hear it when everything that they published is shown.
+    /// Notes what the producers of another host do. Consumers hear of it once they see all files that those producers
+    /// published.
     fn origin_is(&mut self, number: usize, phase: Phase, torn: u64) {
         let origin = &mut self.origins[number];
         if (origin.phase, origin.torn) == (phase, torn) {
@@ -431,7 +433,7 @@ impl State {
         self.store.tell_phase(phase);
     }
 
-    /// Watches what consumers read in a folder, where files go when all have read them.
+    /// Watches which files consumers read in a folder, if files are dropped after all consumers have read them.
     pub(super) fn watch_reads(&mut self, rest: &Path) -> io::Result<()> {
         let Keep::Consumed { readers } = &self.keep else { return Ok(()) };
         for consumer in 0..readers.len() {

@@ -1,8 +1,8 @@
-//! What the other hosts are to know of a directory: the newest change of each name, in order.
+//! The changes of a directory that the other hosts must learn: the newest change of each name, in order.
 //!
-//! Each change has a number. Another host asks for what is beyond a number, and so misses nothing, however often a
-//! connection ends. A name that changes again gets a new number, so the ledger has one entry a name. The entry of a name
-//! that is gone is kept until every host knows it.
+//! Each change has a number. Another host asks for the changes beyond a number, so it misses none, however often its
+//! connection breaks. A name that changes again gets a new number, so the ledger has one entry for each name. The entry
+//! of a removed name is kept until every host knows of the removal.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 
 use super::words::{Entry, Meta, What};
 
-/// Most bytes of the entries of one answer; a link's answer has room for 60 KiB.
+/// The most bytes that the entries of one answer take. A link's answer has room for 60 KiB.
 const ANSWER_BYTES: usize = 32 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// The hosts that fetch from here: the node's name, and the number up to which it has everything.
+    /// The hosts that fetch from this one: the node's name, and the number up to which the node has carried out all
+    /// changes.
     readers: Vec<(String, u64)>,
     last: u64,
     entries: BTreeMap<u64, (PathBuf, What)>,
@@ -31,22 +32,22 @@ impl Meta {
 }
 
 impl Ledger {
-    /// A ledger for these hosts. Without any it stays empty.
+    /// Makes a ledger for the hosts `readers`. If there are none, the ledger stays empty.
     pub fn of(readers: &[String]) -> Self {
         Self { readers: readers.iter().map(|name| (name.clone(), 0)).collect(), ..Self::default() }
     }
 
-    /// How many hosts fetch from here.
+    /// The number of hosts that fetch from this one.
     pub fn readers(&self) -> usize {
         self.readers.len()
     }
 
-    /// The number of this host among them.
+    /// The index of the host `node` among those that fetch from this one.
     pub fn reader(&self, node: &str) -> Option<usize> {
         self.readers.iter().position(|(name, _)| name == node)
     }
 
-    /// A name is there, or is another file now.
+    /// Notes that a name is new, or now belongs to another file.
     pub fn note(&mut self, rest: &Path, what: What) {
         if self.readers.is_empty() {
             return;
@@ -57,7 +58,7 @@ impl Ledger {
         self.numbers.insert(rest.to_owned(), self.last);
     }
 
-    /// A name is no more, with all below it.
+    /// Notes that a name, with all names below it, was removed.
     pub fn gone(&mut self, rest: &Path) {
         let below = self.numbers.range(rest.to_owned()..).take_while(|(name, _)| name.starts_with(rest));
         let below: Vec<(PathBuf, u64)> = below.map(|(name, number)| (name.clone(), *number)).collect();
@@ -71,19 +72,21 @@ impl Ledger {
         self.note(rest, What::Gone);
     }
 
-    /// The file was dropped here: a host that has it keeps it, and one that has not will not get it.
+    /// Forgets a file that was dropped on this host. A host that has the file keeps it, and the other hosts will not
+    /// get it.
     pub fn forget(&mut self, rest: &Path) {
         if let Some(number) = self.numbers.remove(rest) {
             self.entries.remove(&number);
         }
     }
 
-    /// Is something beyond this number?
+    /// Tells whether there is a change beyond this number.
     pub fn is_beyond(&self, number: u64) -> bool {
         self.entries.range(number.saturating_add(1)..).next().is_some()
     }
 
-    /// What is beyond this number, as much as one answer takes; up to which number; and whether that is all.
+    /// Gives the changes beyond this number that fit into one answer, the number up to which they go, and whether they
+    /// are all.
     pub fn beyond(&self, number: u64) -> (Vec<Entry>, u64, bool) {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         for (number, (rest, what)) in self.entries.range(number.saturating_add(1)..) {
@@ -98,7 +101,7 @@ impl Ledger {
         (entries, self.last.max(number), true)
     }
 
-    /// The file with this number.
+    /// Finds the file of the change with this number.
     pub fn file(&self, number: u64) -> Option<(&Path, &Meta)> {
         match self.entries.get(&number)? {
             (rest, What::File(meta)) => Some((rest, meta)),
@@ -106,7 +109,8 @@ impl Ledger {
         }
     }
 
-    /// This host has everything up to this number. Gives the files that it did not have before.
+    /// Notes that the host `reader` has carried out all changes up to this number. Returns the files that it did not
+    /// have before.
     pub fn done(&mut self, reader: usize, number: u64) -> Vec<PathBuf> {
         let number = number.min(self.last);
         let before = std::mem::replace(&mut self.readers[reader].1, number);

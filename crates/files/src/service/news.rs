@@ -1,4 +1,4 @@
-//! What a service tells the services of other hosts: news of its directory, and the bytes of published files.
+//! Answers the services of other hosts: changes of the directory, and the bytes of published files.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -17,27 +17,27 @@ use super::{Shared, State};
 use crate::rules::Keep;
 use crate::store::{ordinary, same};
 
-/// A question for news waits so long at most. The asking host asks again.
+/// The longest time that a request for changes waits. The asking host then asks again.
 const WAIT: Duration = Duration::from_secs(5);
-/// The time that an answer has to travel.
+/// The time that is reserved for an answer's way back.
 const TRAVEL: Duration = Duration::from_millis(500);
 
-/// So many questions wait for news at once: each takes a thread of the server, which has 64 for a peer. Further ones are answered
-/// at once.
+/// How many requests for changes may wait at the same time, because each takes a thread of the server and the server
+/// has 64 for a peer. Further requests are answered at once.
 const WAITING_MOST: usize = 48;
 
-/// The directories of this host, as other hosts may ask for them.
+/// The directories of this host that other hosts may ask for.
 pub(super) struct Served {
     pub directories: Vec<(String, Arc<Shared>)>,
-    /// How many questions are being answered.
+    /// The number of requests that are being answered.
     pub asked: AtomicUsize,
 }
 
-/// A question that is being answered.
+/// One request that is being answered. It counts while this value lives.
 struct Asked<'a>(&'a AtomicUsize);
 
 impl<'a> Asked<'a> {
-    /// Counts a question; gives whether it may wait.
+    /// Counts a request. Returns also whether it may wait.
     fn new(count: &'a AtomicUsize) -> (Self, bool) {
         let before = count.fetch_add(1, Ordering::Relaxed);
         (Self(count), before < WAITING_MOST)
@@ -79,7 +79,7 @@ impl Serve for Served {
 }
 
 impl Shared {
-    /// What is new for another host. The call waits until something is, at most until the deadline.
+    /// Answers a request for changes. The call waits until there is a change, and at most until the deadline.
     fn news(&self, node: &str, asked: &Question, by: Deadline) -> Result<Answer, Refusal> {
         let mut state = self.state();
         let reader = state.reader(node)?;
@@ -95,7 +95,7 @@ impl Shared {
         loop {
             let told = (state.own.unwrap_or(asked.phase), state.report.torn);
             let is_new = !is_same_life || state.ledger.is_beyond(since) || told != (asked.phase, asked.torn);
-            // The exchange of this host has ended.
+            // The ledger has no readers once the exchange of this host has ended.
             if state.ledger.readers() == 0 {
                 return Err(Refusal::new(Status::Closed, "the run ends"));
             }
@@ -108,7 +108,7 @@ impl Shared {
         }
     }
 
-    /// The bytes of the file whose publication has this number.
+    /// Opens the file of the change with this number, so that another host can pull its bytes.
     fn open(&self, node: &str, number: u64) -> Result<Arc<dyn Source>, Refusal> {
         let state = self.state();
         state.reader(node)?;
@@ -119,7 +119,7 @@ impl Shared {
             let system = |error: std::io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
             let Some(file) = ordinary(&path).map_err(system)? else { continue };
             let meta = Meta::of(&file.metadata().map_err(system)?);
-            // The copy on a disk has the size and the time of the file.
+            // The copy of a file on a disk has the size and the time of the original.
             if (meta.size, meta.modified) == (wanted.size, wanted.modified) {
                 return Ok(Arc::new(Bytes { file, length: meta.size }));
             }
@@ -129,13 +129,14 @@ impl Shared {
 }
 
 impl State {
-    /// The number of a host that fetches from here.
+    /// The index of a host among those that fetch from this one.
     fn reader(&self, node: &str) -> Result<usize, Refusal> {
         let text = || format!("node '{node}' has no consumer of this managed directory");
         self.ledger.reader(node).ok_or_else(|| Refusal::new(Status::Denied, text()))
     }
 
-    /// Another host has a file, or has given it up: it counts as a consumer that has read it.
+    /// Notes that another host has fetched a file or has given it up. The host counts as a consumer that has read the
+    /// file.
     fn has_fetched(&mut self, reader: usize, rest: PathBuf) {
         if let Keep::Consumed { readers } = &self.keep {
             self.count_read(readers.len() + reader, rest);
@@ -149,7 +150,7 @@ impl State {
         }
     }
 
-    /// Tells other hosts of the files that a former service has published.
+    /// Tells other hosts of the files that an earlier service has published.
     pub(super) fn note_all(&mut self, rest: &Path) {
         let layout = &self.store.layout;
         let folders = [layout.published.join(rest), layout.spilled.join(rest)];
@@ -168,14 +169,16 @@ impl State {
         }
     }
 
-    /// Was this published file made on this host? Its producers have it, or it was moved to the disk.
+    /// Tells whether this published file was made on this host: producers of this host have it, or it was moved to the
+    /// disk.
     fn is_own(&self, rest: &Path, meta: &std::fs::Metadata) -> bool {
         let layout = &self.store.layout;
         same(&layout.stage.join(rest), meta) || layout.spilled.join(rest).exists()
     }
 }
 
-/// A published file. It is read and not mapped: a mapping of a file that is cut against the rules would end this process.
+/// The bytes of a published file. They are read and not mapped, because a mapping of a file that is shortened against
+/// the rules would end this process.
 struct Bytes {
     file: File,
     length: u64,

@@ -1,4 +1,5 @@
-//! What the services of two hosts say to each other about one directory: the bodies of questions to the service 50.
+//! The messages that the services of two hosts exchange about one directory. They are the bodies of requests to the
+//! link's service number 50.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,48 +10,48 @@ use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
 use crate::rules::is_hidden;
 
-/// What is new in a directory? Answered by [`Answer`], which waits until something is.
+/// The request for changes of a directory. It waits until there is a change, and is answered by [`Answer`].
 pub const NEWS: u32 = 50;
 
-/// Longest path of a file, and of a directory's name.
+/// The greatest length of a file's path and of a directory's name, in bytes.
 const TEXT_MAX: usize = 4096;
-/// Most entries of one answer.
+/// The greatest number of entries in one answer.
 const ENTRIES_MAX: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     pub directory: String,
-    /// Of the last answer; 0 before the first one.
+    /// The `life` of the last answer; 0 before the first answer.
     pub life: u64,
-    /// The number up to which everything is known.
+    /// The asking host knows all changes up to this number.
     pub since: u64,
-    /// The number up to which every file was fetched or given up.
+    /// The asking host has fetched or given up every file up to this number.
     pub done: u64,
-    /// What is known of the producers.
+    /// What the asking host knows of the producers.
     pub phase: Phase,
     pub torn: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Numbers are those of one start of the answering service.
+    /// The number of this start of the answering service. Numbers of changes are valid only for one start.
     pub life: u64,
-    /// The directory's number there, to be named when bytes are pulled.
+    /// The directory's number on the answering host, which the asking host names when it pulls bytes.
     pub directory: u64,
-    /// Everything up to this number is told.
+    /// The asking host now knows all changes up to this number.
     pub upto: u64,
-    /// There is nothing beyond it, so that `phase` and `torn` hold.
+    /// True if there is no change beyond `upto`. Only then do `phase` and `torn` hold.
     pub is_complete: bool,
     pub phase: Phase,
     pub torn: u64,
     pub entries: Vec<Entry>,
 }
 
-/// The newest change of one name.
+/// The newest change of one file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub number: u64,
-    /// Relative to the directory.
+    /// The path of the file, relative to the directory.
     pub rest: PathBuf,
     pub what: What,
 }
@@ -59,7 +60,7 @@ pub struct Entry {
 pub enum What {
     File(Meta),
     Folder,
-    /// The name, and all below it, is no more.
+    /// The name, and all names below it, were removed.
     Gone,
 }
 
@@ -67,11 +68,11 @@ pub enum What {
 pub struct Meta {
     pub size: u64,
     pub mode: u32,
-    /// Time of the last change: seconds and nanoseconds.
+    /// Time of the last modification: seconds and nanoseconds.
     pub modified: (i64, u32),
 }
 
-/// A path or a name.
+/// Reads a path or a name.
 fn text(from: &mut Reader<'_>) -> Read<Vec<u8>> {
     from.bytes().ok().filter(|text| text.len() <= TEXT_MAX).ok_or_else(wrong)
 }
@@ -80,7 +81,7 @@ fn phase(from: &mut Reader<'_>) -> Read<Phase> {
     from.small().map(Phase::from_number)
 }
 
-/// Is this a name that a service publishes? Another one would lead out of the store.
+/// Tells whether a service publishes files of this name. Other names could lead out of the store.
 fn is_safe(rest: &Path) -> bool {
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     !rest.as_os_str().is_empty()
@@ -157,7 +158,7 @@ impl Answer {
 }
 
 impl Entry {
-    /// The bytes that it takes in an answer.
+    /// The number of bytes that this entry takes in an answer.
     pub fn length(&self) -> usize {
         8 * 7 + self.rest.as_os_str().len()
     }

@@ -1,13 +1,15 @@
-//! A view: the published files of a managed directory as a file system of its own (FUSE), for tools and shells of the host, and
-//! for tasks whose files may lie on a disk.
+//! A view shows the published files of a managed directory as a file system of its own (FUSE). It is for tools and
+//! shells of the host, and for tasks whose files may lie on a disk.
 //!
-//! A name that is not there yet is shown to an open as an empty file, and the open waits; `readdir` lists published files alone.
-//! The kernel reads and maps the very file that was published (passthrough), so that only the open costs more.
+//! If a process opens a name that does not exist yet, the view shows an empty file, and the open waits for the
+//! publication. `readdir` lists only published files. The kernel reads and maps the very file that was published
+//! (passthrough), so that only the open costs more.
 //!
-//! Waiting happens in `open` and `getattr`, never in `lookup`: a lookup that waits holds the kernel's lock of its folder.
+//! The view waits in `open` and `getattr`, never in `lookup`, because a lookup that waits holds the kernel's lock of
+//! its folder.
 //!
-//! What if the server is killed? Opens that wait fail with ECONNABORTED, new ones with ENOTCONN; descriptors that are open go
-//! on. A shell that outlives the server then takes the mount away.
+//! What if the server is killed? Opens that wait fail with ECONNABORTED, and new opens with ENOTCONN. Descriptors that
+//! are open still work. A shell that outlives the server then unmounts the view.
 
 mod nodes;
 mod server;
@@ -27,29 +29,30 @@ use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 pub use server::Told;
 use server::{Server, Shared};
 
-/// What a view shows, and how it waits.
+/// What a view shows, and how it waits for files.
 #[derive(Debug)]
 pub struct Show {
-    /// Where the files are; the first folder that has a name wins. The first one is the folder that waits look at.
+    /// The folders with the files. If several folders have a name, the first of them wins. The first folder is also the
+    /// one that waits look at.
     pub faces: Vec<PathBuf>,
     /// The directory's notice.
     pub notice: PathBuf,
-    /// How long an open waits.
+    /// How long an open waits for its file.
     pub wait: Duration,
-    /// Patterns of the names that are awaited; none = all.
+    /// Patterns of the names that opens wait for; an empty list stands for all names.
     pub awaits: Vec<String>,
-    /// The files that were moved from memory to disk, with what they were.
+    /// The files that were moved from memory to a disk, with their identities in memory.
     pub moved: Moved,
 }
 
-/// Device and inode of a copy on disk, and those of the file that it was in memory.
+/// Maps device and inode of a copy on disk to the device and inode that the file had in memory.
 pub type Moved = Arc<Mutex<std::collections::HashMap<(u64, u64), (u64, u64)>>>;
 
-/// A mounted view. Dropping it takes the mount away; processes that have files of it open keep them.
+/// A mounted view. Dropping it removes the mount. Processes that have files of the view open keep them.
 #[derive(Debug)]
 pub struct View {
     at: PathBuf,
-    /// The folder was made for the view.
+    /// True if the mount's folder was made for the view.
     made: bool,
     shared: Arc<Shared>,
     session: Option<BackgroundSession>,
@@ -57,15 +60,15 @@ pub struct View {
 }
 
 impl View {
-    /// Mounts a view on an empty folder, which is made if it is not there. `told` hears of each read and of each wait that ends
-    /// without a file. It needs CAP_SYS_ADMIN.
+    /// Mounts a view on the empty folder `at`, which is made if it does not exist. The view reports each read, and each
+    /// wait that ends without a file, to `told`. It needs CAP_SYS_ADMIN.
     ///
     /// # Errors
-    /// The folder is not empty or cannot be made; the kernel has no FUSE, or refuses.
+    /// The folder is not empty or cannot be made, or the kernel has no FUSE or refuses the mount.
     pub fn mount(at: &Path, show: Show, told: Told) -> io::Result<Self> {
         let named =
             |what: &str, error: &io::Error| io::Error::new(error.kind(), format!("{what} {}: {error}", at.display()));
-        // What a killed server left is dead, and in the way.
+        // A mount whose server was killed would block the new one.
         if fs::metadata(at).is_err_and(|error| error.raw_os_error() == Some(ENOTCONN)) {
             mount::unmount(at);
         }
@@ -97,7 +100,7 @@ impl View {
         config.acl = SessionACL::All;
         config.n_threads = Some(2);
         config.clone_fd = true;
-        // It is there before the mount, so that no kill comes between the two.
+        // The guard is started before the mount, so that a kill between the two cannot leave a mount behind.
         let mut guard = guard(at)?;
         let session = fuser::spawn_mount(Server(shared.clone()), at, &config);
         match session {
@@ -115,8 +118,8 @@ impl View {
 
 const ENOTCONN: i32 = 107;
 
-/// A shell that takes the mount away once this process is gone, however it ended: its input ends then. Signals for this
-/// process's group do not reach it.
+/// Starts a shell that removes the mount once this process has ended in any way, because the shell's input ends then.
+/// Signals to this process's group do not reach the shell.
 fn guard(at: &Path) -> io::Result<Child> {
     const SCRIPT: &str = "cat; exec umount -i -n -l -- \"$1\"";
     let mut command = Command::new("/bin/sh");
@@ -129,7 +132,8 @@ impl Drop for View {
         self.shared.end();
         mount::unmount(&self.at);
         let _ = self.guard.kill().and_then(|()| self.guard.wait());
-        // Its threads end when the last process has closed its files; a tool of the host may hold some.
+        // The threads of the session end when the last process has closed the view's files, and a tool of the host may
+        // keep a file open.
         drop(self.session.take());
         if self.made {
             let _ = fs::remove_dir(&self.at);

@@ -1,7 +1,7 @@
-//! Which file the kernel means by an inode number of a view.
+//! Maps the inode numbers of a view to files.
 //!
-//! A number stands for one content: a name whose file is replaced gets another number, because the kernel reads all opens of a
-//! number from one backing file. A name that is awaited has a number before it has a file.
+//! A number stands for one content. A name whose file is replaced gets another number, because the kernel reads all
+//! opens of a number from one backing file. A name that a process waits for has a number before it has a file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,22 @@ use std::sync::Weak;
 
 use fuser::{BackingId, FileAttr};
 
-/// Device and inode of the file that was published. A copy on disk keeps those of the file in memory.
+/// Device and inode of the file that was published. For a copy on disk they are those of the file in memory.
 pub(super) type Identity = (u64, u64);
 
 pub(super) const ROOT: u64 = 1;
 
 #[derive(Debug)]
 pub(super) struct Node {
-    /// Its name, relative to the directory.
+    /// The path of the file, relative to the directory.
     pub rest: PathBuf,
-    /// `None` while the name is awaited.
+    /// Device and inode of the published file; `None` while there is no file of this name.
     pub identity: Option<Identity>,
-    /// As it was at the last open; for `fstat` on a file whose name is gone.
+    /// The attributes at the last open. They answer `fstat` on a file whose name was removed.
     pub attributes: Option<FileAttr>,
-    /// What the kernel reads opens of this number from.
+    /// The backing file from which the kernel reads all opens of this number.
     pub backing: Weak<BackingId>,
-    /// Opens that are not yet released.
+    /// The number of opens that are not yet released.
     pub opens: u64,
     lookups: u64,
 }
@@ -49,7 +49,7 @@ impl Nodes {
         self.numbers.insert(number, node);
     }
 
-    /// The number for this name and content. The kernel counts it as one more lookup.
+    /// Finds or makes the number for this name and content. The kernel counts it as one more lookup.
     pub fn look_up(&mut self, rest: &Path, identity: Option<Identity>) -> u64 {
         let known = self.names.get(rest).copied().filter(|number| {
             self.numbers.get_mut(number).is_some_and(|node| {
@@ -71,7 +71,7 @@ impl Nodes {
         number
     }
 
-    /// The kernel forgets so many lookups of a number.
+    /// Notes that the kernel forgets `lookups` lookups of a number.
     pub fn forget(&mut self, number: u64, lookups: u64) {
         let Some(node) = self.numbers.get_mut(&number).filter(|_| number != ROOT) else { return };
         node.lookups = node.lookups.saturating_sub(lookups);

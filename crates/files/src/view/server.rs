@@ -1,4 +1,4 @@
-//! Answers the kernel's questions about a view.
+//! Answers the kernel's FUSE requests for a view.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -23,11 +23,11 @@ use super::Moved;
 use super::nodes::{Identity, Nodes, ROOT};
 use crate::rules::is_hidden;
 
-/// What a view tells.
+/// The functions to which a view reports.
 pub struct Told {
-    /// A process has closed a file that it had opened for reading; the name is relative to the directory.
+    /// Called when a process has closed a file that it had opened for reading; the path is relative to the directory.
     pub read: Box<dyn Fn(&Path) + Send + Sync>,
-    /// Why a wait ended without a file.
+    /// Called with the reason when a wait ended without a file.
     pub story: Box<dyn Fn(String) + Send + Sync>,
 }
 
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Told {
     }
 }
 
-/// Nothing is cached: a name can be published, replaced or removed at any time.
+/// The kernel may cache nothing, because a name can be published, replaced or removed at any time.
 const NO_TIME: Duration = Duration::ZERO;
 
 #[derive(Debug)]
@@ -62,9 +62,9 @@ struct State {
 #[derive(Debug)]
 struct Handle {
     rest: PathBuf,
-    /// Where the kernel reads the file itself; it must live as long as one handle of the number does.
+    /// The file that the kernel reads without asking this server. It must live as long as any handle of the number.
     _backing: Option<Arc<BackingId>>,
-    /// Where it asks this server for bytes.
+    /// The file from which this server reads, if the kernel asks it for bytes.
     file: Option<File>,
 }
 
@@ -72,7 +72,7 @@ struct Handle {
 #[derive(Debug)]
 pub(super) struct Server(pub Arc<Shared>);
 
-/// Why there is no file.
+/// The error code that the server answers if there is no file.
 type Refused = Errno;
 
 impl Shared {
@@ -90,14 +90,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is published under a name. A file that moves to disk is in both folders for a moment, never in none.
+    /// Finds the file that is published under a name. A file that moves to disk is in both folders for a moment, never
+    /// in none.
     fn find(&self, rest: &Path) -> Option<(PathBuf, Metadata)> {
         let look = |face: &PathBuf| {
             let path = face.join(rest);
             let meta = fs::symlink_metadata(&path).ok()?;
             (meta.is_file() || meta.is_dir()).then_some((path, meta))
         };
-        // The second look is for a file that moved between the looks into the two folders.
+        // The second look finds a file that moved after the first folder and before the second folder was looked at.
         self.faces.iter().find_map(look).or_else(|| self.faces.iter().skip(1).find_map(look))
     }
 
@@ -106,7 +107,7 @@ impl Shared {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner).get(&own).copied().unwrap_or(own)
     }
 
-    /// The path that waits ask for.
+    /// Gives the path that a wait names to the service.
     fn awaited(&self, rest: &Path) -> Vec<u8> {
         self.faces[0].join(rest).as_os_str().as_bytes().to_owned()
     }
@@ -115,10 +116,10 @@ impl Shared {
         self.state().nodes.get(number.0).map(|node| node.rest.clone()).ok_or(Errno::ESTALE)
     }
 
-    /// Waits in a thread's place until the name is published.
+    /// Waits, for the kernel's request of the thread `thread`, until the name is published.
     fn wait(&self, rest: &Path, thread: u32) -> Result<(), Refused> {
         let is_wanted = || {
-            // A file that has moved to disk is not where the wait looks.
+            // The wait looks only into the first folder, so this looks for a file that has moved to disk.
             !self.over.load(Ordering::Acquire)
                 && self.find(rest).is_none()
                 && !i32::try_from(thread).is_ok_and(|thread| thread != 0 && process::has_signal(thread))
@@ -139,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// The attributes of what the number stands for; `None`: its name has no file yet.
+    /// Gives the attributes of the file that has this number; `None` if the name has no file yet.
     fn attributes(&self, number: u64) -> Result<Option<FileAttr>, Refused> {
         let rest = self.rest_of(INodeNo(number))?;
         let found = self.find(&rest).map(|(_, meta)| (self.identity(&meta), meta));
@@ -148,10 +149,11 @@ impl Shared {
         let (identity, meta) = match found {
             Some(found) if number == ROOT || node.identity.is_none_or(|known| known == found.0) => found,
             None if node.identity.is_none() => return Ok(None),
-            // The name is gone, or another file's: those that have the file open still ask for it.
+            // The name was removed, or belongs to another file now. Processes that have the old file open still ask for
+            // its attributes.
             _ => return node.attributes.filter(|_| node.opens > 0).map(Some).ok_or(Errno::ESTALE),
         };
-        // An awaited name was shown as a file; a folder came.
+        // The name was shown as a file that does not exist yet, and then a folder of this name was made.
         if node.identity.is_none() && meta.is_dir() && number != ROOT {
             return Err(Errno::ESTALE);
         }
@@ -163,7 +165,7 @@ impl Shared {
         Ok(Some(attributes))
     }
 
-    /// Opens the file of a name, and answers; gives the answer back if there is no file.
+    /// Opens the file of a name and answers the kernel. Returns `reply` if there is no file.
     fn open(&self, number: u64, rest: &Path, reply: ReplyOpen) -> Option<ReplyOpen> {
         let opened =
             self.faces.iter().chain(self.faces.iter().skip(1)).find_map(|face| File::open(face.join(rest)).ok());
@@ -178,7 +180,7 @@ impl Shared {
         let handle = state.last;
         let node = match state.nodes.get(number) {
             Some(node) if meta.is_file() && node.identity.is_none_or(|known| known == identity) => node,
-            // Another file has the name now: the kernel looks it up anew.
+            // Another file has the name now, and ESTALE makes the kernel look it up anew.
             _ => {
                 reply.error(Errno::ESTALE);
                 return None;
@@ -198,7 +200,7 @@ impl Shared {
                 state.handles.insert(handle, Handle { rest, _backing: Some(backing.clone()), file: None });
                 reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &backing);
             }
-            // A kernel without passthrough: bytes come by this server.
+            // A kernel without passthrough reads the bytes through this server.
             Err(_) => {
                 state.handles.insert(handle, Handle { rest, _backing: None, file: Some(file) });
                 reply.opened(FileHandle(handle), FopenFlags::empty());
@@ -207,7 +209,7 @@ impl Shared {
         None
     }
 
-    /// What a folder has, in order.
+    /// Lists the entries of a folder, sorted by name.
     fn list(&self, rest: &Path) -> io::Result<Vec<(u64, FileType, OsString)>> {
         let mut found = BTreeMap::new();
         let mut there = false;
@@ -248,7 +250,7 @@ fn attributes(number: u64, meta: &Metadata) -> FileAttr {
         blocks: meta.blocks(),
         atime: time(meta.mtime(), meta.mtime_nsec()),
         mtime: time(meta.mtime(), meta.mtime_nsec()),
-        // Links and a move to disk change it, and neither concerns readers.
+        // `ctime` changes with links and with the move to disk, which do not matter to readers; so `mtime` is shown.
         ctime: time(meta.mtime(), meta.mtime_nsec()),
         crtime: SystemTime::UNIX_EPOCH,
         kind,
@@ -262,7 +264,7 @@ fn attributes(number: u64, meta: &Metadata) -> FileAttr {
     }
 }
 
-/// A name that is awaited: a file with nothing in it, until its open or its `stat` has waited.
+/// The attributes of a name without a file: an empty file, until the `open` or `stat` of it has waited.
 fn awaited(number: u64) -> FileAttr {
     FileAttr {
         ino: INodeNo(number),
@@ -283,15 +285,15 @@ fn awaited(number: u64) -> FileAttr {
     }
 }
 
-/// Runs a wait in a thread of its own. `false`: there is no thread, and what it was to answer fails with EIO.
+/// Runs a wait in a separate thread. If no thread can be started, the request fails with EIO.
 fn apart(work: impl FnOnce() + Send + 'static) {
-    // A reply that is dropped unanswered is answered with EIO by `fuser`.
+    // `fuser` answers a request with EIO if its reply is dropped unanswered.
     let _ = std::thread::Builder::new().name("crossdock-view".into()).stack_size(256 << 10).spawn(work);
 }
 
 impl Filesystem for Server {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Kernels before 6.9 have no passthrough, and read through the server.
+        // Kernels before 6.9 have no passthrough, and read through this server.
         if config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() {
             let _ = config.set_max_stack_depth(2);
         }
