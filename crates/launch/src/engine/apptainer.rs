@@ -1,4 +1,4 @@
-//! Apptainer (once Singularity): `exec` of an image or a sandbox folder.
+//! The engine Apptainer, formerly Singularity: runs `apptainer exec` on an image or a sandbox folder.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Engine for Apptainer {
             add(&["--fakeroot"]);
         }
         let bind = |from: &str, to: &str, write: bool| {
-            // A colon or a comma ends a field; a backslash before it makes it part of the field.
+            // A colon or a comma ends a field of a bind option. After a backslash it is an ordinary character.
             let plain = |text: &str| text.replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,");
             format!("{}:{}:{}", plain(from), plain(to), if write { "rw" } else { "ro" })
         };

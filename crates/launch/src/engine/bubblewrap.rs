@@ -18,7 +18,7 @@ impl Engine for Bubblewrap {
         Isolation::FULL
     }
 
-    /// bwrap starts its reaper, and the reaper starts the task.
+    /// The process tree is bwrap, its reaper, the task.
     fn task_depth(&self) -> Option<u32> {
         Some(2)
     }
@@ -57,7 +57,8 @@ impl Engine for Bubblewrap {
         if let User::Ids(uid, gid) = r.task.user {
             add(&["--unshare-user", "--uid", &uid.to_string(), "--gid", &gid.to_string()]);
         }
-        // The modes of files do not hold root. Other engines drop all capabilities.
+        // File modes do not restrict root, so this drops the capability that overrides them. Other engines drop all
+        // capabilities.
         if r.task.mounts.iter().any(|m| m.managed) && crossdock_os::child::user() == 0 {
             add(&["--cap-drop", "CAP_DAC_OVERRIDE"]);
         }

@@ -20,7 +20,7 @@ impl Engine for Charliecloud {
     }
 
     fn version(&self) -> Result<String, Unavailable> {
-        // Old versions need the variable USER even for this.
+        // Old versions of ch-run need the variable USER even to print their version.
         let outcome = tool::run(&["env", "USER=me", "ch-run", "--version"], Duration::from_secs(5));
         if !outcome.good {
             let hint = "install Charliecloud (Debian: `apt-get install charliecloud`)";
@@ -49,8 +49,8 @@ impl Engine for Charliecloud {
             )
         })?;
         if let Files::Root(root) = &task.files {
-            // ch-run mounts its image read-only, but not what it binds. A root that has all mount points is used as it
-            // is.
+            // ch-run mounts its image read-only, but not the folders that it binds. A root that already has all mount
+            // points is used without a skeleton.
             let points = task.mounts.iter().map(|m| m.task.as_str()).chain([ENDPOINT_FOLDER]);
             if points.into_iter().all(|p| root.join(&p[1..]).exists()) {
                 let skeleton = Skeleton { folder: root.clone(), ..Skeleton::default() };
@@ -63,15 +63,15 @@ impl Engine for Charliecloud {
 
     fn command(&self, r: &Request<'_>) -> CommandLine {
         let mut doors = Doors::new(r);
-        // ch-run itself cannot load libraries that only the container has.
+        // ch-run runs outside the container, so it cannot load libraries that only the container has.
         let (inside, mut environment): (Vec<_>, Vec<_>) =
             r.environment.iter().cloned().partition(|(name, _)| name == "LD_PRELOAD");
         let mut binds: Vec<(String, String)> = Vec::new();
         if let Some(skeleton) = &r.prepared.skeleton {
             binds.extend(skeleton.binds.iter().map(|(from, to)| (doors.read_only(from), to.clone())));
         }
-        // The task has its own `/run`. ch-run cannot make a tmpfs for it, so a folder of the run serves, which the
-        // task's ranks share.
+        // The task has its own `/run`. ch-run cannot make a tmpfs for it, so a folder of the run takes its place, which
+        // all ranks of the task share.
         binds.push((own_run(r.run, r.task).to_string_lossy().into_owned(), "/run".into()));
         binds.push((r.endpoint.to_string_lossy().into_owned(), ENDPOINT_FOLDER.into()));
         let mut mounts: Vec<_> = r.task.mounts.iter().collect();
@@ -103,14 +103,14 @@ impl Engine for Charliecloud {
     }
 }
 
-/// Read-only doors to the host's files. ch-run cannot bind read-only, and it binds the host's `/etc/hosts` and
+/// Read-only paths to files of the host. ch-run cannot bind read-only, and it binds the host's `/etc/hosts` and
 /// `/etc/resolv.conf` by itself, so a task that root started could write them. So ch-run is started in a mount
 /// namespace that has read-only mounts of all these files, and binds from there, which keeps them read-only. An
 /// ordinary user cannot make such mounts, and may not write the host's files anyway.
 struct Doors {
-    /// The folder of the doors; `None` for an ordinary user.
+    /// The folder in which the read-only mounts are made; `None` for an ordinary user.
     folder: Option<PathBuf>,
-    /// For each door the file that it leads to, and its path.
+    /// For each read-only mount: the host's file, and the path at which it is mounted.
     made: Vec<(String, String)>,
 }
 
@@ -118,7 +118,7 @@ impl Doors {
     fn new(r: &Request<'_>) -> Self {
         let folder = (r.run.uid == 0).then(|| r.run.folder.join("doors").join(&r.task.name));
         let own = ["/etc/hosts", "/etc/resolv.conf"].into_iter().filter(|p| folder.is_some() && Path::new(p).is_file());
-        // These are mounted over themselves, because ch-run takes them from there.
+        // `/etc/hosts` and `/etc/resolv.conf` are mounted over themselves, because ch-run takes them from there.
         let made = own.map(|path| (path.to_owned(), path.to_owned())).collect();
         Self { folder, made }
     }
@@ -132,7 +132,7 @@ impl Doors {
         door
     }
 
-    /// The words before ch-run's own that make the doors.
+    /// Gives the words of a command line that make the read-only mounts and then run ch-run.
     fn opening(self) -> Vec<String> {
         const SCRIPT: &str = r#"while [ "$1" != -- ]; do
             if [ -d "$1" ]; then mkdir -p "$2"; else mkdir -p "${2%/*}"; [ -e "$2" ] || : > "$2"; fi &&

@@ -1,4 +1,4 @@
-//! Trying engines: which one `auto` takes, and what `doctor` prints.
+//! Tries engines: chooses the one that `auto` takes, and gives `doctor` what it prints.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ pub struct Trial {
     pub engine: &'static str,
     /// The engine's version, or why it cannot be used.
     pub result: Result<String, Unavailable>,
-    /// How long a container that does nothing took.
+    /// How long a container that does nothing took to start and end.
     pub start: Option<Duration>,
 }
 
@@ -48,7 +48,8 @@ pub fn by_name(name: &str) -> Option<Box<dyn Engine>> {
     all().into_iter().find(|e| e.name() == name)
 }
 
-/// Starts `/bin/true` with the host's system folders. Only that shows whether an engine works here.
+/// Starts `/bin/true` with the host's system folders, because only a start shows whether an engine works on this
+/// machine.
 pub fn trial(engine: &dyn Engine) -> Trial {
     static TRIALS: AtomicU32 = AtomicU32::new(0);
     let id = format!("trial{}-{}", std::process::id(), TRIALS.fetch_add(1, Ordering::Relaxed));
@@ -56,7 +57,7 @@ pub fn trial(engine: &dyn Engine) -> Trial {
     trial_at(engine, &id, &folder)
 }
 
-/// A trial with this id in this folder, which is removed afterwards.
+/// Makes a trial with the run id `id` in `folder`, which is removed afterwards.
 fn trial_at(engine: &dyn Engine, id: &str, folder: &Path) -> Trial {
     let name = engine.name();
     let version = match engine.version() {
@@ -104,11 +105,11 @@ fn start(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unava
     Err(Unavailable::new(words, engine.hint(&outcome.words)))
 }
 
-/// A process to start from the command line, without redirections.
+/// Makes a process of the command line, ready to be started, without redirections.
 pub(crate) fn command(line: &CommandLine) -> Command {
     let mut command = Command::new(&line.words[0]);
     if line.clean_environment {
-        // The engine's own program is searched on the launcher's PATH, whatever the task's PATH is.
+        // The engine's own program is searched on the launcher's PATH, and never on the task's PATH.
         command = Command::new(on_path(&line.words[0]));
     }
     command.args(&line.words[1..]);
@@ -125,7 +126,7 @@ pub(crate) fn command(line: &CommandLine) -> Command {
     command
 }
 
-/// The engine that was chosen.
+/// The engine that was chosen for a run.
 pub struct Choice {
     /// It.
     pub engine: Box<dyn Engine>,
@@ -133,11 +134,12 @@ pub struct Choice {
     pub trials: Vec<Trial>,
 }
 
-/// The engine for a workflow: the one that was asked for, or the first one that works and accepts all tasks.
+/// Chooses the engine for a workflow: the one that was asked for, or the first one that works and accepts all tasks.
 ///
-/// Gives the engine, and for `auto` why each one before it was not chosen. An engine that was asked for by name only
-/// has to exist: if it does not work, its first container says so. Trials are made in the run's folder with the run's
-/// id, and `note` is called for each engine before it is tried, so that a cleanup after the run finds them.
+/// Gives the engine, and for `auto` also why each earlier engine was not chosen. An engine that was asked for by name
+/// only has to exist: if it does not work, the start of its first container fails with the reason. Trials are made in
+/// the run's folder with the run's id. `note` is called for each engine before it is tried, so that a cleanup after the
+/// run finds what the trial left.
 pub fn choose(
     wanted: &str,
     workflow: &Workflow,
@@ -171,7 +173,7 @@ pub fn choose(
     Err(refused)
 }
 
-/// Where a program is on this process's PATH; its bare name if it is not there.
+/// Finds a program on this process's PATH. Gives its bare name if it is not there.
 fn on_path(program: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&path).map(|folder| folder.join(program));

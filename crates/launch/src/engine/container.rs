@@ -3,21 +3,22 @@
 use super::{ENDPOINT_FOLDER, Request, processor_list};
 use crate::file::{Files, User};
 
-/// Limits that the launcher sets for the container, because an engine's defaults may be above them.
+/// The settings in which podman and docker differ. The launcher sets limits for the container, because an engine's
+/// defaults may be higher.
 pub struct Flavour {
-    /// The program and the words before `run`.
+    /// The program, with the words before `run`.
     pub program: Vec<String>,
-    /// A value for `--log-driver`.
+    /// The value of the option `--log-driver`.
     pub log_driver: &'static str,
     /// Extra `--ulimit`s.
     pub ulimits: Vec<String>,
-    /// In the container, root is the user who started the run (rootless podman).
+    /// True if the container's root is the user who started the run (rootless podman).
     pub root_is_me: bool,
     /// `--cpuset-cpus` works.
     pub cpuset: bool,
 }
 
-/// `PROGRAM run …` up to the image or root, without it.
+/// Gives the words from `PROGRAM run` up to the image or root, without the image or root.
 pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
     let mut words = f.program.clone();
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
@@ -56,7 +57,7 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
         add(&["--workdir", folder]);
     }
     for (name, value) in &r.environment {
-        // An image has a PATH of its own.
+        // An image has a PATH of its own, which stays in force.
         if name == "PATH"
             && matches!(r.task.files, Files::Image(_))
             && !r.task.environment.iter().any(|(n, _)| n == name)
@@ -70,7 +71,8 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
     words
 }
 
-/// One `--mount` value; fields are comma-separated, and one with a comma or a quote is quoted as in CSV.
+/// Writes one value of the option `--mount`. Its fields are separated by commas. A field with a comma or a quote is
+/// quoted as in CSV.
 fn mount(from: &str, to: &str, write: bool) -> String {
     let field = |name: &str, value: &str| {
         let text = format!("{name}={value}");

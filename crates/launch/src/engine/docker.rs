@@ -1,4 +1,4 @@
-//! docker: the engine is a service, and its command only sends requests to it.
+//! The engine docker: a service starts the containers, and the command only sends requests to it.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub struct Docker;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The repository part of the names of a run's images.
+/// The repository in the names of a run's images.
 fn repository(run: &str) -> String {
     format!("crossdock-{}", run.to_lowercase())
 }
@@ -54,7 +54,7 @@ impl Engine for Docker {
         let folder = run.folder.join("roots").join(&task.name);
         let skeleton = Skeleton::make(task, &folder, false)?;
         let tag: String = task.name.chars().map(|c| if c == '+' { '_' } else { c }).take(120).collect();
-        // The letter `t` comes first, because a tag may not begin with a dot or a dash, and a task's name may.
+        // The tag begins with the letter `t`, because a tag may not begin with a dot or a dash and a task's name may.
         let image = format!("{}:t{tag}", repository(&run.id));
         import(&folder, &image)?;
         Ok(Prepared { skeleton: Some(skeleton), image: Some(image) })
@@ -105,7 +105,7 @@ impl Engine for Docker {
     }
 }
 
-/// Makes an image of the small folder: `tar | docker import`.
+/// Makes an image of the skeleton folder: `tar | docker import`.
 fn import(folder: &std::path::Path, image: &str) -> Result<(), Unavailable> {
     let failed = |what: String| Unavailable::new(what, "see that `tar` is there and the docker engine has space");
     let archive = folder.with_extension("tar");

@@ -19,7 +19,7 @@ pub use skeleton::Skeleton;
 
 use crate::file::{Processors, Task};
 
-/// Where the endpoint folder is in every container.
+/// The path of the endpoint folder in every container.
 pub const ENDPOINT_FOLDER: &str = "/run/crossdock";
 /// The folders in which programs are searched, unless the task says otherwise.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -46,12 +46,12 @@ impl std::fmt::Display for Unavailable {
     }
 }
 
-/// What a task does not share with others under an engine.
+/// What a task does not share with other tasks when it runs under an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isolation {
     /// Own file system.
     pub files: bool,
-    /// Own IPC namespace and `/dev/shm`.
+    /// True if the task has its own IPC namespace and its own `/dev/shm`.
     pub ipc: bool,
     /// Own process ids.
     pub pid: bool,
@@ -65,7 +65,7 @@ impl Isolation {
     /// Nothing.
     pub const NONE: Self = Self { files: false, ipc: false, pid: false, network: false };
 
-    /// What tasks share with the host, in words; `None` if nothing.
+    /// Names what tasks share with the host; `None` if they share nothing.
     pub fn shared(&self) -> Option<String> {
         let parts = [
             (self.files, "files"),
@@ -78,7 +78,7 @@ impl Isolation {
     }
 }
 
-/// One run, for engines.
+/// What engines must know of a run.
 #[derive(Clone, Debug)]
 pub struct RunContext {
     /// The run's id, unique on this node. It is part of the names of containers and images.
@@ -91,16 +91,16 @@ pub struct RunContext {
     pub gid: u32,
 }
 
-/// What was prepared for a task and all of its ranks.
+/// What an engine prepared for a task and all of its ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Prepared {
-    /// The outline of the task's root, if no image provides the root.
+    /// The skeleton of the task's root; `None` if an image provides the root.
     pub skeleton: Option<Skeleton>,
     /// The image to run.
     pub image: Option<String>,
 }
 
-/// One rank of a task, to be started.
+/// The order to start one rank of a task.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// The run.
@@ -111,16 +111,16 @@ pub struct Request<'a> {
     pub rank: u32,
     /// The folder on the host that has the task's `endpoint.sock`.
     pub endpoint: &'a Path,
-    /// The processors that were chosen; `None` = all.
+    /// The processors that were chosen for the rank; `None` stands for all.
     pub processors: Option<&'a [u32]>,
     /// What `prepare` gave.
     pub prepared: &'a Prepared,
-    /// The task's whole environment, with the variables CROSSDOCK_….
+    /// The task's whole environment, including the variables `CROSSDOCK_…`.
     pub environment: Vec<(String, String)>,
 }
 
 impl Request<'_> {
-    /// The container's name, for engines that have names.
+    /// Gives the container's name, for engines that give containers names.
     pub fn container(&self) -> String {
         // Names of tasks may contain `+`, which engines do not accept.
         let task: String = self.task.name.chars().map(|c| if c == '+' { '_' } else { c }).collect();
@@ -134,52 +134,53 @@ impl Request<'_> {
 pub struct CommandLine {
     /// Program and arguments.
     pub words: Vec<String>,
-    /// Variables set for the started program itself.
+    /// Variables for the started program only, which is the engine's program if there is one.
     pub environment: Vec<(String, String)>,
-    /// The started program gets nothing of the launcher's own environment.
+    /// If true, the started program gets no variable of the launcher's own environment.
     pub clean_environment: bool,
     /// The folder in which the program starts.
     pub workdir: Option<PathBuf>,
     /// The container's name, if the engine has one.
     pub container: Option<String>,
-    /// The launcher sets processors and memory limit on the started process, whose children inherit them.
+    /// If true, the launcher sets processors and memory limit on the started process, whose children inherit them.
     pub limits_by_launcher: bool,
-    /// The started program ends what it started when it is asked to end, or when it is killed.
+    /// If true, the started program ends all processes that it started when it is asked to end or is killed.
     pub ends_its_own: bool,
 }
 
 /// A container engine.
 pub trait Engine: Send + Sync {
-    /// The name in the file and on the command line.
+    /// The engine's name in the workflow file and on the command line.
     fn name(&self) -> &'static str;
 
     /// What tasks do not share under this engine.
     fn isolation(&self) -> Isolation;
 
-    /// Do tasks run in containers, with a file system of their own?
+    /// Tells whether tasks run in containers, with a file system of their own.
     fn in_container(&self) -> bool {
         self.isolation().files
     }
 
-    /// How many levels below the started program the task is, for engines whose program dies of SIGTERM and takes the
-    /// task with it. With `None` the signal goes to the started program's group.
+    /// How many levels below the started program the task is in the process tree. It is given by engines whose program
+    /// takes the task with it when SIGTERM ends it. With `None` the signal goes to the started program's process group.
     fn task_depth(&self) -> Option<u32> {
         None
     }
 
-    /// The engine's version, if its program exists. It does not say whether the engine works; [`trial`] does.
+    /// Gives the engine's version if its program exists. Whether the engine works is found out by [`trial`].
     fn version(&self) -> Result<String, Unavailable>;
 
-    /// Can the engine run this task at all?
+    /// Tells whether the engine can run this task at all.
     fn accepts(&self, task: &Task) -> Result<(), Unavailable>;
 
     /// Prepares what all ranks of the task share.
     fn prepare(&self, run: &RunContext, task: &Task) -> Result<Prepared, Unavailable>;
 
-    /// The command line of one rank.
+    /// Gives the command line that starts one rank.
     fn command(&self, request: &Request<'_>) -> CommandLine;
 
-    /// The host's process id of a container's first process, by which one sees whether it can be asked to end.
+    /// Gives the process id on the host of a container's first process, which shows whether the container can already
+    /// be asked to end.
     fn first_process(&self, _container: &str) -> Option<u32> {
         None
     }
@@ -190,18 +191,18 @@ pub trait Engine: Send + Sync {
     /// Removes every container and image of a run. If there are none, it does nothing.
     fn clean(&self, _run: &str) {}
 
-    /// A hint for a trial that failed with these last words.
+    /// A hint for a trial whose error output ended with `words`.
     fn hint(&self, _words: &str) -> String {
         format!("run `crossdock doctor`, and see that `{}` works by itself", self.name())
     }
 }
 
-/// The processors of a list as engines write them: `0,2`.
+/// Writes a list of processors as engines read it: `0,2`.
 pub(crate) fn processor_list(list: &[u32]) -> String {
     list.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Does the task say anything about processors?
+/// Tells whether the workflow file restricts the task's processors.
 pub fn wants_processors(task: &Task) -> bool {
     task.processors != Processors::Any
 }

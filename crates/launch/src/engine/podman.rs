@@ -1,4 +1,4 @@
-//! podman, as root or as an ordinary user, with an image or a root folder.
+//! The engine podman, for root and for ordinary users, with an image or a root folder.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::container::{Flavour, arguments};
 use super::{CommandLine, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool};
 use crate::file::{Files, Task};
 
-/// The `--runtime` that works is found once, by trying.
+/// The value for `--runtime` that works. It is found once, by trying.
 #[derive(Default)]
 pub struct Podman {
     runtime: OnceLock<Option<&'static str>>,
@@ -48,7 +48,7 @@ impl Engine for Podman {
                 "install podman (Debian: `apt-get install podman runc uidmap`)",
             ));
         }
-        // crun refuses a hybrid cgroup mount; Debian also has runc.
+        // The runtime crun refuses a hybrid cgroup mount, so runc is taken there if it is installed.
         self.runtime.get_or_init(|| {
             let runc = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/bin/runc"]
                 .iter()
@@ -80,7 +80,8 @@ impl Engine for Podman {
     }
 
     fn command(&self, r: &Request<'_>) -> CommandLine {
-        // An engine's default limits may be above this process's own, and only CAP_SYS_RESOURCE may raise them.
+        // An engine's default limits may be above the limits of this process, and only CAP_SYS_RESOURCE may raise
+        // limits.
         let limit = |name: &str, of: Limit, most: u64| {
             let hard = process::limit(of).1.unwrap_or(most).min(most);
             format!("{name}={hard}:{hard}")

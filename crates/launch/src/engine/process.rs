@@ -19,8 +19,8 @@ impl Engine for Process {
     }
 
     fn accepts(&self, task: &Task) -> Result<(), Unavailable> {
-        // A root folder is not used. An image without a command for the host is refused, because it would be a
-        // surprise.
+        // Without a container a root folder has no effect. An image without a command for the host is refused, because
+        // the host may have another program of that name.
         if matches!(task.files, Files::Image(_)) && task.process.command.is_none() {
             return Err(Unavailable::new(
                 "the engine process cannot run an image",
@@ -47,15 +47,15 @@ impl Engine for Process {
         let workdir = task.process.workdir.clone().unwrap_or_else(|| workdir(task));
         let mut words = task.process.command.clone().unwrap_or_else(|| task.command.clone());
         if words[0].contains('/') {
-            // The path is relative to the task's folder, however the process is started.
+            // A relative program path is relative to the task's folder, so it is made absolute.
             words[0] = workdir.join(&words[0]).to_string_lossy().into_owned();
         }
         CommandLine { words, environment, workdir: Some(workdir), limits_by_launcher: true, ..CommandLine::default() }
     }
 }
 
-/// The folder on the host in which the task starts: its workdir as its mounts map it, otherwise the workflow file's
-/// folder.
+/// Finds the folder on the host in which the task starts: the host's side of its workdir if a mount has it, otherwise
+/// the workflow file's folder.
 fn workdir(task: &Task) -> std::path::PathBuf {
     let Some(workdir) = &task.workdir else { return task.folder.clone() };
     let inside = |m: &crate::file::Mount| {

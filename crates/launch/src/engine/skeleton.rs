@@ -1,9 +1,9 @@
-//! A root folder's outline.
+//! Makes the skeleton of a task's root folder.
 //!
 //! Engines treat a root folder differently: podman makes mount points in it, docker needs an image, charliecloud makes
 //! nothing. So no engine gets the root itself. It gets a skeleton: a small folder of the run with the root's top-level
 //! links, empty folders and mount points, a copy of its `etc` (engines write `hosts` and `resolv.conf` there), and the
-//! list of what to bind over it read-only. Nothing large is copied, and the root is not changed.
+//! list of folders to bind over it read-only. Nothing large is copied, and the root is not changed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,17 +16,17 @@ use crate::file::{Files, Mount, Task};
 const OWN: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
 /// The host's folders that a task without root and image sees.
 const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr"];
-/// A root's `etc` is copied up to this size; a bigger one is bound.
+/// The largest size of a root's `etc` that is copied, in bytes. A larger one is bound.
 const ETC_MAX: u64 = 4 << 20;
 
-/// An outline, and what to bind over it.
+/// A small folder with the outline of a root, and the list of folders to bind over it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skeleton {
     /// The small folder.
     pub folder: PathBuf,
-    /// Host path → absolute path in the task, read-only, in this order.
+    /// Paths of the host with their absolute paths in the task. They are bound read-only in this order.
     pub binds: Vec<(PathBuf, String)>,
-    /// Top-level links, by name and target (for engines that need no folder).
+    /// Top-level links, by name and target. Engines that need no folder make them.
     pub links: Vec<(String, String)>,
 }
 
@@ -48,7 +48,7 @@ fn make_file(path: &Path) -> Result<(), Unavailable> {
 }
 
 impl Skeleton {
-    /// Makes the outline for a task in `folder`. `bind_etc`: bind `etc` instead of copying it.
+    /// Makes the skeleton for a task in `folder`. With `bind_etc`, `etc` is bound instead of copied.
     pub fn make(task: &Task, folder: &Path, bind_etc: bool) -> Result<Self, Unavailable> {
         let (root, host) = match &task.files {
             Files::Root(root) => (root.as_path(), false),
@@ -94,7 +94,8 @@ impl Skeleton {
             if name == "etc" && !bind_etc && copy(&from, &to, &mut ETC_MAX.clone()) {
                 return Ok(());
             }
-            // An empty folder becomes the skeleton's own, so that mount points can be made in it.
+            // An empty folder of the root is not bound. The skeleton's own empty folder takes its place, so that mount
+            // points can be made in it.
             if !empty {
                 self.binds.push((from, format!("/{name}")));
             }
@@ -105,7 +106,7 @@ impl Skeleton {
         Ok(())
     }
 
-    /// Makes the place for a mount, or says why it cannot be made.
+    /// Makes the mount point for a mount, or says why it cannot be made.
     fn mount_point(&self, root: &Path, mount: &Mount) -> Result<(), Unavailable> {
         let inside = mount.task.trim_start_matches('/');
         let bound = self.binds.iter().find(|(_, at)| mount.task.starts_with(&format!("{at}/")));
@@ -131,7 +132,7 @@ impl Skeleton {
     }
 }
 
-/// Copies a small folder. `false` if it is larger than what is left or cannot be read; a part of it may have been
+/// Copies a small folder. Returns false if it is larger than `left` bytes or cannot be read; a part of it may have been
 /// copied then.
 fn copy(from: &Path, to: &Path, left: &mut u64) -> bool {
     let Ok(entries) = fs::read_dir(from) else { return false };
@@ -152,7 +153,7 @@ fn copy(from: &Path, to: &Path, left: &mut u64) -> bool {
             let size = entry.metadata().map_or(u64::MAX, |m| m.len());
             let Some(rest) = left.checked_sub(size) else { return false };
             *left = rest;
-            // A file that only root may read is of no use to the task either.
+            // A file that only root may read would be of no use to the task, so a failed copy is ignored.
             let _ = fs::copy(entry.path(), &target);
         }
     }

@@ -1,11 +1,11 @@
-//! Runs an engine's helper command with a deadline, its output bounded.
+//! Runs an engine's helper command with a deadline and bounded output.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a helper command did.
+/// The result of a helper command.
 #[derive(Debug)]
 pub struct Outcome {
     /// Ended with 0.
@@ -14,7 +14,7 @@ pub struct Outcome {
     pub output: String,
     /// Standard error without blanks at its ends, or why the command could not run.
     pub words: String,
-    /// The program is not there.
+    /// True if the program does not exist.
     pub missing: bool,
 }
 
@@ -51,7 +51,8 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
         thread::spawn(move || {
             let mut text = Vec::new();
             if let Some(pipe) = pipe {
-                // Everything that can be read is useful. An error ends the reading, as the end does.
+                // Everything that could be read is useful, so an error ends the reading in the same way as the end of
+                // the pipe.
                 let _ = pipe.take(OUTPUT_MAX).read_to_end(&mut text);
             }
             String::from_utf8_lossy(&text).trim().to_owned()
@@ -83,7 +84,8 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
     }
 }
 
-/// The last line that is not empty, where engines write the reason. docker writes where its help is after the reason.
+/// Finds the last line that is not empty, because engines write the reason there. docker writes a pointer to its help
+/// after the reason, which is skipped.
 pub fn last_line(words: &str) -> &str {
     let is_reason = |line: &&str| !line.is_empty() && !line.contains("docker run --help");
     words.lines().rev().map(str::trim).find(is_reason).unwrap_or("no reason given")

@@ -1,4 +1,5 @@
-//! Checks that need the whole workflow: which task waits for which, which produces for which, and which makes what.
+//! Checks that need the whole workflow: which task waits for which, and who produces, consumes and creates the shared
+//! objects.
 //!
 //! `after:` alone, and `after:` together with ports, must not form a cycle: the tasks of such a cycle would wait for
 //! each other for ever. Ports alone may form a cycle, because two coupled codes that feed each other are usual.
@@ -13,11 +14,11 @@ use super::reader::{Notes, clip, list};
 use super::suggest::nearest;
 use super::workflow::{Files, Port, Processors, Task, Workflow};
 
-/// Ends that a port has place for.
+/// The most producers that a port has room for.
 const PRODUCERS_MAX: u32 = MAX_PRODUCERS as u32;
 const CONSUMERS_MAX: u32 = MAX_CONSUMERS as u32;
 
-/// Adds the problems that it finds, and adds to `workflow.ports` the ports that only tasks name.
+/// Checks the workflow and adds its problems to `notes`. Adds to `w.ports` the ports that only tasks name.
 pub fn check(w: &mut Workflow, notes: &Notes) {
     complete_ports(w);
     after(w, notes);
@@ -75,12 +76,12 @@ fn after(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// The first cycle of `after:`, as indexes.
+/// Finds the first cycle of `after:`, as indexes of tasks.
 fn cycle(w: &Workflow) -> Option<Vec<usize>> {
     let index = |name: &str| w.tasks.iter().position(|t| t.name == name);
     let mut done = vec![false; w.tasks.len()];
     for start in 0..w.tasks.len() {
-        // This uses a stack of its own: a chain of ten thousand tasks must not overflow the call stack.
+        // The search keeps a stack on the heap, because a chain of ten thousand tasks must not overflow the call stack.
         let mut trail: Vec<(usize, usize)> = vec![(start, 0)];
         let mut on_trail: HashSet<usize> = HashSet::from([start]);
         while let Some((task, next)) = trail.pop() {
@@ -200,13 +201,13 @@ fn ports(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// A port with a similar name that has only the other end: the usual typing mistake.
+/// Finds a port with a similar name that has only the other end, which usually is a typing mistake.
 fn twin(w: &Workflow, name: &str, produce: bool) -> Option<String> {
     let others = w.tasks.iter().flat_map(|t| &t.ports).filter(|r| r.name != name && r.may(end(produce)));
     nearest(name, others.map(|r| r.name.as_str())).map(|near| format!("did you mean `{near}`?"))
 }
 
-/// Does `task` start only after `other` has ended, by any number of `after:` steps?
+/// Tells whether `task` starts only after `other` has ended, by any number of `after:` steps.
 fn waits_for(w: &Workflow, task: &Task, other: &Task) -> bool {
     let mut open = vec![task.name.as_str()];
     let mut seen = HashSet::new();
@@ -231,7 +232,7 @@ fn regions(w: &Workflow, notes: &Notes) {
     let rights = || w.tasks.iter().flat_map(|t| t.regions.iter().map(move |r| (t, r)));
     for (task, right) in rights().filter(|(_, r)| !r.may(Rights::CREATE)) {
         let made = w.regions.iter().any(|r| r.size.is_some() && fits(&right.name, &r.name));
-        // A pattern may be created by a name that matches it, and a name by a pattern that it matches.
+        // A pattern counts as created if a created name matches it, and a name if it matches a created pattern.
         let created =
             rights().any(|(_, r)| r.may(Rights::CREATE) && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
         if !made && !created {

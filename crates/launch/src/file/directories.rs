@@ -1,4 +1,4 @@
-//! Managed directories: which tasks write files there, and which wait for them.
+//! Managed directories in the workflow file: which tasks write files there, and which wait for them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::suggest::nearest;
 use super::task::{RESERVED, absolute, names};
 use super::workflow::Workflow;
 
-/// The longest wait of an open in seconds, unless the file says otherwise.
+/// The longest wait of an open in seconds, if the workflow file gives none.
 const WAIT_S: u32 = 300;
 
 /// A managed directory.
@@ -18,25 +18,25 @@ const WAIT_S: u32 = 300;
 pub struct Directory {
     /// Its name.
     pub name: String,
-    /// The path at which its tasks see it: absolute, without a slash at its end.
+    /// The absolute path at which the tasks see the directory, without a slash at its end.
     pub path: String,
-    /// Tasks that write files.
+    /// Names of the tasks that write files.
     pub produce: Vec<String>,
-    /// Tasks that read them.
+    /// Names of the tasks that read files.
     pub consume: Vec<String>,
     /// One of `keys::PUBLISH`.
     pub publish: &'static str,
-    /// Patterns of the names that are awaited; none = all.
+    /// Patterns of the file names that opens wait for; an empty list stands for all names.
     pub awaits: Vec<String>,
     /// The longest wait of an open in seconds.
     pub wait_s: u32,
     /// How long a published file stays.
     pub keep: KeepKey,
-    /// The most bytes of memory that its files may take.
+    /// The most bytes of memory that the directory's files may take.
     pub quota: Option<u64>,
-    /// A folder of the host for the files; `None` = memory.
+    /// A folder of the host for the files; `None` keeps them in memory.
     pub store: Option<PathBuf>,
-    /// A folder of a disk, to which files move from memory.
+    /// A folder of a disk, to which files are moved when memory runs short.
     pub spill: Option<PathBuf>,
     /// Where tools of the host see the published files.
     pub host: Option<PathBuf>,
@@ -47,11 +47,11 @@ pub struct Directory {
 /// How long a published file stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepKey {
-    /// Until the run ends.
+    /// Files stay until the run ends.
     All,
-    /// Until each rank of each consumer has read it.
+    /// A file stays until each rank of each consumer has read it.
     Consumed,
-    /// The newest files, this many of them.
+    /// Only this number of newest files stays.
     Newest(u32),
 }
 
@@ -106,7 +106,8 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
     });
     let read = |key| s.get(key).map(|i| names(&i)).unwrap_or_default();
     let awaits: Vec<String> = read("await");
-    // Each host with one of its tasks has its folders. If it has no task, only a run on one host checks it.
+    // Each host that runs one of the directory's tasks needs its folders. If no task uses the directory, only a run on
+    // one host checks them.
     let tasks = [read("produce"), read("consume")].concat();
     let is_here =
         if tasks.is_empty() { item.notes.is_here("") } else { tasks.iter().any(|task| item.notes.is_here(task)) };
@@ -154,7 +155,8 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
     good.then_some(directory)
 }
 
-/// Checks that every named task exists and is on one side only, and that no two things have the same path in a task.
+/// Checks that every named task exists and stands on one side only, and that no two mounts or directories have the same
+/// path in a task.
 pub(super) fn check(w: &Workflow, notes: &Notes) {
     for d in &w.directories {
         let path = |key: &str| format!("files.{}.{key}", clip(&d.name));

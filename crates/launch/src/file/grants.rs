@@ -1,4 +1,5 @@
-//! What a task may do with regions, ports, series and items: one parser for all four, and which grants match.
+//! Reads what a task may do with regions, ports, series and items (one parser for all four), and tells which grants
+//! match.
 
 use crossdock_layout::Rights;
 use crossdock_layout::wire::{Grant, SegmentKind};
@@ -9,24 +10,24 @@ use super::sections::good_name;
 use super::suggest::nearest;
 use super::workflow::{Task, Workflow};
 
-/// A grant of the file.
+/// One grant of a task in the workflow file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskGrant {
     /// A name, or the beginning of a name followed by `*`.
     pub name: String,
-    /// The rights, with everything that the words include.
+    /// The rights, with all rights that the words of the file imply.
     pub rights: Rights,
     /// For messages.
     pub position: Position,
 }
 
 impl TaskGrant {
-    /// Does it include this right?
+    /// Tells whether the grant includes this right.
     pub fn may(&self, right: Rights) -> bool {
         self.rights.contains(right)
     }
 
-    /// Does the grant's name or pattern match this name?
+    /// Tells whether the grant's name or pattern matches this name.
     pub fn fits(&self, name: &str) -> bool {
         match self.name.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
@@ -35,28 +36,28 @@ impl TaskGrant {
     }
 }
 
-/// The words of one kind of objects, each with the rights that it gives.
+/// The words that the file may use for one kind of objects, each with the rights that it gives.
 pub(super) type Words = [(&'static str, Rights)];
 
-/// What a task may do with a region.
+/// The words for what a task may do with a region.
 pub(super) const REGION_RIGHTS: &Words = &[
     ("create", Rights::READ.with(Rights::WRITE).with(Rights::CREATE).with(Rights::REMOVE)),
     ("write", Rights::READ.with(Rights::WRITE)),
     ("read", Rights::READ),
 ];
-/// What a task does with a port.
+/// The words for what a task does with a port.
 pub(super) const PORT_RIGHTS: &Words = &[("produce", Rights::PRODUCE), ("consume", Rights::CONSUME)];
-/// What a task does with a series.
+/// The words for what a task does with a series.
 pub(super) const SERIES_RIGHTS: &Words =
     &[("publish", Rights::PUBLISH.with(Rights::OBSERVE).with(Rights::REMOVE)), ("observe", Rights::OBSERVE)];
-/// What a task may do with an item.
+/// The words for what a task may do with an item.
 pub(super) const ITEM_RIGHTS: &Words = &[("own", Rights::OWN.with(Rights::READ)), ("read", Rights::READ)];
 
-/// Reads the grants of one kind of objects. Only ports have no patterns.
+/// Reads the grants for one kind of objects. Grants for ports have no patterns.
 pub(super) fn grants(item: &Item<'_>, words: &'static Words) -> Vec<TaskGrant> {
     let mut grants = Vec::new();
     for (name, item) in item.entries() {
-        // `frames/*` is the beginning of a name, and `*` alone matches all names.
+        // `frames/*` matches every name that begins with `frames/`, and `*` alone matches all names.
         let pattern = name.strip_suffix('*').filter(|_| !std::ptr::eq(words, PORT_RIGHTS));
         let exact = pattern.map_or(name.as_str(), |beginning| beginning.trim_end_matches('/'));
         if pattern != Some("") && !good_name(&item, exact) {
@@ -84,7 +85,7 @@ fn rights(item: &Item<'_>, words: &Words) -> Rights {
     items.iter().filter_map(|i| i.word(&known)).fold(Rights::NONE, |all, word| all.with(given(word)))
 }
 
-/// The grants of a task as its endpoint gets them.
+/// Gives the grants of a task in the form that its endpoint gets.
 pub fn of(task: &Task) -> Vec<Grant> {
     let kinds = [
         (SegmentKind::Region, &task.regions),
@@ -96,7 +97,7 @@ pub fn of(task: &Task) -> Vec<Grant> {
     kinds.into_iter().flat_map(|(kind, grants)| grants.iter().map(move |grant| one(kind, grant))).collect()
 }
 
-/// Can a name match both patterns?
+/// Tells whether a name can match both patterns.
 fn meet(one: &str, other: &str) -> bool {
     match (one.strip_suffix('*'), other.strip_suffix('*')) {
         (None, None) => one == other,
@@ -106,7 +107,7 @@ fn meet(one: &str, other: &str) -> bool {
     }
 }
 
-/// Checks that a series that a task observes has a publisher, and that an item that a task reads has an owner.
+/// Checks that each series with an observer has a publisher, and that each item with a reader has an owner.
 pub(super) fn check(w: &Workflow, notes: &Notes) {
     giver(w, notes, "series", |task| &task.series, (Rights::PUBLISH, "publish"), "no task publishes this series");
     giver(w, notes, "items", |task| &task.items, (Rights::OWN, "own"), "no task owns this item");

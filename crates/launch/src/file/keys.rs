@@ -1,5 +1,5 @@
-//! The one table of keys. The reader takes its "unknown key" hints from it, `schema` writes the editors' JSON schema
-//! from it, and a test compares the committed schema with it.
+//! The one table of the workflow file's keys. The reader takes its "unknown key" hints from it, `schema` writes the
+//! editors' JSON schema from it, and a test compares the committed schema with it.
 
 use crossdock_layout::queue::Pattern;
 
@@ -8,11 +8,11 @@ use super::grants::{ITEM_RIGHTS, PORT_RIGHTS, REGION_RIGHTS, SERIES_RIGHTS, Word
 /// The form of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
-    /// A name as `crossdock_layout::name` allows.
+    /// A name that `crossdock_layout::name` allows.
     Name,
-    /// Any text. Numbers and booleans are taken as they are written.
+    /// Any text. Numbers and booleans are read as text.
     Text,
-    /// A list of texts, or one text for the shell.
+    /// A list of words, or one text for the shell.
     Command,
     /// A size with a unit.
     Size,
@@ -22,32 +22,32 @@ pub enum Kind {
     Processors,
     /// `true` or `false`.
     Flag,
-    /// One of these words.
+    /// One of the listed words.
     Word(&'static [&'static str]),
     /// One name or a list of names of tasks.
     Names,
     /// Text → text.
     Texts,
-    /// Name → one of these words, or a list of them.
+    /// A mapping from names to one of the listed words, or to a list of them.
     Rights(&'static Words),
-    /// A mapping with these keys.
+    /// A mapping with the listed keys.
     Section(&'static [Key]),
-    /// Name → mapping with these keys.
+    /// A mapping from names to mappings with the listed keys.
     Sections(&'static [Key]),
-    /// A list of mappings with these keys.
+    /// A list of mappings with the listed keys.
     List(&'static [Key]),
 }
 
-/// One key of one mapping.
+/// One key of a mapping in the workflow file.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// The key as it is written in the file.
     pub name: &'static str,
-    /// The form of its value.
+    /// The form of the key's value.
     pub kind: Kind,
-    /// Must the key be there?
+    /// True if the key must be given.
     pub required: bool,
-    /// One sentence for the editor.
+    /// A sentence about the key, which the editor shows.
     pub doc: &'static str,
 }
 
@@ -65,7 +65,7 @@ pub const ENGINES: &[&str] = &["auto", "process", "bubblewrap", "podman", "docke
 pub const PATTERNS: &[&str] = Pattern::WORDS;
 /// When a file of a managed directory counts as finished.
 pub const PUBLISH: &[&str] = &["close", "rename", "marker", "end"];
-/// How a task waits for files of managed directories.
+/// How a task's opens wait for files of managed directories.
 pub const DOORS: &[&str] = &["auto", "preload", "notification", "view", "none"];
 /// Which network a task sees.
 pub const NETWORKS: &[&str] = &["none", "host"];
@@ -167,14 +167,14 @@ pub const TASK: &[Key] = &[
     key("process", Kind::Section(PROCESS), "What is different when the engine is `process` (no container)."),
 ];
 
-/// A mount of a task.
+/// The keys of a mount.
 pub const MOUNT: &[Key] = &[
     required("host", Kind::Text, "Folder or file of the host; relative to this file."),
     required("task", Kind::Text, "Where the task sees it; absolute."),
     key("write", Kind::Flag, "May the task write there? Default: false."),
 ];
 
-/// A task's differences without a container.
+/// The keys that a task has only when it runs without a container.
 pub const PROCESS: &[Key] = &[
     key("command", Kind::Command, "Replaces the task's command."),
     key("workdir", Kind::Text, "Replaces the task's workdir; relative to this file."),

@@ -1,4 +1,4 @@
-//! The workflow file: text → checked [`Workflow`], or [`Problems`] with places and hints.
+//! Reads the workflow file: text → checked [`Workflow`], or [`Problems`] with positions and hints.
 
 mod check;
 mod directories;
@@ -28,7 +28,7 @@ pub use workflow::*;
 
 use reader::{Item, Notes};
 
-/// Reads and checks a file.
+/// Reads and checks a workflow file.
 ///
 /// # Errors
 /// The error lists everything that is wrong with the file, not only the first problem.
@@ -36,11 +36,11 @@ pub fn read(file: &Path) -> Result<Workflow, Problems> {
     parse(file, &text(file)?)
 }
 
-/// Reads a file's text. Callers that need it twice read it once and pass it to [`parse`], because the file may change
-/// between two reads.
+/// Reads a file's text. Callers that need the text twice read it once and pass it to [`parse`], because the file may
+/// change between two reads.
 ///
 /// # Errors
-/// The file cannot be read, is too long, or is no text.
+/// The file cannot be read, is too long, or is not a text.
 pub fn text(file: &Path) -> Result<String, Problems> {
     let unreadable = |what: String, hint: &str| {
         let problem = Problem { position: Position::default(), key: String::new(), what, hint: hint.into() };
@@ -67,8 +67,8 @@ pub fn text(file: &Path) -> Result<String, Problems> {
     })
 }
 
-/// The bytes of a file; `None` if there are more than a workflow file may have. A pipe or a device does not give its
-/// size in advance, and may never end.
+/// Reads the bytes of a file; gives `None` if there are more than a workflow file may have. A pipe or a device does not
+/// give its size in advance, and may never end.
 fn read_bounded(file: &Path) -> std::io::Result<Option<Vec<u8>>> {
     use std::io::Read;
     let mut bytes = Vec::new();
@@ -76,7 +76,7 @@ fn read_bounded(file: &Path) -> std::io::Result<Option<Vec<u8>>> {
     Ok((bytes.len() <= tree::TEXT_MAX).then_some(bytes))
 }
 
-/// Checks a text as if it were the text of that file.
+/// Checks `text` as the contents of the workflow file `file`.
 ///
 /// # Errors
 /// The error lists everything that is wrong with the file, not only the first problem.
@@ -84,8 +84,8 @@ pub fn parse(file: &Path, text: &str) -> Result<Workflow, Problems> {
     parse_for(file, text, None)
 }
 
-/// As [`parse`], and says which task runs on which of these hosts. Folders are looked for only if their task runs on the
-/// host `here`, by its number; with `None` none is.
+/// Works as [`parse`], and also decides which task runs on which of the hosts. Folders are checked only for tasks of
+/// the host with the number `here`; with `None`, no folder is checked.
 ///
 /// # Errors
 /// The error lists everything that is wrong with the file, not only the first problem.

@@ -1,8 +1,8 @@
-//! Which rank runs on which host, when a run has several.
+//! Decides which rank runs on which host when a run has several hosts.
 //!
-//! The keys `node`, `with` and `spread` say it. A task without these keys goes to the host of an earlier task with
-//! which it shares a region or a managed directory. Other tasks are distributed over the hosts in turn, in the order of
-//! the file.
+//! The keys `node`, `with` and `spread` of a task decide this. A task without these keys goes to the host of an earlier
+//! task with which it shares a region or a managed directory. Other tasks are distributed over the hosts in turn, in
+//! the order of the file.
 
 use super::TaskGrant;
 use super::problem::{Position, Problem};
@@ -15,20 +15,20 @@ use super::workflow::{Task, Workflow};
 pub struct Placing {
     /// The name or number of a host.
     pub node: Option<(String, Position)>,
-    /// A task on whose host they run.
+    /// The name of another task, on whose host these ranks run.
     pub with: Option<(String, Position)>,
-    /// The ranks are distributed over all hosts in turn.
+    /// Given if the ranks are distributed over all hosts in turn.
     pub spread: Option<Position>,
 }
 
-/// Reads the three keys of a task.
+/// Reads the keys `node`, `with` and `spread` of a task.
 pub(super) fn placing(s: &Section<'_>) -> Placing {
     let text = |key| s.get(key).and_then(|item| Some((item.text()?, item.position())));
     let spread = s.get("spread").filter(|item| item.flag().unwrap_or(false)).map(|item| item.position());
     Placing { node: text("node"), with: text("with"), spread }
 }
 
-/// Checks what can be checked without knowing the hosts.
+/// Checks the keys of all tasks as far as that is possible without knowing the hosts.
 pub(super) fn check(w: &Workflow, notes: &Notes) {
     let mut broken = false;
     for task in &w.tasks {
@@ -72,26 +72,28 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// The host of every process, by its number.
+/// The hosts of all processes of a run, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// By task in the order of the file, then by process: a rank, or the launcher of an MPI task.
+    /// The host of each process: by task in the order of the file, then by process, which is a rank or the launcher of
+    /// an MPI task.
     ranks: Vec<Vec<usize>>,
-    /// By task: the hosts on which the task has an endpoint. The ranks of an MPI task with `spread` are on all of them.
+    /// The hosts on which each task has an endpoint, by task. The ranks of an MPI task with `spread` run on all of
+    /// them.
     hosts: Vec<Vec<usize>>,
 }
 
 impl Places {
-    /// Everything on the one host that exists.
+    /// Places all tasks on the only host of the run.
     pub fn one_host(workflow: &Workflow) -> Self {
         let ranks = workflow.tasks.iter().map(|t| vec![0; t.processes() as usize]).collect();
         Self { ranks, hosts: vec![vec![0]; workflow.tasks.len()] }
     }
 
-    /// Places every rank on one of these hosts, whose names differ.
+    /// Places every rank on one of the hosts `hosts`, whose names differ.
     ///
     /// # Errors
-    /// What the file says and the hosts do not allow.
+    /// The problems of a workflow file that asks for something that the hosts do not allow.
     pub fn choose(workflow: &Workflow, hosts: &[String]) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut chosen: Vec<Option<Vec<usize>>> = Vec::new();
@@ -129,7 +131,7 @@ impl Places {
         if problems.is_empty() { Ok(places) } else { Err(problems) }
     }
 
-    /// The host of a rank.
+    /// Gives the number of the host on which a rank runs.
     pub fn host(&self, task: usize, rank: u32) -> usize {
         self.ranks.get(task).and_then(|ranks| ranks.get(rank as usize)).copied().unwrap_or(0)
     }
@@ -138,20 +140,21 @@ impl Places {
         self.hosts.get(task).is_some_and(|hosts| hosts.contains(&host))
     }
 
-    /// The names of the tasks with an endpoint on this host: those of its [`Self::part`].
+    /// Gives the names of the tasks that have an endpoint on this host, which are the tasks of its [`Self::part`].
     pub fn tasks(&self, workflow: &Workflow, host: usize) -> Vec<String> {
         let tasks = workflow.tasks.iter().enumerate();
         tasks.filter(|(task, _)| self.has_endpoint(*task, host)).map(|(_, t)| t.name.clone()).collect()
     }
 
-    /// How many processes the run starts on this host, for each task of its [`Self::part`].
+    /// Tells how many processes the run starts on this host, for each task of the host's [`Self::part`].
     pub fn counts(&self, host: usize) -> Vec<u32> {
         let here = (0..self.ranks.len()).filter(|task| self.has_endpoint(*task, host));
         here.map(|task| self.ranks[task].iter().filter(|on| **on == host).count() as u32).collect()
     }
 
-    /// What the workflow is on one host: its tasks there; the ports and regions that are made there for them, each on the
-    /// host of the first task of the file that uses it; the managed directories of these tasks.
+    /// Gives the part of the workflow that one host runs: its tasks, the ports and regions that are made there for
+    /// them, and the managed directories of these tasks. A port or region is made on the host of the first task of the
+    /// file that uses it.
     pub fn part(&self, workflow: &Workflow, host: usize) -> Workflow {
         let mut part = workflow.clone();
         let names = self.tasks(workflow, host);
@@ -166,7 +169,8 @@ impl Places {
         part
     }
 
-    /// Directories of an MPI task with ranks on several hosts: the run knows only of its launcher when it begins and ends.
+    /// Finds managed directories of an MPI task with ranks on several hosts. They are a problem, because the run sees
+    /// only the job's launcher begin and end.
     fn torn_jobs(&self, workflow: &Workflow) -> Vec<Problem> {
         let mut problems = Vec::new();
         for directory in &workflow.directories {
@@ -185,7 +189,7 @@ impl Places {
         problems
     }
 
-    /// The hosts with a rank of one of these tasks, in order.
+    /// Gives the hosts with a rank of one of these tasks, in order.
     pub fn hosts_of(&self, workflow: &Workflow, tasks: &[String]) -> Vec<usize> {
         let of_tasks = workflow.tasks.iter().zip(&self.ranks).filter(|(task, _)| tasks.contains(&task.name));
         let mut hosts: Vec<usize> = of_tasks.flat_map(|(_, ranks)| ranks.iter().copied()).collect();
@@ -195,13 +199,14 @@ impl Places {
     }
 }
 
-/// Places a task that has neither `node` nor `spread`, after those that it is with.
+/// Places a task that has neither `node` nor `spread`, after placing the tasks that it must share a host with.
 fn place(w: &Workflow, index: usize, hosts: usize, chosen: &mut Vec<Option<Vec<usize>>>, turn: &mut usize) {
     let task = &w.tasks[index];
     let processes = task.processes() as usize;
     let with = task.placing.with.as_ref().and_then(|(name, _)| w.tasks.iter().position(|t| t.name == *name));
     if let Some(other) = with {
-        // The check of the file has excluded cycles, and each step of `with` leads to fewer tasks.
+        // The check of the file has excluded cycles of `with`, and each step leads to a task that is not yet placed, so
+        // the recursion ends.
         if chosen[other].is_none() {
             place(w, other, hosts, chosen, turn);
         }
@@ -220,7 +225,7 @@ fn place(w: &Workflow, index: usize, hosts: usize, chosen: &mut Vec<Option<Vec<u
     chosen[index] = Some(vec![host; processes]);
 }
 
-/// Do two tasks use one region, or one managed directory?
+/// Tells whether two tasks use the same region or the same managed directory.
 fn shares(w: &Workflow, a: &Task, b: &Task) -> bool {
     let meets = |x: &TaskGrant, y: &TaskGrant| {
         let beginning = |g: &TaskGrant| g.name.strip_suffix('*').unwrap_or(&g.name).to_owned();
@@ -235,7 +240,7 @@ fn shares(w: &Workflow, a: &Task, b: &Task) -> bool {
     region || directory
 }
 
-/// The host that `node` names, or the problem and a hint.
+/// Finds the host that `node` names. The error is the problem and a hint.
 fn find(node: &str, hosts: &[String]) -> Result<usize, (String, String)> {
     if let Some(host) = hosts.iter().position(|name| name == node) {
         return Ok(host);

@@ -3,29 +3,29 @@
 use std::fmt;
 use std::path::Path;
 
-/// A place in the file; both numbers count from 1.
+/// A position in the workflow file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Line, from 1. Zero means "the file as a whole".
+    /// The line, from 1. Zero stands for the file as a whole.
     pub line: usize,
-    /// Column, from 1, in characters.
+    /// The column, from 1, in characters.
     pub column: usize,
 }
 
-/// One thing that is wrong.
+/// One problem in a workflow file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where.
     pub position: Position,
-    /// Which key, as a path: `tasks.analyse.command`. Empty for the file as a whole.
+    /// The key with the problem, as a path: `tasks.analyse.command`. It is empty for the file as a whole.
     pub key: String,
     /// What is wrong.
     pub what: String,
-    /// What the user can do about it.
+    /// What the user can do about the problem.
     pub hint: String,
 }
 
-/// All that is wrong with one file, in the order of the file.
+/// All problems of one workflow file, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     file: String,
@@ -33,13 +33,13 @@ pub struct Problems {
     list: Vec<Problem>,
 }
 
-/// A report stays readable: more problems than this are counted, not printed.
+/// The most problems that are printed. Further ones are only counted, so that the report stays readable.
 const SHOWN: usize = 25;
-/// A line of the file is quoted up to this many characters.
+/// The most characters of a line of the file that a message quotes.
 const QUOTED: usize = 160;
 
 impl Problems {
-    /// Binds problems to the file that they were found in.
+    /// Makes the list of the problems that were found in the file.
     pub fn new(file: &Path, text: &str, mut list: Vec<Problem>) -> Self {
         list.sort_by_key(|p| p.position);
         list.dedup();

@@ -1,4 +1,5 @@
-//! Typed access to a tree's mappings. A value that does not fit becomes a problem, and reading continues.
+//! Typed access to the mappings of a parsed workflow file. A value that does not fit becomes a problem, and reading
+//! continues.
 
 use std::cell::RefCell;
 
@@ -12,17 +13,17 @@ use super::units;
 #[derive(Default)]
 pub struct Notes {
     list: RefCell<Vec<Problem>>,
-    /// The tasks that run on this host; `None` for all.
+    /// The names of the tasks that run on this host; `None` stands for all tasks.
     here: Option<Vec<String>>,
 }
 
 impl Notes {
-    /// For a host that has these tasks; `None` for all.
+    /// Makes the notes for a host that runs the tasks `here`; `None` stands for all tasks.
     pub fn on(here: Option<&[String]>) -> Self {
         Self { list: RefCell::default(), here: here.map(<[String]>::to_vec) }
     }
 
-    /// Does the task run on this host, so that its folders must be here?
+    /// Tells whether the task runs on this host, so that its folders must exist here.
     pub fn is_here(&self, task: &str) -> bool {
         self.here.as_ref().is_none_or(|here| here.iter().any(|name| name == task))
     }
@@ -38,7 +39,7 @@ impl Notes {
     }
 }
 
-/// A value with its path (for messages).
+/// A value with its path in the file, which messages show.
 #[derive(Clone)]
 pub struct Item<'n> {
     pub(crate) node: Node,
@@ -46,13 +47,13 @@ pub struct Item<'n> {
     pub(crate) notes: &'n Notes,
 }
 
-/// A mapping whose keys are those of a table.
+/// A mapping whose keys were checked with a table of keys.
 pub struct Section<'n> {
     entries: Vec<(&'static str, Item<'n>)>,
 }
 
 impl<'n> Section<'n> {
-    /// The value of a key, if it is there.
+    /// Gives the value of a key, if the mapping has the key.
     pub fn get(&self, name: &'static str) -> Option<Item<'n>> {
         self.entries.iter().find(|(n, _)| *n == name).map(|(_, item)| item.clone())
     }
@@ -68,7 +69,7 @@ impl<'n> Item<'n> {
         self.node.position
     }
 
-    /// Adds a problem at this place.
+    /// Adds a problem at the position of this value.
     pub fn wrong(&self, what: impl Into<String>, hint: impl Into<String>) {
         self.notes.add(self.node.position, &self.path, what, hint);
     }
@@ -81,7 +82,8 @@ impl<'n> Item<'n> {
         Item { node: node.clone(), path: join(&self.path, name), notes: self.notes }
     }
 
-    /// Reads a mapping by a table: unknown keys are problems (with the nearest known one), and so are missing ones.
+    /// Reads a mapping with a table of keys. Unknown keys are problems (with the nearest known key as a hint), and so
+    /// are missing keys.
     pub fn section(&self, keys: &'static [Key]) -> Option<Section<'n>> {
         let Value::Map(map) = &*self.node.value else {
             self.expected("a mapping", &format!("indent keys under it: {}", list(keys.iter().map(|k| k.name))));
@@ -107,14 +109,14 @@ impl<'n> Item<'n> {
         Some(Section { entries })
     }
 
-    /// A mapping from names of the user's choice.
+    /// Reads a mapping whose keys are names that the user chose.
     pub fn entries(&self) -> Vec<(String, Item<'n>)> {
         match &*self.node.value {
             Value::Map(map) => map
                 .iter()
                 .map(|(key, node)| {
                     let mut item = self.child(&clip(&key.name), node);
-                    // A message about an entry points at its name, where the reader looks.
+                    // An empty value has no useful position, so a message about it points at the entry's name.
                     if item.node.is_null() {
                         item.node.position = key.position;
                     }
@@ -139,17 +141,17 @@ impl<'n> Item<'n> {
         }
     }
 
-    /// Is it a mapping with nothing in it?
+    /// Tells whether the value is an empty mapping.
     pub fn is_empty_map(&self) -> bool {
         matches!(&*self.node.value, Value::Map(m) if m.is_empty())
     }
 
-    /// Is it a list?
+    /// Tells whether the value is a list.
     pub fn is_list(&self) -> bool {
         matches!(&*self.node.value, Value::List(_))
     }
 
-    /// A text. A number or boolean counts as it is written.
+    /// Reads a text. A number or boolean is read as the text that stands in the file.
     pub fn text(&self) -> Option<String> {
         match &*self.node.value {
             Value::Scalar { text, .. } if !self.node.is_null() => {
@@ -166,7 +168,7 @@ impl<'n> Item<'n> {
         }
     }
 
-    /// A size in bytes, at least 1.
+    /// Reads a size in bytes, which must be at least 1.
     pub fn size(&self) -> Option<u64> {
         let Value::Scalar { text, .. } = &*self.node.value else {
             self.expected("a size", "write a number and a unit: `512 MiB`, `1 GiB`");
@@ -185,7 +187,7 @@ impl<'n> Item<'n> {
         }
     }
 
-    /// A whole number in a range.
+    /// Reads a whole number from `low` to `high`.
     pub fn count(&self, low: u32, high: u32) -> Option<u32> {
         let number = match &*self.node.value {
             Value::Scalar { text, .. } => text.parse::<i64>().ok(),
@@ -207,7 +209,7 @@ impl<'n> Item<'n> {
         }
     }
 
-    /// True or false, written as these words.
+    /// Reads `true` or `false`.
     pub fn flag(&self) -> Option<bool> {
         match &*self.node.value {
             Value::Scalar { text, plain: true } if text == "true" => Some(true),
@@ -219,7 +221,7 @@ impl<'n> Item<'n> {
         }
     }
 
-    /// One of a few words.
+    /// Reads a text that must be one of the words `words`.
     pub fn word(&self, words: &[&'static str]) -> Option<&'static str> {
         let text = self.text()?;
         let found = words.iter().find(|w| **w == text).copied();
@@ -239,7 +241,7 @@ pub fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// The beginning of a long text, so that messages stay readable and contain no control characters.
+/// Gives the beginning of a long text without control characters, so that messages stay readable.
 pub fn clip(text: &str) -> String {
     let mut clipped: String = text.chars().map(|c| if c.is_control() { '·' } else { c }).take(60).collect();
     if text.chars().count() > 60 {

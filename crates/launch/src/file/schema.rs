@@ -1,4 +1,4 @@
-//! The editors' JSON schema, written from the table of keys.
+//! Writes the editors' JSON schema from the table of keys.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! The top of the file, its ports and regions: what each key becomes.
+//! Reads the top level of the file, its ports and its regions.
 
 use crossdock_layout::queue::Pattern;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::reader::{Item, clip};
 use super::task::task;
 use super::workflow::{Port, Region, Workflow};
 
-/// The whole file. `None` only if not even its outline could be read.
+/// Reads the whole file. Returns `None` only if not even the outline of the file could be read.
 pub fn workflow(top: &Item<'_>, file: &Path) -> Option<Workflow> {
     let folder = folder_of(file);
     let section = top.section(TOP)?;
@@ -40,7 +40,7 @@ pub fn workflow(top: &Item<'_>, file: &Path) -> Option<Workflow> {
     })
 }
 
-/// The folder that relative paths count from.
+/// Gives the folder of the file, to which paths in the file are relative.
 pub fn folder_of(file: &Path) -> PathBuf {
     let parent = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::path::absolute(parent).unwrap_or_else(|_| parent.to_owned())
@@ -51,7 +51,7 @@ fn checked_name(item: &Item<'_>) -> Option<String> {
     good_name(item, &text).then_some(text)
 }
 
-/// Is it a name? If not, that is a problem.
+/// Tells whether a text is an allowed name. If it is not, a problem is added.
 pub(super) fn good_name(item: &Item<'_>, text: &str) -> bool {
     match name::check(text) {
         Ok(()) => true,

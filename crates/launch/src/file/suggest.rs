@@ -1,8 +1,8 @@
-//! "Did you mean": the nearest of a few known words.
+//! Finds the known word that is nearest to an unknown one, for hints of the form "did you mean".
 
-/// The candidate within a third of the word's length (at least one edit), if any.
+/// Finds the candidate nearest to `word`, if it is within a third of the word's length (at least one edit).
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    // A longer word is no typing mistake, and the quadratic time is not spent on it.
+    // A word this long is no typing mistake, so no quadratic time is spent on it.
     if word.chars().count() > 64 {
         return None;
     }
@@ -11,7 +11,7 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
     (distance <= limit).then_some(best)
 }
 
-/// Edits between two words: insert, remove, change, or swap two neighbours.
+/// Counts the edits between two words: insert, remove, change, or swap two neighbours.
 fn edits(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.to_lowercase().chars().collect();
     let b: Vec<char> = b.to_lowercase().chars().collect();

@@ -1,4 +1,4 @@
-//! One task of the file.
+//! Reads one task of the workflow file.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use super::reader::{Item, Section, clip};
 use super::sections::good_name;
 use super::workflow::{DoorKey, Files, Mount, Process, Processors, Task, User};
 
-/// Higher numbers of processors are refused.
+/// The most processors that a task may ask for. Numbers in a list of processors must be lower.
 const PROCESSORS_MAX: u32 = 4096;
 
 /// Paths in a task's file system that the workflow may not fill.
 pub(super) const RESERVED: [&str; 6] = ["", "/proc", "/sys", "/dev", "/run", "/run/crossdock"];
 
-/// Reads one task. `None` if it cannot be distinguished from others.
+/// Reads one task. Returns `None` if the task cannot be used at all.
 pub(super) fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task> {
     let mut good = good_name(item, &name);
     if name.contains('/') {
@@ -86,7 +86,7 @@ fn files(s: &Section<'_>, folder: &Path, is_here: bool) -> Files {
     Files::Host
 }
 
-/// Names of MPIs, besides the path of a launcher.
+/// The words for an MPI that the file may give. The path of a launcher is allowed too.
 const MPIS: [&str; 5] = ["auto", "openmpi", "mpich", "intel", "mvapich"];
 
 fn mpi(item: &Item<'_>) -> Option<String> {

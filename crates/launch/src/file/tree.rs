@@ -1,8 +1,8 @@
-//! YAML text → a tree in which every value knows its line and column.
+//! Parses YAML text into a tree in which every value knows its line and column.
 //!
-//! The parser is saphyr's, whose events have positions. crossdock sets the bounds: depth, number of values and size of
-//! the text. So a hostile file causes an error and does not fill the memory. Aliases share the value that they name
-//! (nothing is copied), and the readers above walk to a fixed depth, so nested aliases cannot grow without limit.
+//! The parser is saphyr, whose events have positions. This module bounds the depth, the number of values and the size
+//! of the text, so a hostile file causes an error and does not fill the memory. Aliases share the value that they name
+//! (nothing is copied), and the readers of the tree walk to a fixed depth, so nested aliases cannot grow without limit.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -11,9 +11,9 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::problem::{Position, Problem};
 
-/// The largest text that is read.
+/// The largest text that is read, in bytes.
 pub const TEXT_MAX: usize = 1 << 20;
-/// The key whose value, a mapping or a list of mappings, adds entries that the mapping itself does not have.
+/// The merge key: its value, a mapping or a list of mappings, adds the entries that the mapping itself does not have.
 const MERGE: &str = "<<";
 const DEPTH_MAX: usize = 32;
 const VALUES_MAX: usize = 100_000;
@@ -30,12 +30,12 @@ pub struct Node {
 /// A YAML value.
 #[derive(Debug)]
 pub enum Value {
-    /// The text as written (or unescaped, if it was quoted). `plain` if it had no quotes and may mean a number or a
-    /// boolean.
+    /// The text as written, or unescaped if it was quoted. `plain` is true if it had no quotes and may mean a number or
+    /// a boolean.
     Scalar {
         /// The text.
         text: String,
-        /// No quotes, no block style.
+        /// True if the text has no quotes and no block style.
         plain: bool,
     },
     /// A list.
@@ -54,12 +54,12 @@ pub struct Key {
 }
 
 impl Node {
-    /// `null`, `~` or nothing at all.
+    /// Tells whether the value is `null`, `~` or empty.
     pub fn is_null(&self) -> bool {
         matches!(&*self.value, Value::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
 
-    /// What kind of value this is, for messages.
+    /// Names the kind of this value for messages.
     pub fn kind(&self) -> &'static str {
         match &*self.value {
             _ if self.is_null() => "nothing",
@@ -80,7 +80,7 @@ fn problem(position: Position, what: impl Into<String>, hint: impl Into<String>)
     Problem { position, key: String::new(), what: what.into(), hint: hint.into() }
 }
 
-/// Reads exactly one document.
+/// Parses a text that holds exactly one document.
 pub fn parse(text: &str) -> Result<Node, Problem> {
     if text.len() > TEXT_MAX {
         let what = format!("the file has {} bytes, more than {TEXT_MAX}", text.len());
@@ -171,8 +171,8 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
-    /// Adds the entries that `<<` names. The mapping's own entries count first, then those of the earlier of several
-    /// mappings.
+    /// Adds the entries that `<<` names. An entry of the mapping itself wins over a merged one, and an earlier merged
+    /// mapping wins over a later one.
     fn merge(&mut self, entries: &mut Vec<(Key, Node)>, merged: Vec<Node>) -> Result<(), Problem> {
         for from in merged {
             let maps = match &*from.value {

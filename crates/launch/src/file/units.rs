@@ -13,7 +13,7 @@ const UNITS: [(&str, u64); 10] = [
     ("", 1),
 ];
 
-/// The bytes, or the problem and how to write a size.
+/// Reads a size in bytes. The error is the problem and how to write a size.
 pub fn size(text: &str) -> Result<u64, (String, String)> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
@@ -34,7 +34,7 @@ pub fn size(text: &str) -> Result<u64, (String, String)> {
     };
     let bytes = match digits.parse::<u64>() {
         Ok(n) => n.checked_mul(*factor),
-        // A fraction is exact enough for a size, and is checked against the range before the cast.
+        // A fraction is exact enough for a size. It is checked against the range before the cast.
         Err(_) => match digits.parse::<f64>() {
             Ok(x) if x * (*factor as f64) < i64::MAX as f64 => Some((x * (*factor as f64)).round() as u64),
             Ok(_) => None,
@@ -47,7 +47,7 @@ pub fn size(text: &str) -> Result<u64, (String, String)> {
     }
 }
 
-/// Bytes for people, in the largest unit in which the number stays short.
+/// Writes a number of bytes for people, in the largest unit in which the number stays short.
 pub fn show(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {

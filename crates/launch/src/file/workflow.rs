@@ -11,15 +11,15 @@ use super::problem::Position;
 /// A checked workflow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workflow {
-    /// The file; relative paths in it count from its folder.
+    /// The path of the file. Relative paths in the file count from its folder.
     pub file: PathBuf,
     /// Its name.
     pub name: String,
-    /// Quota in bytes; `None` = the node's.
+    /// The quota of the workflow in bytes; `None` takes the node's default.
     pub memory: Option<u64>,
-    /// The engine that the file asks for.
+    /// The engine that the file asks for; `None` if it names none.
     pub engine: Option<&'static str>,
-    /// Seconds between SIGTERM and SIGKILL.
+    /// The seconds between SIGTERM and SIGKILL when tasks are ended.
     pub grace_s: u32,
     /// Tasks in the order of the file.
     pub tasks: Vec<Task>,
@@ -36,33 +36,34 @@ pub struct Workflow {
 pub struct Task {
     /// Its name.
     pub name: String,
-    /// The position in the file where it begins.
+    /// The position in the file at which this entry begins.
     pub position: Position,
     /// The workflow file's folder.
     pub folder: PathBuf,
-    /// Where its file system comes from.
+    /// Where the task's file system comes from.
     pub files: Files,
     /// Program and arguments.
     pub command: Vec<String>,
     /// Extra folders.
     pub mounts: Vec<Mount>,
-    /// Start folder in the task's file system.
+    /// The folder in the task's file system in which the task starts.
     pub workdir: Option<String>,
-    /// Environment, in the order of the file.
+    /// Environment variables, in the order of the file.
     pub environment: Vec<(String, String)>,
     /// Copies.
     pub ranks: u32,
-    /// The copies of the task are ranks of this MPI: `auto`, a name, or the path of its launcher.
+    /// If given, the copies of the task are ranks of one MPI job: `auto`, the name of an MPI, or the path of its
+    /// launcher.
     pub mpi: Option<String>,
     /// Processors.
     pub processors: Processors,
-    /// Private memory of one rank, in bytes.
+    /// The limit for the private memory of one rank, in bytes.
     pub memory: Option<u64>,
-    /// The user that it runs as.
+    /// The user as which the task runs in its container.
     pub user: User,
-    /// Sees the host's network.
+    /// True if the task sees the host's network.
     pub host_network: bool,
-    /// The task starts after these have ended with success.
+    /// The names of tasks that must end with success before this task starts.
     pub after: Vec<String>,
     /// Rights on regions.
     pub regions: Vec<TaskGrant>,
@@ -74,30 +75,30 @@ pub struct Task {
     pub items: Vec<TaskGrant>,
     /// The host on which its ranks run, if the run has several hosts.
     pub placing: Placing,
-    /// How it waits for files that it consumes.
+    /// How the task waits for files that it consumes.
     pub door: DoorKey,
-    /// What is different without a container.
+    /// Settings that hold only without a container.
     pub process: Process,
 }
 
 /// How a task waits for files of managed directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DoorKey {
-    /// By the kind of the task's program.
+    /// The launcher chooses by the kind of the task's program.
     #[default]
     Auto,
-    /// By the preload library.
+    /// The preload library waits in the task's opens.
     Preload,
     /// By stopped calls.
     Notification,
-    /// By a file system of its own.
+    /// A file system of its own (a view) makes opens wait.
     View,
-    /// The task does not wait: it sees what is published.
+    /// The task does not wait: it sees only the files that are published already.
     None,
 }
 
 impl DoorKey {
-    /// One of the words of `keys::DOORS`.
+    /// Converts one of the words of `keys::DOORS`.
     pub(super) fn of(word: &str) -> Self {
         match word {
             "preload" => Self::Preload,
@@ -123,28 +124,29 @@ pub enum Files {
 /// A folder of the host that a task sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// On the host, absolute.
+    /// The absolute path on the host.
     pub host: PathBuf,
-    /// In the task, absolute.
+    /// The absolute path in the task.
     pub task: String,
     /// May be written.
     pub write: bool,
-    /// The folder of a managed directory's producers: a task that root starts must not write to published files there.
+    /// True for the folder of a managed directory's producers. A task that root starts must not write to the published
+    /// files in it.
     pub managed: bool,
 }
 
-/// Which processors a task gets.
+/// The processors that a task gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Processors {
     /// All.
     Any,
-    /// This many, chosen by the launcher.
+    /// This many processors, chosen by the launcher.
     Count(u32),
     /// These.
     List(Vec<u32>),
 }
 
-/// Who a task runs as in its container.
+/// The user as which a task runs in its container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
     /// The user who started the run.
@@ -153,14 +155,14 @@ pub enum User {
     Ids(u32, u32),
 }
 
-/// What is different with the process engine.
+/// What is different when a task runs without a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
     /// Replaces the command.
     pub command: Option<Vec<String>>,
     /// Replaces the workdir.
     pub workdir: Option<PathBuf>,
-    /// Added to the environment.
+    /// Variables that are added to the environment.
     pub environment: Vec<(String, String)>,
 }
 
@@ -171,9 +173,9 @@ pub struct Port {
     pub name: String,
     /// One of `keys::PATTERNS`.
     pub pattern: Pattern,
-    /// Messages in flight at most.
+    /// The most messages that may be in flight in the port.
     pub capacity: u32,
-    /// The position of its entry under `ports:`, if it has one.
+    /// The position of the port's entry under `ports:`, if it has one.
     pub declared: Option<Position>,
 }
 
@@ -189,7 +191,7 @@ pub struct Region {
 }
 
 impl Task {
-    /// A task with this command and nothing else.
+    /// Makes a task with this command and default settings.
     pub fn example(command: Vec<String>) -> Self {
         Self {
             name: "example".into(),
@@ -217,17 +219,18 @@ impl Task {
         }
     }
 
-    /// The number of processes that `crossdock run` starts and watches. Ranks of an MPI are started by its launcher.
+    /// The number of processes that `crossdock run` starts and watches. For an MPI task it counts the launcher only,
+    /// which starts the ranks.
     pub fn processes(&self) -> u32 {
         if self.mpi.is_some() { 1 } else { self.ranks }
     }
 
-    /// Are its ranks one MPI job on all hosts of the run?
+    /// Tells whether the task's ranks are one MPI job with ranks on several hosts.
     pub fn is_over_hosts(&self) -> bool {
         self.mpi.is_some() && self.placing.spread.is_some()
     }
 
-    /// Names of the task's processes: `simulate`, or `simulate.3` when it has several.
+    /// The name of one of the task's processes: `simulate`, or `simulate.3` if the task has several.
     pub fn rank_name(&self, rank: u32) -> String {
         if self.processes() == 1 { self.name.clone() } else { format!("{}.{rank}", self.name) }
     }

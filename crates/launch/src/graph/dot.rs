@@ -1,4 +1,4 @@
-//! The graph in Graphviz' language, for users who want another layout.
+//! Writes the graph in the language of Graphviz, for users who want another layout.
 
 use std::fmt::Write;
 

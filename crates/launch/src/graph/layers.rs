@@ -1,16 +1,16 @@
-//! Positions for the nodes: layers by the longest path from a source, and few crossings by the mean position of the
-//! neighbours (Sugiyama, Tagawa and Toda 1981, steps 1 to 3). An edge that is longer than one layer bends at a position
-//! of its own in each layer between.
+//! Computes the positions of nodes and edges: layers by the longest path from a source, and few crossings by the mean
+//! position of the neighbours (Sugiyama, Tagawa and Toda 1981, steps 1 to 3). An edge that spans several layers bends
+//! at a position of its own in each layer between its ends.
 
 use super::{Direction, Graph};
 
-/// The longest line of a name; a longer name is cut in the picture.
+/// The most characters of a name in the picture; a longer name is shortened.
 pub const NAME_MAX: usize = 28;
 const HEIGHT: f64 = 46.0;
 const MARGIN: f64 = 12.0;
 const SWEEPS: usize = 8;
 
-/// Where a node lies: its middle and its size.
+/// The position and size of a node: the point in its middle, its width and its height.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Placed {
     /// Middle.
@@ -23,7 +23,7 @@ pub struct Placed {
     pub height: f64,
 }
 
-/// A graph with places.
+/// A graph's nodes and edges with their positions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layout {
     /// Size.
@@ -32,19 +32,19 @@ pub struct Layout {
     pub height: f64,
     /// One a node.
     pub nodes: Vec<Placed>,
-    /// One an edge: the points that it goes through, its ends at the nodes' borders.
+    /// For each edge the points that it goes through, from the border of one node to the border of the other.
     pub edges: Vec<Vec<(f64, f64)>>,
-    /// Which way its layers follow each other.
+    /// The direction in which the layers follow each other.
     pub direction: Direction,
 }
 
-/// Positions for all nodes and edges. The same graph always gives the same positions.
+/// Computes positions for all nodes and edges. The same graph always gives the same positions.
 pub fn lay_out(graph: &Graph, direction: Direction) -> Layout {
     let count = graph.nodes.len();
     let forward = forward_edges(graph);
     let mut layer = layers(count, &forward);
     let mut size: Vec<(f64, f64)> = graph.nodes.iter().map(|n| (width(&n.name, &n.detail), HEIGHT)).collect();
-    // Long edges bend at nodes without size, one in each layer between.
+    // An edge that spans several layers bends at invisible nodes without size, one in each layer between its ends.
     let mut ways: Vec<Vec<usize>> = Vec::new();
     for (from, to) in &forward {
         let mut way = vec![*from];
@@ -72,7 +72,7 @@ pub fn lay_out(graph: &Graph, direction: Direction) -> Layout {
                 points[end].1 -= last.height / 2.0;
             }
         }
-        // An edge that was reversed to break a cycle is drawn in its own direction.
+        // An edge that was reversed to break a cycle is drawn in its original direction.
         if *from != edge.from {
             points.reverse();
         }
@@ -81,18 +81,18 @@ pub fn lay_out(graph: &Graph, direction: Direction) -> Layout {
     Layout { width, height, edges: edges.collect(), nodes: places[..count].to_vec(), direction }
 }
 
-/// A line's width in the fonts of the picture.
+/// The width of a node's text in the fonts of the picture.
 fn width(name: &str, detail: &str) -> f64 {
     let (name, detail) = (name.chars().count().min(NAME_MAX) as f64, detail.chars().count() as f64);
     (name * 8.2).max(detail * 6.2).max(70.0) + 26.0
 }
 
-/// Every edge from the lower layer to the higher one. Edges that close a cycle are reversed.
+/// Directs every edge from the lower layer to the higher one. Edges that close a cycle are reversed.
 fn forward_edges(graph: &Graph) -> Vec<(usize, usize)> {
     let mut state = vec![0u8; graph.nodes.len()];
     let mut turned = vec![false; graph.edges.len()];
     for start in 0..graph.nodes.len() {
-        // Depth first, without recursion: a node, and the next of its edges.
+        // The search goes depth first without recursion. Each entry is a node and the number of its next edge.
         let mut path = vec![(start, 0)];
         while let Some((node, next)) = path.pop() {
             if next == 0 {
@@ -118,8 +118,8 @@ fn forward_edges(graph: &Graph) -> Vec<(usize, usize)> {
     graph.edges.iter().zip(&turned).map(turn).collect()
 }
 
-/// The layer of each node: one more than the highest layer before it. Without cycles this ends after as many rounds as
-/// there are nodes.
+/// Computes the layer of each node: one more than the highest layer of its predecessors. Without cycles the loop ends
+/// after at most as many rounds as there are nodes.
 fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut layer = vec![0; count];
     for _ in 0..count {
@@ -134,7 +134,7 @@ fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
             break;
         }
     }
-    // A source is placed as near as possible to the nodes that follow it, so that edges are short.
+    // A node without predecessors moves as near as possible to the nodes that follow it, so that edges are short.
     for node in 0..count {
         let is_source = !edges.iter().any(|(_, to)| *to == node);
         if let (true, Some(next)) =
@@ -146,7 +146,7 @@ fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     layer
 }
 
-/// The nodes of each layer, in their order within it.
+/// Orders the nodes of each layer so that few edges cross.
 fn order(layer: &[usize], ways: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut order: Vec<Vec<usize>> = vec![Vec::new(); layer.iter().max().map_or(0, |last| last + 1)];
     layer.iter().enumerate().for_each(|(node, layer)| order[*layer].push(node));
@@ -178,7 +178,7 @@ fn order(layer: &[usize], ways: &[Vec<usize>]) -> Vec<Vec<usize>> {
     order
 }
 
-/// Middles and sizes, and the size of the whole.
+/// Computes the middles and sizes of the nodes, and the size of the whole picture.
 fn places(order: &[Vec<usize>], size: &[(f64, f64)], direction: Direction) -> (Vec<Placed>, f64, f64) {
     let (between_layers, between_nodes) = if direction == Direction::Right { (56.0, 20.0) } else { (44.0, 16.0) };
     let along = |n: &usize| if direction == Direction::Right { size[*n].0 } else { size[*n].1 };

@@ -1,4 +1,5 @@
-//! Tasks and what they share as a picture: a layered graph, written as SVG (nothing else is needed) or as Graphviz' DOT.
+//! Draws tasks and the objects that they share as a layered graph, written as SVG (which needs no other program) or in
+//! Graphviz' language DOT.
 
 mod dot;
 mod layers;
@@ -28,7 +29,7 @@ pub enum NodeKind {
 }
 
 impl NodeKind {
-    /// The word under the node's name, and its CSS class.
+    /// The word that is printed under the node's name; it is also its CSS class.
     pub fn word(self) -> &'static str {
         match self {
             Self::Task => "task",
@@ -44,22 +45,22 @@ impl NodeKind {
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it stands for.
+    /// What the node stands for.
     pub kind: NodeKind,
     /// Its name.
     pub name: String,
-    /// The second line: the kind's word and what else is to say.
+    /// The text of the second line: the word of the node's kind, and details.
     pub detail: String,
 }
 
-/// Where data goes along an edge.
+/// The direction in which data flows along an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// From the first node to the second.
+    /// From the first node of the edge to the second.
     Forth,
-    /// Both ways: a task that reads and writes.
+    /// In both directions, for a task that reads and writes.
     Both,
-    /// No data: the second task starts when the first has ended.
+    /// No data: the second task starts when the first task has ended.
     After,
 }
 
@@ -70,7 +71,7 @@ pub struct Edge {
     pub from: usize,
     /// Where it ends.
     pub to: usize,
-    /// What goes along it.
+    /// The kind of flow along the edge.
     pub flow: Flow,
 }
 
@@ -84,7 +85,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The number of the node of this kind and name; added if it is not there.
+    /// Gives the number of the node of this kind and name. The node is added if it does not exist.
     pub fn node(&mut self, kind: NodeKind, name: &str, detail: &str) -> usize {
         if let Some(found) = self.nodes.iter().position(|n| n.kind == kind && n.name == name) {
             return found;
@@ -93,7 +94,7 @@ impl Graph {
         self.nodes.len() - 1
     }
 
-    /// Adds an edge, once.
+    /// Adds an edge, unless the graph already has it.
     pub fn edge(&mut self, from: usize, to: usize, flow: Flow) {
         let edge = Edge { from, to, flow };
         if !self.edges.contains(&edge) {
@@ -101,7 +102,8 @@ impl Graph {
         }
     }
 
-    /// What a task may do with an object, as an edge: what it makes or sends lies behind it, what it takes before it.
+    /// Adds the edge between a task and an object. Data that the task makes or sends goes from the task to the object,
+    /// and data that it takes goes from the object to the task.
     pub fn link(&mut self, task: usize, object: usize, way: Way) {
         match way {
             Way::Out => self.edge(task, object, Flow::Forth),
@@ -111,23 +113,23 @@ impl Graph {
     }
 }
 
-/// Which way data goes between a task and an object.
+/// The direction in which data flows between a task and an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// From the task to the object.
+    /// Data flows from the task to the object.
     Out,
-    /// From the object to the task.
+    /// Data flows from the object to the task.
     In,
     /// Both ways.
     Both,
 }
 
-/// Which way the layers follow each other.
+/// The direction in which the layers of the picture follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// From left to right.
+    /// The layers follow each other from left to right.
     #[default]
     Right,
-    /// From top to bottom, for narrow screens.
+    /// The layers follow each other from top to bottom, for narrow screens.
     Down,
 }

@@ -1,4 +1,4 @@
-//! The graph as one SVG that needs no other file: light and dark by the viewer's own setting.
+//! Writes the graph as one SVG that needs no other file. Its colours are light or dark by the viewer's own setting.
 
 use std::fmt::Write;
 
@@ -12,7 +12,8 @@ svg{--ink:#1c2430;--soft:#5b6675;--line:#7c8798;--task:#dbe7ff;--task-line:#4a72
 .node>.shape{fill:var(--thing);stroke:var(--thing-line);stroke-width:1.4}.task>.shape{fill:var(--task);stroke:var(--task-line)}\
 .edge{fill:none;stroke:var(--line);stroke-width:1.6}.after{stroke-dasharray:5 4}.head{fill:var(--line)}";
 
-/// As SVG. Every node is a group with its kind as class and its number as `data-node`, every edge a path with `data-edge`.
+/// Writes the graph as SVG. Every node is a group with its kind as class and its number as `data-node`. Every edge is a
+/// path with `data-edge`.
 pub fn svg(graph: &Graph, layout: &Layout, title: &str) -> String {
     let (width, height) = (layout.width.ceil(), layout.height.ceil());
     let mut text = format!(
@@ -54,7 +55,7 @@ pub fn svg(graph: &Graph, layout: &Layout, title: &str) -> String {
     text + "</svg>\n"
 }
 
-/// A path through all points that leaves and enters in the layers' direction.
+/// Writes a path through all points. It leaves and enters nodes in the direction of the layers.
 fn path(points: &[(f64, f64)], layout: &Layout) -> String {
     let mut text = format!("M{:.1} {:.1}", points[0].0, points[0].1);
     for pair in points.windows(2) {

@@ -1,4 +1,4 @@
-//! The graph of a checked workflow file.
+//! Makes the graph of a checked workflow file.
 
 use crossdock_layout::Rights;
 
@@ -7,7 +7,7 @@ use crate::file::{Workflow, units};
 use crate::run::state::{Link, links};
 
 impl Graph {
-    /// Tasks, and every port, series, region, item and managed directory that the file names.
+    /// Makes a graph of the tasks, and of every port, series, region, item and managed directory that the file names.
     pub fn of(workflow: &Workflow) -> Self {
         let mut graph = Self::default();
         for task in &workflow.tasks {
@@ -55,8 +55,8 @@ fn detail(workflow: &Workflow, link: &Link) -> String {
     }
 }
 
-/// Does a grant let data out of the task, and does it let data in? The maker of a region, series or item may read it,
-/// too; that is no flow of data to it.
+/// Tells whether a grant lets data flow out of the task, and whether it lets data flow in. The task that makes a
+/// region, series or item may read it too, but that does not count as a flow into the task.
 pub(crate) fn flows(rights: Rights) -> (bool, bool) {
     let any = |of: &[Rights]| of.iter().any(|right| rights.contains(*right));
     let makes = any(&[Rights::PUBLISH, Rights::OWN, Rights::CREATE]);

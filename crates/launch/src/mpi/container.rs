@@ -1,8 +1,8 @@
-//! The one container of a job on a host: its command line for each engine.
+//! The one container that an MPI job has on each host: its command line for each engine.
 //!
-//! It shares the host's network (launchers connect by address), and has its own process ids and IPC if the engine can
-//! do that. All ranks of the host are in it, so shared memory and reading each other's memory work as without
-//! containers.
+//! The container shares the host's network, because launchers connect by address. It has its own process ids and IPC if
+//! the engine can do that. All ranks of the host run in it, so shared memory and reading each other's memory work as
+//! without containers.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,7 +18,7 @@ use super::place::{Place, private_shm};
 use crate::engine::{ENDPOINT_FOLDER, tool};
 use std::time::Duration;
 
-/// Devices that MPI and solvers use: those that the host has.
+/// Devices that MPI and solvers use. The container gets those that the host has.
 const DEVICES: [&str; 14] = [
     "/dev/infiniband",
     "/dev/cxi0",
@@ -36,14 +36,14 @@ const DEVICES: [&str; 14] = [
     "/dev/nvidia2",
 ];
 
-/// Engines that can hold an MPI job.
+/// Engines that can run the container of an MPI job.
 pub const ENGINES: [&str; 6] = ["bubblewrap", "podman", "docker", "charliecloud", "apptainer", "process"];
 
-/// The command to start, and what to remove in the end.
+/// The command that starts the container, and what must be removed at the end.
 pub struct Prepared {
     /// The command.
     pub command: Command,
-    /// An image made for this job.
+    /// The name of the image that was made for this job, if any.
     pub image: Option<String>,
 }
 
@@ -93,7 +93,8 @@ pub fn prepare(job: &Job, place: &Place) -> Result<Prepared, String> {
     Ok(Prepared { command, image })
 }
 
-/// The folder with the job's endpoint on this host. Only a socket that a daemon of this host serves accepts a connection.
+/// Finds the folder with the job's endpoint on this host. Only a socket that a daemon of this host serves accepts a
+/// connection.
 fn endpoint(job: &Job) -> Result<Option<PathBuf>, String> {
     let serves = |folder: &&PathBuf| socket::connect(&folder.join("endpoint.sock")).is_ok();
     match job.endpoints.iter().find(serves) {
@@ -103,7 +104,7 @@ fn endpoint(job: &Job) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// Kills what the engine may still run of a job on this host.
+/// Kills the processes of a job that the engine may still run on this host.
 pub fn remove(job: &Job, image: Option<&str>) {
     let second = Duration::from_secs(20);
     match job.engine.as_str() {
@@ -111,7 +112,8 @@ pub fn remove(job: &Job, image: Option<&str>) {
             tool::run(&["podman", "rm", "--force", "--ignore", "--time", "0", &job.container()], second);
             let folder = Place::of(&job.id).folder;
             if spawn::user_and_group().0 != 0 && folder.exists() {
-                // Files that podman made in them without root belong to another user id of this user.
+                // Files that podman made without root in these folders belong to another user id, which only `podman
+                // unshare` may remove.
                 let [root, tmp] = ["root", "tmp"].map(|name| folder.join(name).to_string_lossy().into_owned());
                 tool::run(&["podman", "unshare", "rm", "-rf", &root, &tmp], second);
             }
@@ -131,7 +133,8 @@ pub fn image_name(job: &Job) -> String {
     format!("{}:outline", job.container().to_lowercase())
 }
 
-/// What is bound besides the root: the keeper's folder, the host's names, the user, and the job's mounts.
+/// Lists what is bound besides the root: the keeper's folder, the host's network names, the list of users, and the
+/// job's mounts.
 fn binds(job: &Job, place: &Place) -> Result<Vec<Bind>, String> {
     let mut binds = vec![Bind { host: place.inside(), inside: PLACE.into(), write: true }];
     let mut read = |host: &Path, inside: &str| {
@@ -147,7 +150,7 @@ fn binds(job: &Job, place: &Place) -> Result<Vec<Bind>, String> {
             let inside = format!("/etc/{}", file.file_name().unwrap_or_default().to_string_lossy());
             read(&file, &inside);
         }
-        // Some launchers have this path compiled in (MVAPICH 2's mpirun_rsh).
+        // Some launchers have the path `/usr/bin/ssh` compiled in (MVAPICH 2's mpirun_rsh), so the shim is bound there.
         if root.join("usr/bin/ssh").is_file() {
             read(&place.inside().join("bin").join(PROGRAM), "/usr/bin/ssh");
         }
@@ -162,7 +165,7 @@ fn binds(job: &Job, place: &Place) -> Result<Vec<Bind>, String> {
     Ok(binds)
 }
 
-/// The root's list of users and groups, with this user in it.
+/// Writes the root's lists of users and groups, with this user added.
 fn users(job: &Job, place: &Place, root: &Path) -> Result<Vec<PathBuf>, String> {
     let (uid, gid) = spawn::user_and_group();
     let variable = |name: &str| job.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
@@ -191,7 +194,7 @@ fn users(job: &Job, place: &Place, root: &Path) -> Result<Vec<PathBuf>, String> 
 fn outline(job: &Job, place: &Place, binds: &[Bind]) -> Result<Outline, String> {
     let point = |b: &Bind| if b.host.is_dir() { format!("{}/", b.inside) } else { b.inside.clone() };
     let mut points: Vec<String> = binds.iter().map(point).collect();
-    // podman and docker put these there themselves.
+    // podman and docker bind these three files themselves.
     points.extend(["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"].map(str::to_owned));
     points.sort();
     points.dedup();
@@ -262,9 +265,10 @@ fn charliecloud(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>,
         bind(from, to);
     }
     bind(&run, "/run");
-    // ch-run mounts the host's /dev. Only shared memory is the job's own, so that nothing is left in the host's.
+    // ch-run mounts the host's `/dev`. Only the shared memory is the job's own, so that the job leaves nothing in the
+    // host's shared memory.
     bind(&shm, "/dev/shm");
-    // ch-run binds the host's names by itself, too, but below the root's /etc.
+    // ch-run itself binds the host's name files only over files in the root's `/etc`, so these mounts are added.
     for b in binds {
         bind(&b.host, &b.inside);
     }
@@ -301,7 +305,7 @@ fn apptainer(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, St
     Ok(words)
 }
 
-/// What `podman run` and `docker run` have in common, up to and without the image.
+/// Gives the words that `podman run` and `docker run` have in common, up to and without the image.
 fn run_words(job: &Job, program: &[&str], binds: &[Bind], outline: Option<&Outline>) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
@@ -312,9 +316,10 @@ fn run_words(job: &Job, program: &[&str], binds: &[Bind], outline: Option<&Outli
     if !binds.iter().any(|b| b.inside == "/tmp") {
         add(&["--tmpfs", "/tmp:exec,mode=1777"]);
     }
-    // Reading a neighbour's memory, which MPI does within a host, needs this with docker's filter.
+    // MPI reads the memory of neighbouring ranks on a host, which docker's system call filter allows only with this
+    // capability.
     add(&["--cap-drop", "ALL", "--cap-add", "SYS_PTRACE"]);
-    // The kernel's own /dev/shm has half of the memory. An engine's default of 64 MB is too little for any MPI.
+    // The kernel's own `/dev/shm` has half of the memory. An engine's default of 64 MB is too little for any MPI.
     let shm = job.shm.unwrap_or_else(|| crossdock_os::process::total_memory() / 2);
     add(&["--shm-size", &shm.to_string()]);
     for device in devices() {
@@ -331,7 +336,7 @@ fn run_words(job: &Job, program: &[&str], binds: &[Bind], outline: Option<&Outli
     words
 }
 
-/// One `--mount` value; a field with a comma or a quote is quoted as in CSV.
+/// Writes one value of `--mount`. A field with a comma or a quote is quoted as in CSV.
 fn mount(from: &Path, to: &str, write: bool) -> String {
     let field = |name: &str, value: &str| {
         let text = format!("{name}={value}");
@@ -341,7 +346,8 @@ fn mount(from: &Path, to: &str, write: bool) -> String {
     format!("type=bind,{},{}{access}", field("source", &from.to_string_lossy()), field("target", to))
 }
 
-/// This process's limits for the container. An engine's defaults may be lower, or higher than this process may set.
+/// Gives the container the limits of this process. An engine's defaults may be lower, or higher than this process may
+/// set.
 fn limits() -> Vec<String> {
     let limit = |(name, most): (&str, Option<u64>)| {
         let value = most.map_or("-1".to_owned(), |n| n.min(1 << 20).to_string());
@@ -354,12 +360,13 @@ fn limits() -> Vec<String> {
 fn podman(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, String> {
     let rootless = spawn::user_and_group().0 != 0;
     let runc = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/bin/runc"].iter().any(|p| Path::new(p).exists());
-    // crun refuses a hybrid cgroup mount.
+    // The runtime crun refuses a hybrid cgroup mount.
     let hybrid = Path::new("/sys/fs/cgroup/unified").exists();
     let program: &[&str] = if runc && hybrid { &["podman", "--runtime", "runc"] } else { &["podman"] };
     let mut binds = binds.to_vec();
     if rootless {
-        // A tmpfs of rootless podman belongs to another user id of this user, and this user may not write to it.
+        // A tmpfs of rootless podman belongs to another user id, so this user could not write to it. A folder of the
+        // job takes its place.
         let tmp = place.folder.join("tmp");
         fs::create_dir_all(&tmp).map_err(|e| format!("cannot make the folder {}: {e}", tmp.display()))?;
         binds.insert(0, Bind { host: tmp, inside: "/tmp".into(), write: true });
@@ -401,7 +408,7 @@ fn docker(job: &Job, place: &Place, binds: &[Bind]) -> Result<(Vec<String>, Opti
     Ok((words, made))
 }
 
-/// Makes an image of the small folder.
+/// Makes an image of the outline's folder.
 fn import(folder: &Path, image: &str) -> Result<(), String> {
     let archive = folder.with_extension("tar");
     let file = archive.to_string_lossy().into_owned();

@@ -21,7 +21,7 @@ use super::task::Step;
 use crate::engine;
 use crate::run::code;
 
-/// Variables of the caller that a job gets: those that programs and MPI libraries read.
+/// Variables of the caller that a job gets, because programs and MPI libraries read them.
 const ALLOWED: [&str; 33] = [
     "HOME",
     "USER",
@@ -59,13 +59,14 @@ const ALLOWED: [&str; 33] = [
 ];
 /// How long a launcher may continue after a rank has failed.
 const GRACE: Duration = Duration::from_secs(15);
-/// How long the launcher may take to end once it was asked to.
+/// How long the launcher may take to end after it was asked to end.
 const ENDING: Duration = Duration::from_secs(3);
-/// How long a failure is waited for after the launcher has failed.
+/// How long the front waits for a failure report of a rank after the launcher has failed.
 const SETTLING: Duration = Duration::from_millis(300);
-/// The same while a rank has not reported its end: on a host with much other work that takes longer.
+/// How long the front waits for the failure report if a rank has not reported its end yet. On a busy host such a report
+/// takes longer.
 const LATE: Duration = Duration::from_secs(3);
-/// Signals that are passed on to the launcher.
+/// The numbers of the signals that are passed on to the launcher.
 const PASSED: [i32; 9] = [1, 2, 3, 10, 12, 15, 18, 20, 28];
 
 /// The options of the command line.
@@ -75,13 +76,13 @@ pub struct Options {
     pub root: Option<PathBuf>,
     /// The image of the containers.
     pub image: Option<String>,
-    /// The engine, or `auto`.
+    /// The name of the engine, or `auto`.
     pub engine: String,
     /// `n1:2,n2:2`
     pub hosts: Option<String>,
-    /// A file of hosts.
+    /// A file with the list of hosts.
     pub hosts_file: Option<PathBuf>,
-    /// The number of ranks; by default as many as the hosts have.
+    /// The number of ranks. The default is the number of slots of all hosts.
     pub ranks: Option<u32>,
     /// Which MPI.
     pub mpi: String,
@@ -89,13 +90,13 @@ pub struct Options {
     pub bind: String,
     /// Print the table of bindings.
     pub show_binding: bool,
-    /// Variables: NAME, NAME*, or NAME=VALUE.
+    /// Variables for the ranks: NAME, NAME*, or NAME=VALUE.
     pub environment: Vec<String>,
     /// HOST[:INSIDE][:ro]
     pub mounts: Vec<String>,
     /// Folders with the job's `endpoint.sock`, one for each host.
     pub endpoints: Vec<PathBuf>,
-    /// Leave the home folder out.
+    /// Do not mount the home folder.
     pub no_home: bool,
     /// Size of /dev/shm.
     pub shm: Option<u64>,
@@ -103,31 +104,31 @@ pub struct Options {
     pub sources: Vec<String>,
     /// Where ranks start.
     pub workdir: Option<PathBuf>,
-    /// Where ranks start in the container; the current folder is not mounted.
+    /// The folder in the container where ranks start. If it is given, the current folder is not mounted.
     pub start_in: Option<String>,
-    /// The hosts' ssh and its options, in one string.
+    /// The ssh program of the hosts with its options, in one string.
     pub ssh: String,
-    /// `crossdock` on the other hosts.
+    /// The path of `crossdock` on the other hosts.
     pub starter: Option<String>,
-    /// `ssh`: the image's own mpirun, with crossdock's ssh. `srun`: Slurm's.
+    /// `ssh` takes the image's own mpirun with crossdock's ssh; `srun` takes Slurm's launcher.
     pub launcher: String,
-    /// What srun offers to ranks: `auto`, `pmi2` or `pmix`.
+    /// The PMI that srun offers to ranks: `auto`, `pmi2` or `pmix`.
     pub pmi: String,
     /// More arguments for the launcher.
     pub arguments: Vec<String>,
-    /// How long containers and connections may take.
+    /// How long a container or connection may take to come up, in seconds.
     pub patience_s: u64,
-    /// How long all ranks together may take to start.
+    /// How long all ranks together may take to start, in seconds.
     pub start_s: u64,
     /// Let the launcher continue after a rank has failed.
     pub keep_going: bool,
-    /// How long the job may take.
+    /// How long the job may take, in seconds.
     pub deadline_s: Option<u64>,
     /// The program and its arguments.
     pub command: Vec<String>,
 }
 
-/// Runs an MPI job; gives the exit code.
+/// Runs an MPI job and returns the exit code.
 pub fn mpirun(options: &Options) -> u8 {
     match run(options) {
         Ok(code) => code,
@@ -147,7 +148,7 @@ fn usage(what: impl Into<String>, hint: impl Into<String>) -> (u8, Failure) {
 }
 
 fn run(options: &Options) -> Result<u8, (u8, Failure)> {
-    // This comes before anything is started, so that no signal finds it half done.
+    // The signals are blocked before anything is started, so that no signal can interrupt a start.
     let signals = event::signalfd(&PASSED).map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
     if options.launcher == "srun" && !hosts::in_slurm() {
         return Err(usage(
@@ -195,7 +196,7 @@ fn by_srun(
     signals: std::os::fd::OwnedFd,
 ) -> Result<u8, (u8, Failure)> {
     let pmi = if options.pmi == "auto" {
-        // Which one the image's MPI takes is tested in a container of it on this host.
+        // A container of the image on this host shows which PMI the image's MPI takes.
         let source = Source::Keeper(Box::new(join(&job)?));
         let (own, signals) = (hosts.clone(), signals.try_clone());
         let signals = signals.map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
@@ -212,7 +213,7 @@ fn by_srun(
             Ok(found) => found,
             Err(signal) => return Ok(128 + signal as u8),
         };
-        // The next keeper on this host must be another one.
+        // The job needs a new id, because the test's keeper on this host may still be ending.
         job.id.push('r');
         job.expected = Some(found.describe());
         srun::pmi_of(&found)
@@ -323,7 +324,7 @@ fn describe(options: &Options, ranks: u32) -> Result<Job, (u8, Failure)> {
     })
 }
 
-/// `auto`: the first engine whose program exists and that supports what is asked for.
+/// Chooses the engine. For `auto` it is the first engine whose program exists and that supports the options.
 fn chosen_engine(options: &Options) -> String {
     if options.engine != "auto" {
         return options.engine.clone();
@@ -336,7 +337,7 @@ fn chosen_engine(options: &Options) -> String {
     works.map_or("bubblewrap", |e| e.name()).to_owned()
 }
 
-/// The caller's variables that are allowed, and those that were asked for.
+/// Collects the caller's variables that are allowed, and the variables that the options ask for.
 fn variables(wanted: &[String]) -> Vec<(String, String)> {
     let mut list: Vec<(String, String)> = Vec::new();
     let mut set = |name: &str, value: &str| {
@@ -374,7 +375,7 @@ fn mount(text: &str) -> Result<Bind, (u8, Failure)> {
     Ok(Bind { host: host.into(), inside: inside.trim_end_matches('/').into(), write })
 }
 
-/// The source of news about the job.
+/// The sender of messages about the job: a keeper or Slurm.
 enum Source {
     /// This host's keeper.
     Keeper(Box<Session>),
@@ -401,22 +402,22 @@ struct Front<'a> {
     report: Report,
 }
 
-/// The result of one round of waiting.
+/// The result of one wait for a message or signal.
 enum News {
     Ready(Found),
     Ended(End),
     Signal(i32),
     Lost,
-    /// News that goes into the report.
+    /// A message that went into the report.
     Told,
-    /// The time has passed.
+    /// Nothing came before the deadline.
     Nothing,
 }
 
 impl Front<'_> {
     fn say(&self, message: &Message) {
         match (&self.source, message) {
-            // If the keeper is gone, the next read notices it.
+            // If the keeper has ended, the next read notices it, so the error is ignored.
             (Source::Keeper(session), _) => drop(send(&session.keeper, message, &[])),
             (Source::Srun(srun), Message::Signal(_, signal)) => srun.signal(*signal),
             (Source::Srun(_), _) => {}
@@ -433,7 +434,7 @@ impl Front<'_> {
             .map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))
     }
 
-    /// Waits for one thing, until `until` at the latest.
+    /// Waits for one message or signal, until `until` at the latest.
     fn news(&mut self, epoll: &event::Epoll, until: Instant) -> News {
         let pause = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(500));
         if !matches!(epoll.wait(Deadline::after(pause)), Ok(ready) if !ready.is_empty()) {
@@ -463,7 +464,7 @@ impl Front<'_> {
 
     fn all(&mut self) -> Result<u8, (u8, Failure)> {
         let epoll = self.epoll()?;
-        // A client speaks first; the keeper waits for that.
+        // The keeper waits until a client has sent something, so the front sends an empty message first.
         self.say(&Message::Environment(Vec::new()));
         let found = match self.container(&epoll)? {
             Ok(found) => found,
@@ -473,7 +474,7 @@ impl Front<'_> {
         self.until_end(&epoll)
     }
 
-    /// Waits for the container, or the signal that ends this.
+    /// Waits until the container is ready, or until a signal ends the wait.
     fn container(&mut self, epoll: &event::Epoll) -> Result<Result<Found, i32>, (u8, Failure)> {
         let end = Instant::now() + Duration::from_secs(self.job.patience_s + 5);
         loop {
@@ -545,7 +546,7 @@ impl Front<'_> {
         })
     }
 
-    /// Waits for the launcher's end, or ends it.
+    /// Waits for the launcher's end. Ends the launcher if a deadline or a signal asks for it.
     fn until_end(&mut self, epoll: &event::Epoll) -> Result<u8, (u8, Failure)> {
         let began = Instant::now();
         let mut asked: Option<Instant> = None;
@@ -594,7 +595,8 @@ impl Front<'_> {
         }
     }
 
-    /// Checks the deadlines of the start, of a launcher that continues without a rank, and of the job.
+    /// Checks three deadlines: that of the start, that of a launcher that continues after a rank has failed, and that
+    /// of the whole job.
     fn watch(&mut self, began: Instant) {
         let started = self.report.count();
         if started < self.ranks as usize && began.elapsed() > Duration::from_secs(self.options.start_s) {
@@ -605,7 +607,8 @@ impl Front<'_> {
             self.report.fail(failure(what, "look at those hosts' load and network; --start gives them more time"));
         }
         if let Some((first, since)) = &self.report.first {
-            // Launchers end a job when a rank is killed. MPICH's does not when a rank exits early by itself.
+            // A launcher ends the job by itself when a rank is killed. But MPICH's launcher continues when a rank exits
+            // early with an error, so the front ends the job after a while.
             let grace = if matches!(self.source, Source::Srun(_)) { ENDING } else { GRACE };
             if since.elapsed() > grace && !self.options.keep_going {
                 let first = first.clone();
@@ -622,9 +625,9 @@ impl Front<'_> {
         }
     }
 
-    /// The launcher has ended.
+    /// Reports how the job ended after the launcher has ended with `end`.
     fn verdict(&mut self, end: End, epoll: &event::Epoll) -> Result<u8, (u8, Failure)> {
-        // The last messages of ranks may still be in flight, also from other hosts.
+        // The last messages of ranks, also of ranks on other hosts, may still be in flight.
         if end.as_code() != 0 {
             let began = Instant::now();
             while !self.report.knows_the_first() && self.report.fatal.is_none() {

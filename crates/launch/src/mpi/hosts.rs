@@ -1,17 +1,17 @@
-//! The hosts of a job: from `--hosts`, a file, or a batch system's allocation.
+//! Finds the hosts of an MPI job: from `--hosts`, from a file, or from a batch system's allocation.
 
 use std::env;
 
-/// One host and how many ranks it gets.
+/// One host of the job, and the number of its ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// The name that ssh and the launcher use.
+    /// The host's name as ssh and the launcher use it.
     pub name: String,
     /// Ranks on it.
     pub slots: u32,
 }
 
-/// `n1:2,n2`, or lines of a file as `n1:2`, `n1 slots=2`.
+/// Reads a list of hosts: `n1:2,n2`, or lines of a file as `n1:2` or `n1 slots=2`.
 pub fn parse(text: &str) -> Result<Vec<Host>, String> {
     let mut hosts: Vec<Host> = Vec::new();
     for line in text.lines() {
@@ -33,7 +33,7 @@ pub fn parse(text: &str) -> Result<Vec<Host>, String> {
     if hosts.is_empty() { Err("there is no host in it".into()) } else { Ok(hosts) }
 }
 
-/// Splits at commas outside brackets.
+/// Splits a text at the commas outside of brackets.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut from) = (Vec::new(), 0, 0);
     for (at, c) in text.char_indices() {
@@ -61,7 +61,7 @@ fn slots(word: &str) -> Result<(&str, u32), String> {
     if slots == 0 || name.is_empty() { Err(bad()) } else { Ok((name, slots)) }
 }
 
-/// `node[1-3,5]-x` as Slurm writes it: node1-x node2-x node3-x node5-x.
+/// Expands a pattern of hosts that Slurm writes: `node[1-3,5]-x` stands for node1-x node2-x node3-x node5-x.
 pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
     let Some(open) = pattern.find('[') else { return Ok(vec![pattern.to_owned()]) };
     let bad = || format!("`{pattern}` is not a list of hosts");
@@ -83,7 +83,7 @@ pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// `2(x3),1` as Slurm writes it: 2 2 2 1.
+/// Expands a list of counts that Slurm writes: `2(x3),1` stands for 2 2 2 1.
 pub fn counts(text: &str) -> Option<Vec<u32>> {
     let mut counts = Vec::new();
     for part in text.split(',') {
@@ -100,12 +100,12 @@ pub fn counts(text: &str) -> Option<Vec<u32>> {
     Some(counts)
 }
 
-/// Is this process in an allocation of Slurm?
+/// Tells whether this process runs in an allocation of Slurm.
 pub fn in_slurm() -> bool {
     env::var_os("SLURM_JOB_ID").is_some() && env::var_os("SLURM_JOB_NODELIST").is_some()
 }
 
-/// The hosts of the allocation of Slurm, PBS or LSF that this process is in.
+/// Gives the hosts of the allocation of Slurm, PBS or LSF in which this process runs.
 pub fn allocated() -> Option<Result<Vec<Host>, String>> {
     if in_slurm() {
         return Some(slurm(&env::var("SLURM_JOB_NODELIST").ok()?, env::var("SLURM_TASKS_PER_NODE").ok().as_deref()));
@@ -114,7 +114,7 @@ pub fn allocated() -> Option<Result<Vec<Host>, String>> {
         let text = std::fs::read_to_string(&file).map_err(|e| format!("cannot read {}: {e}", file.to_string_lossy()));
         return Some(text.and_then(|t| parse(&t)));
     }
-    // "n1 2 n2 2"
+    // The variable alternates hosts and their counts: "n1 2 n2 2".
     let list = env::var("LSB_MCPU_HOSTS").ok()?;
     let words: Vec<&str> = list.split_whitespace().collect();
     Some(parse(&words.chunks(2).map(|c| c.join(":")).collect::<Vec<_>>().join(",")))

@@ -4,31 +4,31 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A folder or file of the host that the container has, too.
+/// A folder or file of the host that is mounted in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
     /// On the host.
     pub host: PathBuf,
     /// In the container.
     pub inside: String,
-    /// May the job write?
+    /// True if the job may write to it.
     pub write: bool,
 }
 
 /// One MPI job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Unique; part of the names of folders and containers.
+    /// The unique id of the job. It is part of the names of folders and containers.
     pub id: String,
     /// The container engine.
     pub engine: String,
-    /// The root folder. If there is no image either, the host's system folders serve.
+    /// The root folder. If there is neither root nor image, the container gets the host's system folders.
     pub root: Option<PathBuf>,
     /// An image that the engine has on each host.
     pub image: Option<String>,
-    /// Mounts besides the engine's own.
+    /// Mounts besides those that the engine makes.
     pub mounts: Vec<Bind>,
-    /// The folder with the job's `endpoint.sock` on each host: a host has the first of these that a daemon serves there.
+    /// Folders with the job's `endpoint.sock`. On each host the first of them counts that a daemon of the host serves.
     pub endpoints: Vec<PathBuf>,
     /// The container's variables.
     pub environment: Vec<(String, String)>,
@@ -38,29 +38,30 @@ pub struct Job {
     pub shm: Option<u64>,
     /// How many ranks.
     pub ranks: u32,
-    /// The MPI that is asked for, and the program to look at, as `detect` reads it.
+    /// The MPI that the user asked for, and the program that is examined if the MPI is `auto`, in the form that
+    /// `detect` reads.
     pub mpi: String,
-    /// The MPI of the first host, once it is known. The other hosts must have the same.
+    /// The MPI of the first host, once it is known. All other hosts must have the same MPI.
     pub expected: Option<String>,
-    /// The ssh program of the hosts, and options.
+    /// The hosts' ssh program with its options.
     pub ssh: Vec<String>,
-    /// `crossdock` on the other hosts.
+    /// The path of `crossdock` on the other hosts.
     pub starter: String,
     /// How long a container or a connection may take to start, in seconds.
     pub patience_s: u64,
 }
 
 impl Job {
-    /// The container's name on this host, for engines that have names.
+    /// Gives the container's name on this host, for engines that give containers names.
     pub fn container(&self) -> String {
         let host: String =
             crossdock_os::spawn::host_name().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         format!("crossdock-mpi-{}-{host}", self.id)
     }
 
-    /// The command line of the other hosts' starter, for ssh.
+    /// Gives the command line that ssh runs on another host to start the starter there.
     pub fn starter_command(&self) -> String {
-        // It is quoted so that any shell accepts it: a login shell may be csh.
+        // The quoting works for any shell, because a login shell may be csh.
         format!("exec '{}' {}", self.starter.replace('\'', r"'\''"), super::STARTER)
     }
 }

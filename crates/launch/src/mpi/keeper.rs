@@ -1,8 +1,9 @@
-//! The keeper: one process for each host and job.
+//! The keeper of an MPI job: one process for each host and job.
 //!
-//! It makes the job's container, runs in it what clients ask for, connects agents to other hosts, and passes on what
-//! ranks report. It ends when its last client is gone, and then removes container, connections and folder. If the
-//! keeper itself is killed, init and ranks notice at once by their connections, and the client removes what is left.
+//! The keeper makes the job's container, runs in it the commands that clients ask for, connects agents to other hosts,
+//! and passes on the reports of the ranks. It ends when its last client has disconnected, and then removes container,
+//! connections and folder. If the keeper itself is killed, init and ranks notice at once by their connections, and the
+//! client removes what is left.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -27,9 +28,9 @@ use super::remote::{Event, Events, Remote};
 use crate::engine::tool;
 use crate::ssh;
 
-/// How long a keeper without a client waits for its first one.
+/// How long a new keeper waits for its first client.
 const ALONE: Duration = Duration::from_secs(15);
-/// How long containers and connections may take to end by themselves.
+/// How long containers and connections may take to end before they are killed.
 const ENDING: Duration = Duration::from_secs(5);
 
 const LISTENER: u64 = 0;
@@ -38,7 +39,8 @@ const SIGNALS: u64 = 2;
 const ENGINE: u64 = 3;
 const FIRST: u64 = 16;
 
-/// `mpi-keeper FOLDER`, with the job's description on standard input; gives the exit code.
+/// Runs the hidden command `mpi-keeper FOLDER`, which reads the job's description from standard input. Returns the exit
+/// code.
 pub fn keeper(folder: &Path) -> u8 {
     let mut text = String::new();
     if std::io::stdin().read_to_string(&mut text).is_err() {
@@ -53,7 +55,7 @@ pub fn keeper(folder: &Path) -> u8 {
     let place = Place { folder: folder.to_owned() };
     let lock = match place.lock() {
         Ok(Some(lock)) => lock,
-        // Another client's keeper was faster.
+        // The keeper of another client holds the lock already.
         Ok(None) => return 0,
         Err(what) => {
             eprintln!("{what}");
@@ -77,11 +79,12 @@ pub fn keeper(folder: &Path) -> u8 {
 }
 
 enum Role {
-    /// It has not said anything yet.
+    /// A process that has connected and has not sent a message yet.
     New,
     Init,
     Client,
-    /// It waits for its command: the words, and the command's output and error.
+    /// An agent whose request is being examined: the words of its request, and files for the output and errors of its
+    /// command.
     Asking(Vec<String>, Option<(File, File)>),
     Agent(u32),
     Rank(Rank),
@@ -107,7 +110,7 @@ struct Keeper {
     connections: HashMap<u64, Connection>,
     init: Option<u64>,
     found: Option<Found>,
-    /// Orders that came before the container was ready.
+    /// Commands that clients asked for before the container was ready.
     waiting: Vec<(Order, Vec<OwnedFd>)>,
     /// Command → client.
     commands: HashMap<u32, u64>,
@@ -168,7 +171,7 @@ impl Keeper {
 
     fn tell(&self, to: u64, message: &Message) {
         if let Some(connection) = self.connections.get(&to) {
-            // If a connection is gone, the next read notices it.
+            // If the connection is gone, the next read notices it, so the error is ignored.
             let _ = send(&connection.fd, message, &[]);
         }
     }
@@ -185,9 +188,9 @@ impl Keeper {
         self.tell_clients(&Message::Failed(host.to_owned(), what.to_owned(), hint.to_owned()));
     }
 
-    /// After this failure this host cannot run anything.
+    /// Ends the keeper after a failure because of which this host cannot run anything.
     fn give_up(&mut self, what: &str, hint: &str) {
-        // A client that has not connected yet is waited for, so that it is told.
+        // The keeper waits for a client that has not connected yet, so that the client learns of the failure.
         let host = self.host.clone();
         let deadline = Instant::now() + Duration::from_secs(2);
         while !self.had_client && Instant::now() < deadline {
@@ -288,7 +291,8 @@ impl Keeper {
                 if let Some(found) = &self.found {
                     self.tell(number, &Message::Ready(found.clone()));
                 }
-                // The first to connect may be init. A client sends something at once.
+                // The process that connected, init or a client, may have sent its first message already, so it is read
+                // at once.
                 self.read(number);
             }
         }
@@ -323,7 +327,7 @@ impl Keeper {
                 self.be(from, Role::Client);
                 order.id = self.number() as u32;
                 self.commands.insert(order.id, from);
-                // Variables that came after the container was made.
+                // Clients may have sent variables after the container was made, so each command gets the present list.
                 let mut environment = self.job.environment.clone();
                 environment.append(&mut order.environment);
                 order.environment = environment;
@@ -416,7 +420,8 @@ impl Keeper {
         }
     }
 
-    /// An agent wants a host. It may need a name server to find out whether that is this host, so a thread asks.
+    /// Handles an agent's request for a command on a host. A thread finds out whether the name means this host, because
+    /// that may need a slow name server.
     fn ask(&mut self, from: u64, words: Vec<String>, streams: Option<(File, File)>) {
         let Ok(to) = arguments::parse(&words) else { return self.gone(from) };
         self.be(from, Role::Asking(words, streams));
@@ -490,7 +495,7 @@ impl Keeper {
                 }
             }
             Message::Failed(host, what, hint) => {
-                // The launcher's name for the host is the one that the user knows.
+                // The user knows the host by the name that the launcher uses, so messages show this name.
                 let host = if host.is_empty() || remote.agent.is_some() { remote.host.clone() } else { host };
                 self.failed(&host, &what, &hint);
             }
@@ -507,7 +512,8 @@ impl Keeper {
         match connection.role {
             Role::Init => {
                 self.init = None;
-                // The engine's process ends with it. Until then nothing can be asked.
+                // If init is gone, the engine's process ends with it, and the keeper handles that. Until then no
+                // command can be started.
             }
             Role::Client | Role::New => {
                 let orphaned: Vec<u32> =
@@ -520,21 +526,21 @@ impl Keeper {
                 }
             }
             Role::Agent(id) => {
-                // If its command has ended, it keeps its connection, because what went to the background may still run
-                // there.
+                // If the connection's command has ended, the connection stays open, because processes that the command
+                // put into the background may still run there.
                 if self.remotes.get(&id).is_some_and(|r| !r.ended) {
                     self.remotes.remove(&id);
                 } else if let Some(remote) = self.remotes.get_mut(&id) {
                     remote.agent = None;
                 }
             }
-            // It was killed itself, and so was its program.
+            // The rank's shim was killed, and the rank's program with it.
             Role::Rank(rank) => self.tell_clients(&Message::RankLost(rank)),
             Role::Done | Role::Asking(..) => {}
         }
     }
 
-    /// Ends everything of the job on this host, and the connections to others.
+    /// Ends all processes of the job on this host, and the connections to other hosts.
     fn finish(&mut self) {
         if let Some(init) = self.init {
             self.tell(init, &Message::Stop);
@@ -555,7 +561,7 @@ impl Keeper {
         self.close(ssh);
     }
 
-    /// Closes connections, and kills those that do not end.
+    /// Closes the connections `ssh`, and kills those that do not end in time.
     fn close(&mut self, ssh: Vec<Remote>) {
         let mut open = ssh.len();
         let mut pidfds = Vec::new();
@@ -584,7 +590,7 @@ fn hint_for(job: &Job, otherwise: &str) -> String {
     }
 }
 
-/// Is this the name, or an address, of this host?
+/// Tells whether `name` is the name or an address of this host.
 pub(crate) fn is_here(name: &str, mine: &str) -> bool {
     let short = |n: &str| n.split('.').next().unwrap_or_default().to_owned();
     if name == "localhost"
@@ -595,7 +601,7 @@ pub(crate) fn is_here(name: &str, mine: &str) -> bool {
     {
         return true;
     }
-    // An address that a socket can be bound to is one of this host's.
+    // A socket can be bound to an address only if this host has the address.
     let addresses = (name, 0).to_socket_addrs().into_iter().flatten();
     addresses.into_iter().any(|address| UdpSocket::bind(address).is_ok())
 }

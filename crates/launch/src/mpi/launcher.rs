@@ -1,4 +1,4 @@
-//! The command lines of MPI launchers. All settings of a launcher are here.
+//! The command lines of MPI launchers. All settings of launchers are in this file.
 
 use crossdock_shim::detect::{Found, Kind};
 use crossdock_shim::rank::RANKS_VARIABLE;
@@ -7,37 +7,38 @@ use super::hosts::Host;
 use super::job::Job;
 use crate::engine;
 
-/// What the launcher is to start.
+/// What the launcher must start, and how.
 pub struct Plan<'a> {
-    /// The keeper's folder in the container.
+    /// The path of the keeper's folder in the container.
     pub place: &'a str,
-    /// Hosts and their ranks.
+    /// The hosts with their numbers of ranks.
     pub hosts: &'a [Host],
     /// How many ranks.
     pub ranks: u32,
     /// Where they start.
     pub workdir: &'a str,
-    /// Binding of each rank.
+    /// The binding of each rank to processors.
     pub bind: &'a str,
     /// Files that the rank's shell reads first.
     pub sources: &'a [String],
     /// More arguments for the launcher.
     pub arguments: &'a [String],
-    /// Is the user root?
+    /// True if the user is root.
     pub root: bool,
     /// The program and its arguments.
     pub command: &'a [String],
 }
 
-/// The file of hosts, in the keeper's folder.
+/// The name of the file of hosts in the keeper's folder.
 pub const HOSTS_FILE: &str = "hosts";
 
-/// Its text: Hydra's form, which mpirun_rsh takes, too.
+/// Writes the file of hosts in the form that Hydra and mpirun_rsh read.
 pub fn hosts_file(hosts: &[Host]) -> String {
     hosts.iter().map(|h| format!("{}:{}\n", h.name, h.slots)).collect()
 }
 
-/// Variables for all commands of the job, on every host: where this MPI lies, and how it reaches other hosts.
+/// Gives the variables for all commands of the job, on every host: where this MPI is installed, and how it reaches
+/// other hosts.
 pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(String, String)> {
     let agent = format!("{place}/bin/ssh");
     let mut list: Vec<(String, String)> = vec![(RANKS_VARIABLE.into(), ranks.to_string())];
@@ -45,7 +46,7 @@ pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(S
     let prefix = &found.prefix;
     let mut folders = vec![format!("{place}/bin")];
     if prefix != "/usr" && !prefix.is_empty() {
-        // An MPI outside of the system's folders finds its parts by these variables.
+        // An MPI outside of the system's folders finds its programs and libraries by these variables.
         folders.push(format!("{prefix}/bin"));
         set("LD_LIBRARY_PATH", &format!("{prefix}/lib:{prefix}/lib64"));
         match found.kind {
@@ -77,7 +78,7 @@ pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(S
     list
 }
 
-/// The reason why this MPI cannot run this program, if it can be seen.
+/// Finds a reason why this MPI cannot run this program, as far as the files show one.
 pub fn misfit(found: &Found, command: &[String]) -> Option<String> {
     let program = command.first().map_or("", String::as_str);
     let needed = &found.needed;
@@ -95,7 +96,8 @@ pub fn job_environment(found: &Found, job: &Job, place: &str) -> Vec<(String, St
     list
 }
 
-/// The words before the program of each rank. `cpus`: the processors that a batch system has given it.
+/// Gives the words that stand before the program of each rank. `cpus` are the processors that a batch system has given
+/// to the rank.
 pub fn rank_words(place: &str, cpus: Option<&str>, bind: &str, sources: &[String]) -> Vec<String> {
     let mut words = vec![format!("{place}/bin/{}", crossdock_shim::PROGRAM), "rank".to_owned()];
     words.extend(cpus.into_iter().flat_map(|list| ["--cpus".to_owned(), list.to_owned()]));
@@ -107,7 +109,7 @@ pub fn rank_words(place: &str, cpus: Option<&str>, bind: &str, sources: &[String
     words
 }
 
-/// The whole command line. The error says that there is no launcher.
+/// Gives the whole command line. The error says that there is no launcher.
 pub fn words(found: &Found, plan: &Plan<'_>) -> Result<Vec<String>, String> {
     let mut words = vec![found.launcher.clone()];
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
@@ -119,7 +121,8 @@ pub fn words(found: &Found, plan: &Plan<'_>) -> Result<Vec<String>, String> {
             if plan.root {
                 add(&["--allow-run-as-root"]);
             }
-            // The shim binds ranks in the same way for all MPIs. The value `mpi` leaves that to the launcher.
+            // The shim binds ranks in the same way for all MPIs. With the value `mpi` it does not, and the launcher
+            // does it.
             if plan.bind != "mpi" {
                 add(&["--bind-to", "none"]);
             }

@@ -1,5 +1,5 @@
-//! What the tasks of a Slurm step report to the front: lines within what the ranks write to standard error, which srun
-//! brings here.
+//! Marks: lines in which the tasks of a Slurm step report to the front. They stand among the lines that ranks write to
+//! standard error, which srun brings to the front.
 //!
 //! Slurm passes on whole lines of at most a thousand bytes, so a mark is one short line.
 
@@ -7,10 +7,10 @@ use crossdock_shim::message::{End, Message, Rank};
 
 const BEGIN: &str = "\u{1e}crossdock-mpi";
 const BETWEEN: char = '\u{1f}';
-/// Most bytes of one field.
+/// The most bytes of one field of a mark.
 const FIELD_MAX: usize = 240;
 
-/// The line for this message; `None` for messages that tasks do not pass on.
+/// Writes the mark for this message; `None` for messages that tasks do not pass on.
 pub fn line(message: &Message) -> Option<String> {
     let numbers = |list: &[i32]| list.iter().map(i32::to_string).collect::<Vec<_>>();
     let mut fields: Vec<String> = Vec::new();
@@ -61,7 +61,7 @@ fn clipped(field: &str) -> &str {
     &field[..end]
 }
 
-/// Splits a line into what a rank wrote before the mark, and the mark's message.
+/// Splits a line into the text that a rank wrote before the mark, and the mark's message.
 pub fn find(line: &str) -> (&str, Option<Message>) {
     let Some(at) = line.find(BEGIN) else { return (line, None) };
     let mut fields = line[at + BEGIN.len()..].trim_end_matches('\n').split(BETWEEN).skip(1);

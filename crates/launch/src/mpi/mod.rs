@@ -8,10 +8,10 @@
 //!                              └ ssh (shim) ─▶ keeper
 //! ```
 //!
-//! The **keeper** of a host makes the job's one container there, with the shim's init in it, and runs in it what its
-//! clients ask for. The launcher in the container calls the shim as its ssh. The shim asks the keeper, and the keeper
-//! uses the host's real ssh to reach a **starter** on the other host, which is a client of that host's keeper. Every
-//! connection is a lifeline: when one end is gone, for whatever reason, the other end stops what depends on it.
+//! The **keeper** of a host makes the job's one container there, with the shim's init in it, and runs in it the
+//! commands of its clients. The launcher in the container calls the shim as its ssh. The shim asks the keeper, and the
+//! keeper uses the host's real ssh to reach a **starter** on the other host, which is a client of that host's keeper.
+//! Every connection is a lifeline: when one end is gone, for whatever reason, the other end stops what depends on it.
 //!
 //! With `--launcher srun`, Slurm takes the place of ssh and of the image's mpirun: it starts one **task** for each rank, which is
 //! a client of its host's keeper and runs its rank in the job's container there, with the PMI of its step.
@@ -44,7 +44,7 @@ pub use task::task;
 pub const STARTER: &str = "mpi-starter";
 /// As above.
 pub const KEEPER: &str = "mpi-keeper";
-/// As above: what `srun` starts for each rank.
+/// The hidden command of `crossdock` that `srun` starts for each rank.
 pub const TASK: &str = "mpi-task";
-/// What a starter writes before its first frame, because login shells may write anything before it.
+/// The line that a starter writes before its first frame, because login shells may write any text before it.
 const GREETING: &[u8] = b"\ncrossdock-mpi 1\n";

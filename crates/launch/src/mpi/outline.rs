@@ -1,4 +1,5 @@
-//! A root folder's outline for a job: a small folder with its links and empty folders, and what to bind over it.
+//! Makes the outline of a root folder for a job: a small folder with the root's links and empty folders, and the list
+//! of folders to bind over it.
 //!
 //! Mount points may lie anywhere, also in folders of the root that do not have them. Such a folder is not bound as a
 //! whole but entry by entry. The root itself is never changed.
@@ -17,15 +18,15 @@ const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt",
 pub struct Outline {
     /// The small folder.
     pub folder: PathBuf,
-    /// Host path → path in the container, read-only, outer ones first.
+    /// Paths of the host with their paths in the container. They are bound read-only, outer folders first.
     pub binds: Vec<(PathBuf, String)>,
-    /// Links: path in the container, target.
+    /// Links: the path in the container, and the target.
     pub links: Vec<(String, String)>,
 }
 
 impl Outline {
-    /// Makes the outline of `root` (`None`: the host's system folders) in `folder`, with these mount points; a mount point
-    /// that ends with `/` is a folder, else a file.
+    /// Makes the outline of `root` in `folder`, with the mount points `points`. Without a root, the outline is that of
+    /// the host's system folders. A mount point that ends with `/` is a folder, every other one is a file.
     pub fn make(root: Option<&Path>, folder: &Path, points: &[String]) -> Result<Self, String> {
         let mut outline = Self { folder: folder.to_owned(), ..Self::default() };
         let names: Vec<String> = match root {
@@ -79,7 +80,7 @@ impl Outline {
         Ok(())
     }
 
-    /// Makes the place of a mount, unless something bound has it.
+    /// Makes one mount point, unless it exists in something that is bound.
     fn point(&self, root: Option<&Path>, point: &str) -> Result<(), String> {
         let bound = self.binds.iter().any(|(_, at)| point.starts_with(&format!("{at}/")));
         if bound {
@@ -96,7 +97,7 @@ impl Outline {
         make_file(&path)
     }
 
-    /// Empty folders of the outline, for engines that make their root themselves: parents come first.
+    /// Lists the empty folders of the outline, parents first, for engines that make their root themselves.
     pub fn folders(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut open = vec![self.folder.clone()];

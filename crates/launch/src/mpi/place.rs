@@ -1,5 +1,5 @@
-//! A job's folder on one host: private, locked by the keeper while it lives, removed by the keeper, by its client if the
-//! keeper was killed, or by the next job if all of them were.
+//! The private folder of a job on one host. The keeper locks it while it lives, and removes it at its end. If the
+//! keeper was killed, its client removes the folder; if the clients were killed too, the next job does.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crossdock_os::spawn;
 use crossdock_shim::program::{self, Kind};
 
-/// The beginning of the names of job folders.
+/// The beginning of the names of all job folders.
 const NAME: &str = "mpi-";
 
 /// A job's folder.
@@ -20,12 +20,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// Where the folder of a job is, on every host: launchers hand paths from host to host.
+    /// Gives the folder of a job. It has the same path on every host, because launchers send paths from host to host.
     pub fn of(id: &str) -> Self {
         Self { folder: base().join(format!("{NAME}{id}")) }
     }
 
-    /// Makes the folder, if it is not there.
+    /// Makes the folder, unless it exists.
     pub fn make(&self) -> Result<(), String> {
         let uid = spawn::user_and_group().0;
         for folder in
@@ -44,12 +44,13 @@ impl Place {
         Ok(())
     }
 
-    /// The part that the container sees.
+    /// Gives the part of the folder that the container sees.
     pub fn inside(&self) -> PathBuf {
         self.folder.join("in")
     }
 
-    /// Without a container: a link to the folder with the job's endpoint on this host.
+    /// Gives the path of a link to the folder with the job's endpoint on this host. It is used if the job runs without
+    /// a container.
     pub fn endpoint(&self) -> PathBuf {
         self.inside().join("endpoint")
     }
@@ -59,7 +60,7 @@ impl Place {
         self.inside().join(crossdock_shim::SOCKET)
     }
 
-    /// Takes the lock that says that a keeper lives; `None` when another one has it.
+    /// Takes the lock that says that a keeper lives. Returns `None` if another keeper has it.
     pub fn lock(&self) -> Result<Option<File>, String> {
         let path = self.folder.join("lock");
         let trouble = |e: String| format!("cannot lock {}: {e}", path.display());
@@ -72,7 +73,7 @@ impl Place {
         Ok(spawn::lock_file(&file).map_err(|e| trouble(e.to_string()))?.then_some(file))
     }
 
-    /// Puts the shim there, under the names that it has in the container.
+    /// Copies the shim into the folder, under the names that it has in the container.
     pub fn put_shim(&self, any_image: bool) -> Result<(), String> {
         let from = shim()?;
         if any_image && !is_static(&from) {
@@ -99,14 +100,15 @@ impl Place {
     pub fn remove(&self) {
         let _ = fs::remove_dir_all(&self.folder);
         let _ = fs::remove_dir_all(private_shm(&self.folder));
-        // The last one takes the base with it; another's folder in it keeps it.
+        // The parent folder is removed with the last job's folder. If another job has a folder in it, the call fails
+        // and changes nothing.
         if let Some(base) = self.folder.parent() {
             let _ = fs::remove_dir(base);
         }
     }
 }
 
-/// The `/dev/shm` of a job whose engine has none of its own.
+/// The folder that serves as `/dev/shm` of a job whose engine does not make one.
 pub fn private_shm(folder: &Path) -> PathBuf {
     let uid = spawn::user_and_group().0;
     let name = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
@@ -117,7 +119,8 @@ fn base() -> PathBuf {
     PathBuf::from(format!("/tmp/crossdock-mpi-{}", spawn::user_and_group().0))
 }
 
-/// Removes folders of jobs that were killed whole: those whose lock is free and that are older than a minute.
+/// Removes the folders of jobs of which all processes were killed: folders whose lock is free and that are older than a
+/// minute.
 pub fn sweep() {
     for entry in fs::read_dir(base()).into_iter().flatten().flatten() {
         let place = Place { folder: entry.path() };
@@ -128,7 +131,7 @@ pub fn sweep() {
     }
 }
 
-/// The shim's file: beside this program, or in `lib/crossdock` of the installation.
+/// Finds the shim's file: beside this program, or in `lib/crossdock` of the installation.
 pub fn shim() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os("CROSSDOCK_SHIM").map(PathBuf::from) {
         return Ok(path);
@@ -142,7 +145,7 @@ pub fn shim() -> Result<PathBuf, String> {
     })
 }
 
-/// Does this program need no loader and no library of the system that it runs on?
+/// Tells whether this program is linked statically, so that it runs on any system.
 pub fn is_static(program: &Path) -> bool {
     program::look(Path::new("/"), "/", "", &program.to_string_lossy()).is_ok_and(|seen| seen.kind == Kind::Static)
 }

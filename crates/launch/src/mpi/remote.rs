@@ -1,7 +1,8 @@
-//! A command on another host: the host's ssh, with a starter at its other end that speaks frames.
+//! A command on another host. The keeper starts the host's ssh, and the starter at its other end exchanges frames with
+//! the keeper.
 //!
-//! Three threads serve one connection, so that neither a slow reader nor a dead host ever stops the keeper. The end of ssh's
-//! standard input is what tells the starter that this side is gone.
+//! Three threads serve one connection, so that neither a slow reader nor a dead host ever stops the keeper. The starter
+//! notices by the end of its standard input that the keeper's side is gone.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,13 +20,13 @@ use super::GREETING;
 use super::job::Job;
 use crate::ssh;
 
-/// What happens at a connection.
+/// An event of a connection.
 pub enum Event {
-    /// The starter says this.
+    /// The starter of this connection has sent a message.
     Said(u32, Message),
-    /// It ended: did the starter greet, how did ssh end, its last words.
+    /// The connection has ended: its number, whether the starter has greeted, ssh's exit status, and ssh's last words.
     Closed(u32, bool, ExitStatus, String),
-    /// Is the host of this agent's request this one?
+    /// Tells whether the host in this agent's request is this host.
     Resolved(u64, bool),
 }
 
@@ -34,14 +35,14 @@ pub enum Event {
 pub struct Events {
     /// The queue.
     pub sender: Sender<Event>,
-    /// Becomes readable with each.
+    /// A descriptor that becomes readable with each event.
     pub wake: Arc<OwnedFd>,
 }
 
 impl Events {
     /// Puts an event into the queue.
     pub fn put(&self, what: Event) {
-        // A keeper that ends reads no more.
+        // The send fails if the keeper is ending and reads no more events.
         if self.sender.send(what).is_ok() {
             event::signal(&*self.wake);
         }
@@ -50,18 +51,19 @@ impl Events {
 
 /// A connection.
 pub struct Remote {
-    /// The host, as the launcher calls it.
+    /// The host's name as the launcher uses it.
     pub host: String,
-    /// The agent that asked for it, while it is there.
+    /// The number of the agent that asked for the connection, as long as the agent is connected.
     pub agent: Option<u64>,
-    /// Has its command ended?
+    /// True if the connection's command has ended.
     pub ended: bool,
     frames: Sender<Vec<u8>>,
     ssh: Option<OwnedFd>,
 }
 
 impl Remote {
-    /// Starts ssh. Call it from the thread that lives as long as the keeper: ssh dies with it.
+    /// Starts ssh. The calling thread must live as long as the keeper, because ssh dies with the thread that started
+    /// it.
     pub fn start(job: &Job, id: u32, to: &Arguments, streams: (File, File), events: &Events) -> Result<Self, String> {
         let mut command = Command::new(&job.ssh[0]);
         command.args(&job.ssh[1..]).args(ssh::words(to)).arg(job.starter_command());
@@ -73,7 +75,8 @@ impl Remote {
         let (mut input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (frames, queue): (Sender<Vec<u8>>, Receiver<Vec<u8>>) = channel();
         thread::spawn(move || {
-            // Dropping the sender ends the loop and closes ssh's input, which tells the other side.
+            // When the sender is dropped, the loop ends and closes ssh's input, by which the other side notices the
+            // end.
             for frame in queue {
                 if input.as_mut().is_none_or(|i| i.write_all(&frame).and_then(|()| i.flush()).is_err()) {
                     break;
@@ -110,11 +113,12 @@ impl Remote {
 
     /// Sends a message to the starter.
     pub fn say(&self, message: &Message) {
-        // A connection that is gone tells so by its own event.
+        // If the connection is gone, its own event says so, so the error is ignored.
         let _ = self.frames.send(message.frame());
     }
 
-    /// Closes the connection's input, which asks the other side to end; gives what ssh can be killed with.
+    /// Closes the connection's input, which asks the other side to end. Returns the descriptor by which ssh can be
+    /// killed.
     pub fn into_handle(self) -> Option<OwnedFd> {
         self.ssh
     }
@@ -126,12 +130,13 @@ fn pass_on(id: u32, stream: &mut impl Read, (output, errors): (File, File), even
         match message {
             Message::Output(number, bytes) => {
                 if let Some(Some(file)) = streams.get_mut(usize::from(number != 1)) {
-                    // The launcher may not read any more.
+                    // The launcher may have closed its end, so errors are ignored.
                     let _ = file.write_all(&bytes);
                 }
             }
             Message::Ended(..) => {
-                // Hydra waits for the end of these streams, whatever else goes on in the background there.
+                // Hydra waits for the end of these streams, so they are closed even if the command left processes in
+                // the background.
                 streams = [None, None];
                 events.put(Event::Said(id, message));
             }

@@ -1,16 +1,17 @@
-//! What the front learns from all hosts: which ranks have started, where and bound to what; and the first failure.
+//! What the front learns from all hosts: which ranks have started, on which host and processors they run, and the first
+//! failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crossdock_shim::message::{End, Rank};
 
-/// A failure, for the one error that is printed.
+/// A failure, as it is printed in the one error message of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The host; empty when it is about none.
+    /// The name of the host; empty if the failure is not about one host.
     pub host: String,
-    /// The rank, if it is about one.
+    /// The number of the rank, if the failure is about one rank.
     pub rank: Option<i32>,
     /// Its command.
     pub command: String,
@@ -38,35 +39,37 @@ impl std::fmt::Display for Failure {
 /// The state of all ranks.
 #[derive(Default)]
 pub struct Report {
-    /// Those that have started, by host and process: ranks that are alone by mistake may all have one number.
+    /// The ranks that have started, by host and process id, because ranks that do not find each other may all have the
+    /// same number.
     ranks: BTreeMap<(String, i32), Rank>,
-    /// Those of them whose end was reported.
+    /// The started ranks whose end was reported, by host and process id.
     ended: BTreeSet<(String, i32)>,
     /// The failure that ends the job.
     pub fatal: Option<Failure>,
-    /// The first rank that ended badly, and when: the launcher is given time to end the others.
+    /// The first rank that ended badly, and when. The launcher is then given time to end the other ranks.
     pub first: Option<(Failure, Instant)>,
-    /// `first` was only killed together with what reports its end: the report of the rank that failed may be on its way.
+    /// True if the rank of `first` was killed together with its shim, so that it may be a victim: the report of the
+    /// rank that failed may still be in flight.
     guessed: bool,
 }
 
 impl Report {
-    /// A rank has started.
+    /// Notes that a rank has started.
     pub fn started(&mut self, rank: Rank) {
         self.ranks.insert((rank.host.clone(), rank.pid), rank);
     }
 
-    /// How many have started.
+    /// The number of ranks that have started.
     pub fn count(&self) -> usize {
         self.ranks.len()
     }
 
-    /// Is the end of a started rank still to be reported?
+    /// Tells whether the end of a started rank is not reported yet.
     pub fn awaits_ends(&self) -> bool {
         self.ranks.keys().any(|key| !self.ended.contains(key))
     }
 
-    /// A rank has ended.
+    /// Notes that a rank has ended.
     pub fn ended(&mut self, rank: &Rank, end: End) {
         self.ended.insert((rank.host.clone(), rank.pid));
         if end.code == 0 && end.signal == 0 || self.knows_the_first() {
@@ -76,7 +79,8 @@ impl Report {
         self.note(rank, end);
     }
 
-    /// A rank was killed together with what reports its end. A rank that reports an end of its own comes before it.
+    /// Notes that a rank was killed together with the shim that reports its end. If another rank reports a bad end of
+    /// its own, that rank counts as the first.
     pub fn lost(&mut self, rank: &Rank) {
         if self.first.is_none() {
             self.guessed = true;
@@ -84,7 +88,7 @@ impl Report {
         }
     }
 
-    /// Has a rank reported a bad end of its own?
+    /// Tells whether a rank has reported a bad end of its own.
     pub fn knows_the_first(&self) -> bool {
         self.first.is_some() && !self.guessed
     }
@@ -109,18 +113,18 @@ impl Report {
         self.first = Some((failure, since));
     }
 
-    /// A failure that ends the job; the first one counts.
+    /// Notes a failure that ends the job; only the first one counts.
     pub fn fail(&mut self, failure: Failure) {
         self.fatal.get_or_insert(failure);
     }
 
-    /// The hosts, of these, on which no rank has started.
+    /// Gives those of the hosts on which no rank has started.
     pub fn without_ranks<'a>(&self, hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
         let short = |n: &str| n.split('.').next().unwrap_or_default().to_owned();
         hosts.filter(|h| !self.ranks.keys().any(|(host, _)| short(host) == short(h))).map(str::to_owned).collect()
     }
 
-    /// The table of bindings.
+    /// Prints the table of bindings: which rank runs on which processors.
     pub fn table(&self) -> String {
         let mut ranks: Vec<&Rank> = self.ranks.values().collect();
         ranks.sort_by_key(|r| r.rank);

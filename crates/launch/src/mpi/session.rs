@@ -1,4 +1,4 @@
-//! A client's connection to the keeper of its host: the one that is there, or one that it starts.
+//! A client's connection to the keeper of its host. The client starts a keeper if none is running.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -14,21 +14,21 @@ use super::job::Job;
 use super::place::{self, Place};
 use crate::engine::tool;
 
-/// How long a keeper may take to listen.
+/// How long a keeper may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection.
 pub struct Session {
     /// The socket.
     pub keeper: OwnedFd,
-    /// The job's folder here.
+    /// The job's folder on this host.
     pub place: Place,
     job: Job,
     own: Option<Child>,
 }
 
 impl Session {
-    /// Reaches the job's keeper on this host.
+    /// Connects to the job's keeper on this host, or starts the keeper first.
     pub fn join(job: &Job) -> Result<Self, String> {
         let place = Place::of(&job.id);
         let end = Instant::now() + PATIENCE;
@@ -43,10 +43,11 @@ impl Session {
                     place.make()?;
                     own = Some(start(job, &place)?);
                 }
-                // A keeper that ends well has left the place to another client's.
+                // If the keeper ended with success, the keeper of another client had the lock, so the loop connects to
+                // that one.
                 Some((child, log)) => match child.try_wait() {
                     Ok(Some(status)) if !status.success() => {
-                        // The keeper has removed its folder, and the log's name with it.
+                        // The keeper has removed its folder and the log in it, but the log is still open here.
                         let mut words = String::new();
                         let _ = log.rewind().and_then(|()| log.read_to_string(&mut words));
                         place.remove();
@@ -66,11 +67,11 @@ impl Session {
         }
     }
 
-    /// Disconnects, and waits until the keeper has removed everything if it was started here. Removes what a killed keeper
-    /// left.
+    /// Disconnects. If the keeper was started here, waits until it has removed everything, and removes what is left if
+    /// it was killed.
     pub fn end(self) {
         let Self { keeper, place, job, own } = self;
-        // Other threads may have copies of it.
+        // Other threads may have copies of the descriptor, so closing it alone would not disconnect.
         socket::shut_down(&keeper);
         drop(keeper);
         let Some(mut child) = own else { return };
@@ -87,7 +88,8 @@ impl Session {
         clean(&job, &place);
     }
 
-    /// Disconnects. If the keeper was started here, waits for its end, which comes with that of its last client.
+    /// Disconnects. If the keeper was started here, waits for its end, which comes after its last client has
+    /// disconnected.
     pub fn end_with_last(self) {
         socket::shut_down(&self.keeper);
         drop(self.keeper);
@@ -97,7 +99,7 @@ impl Session {
         }
     }
 
-    /// The keeper's folder, as the job's commands see it.
+    /// Gives the path of the keeper's folder as the job's commands see it.
     pub fn place_of(&self, job: &Job) -> String {
         if job.engine == "process" {
             return self.place.inside().to_string_lossy().into_owned();
@@ -105,13 +107,13 @@ impl Session {
         crossdock_shim::PLACE.into()
     }
 
-    /// Removes what a killed keeper left; does nothing while one lives.
+    /// Removes what a killed keeper left. Does nothing while a keeper lives.
     pub fn clean(&self) {
         clean(&self.job, &self.place);
     }
 }
 
-/// Removes what the job's keeper on this host has left, as soon as that has ended.
+/// Removes what the job's keeper on this host has left, as soon as the keeper has ended.
 pub fn clean_soon(job: &Job, patience: Duration) {
     let place = Place::of(&job.id);
     let end = Instant::now() + patience;
@@ -124,13 +126,14 @@ pub fn clean_soon(job: &Job, patience: Duration) {
 fn clean(job: &Job, place: &Place) {
     if matches!(place.lock(), Ok(Some(_))) {
         container::remove(job, (job.engine == "docker").then(|| container::image_name(job)).as_deref());
-        // Init and ranks end by themselves as soon as their keeper is gone; what they wrote last goes with the folder.
+        // Init and ranks end by themselves as soon as their keeper is gone. The files that they wrote last are removed
+        // with the folder.
         std::thread::sleep(Duration::from_millis(50));
         place.remove();
     }
 }
 
-/// The keeper, and its log to read.
+/// Starts the keeper, and opens its log for reading.
 fn start(job: &Job, place: &Place) -> Result<(Child, File), String> {
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let path = place.folder.join("keeper.log");
@@ -147,7 +150,7 @@ fn start(job: &Job, place: &Place) -> Result<(Child, File), String> {
         .map_err(|e| format!("cannot start the job's keeper: {e}"))?;
     let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
     if let Some(mut input) = child.stdin.take() {
-        // A keeper that ends early says why in its log.
+        // A keeper that ends early writes the reason into its log, so an error of this write is ignored.
         let _ = input.write_all(text.as_bytes());
     }
     Ok((child, log))

@@ -1,4 +1,4 @@
-//! Slurm's `srun` as the launcher, seen from the front: its command line, what its tasks tell, and its end.
+//! Slurm's `srun` as the launcher: its command line, the reports of its tasks, and its end.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -16,36 +16,38 @@ use super::hosts::Host;
 use super::{TASK, marks, task};
 use crate::engine::tool;
 
-/// How long a step may take to end once srun was asked to: Slurm kills its processes some seconds after it has asked them.
+/// How long a step may take to end after srun was asked to end it. Slurm first asks the step's processes, and kills
+/// them some seconds later.
 const ENDING: Duration = Duration::from_secs(15);
 /// How long Slurm's own commands may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The `--mpi` of srun that this MPI takes.
+/// The value for the option `--mpi` of srun that fits this MPI.
 pub fn pmi_of(found: &Found) -> &'static str {
     if found.kind.is_open_mpi() { "pmix" } else { "pmi2" }
 }
 
-/// What srun is to do.
+/// What srun must start, and how.
 pub struct Plan<'a> {
     /// `pmi2` or `pmix`.
     pub pmi: &'a str,
     /// How many ranks.
     pub ranks: u32,
-    /// Hosts that the user has named; without them Slurm chooses by its allocation.
+    /// The hosts that the user has named. Without them, Slurm chooses from its allocation.
     pub hosts: Option<&'a [Host]>,
-    /// Let Slurm go on after a rank has ended badly.
+    /// Let the other ranks continue after a rank has ended badly.
     pub keep_going: bool,
     /// More arguments for srun.
     pub arguments: &'a [String],
-    /// `crossdock` on the hosts.
+    /// The path of `crossdock` on the hosts.
     pub starter: &'a str,
 }
 
-/// The whole command line.
+/// Gives the whole command line of srun.
 pub fn words(plan: &Plan<'_>) -> Vec<String> {
     let mut words = vec!["srun".to_owned(), format!("--mpi={}", plan.pmi), format!("--ntasks={}", plan.ranks)];
-    // The task gets the whole environment; what of it the rank gets is the job's to say. Standard input is rank 0's.
+    // The task gets the whole environment. Which variables the rank gets is decided by the job's description. Standard
+    // input goes to rank 0.
     words.extend(["--export=ALL", "--chdir=/", "--input=0"].map(str::to_owned));
     words.push(format!("--kill-on-bad-exit={}", u8::from(!plan.keep_going)));
     if let Some(hosts) = plan.hosts {
@@ -64,7 +66,7 @@ pub fn words(plan: &Plan<'_>) -> Vec<String> {
 
 /// A running srun.
 pub struct Srun {
-    /// What its tasks tell, and its end, as messages.
+    /// A socket on which the tasks' reports and the end of srun arrive as messages.
     pub link: OwnedFd,
     srun: OwnedFd,
     step: Arc<Mutex<String>>,
@@ -72,7 +74,8 @@ pub struct Srun {
 }
 
 impl Srun {
-    /// Starts it. Call it from the thread that lives as long as the job: the step is asked to end with it.
+    /// Starts srun. The calling thread must live as long as the job, because the step is asked to end when that thread
+    /// ends.
     pub fn start(words: &[String], step: &task::Step) -> Result<Self, String> {
         let text = serde_json::to_string(step).map_err(|e| e.to_string())?;
         let mut command = Command::new(&words[0]);
@@ -92,16 +95,16 @@ impl Srun {
         Ok(Self { link, srun, step: name, listener: Some(listener) })
     }
 
-    /// Asks the step to end, at each signal that is to end the job. Slurm gives others to all processes of a step, also to those
-    /// that hold the containers; they are not passed on.
+    /// Asks the step to end, if the signal is one that ends the job. Other signals are not passed on, because Slurm
+    /// would give them to all processes of a step, also to those that hold the containers.
     pub fn signal(&self, signal: i32) {
         if matches!(signal, 1 | 2 | 3 | 15) {
-            // One that has ended needs no signal.
+            // If srun has ended already, it needs no signal, so the error is ignored.
             let _ = process::send_signal(&self.srun, process::Signal::USR2);
         }
     }
 
-    /// Waits until the step has ended, or ends it. What a step that was killed has left is removed by another step.
+    /// Waits until the step has ended, or ends it. If the step was killed, a second step removes what it left.
     pub fn end(mut self, step: &task::Step) {
         let over = |within: Duration| event::wait_readable(&self.srun, Deadline::after(within)).unwrap_or(true);
         if !over(Duration::ZERO) {
@@ -116,7 +119,7 @@ impl Srun {
         }
         let name = self.step.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if !name.is_empty() && end.is_none_or(|e| e.signal != 0) {
-            // Slurm lets the tasks of a killed srun go on.
+            // If srun was killed, its tasks are still running.
             tool::run(&["scancel", &format!("--signal={}", task::END), &name], PATIENCE);
         }
         let text = serde_json::to_string(&task::Step { clean: true, ..step.clone() }).unwrap_or_default();
@@ -141,7 +144,7 @@ impl Srun {
     }
 }
 
-/// Reads what srun writes until it ends: marks become messages, the rest is passed on.
+/// Reads what srun writes until it ends. Marks become messages, and all other text is passed on.
 fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
     let mut lines = BufReader::new(child.stderr.take().expect("piped at its start"));
     let mut line = Vec::new();
@@ -156,7 +159,7 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
         };
         match message {
             Some(Message::Step(name)) => *step.lock().unwrap_or_else(PoisonError::into_inner) = name,
-            // Slurm ends a step at its first failure; what its tasks tell after that is not the cause.
+            // Slurm ends a step at its first failure, so reports of tasks after that are not the cause.
             Some(_) if cancelled => {}
             Some(message) => {
                 told |= !matches!(message, Message::RankStarted(_));
@@ -174,7 +177,7 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
         Ok(status) => End { code: status.code().unwrap_or(0), signal: status.signal().unwrap_or(0) },
         Err(_) => End { code: crossdock_shim::FAILED, signal: 0 },
     };
-    // Both count only where no rank has told of a bad end of its own.
+    // Both messages matter only if no rank has reported a bad end of its own.
     if let Some(rank) = killed.filter(|_| end.code != 0) {
         let _ = send(link, &Message::RankLost(rank), &[]);
     } else if cancelled && !told && end.code != 0 {
@@ -187,7 +190,7 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
     end
 }
 
-/// `srun: error: n2: task 3: Killed`: a task that could not tell anything itself.
+/// Reads a line such as `srun: error: n2: task 3: Killed`, which is about a task that could not report its end itself.
 fn killed_task(line: &str) -> Option<Rank> {
     let (host, rest) = line.strip_prefix("srun: error: ")?.split_once(": task")?;
     let (tasks, how) = rest.trim_start_matches('s').trim_start().split_once(": ")?;

@@ -1,7 +1,8 @@
-//! The other end of a keeper's ssh: a client of its own host's keeper that speaks frames on its standard streams.
+//! The starter: a process at the other end of a keeper's ssh. It is a client of its own host's keeper, and exchanges
+//! frames on its standard streams.
 //!
-//! The end of standard input means that the other side is gone; this client then disconnects, and the keeper here ends what
-//! it had started.
+//! The end of standard input means that the keeper at the other end of ssh is gone. The starter then disconnects from
+//! its own keeper, which ends everything that it had started.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,7 +17,7 @@ use super::GREETING;
 use super::job::Job;
 use super::session::Session;
 
-/// `mpi-starter`; gives the exit code.
+/// Runs the hidden command `mpi-starter` and returns the exit code.
 pub fn starter() -> u8 {
     let mut output = std::io::stdout();
     if output.write_all(GREETING).and_then(|()| output.flush()).is_err() {
@@ -79,7 +80,7 @@ fn serve(say: &mut impl FnMut(&Message) -> bool) -> Result<(), String> {
         }
         match receive(&session.keeper) {
             Arrived::Message(Message::Ended(_, end), _) => {
-                // What it wrote last is in the pipes already.
+                // The command has ended, so its last output is in the pipes already.
                 pump(&epoll, &mut streams, 1, say);
                 pump(&epoll, &mut streams, 2, say);
                 say(&Message::Ended(0, end));
@@ -108,14 +109,14 @@ fn serve(say: &mut impl FnMut(&Message) -> bool) -> Result<(), String> {
     Ok(())
 }
 
-/// A pipe whose reading end does not wait.
+/// Makes a pipe whose reading end does not block.
 fn pipe() -> Result<(File, File), String> {
     let (reader, writer) = crossdock_os::spawn::pipe().map_err(|e| e.to_string())?;
     socket::set_nonblocking(&reader).map_err(|e| e.to_string())?;
     Ok((File::from(reader), File::from(writer)))
 }
 
-/// Sends on what a pipe has.
+/// Sends the bytes that are in a pipe to the other side.
 fn pump(epoll: &event::Epoll, streams: &mut [Option<File>; 2], stream: u8, say: &mut impl FnMut(&Message) -> bool) {
     let slot = &mut streams[usize::from(stream) - 1];
     let Some(file) = slot else { return };

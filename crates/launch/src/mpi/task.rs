@@ -1,8 +1,8 @@
-//! One rank of a Slurm step: `srun` starts this for each rank, on its host.
+//! One task of a Slurm step: `srun` starts this process for each rank, on the rank's host.
 //!
-//! The task is a client of its host's keeper, which the first task of the host starts. It runs the rank in the job's container
-//! with the PMI that Slurm gave to the task: PMI2's descriptor is handed over, PMIx's folder is mounted. What the rank's
-//! helpers tell goes to the front as marks on standard error.
+//! The task is a client of its host's keeper, which the first task of the host starts. It runs the rank in the job's
+//! container with the PMI that Slurm gave to the task: PMI2's descriptor is passed to the rank, PMIx's folder is
+//! mounted. What the rank's shim reports goes to the front as marks on standard error.
 
 use std::env;
 use std::io::Write;
@@ -21,39 +21,39 @@ use super::session::{self, Session};
 use super::{launcher, marks};
 use crate::run::code;
 
-/// The variable that holds a [`Step`] for each task.
+/// The environment variable in which each task finds its [`Step`].
 pub const VARIABLE: &str = "CROSSDOCK_MPI_TASK";
-/// Variables of Slurm and its PMI, which are the rank's own.
+/// The beginnings of the names of Slurm's and PMI's variables, which differ for each rank.
 const STEP_VARIABLES: [&str; 4] = ["SLURM", "PMI_", "PMI2_", "PMIX_"];
-/// The number of PMI2's descriptor in the rank: one that nothing else in the container has.
+/// The number of PMI2's descriptor in the rank. Nothing else in the container has this number.
 const PMI_DESCRIPTOR: i32 = 200;
-/// SIGUSR2 asks a step's tasks and keepers to end: srun passes it on, whereas SIGTERM lets srun kill all processes of the step at
-/// once, and a killed keeper leaves its folder.
+/// The signal that asks a step's tasks and keepers to end (SIGUSR2), which srun passes on. SIGTERM would let srun kill
+/// all processes of the step at once, and a killed keeper leaves its folder.
 pub const END: i32 = 12;
-/// Signals that are passed on to the rank.
+/// The numbers of the signals that are passed on to the rank.
 const PASSED: [i32; 6] = [1, 2, 3, 15, 18, 20];
-/// How long a rank may take to end once it was asked to.
+/// How long a rank may take to end after it was asked to end.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a keeper may take to clean up after its last client.
+/// How long a keeper may take to clean up after its last client has disconnected.
 const LEAVING: Duration = Duration::from_secs(10);
-/// How long the report of a rank's end may come after its end.
+/// How long the task waits for the report of a rank's end after the rank has ended.
 const LATE: Duration = Duration::from_millis(500);
 
-/// What is the same for all tasks of a step.
+/// The settings that are the same for all tasks of a step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Step {
     pub job: Job,
     pub bind: String,
     pub sources: Vec<String>,
     pub command: Vec<String>,
-    /// Start nothing: remove what a killed step of this job has left on the host.
+    /// If true, start nothing, and remove what a killed step of this job has left on the host.
     pub clean: bool,
 }
 
-/// A failure of this host's part: what, and a hint.
+/// A failure on this host: what failed, and a hint.
 type Trouble = (String, String);
 
-/// `mpi-task`; gives the exit code.
+/// Runs the hidden command `mpi-task` and returns the exit code.
 pub fn task() -> u8 {
     let Some(step) = env::var(VARIABLE).ok().and_then(|text| serde_json::from_str::<Step>(&text).ok()) else {
         eprintln!("this command is a part of `crossdock mpirun --launcher srun`");
@@ -72,10 +72,11 @@ pub fn task() -> u8 {
     }
 }
 
-/// Says something to the front.
+/// Reports a message to the front, as a mark on standard error.
 fn tell(message: &Message) {
     if let Some(line) = marks::line(message) {
-        // One call, so that no other line comes into it. A front that is gone needs no news.
+        // The line is one write, so that no other output gets into it. Errors are ignored, because they mean that the
+        // front is gone.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
@@ -102,12 +103,12 @@ fn run(mut step: Step) -> Result<End, Trouble> {
     outcome
 }
 
-/// The keeper, and what its container has. A keeper whose last client has just left may end while this task reaches it; a new
-/// one follows.
+/// Reaches the keeper, and learns what its container has. A keeper whose last client has just left may end meanwhile;
+/// then a new one is started.
 fn reach(job: &Job) -> Result<(Session, Found), Trouble> {
     for _ in 0..3 {
         let session = Session::join(job).map_err(system("do what it says; else look at /tmp on that host"))?;
-        // The first word of a client.
+        // A client must send something first, so this message is empty.
         let _ = send(&session.keeper, &Message::Environment(Vec::new()), &[]);
         if let Some(expected) = &job.expected {
             let _ = send(&session.keeper, &Message::Job(expected.clone()), &[]);
@@ -172,7 +173,7 @@ fn start(step: &Step, session: &Session, found: &Found) -> Result<(), Trouble> {
         .map_err(|what| (format!("the rank cannot be started: {what}"), "shorten its command line".into()))
 }
 
-/// Intel MPI finds Slurm's PMI2 by this variable only.
+/// Gives the variable by which Intel MPI finds Slurm's PMI2. Intel MPI does not search for it.
 fn intel_pmi(job: &Job) -> Result<Option<(String, String)>, Trouble> {
     const FOLDERS: [&str; 4] =
         ["usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib64/slurmpmi", "usr/lib/x86_64-linux-gnu/slurm-wlm"];
@@ -200,12 +201,12 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, Trouble> {
     let mut asked: Option<Instant> = None;
     let mut told = false;
     let say = |signal| {
-        // A keeper that is gone is noticed by the next read.
+        // If the keeper is gone, the next read notices it, so the error is ignored.
         let _ = send(&session.keeper, &Message::Signal(0, signal), &[]);
     };
     loop {
         if let Some((end, since)) = ended {
-            // A rank that ends badly says so itself; that may come a moment later.
+            // If the rank ended badly, its own report may come a moment later.
             if told || end.as_code() == 0 || since.elapsed() > LATE {
                 return Ok(end);
             }
@@ -229,11 +230,12 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, Trouble> {
             match receive(&session.keeper) {
                 Arrived::Message(Message::Ended(_, end), _) => ended = Some((end, Instant::now())),
                 Arrived::Message(Message::Failed(_, what, hint), _) => return Err((what, hint)),
-                // The keeper tells all its clients of all ranks; each task passes on what is about its own.
+                // The keeper tells all its clients about all ranks. Each task passes on only the messages about its own
+                // rank.
                 Arrived::Message(message, _) => match &message {
                     Message::RankStarted(rank) if rank.rank == own => tell(&message),
                     Message::RankTrouble(rank, ..) if rank.rank == own || rank.rank < 0 => tell(&message),
-                    // A rank whose task was killed can only be told of by its neighbours' tasks.
+                    // If a rank's task was killed, only the tasks of other ranks on the host can report it.
                     Message::RankLost(rank) if rank.rank != own => tell(&message),
                     Message::RankEnded(rank, _) | Message::RankLost(rank) if rank.rank == own => {
                         tell(&message);
@@ -245,7 +247,7 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, Trouble> {
                 Arrived::End => {
                     session.clean();
                     if asked.is_some() {
-                        // The keeper was asked, too.
+                        // The keeper ended because it was asked to end, too.
                         return Ok(End { code: 0, signal: 15 });
                     }
                     return Err((

@@ -1,5 +1,5 @@
-//! Managed directories whose producers and consumers are on several hosts: which host fetches from which, and by what the hosts
-//! of the run know each other.
+//! Managed directories whose producers and consumers run on several hosts: which host fetches from which, and under
+//! which names and addresses the hosts know each other.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use crossdock_link::{Certificates, Papers, Tcp, Trust};
 
 use crate::file::{Directory, Places, Workflow};
 
-/// The run's hosts, as one of them sees the directories.
+/// What one host of the run knows about the other hosts and the managed directories.
 #[derive(Clone, Debug)]
 pub struct Neighbours {
-    /// This host's node in the run's site.
+    /// The name of this host's node in the run's site.
     pub own: String,
-    /// Where others reach this host; the system chooses the port.
+    /// The address at which others reach this host; the system chooses the port.
     pub address: String,
-    /// The folder of this node's certificate.
+    /// The folder with this node's certificate.
     pub certificates: PathBuf,
-    /// By the directory's name.
+    /// What this host knows about each managed directory, by the directory's name.
     directories: BTreeMap<String, Of>,
 }
 
@@ -28,11 +28,11 @@ pub struct Neighbours {
 #[derive(Clone, Debug)]
 struct Of {
     across: Across,
-    /// The producers with their hosts, for messages.
+    /// The producers with their hosts, as messages show them.
     producers: String,
 }
 
-/// Does a file of any directory go from one host to another?
+/// Tells whether files of any directory must go from one host to another.
 pub fn needed(workflow: &Workflow, places: &Places) -> bool {
     workflow.directories.iter().any(|directory| {
         let (from, to) = ends(directory, workflow, places);
@@ -40,13 +40,14 @@ pub fn needed(workflow: &Workflow, places: &Places) -> bool {
     })
 }
 
-/// The hosts of the producers, and those of the consumers.
+/// Gives the hosts of the producers, and the hosts of the consumers.
 fn ends(directory: &Directory, workflow: &Workflow, places: &Places) -> (Vec<usize>, Vec<usize>) {
     (places.hosts_of(workflow, &directory.produce), places.hosts_of(workflow, &directory.consume))
 }
 
 impl Neighbours {
-    /// What the host of this number needs to know; `nodes` are the names of all hosts, as messages and as nodes name them.
+    /// Collects what the host with this number needs to know. `nodes` has two names for each host: the one for
+    /// messages, and the name of its node.
     pub fn of(
         (workflow, places): (&Workflow, &Places),
         nodes: &[(String, String)],
@@ -78,12 +79,12 @@ impl Neighbours {
         Self { own, address, certificates: certificates.to_owned(), directories }
     }
 
-    /// The producers of a directory with their hosts, for messages.
+    /// Gives the producers of a directory with their hosts, as messages show them.
     pub fn producers(&self, directory: &str) -> Option<&str> {
         self.directories.get(directory).map(|of| of.producers.as_str())
     }
 
-    /// Listens to the hosts that fetch from here.
+    /// Starts the exchange, which listens to the hosts that fetch from this host.
     pub fn exchange(&self, directories: &[(Directory, Service)]) -> Result<Exchange, String> {
         let papers = Papers::load(&self.certificates).and_then(|papers| Certificates::new(&papers));
         let transport = Tcp::new(Trust::Certificates(Arc::new(papers.map_err(|e| e.to_string())?)));

@@ -1,9 +1,9 @@
-//! The caller's variables, for tasks without a container on other hosts: as on one host they inherit them, but those that
-//! describe the host or the login.
+//! Passes the caller's variables to tasks without a container on other hosts. Tasks on the caller's host inherit all of
+//! them, and other hosts get those that do not describe the host or the login.
 
-/// Beginnings of names that are a host's own.
+/// Beginnings of the names of variables that belong to one host.
 const OWN: [&str; 8] = ["SSH_", "XDG_", "SLURM", "CROSSDOCK_", "DBUS_", "PMI", "LC_TERMINAL", "SRUN_"];
-/// Names that are a host's own.
+/// Names of variables that belong to one host.
 const NAMES: [&str; 14] = [
     "HOME",
     "USER",
@@ -21,7 +21,7 @@ const NAMES: [&str; 14] = [
     "INVOCATION_ID",
 ];
 
-/// The variables to hand on.
+/// Collects the variables that are passed to other hosts.
 pub fn variables() -> Vec<(String, String)> {
     let all =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));

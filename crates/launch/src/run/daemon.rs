@@ -1,4 +1,5 @@
-//! A daemon for the run: its own, or one that is named; the workflow in it, its endpoints and grants.
+//! The daemon of a run, which is its own or one that the user named, and what the run makes in it: the workflow, its
+//! endpoints and grants.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,18 +21,19 @@ use super::summary::{Figures, ItemLine, PortLine, ProgressLine, RegionLine, Seri
 use super::{folder::RunFolder, processes};
 use crate::file::{Task, Workflow};
 
-/// How long the daemon may take to come up, and each of its answers.
+/// How long the daemon may take to start, and to answer a request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a daemon may take to become a node of its site: it waits for its catalog 20 s and one lease.
+/// How long a daemon may take to become a node of its site. It waits 20 s for its catalog, and then one lease.
 const JOINING: Duration = Duration::from_secs(40);
-/// The task as which the launcher itself makes regions and reads statistics.
+/// The name of the task as which the launcher itself makes regions and reads statistics.
 const LAUNCHER: &str = "launcher";
 
 /// Which daemon.
 pub enum Which {
-    /// The one at this socket, or the run's own for `own`; else what CROSSDOCK_SOCKET says, else the run's own.
+    /// The daemon at this socket; `own` starts one for the run. Without a value, CROSSDOCK_SOCKET names the daemon, and
+    /// without that variable the run starts its own.
     Here(Option<String>),
-    /// The run's own, as a node of the run's site.
+    /// A daemon that the run starts, as a node of the run's site.
     Site(Site),
 }
 
@@ -40,13 +42,14 @@ pub enum Which {
 pub struct Site {
     /// The site's name.
     pub name: String,
-    /// The daemon's name in it.
+    /// The name of the daemon's node in the site.
     pub node: String,
-    /// Where the catalog is, as `serve --catalog` takes it.
+    /// The address of the catalog, in the form that `serve --catalog` takes.
     pub catalog: String,
-    /// Where it listens to the others; `None`: at the address that leads to the catalog.
+    /// The address where the daemon listens to the others; `None` takes the address of this host on the way to the
+    /// catalog.
     pub listen: Option<String>,
-    /// The folder of its certificates.
+    /// The folder with the daemon's certificates.
     pub certificates: PathBuf,
 }
 
@@ -60,25 +63,26 @@ impl Site {
     }
 }
 
-/// The workflow in a daemon.
+/// The workflow of a run as it exists in a daemon.
 pub struct Hosted {
     own: Option<Child>,
     workflow: String,
     control: Session,
     inside: Session,
-    /// Regions that no task creates; held so that they live as long as the run.
+    /// Regions that no task creates. The launcher holds them open, so that they live as long as the run.
     _regions: Vec<Region>,
-    /// How it was found, for the user.
+    /// How the daemon was found, in words for the user.
     pub how: String,
 }
 
-/// Does any task need a daemon at all?
+/// Tells whether any task needs a daemon at all.
 pub fn needed(workflow: &Workflow) -> bool {
     let uses = |t: &Task| !(t.regions.is_empty() && t.ports.is_empty() && t.series.is_empty() && t.items.is_empty());
     workflow.tasks.iter().any(uses)
 }
 
-/// The folder that a task finds at `/run/crossdock`; by number, because a socket's path may have 107 bytes only.
+/// Gives the folder that a task finds at `/run/crossdock`. Its name is a number, because a socket's path may have 107
+/// bytes only.
 pub fn endpoint(folder: &RunFolder, index: usize) -> PathBuf {
     folder.path.join("e").join(index.to_string())
 }
@@ -87,7 +91,8 @@ pub fn endpoint(folder: &RunFolder, index: usize) -> PathBuf {
 pub fn make_folders(folder: &RunFolder, tasks: usize) -> Result<(), String> {
     for index in 0..=tasks {
         let path = endpoint(folder, index);
-        // Another user id in the container must get in. On the host the run's folder keeps everybody else out.
+        // A task may have another user id in its container, so every user may enter this folder. On the host, the mode
+        // of the run's folder keeps other users out.
         let made =
             fs::create_dir_all(&path).and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
         made.map_err(|e| format!("cannot make the folder {}: {e}", path.display()))?;
@@ -125,7 +130,7 @@ fn start_own(folder: &RunFolder, site: Option<&Site>) -> Result<(Child, PathBuf)
         .args(["serve", "--private", "--ready", "--socket"])
         .arg(&socket)
         .args(site.map(Site::options).unwrap_or_default())
-        // By its mark it is found when everything else of the run was killed.
+        // By this mark, a cleanup finds the daemon when all other processes of the run were killed.
         .env(processes::MARK, &folder.id)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -177,7 +182,8 @@ impl Hosted {
         which: &Which,
         own: &mut Option<Child>,
     ) -> Result<Self, String> {
-        // Not whichever daemon happens to be there: two runs of one workflow would meet in it by chance.
+        // The run does not take a daemon that happens to run on the node, because two runs of one workflow would meet
+        // in it by chance.
         let (named, site) = match which {
             Which::Here(wanted) => {
                 let told = || std::env::var("CROSSDOCK_SOCKET").ok().filter(|s| !s.is_empty());
@@ -220,18 +226,18 @@ impl Hosted {
         let inside = connect(Some(path), Some(&task), Some(name))?;
         let regions = make_regions(workflow, &inside)?;
         make_ports(workflow, &inside)?;
-        // Now, and not earlier: who finds this gets in.
+        // This file lets other commands attach to the run, so it is written after everything is ready.
         note_attach(&folder.path, &socket, name)
             .map_err(|e| format!("cannot write to {}: {e}", folder.path.display()))?;
         Ok(Self { own: own.take(), workflow: name.clone(), control, inside, _regions: regions, how })
     }
 
-    /// Has the run's own daemon died? Then nothing can be asked any more, and nothing is worth waiting for.
+    /// Tells whether the run's own daemon has died. Then all requests fail, and waiting is useless.
     pub fn dead(&mut self) -> bool {
         self.own.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
-    /// What ports, series, items and regions tell at this moment.
+    /// Collects the present figures of ports, series, items and regions.
     pub fn report(&self, workflow: &Workflow) -> Result<Figures, String> {
         let listing = self.control.workflow_report(&self.workflow).map_err(|e| e.to_string())?;
         let mut figures = Figures::default();
@@ -240,13 +246,13 @@ impl Hosted {
                 figures.progress.push(ProgressLine { task: member.task, rank: member.rank, done, of });
             }
         }
-        // A mirror is reported by the host that has what it mirrors.
+        // A mirror is reported by the host of the object that it mirrors.
         for segment in listing.segments.into_iter().filter(|segment| !segment.name.starts_with(MIRROR)) {
             match segment.kind {
                 SegmentKind::Port => {
                     let s = match self.inside.port_report(segment.id) {
                         Ok(report) => report.statistics,
-                        // Made as the file says; no task has opened it yet.
+                        // The object exists as the file describes it, but no task has opened it yet.
                         Err(error) if error.status == Status::NotYet => continue,
                         Err(error) => return Err(error.to_string()),
                     };
@@ -277,7 +283,7 @@ impl Hosted {
                         taken_back: report.taken_back,
                     });
                 }
-                // Items have a list of their own.
+                // Items are listed by a request of their own.
                 SegmentKind::Item => {}
             }
         }
@@ -295,10 +301,11 @@ impl Hosted {
         Ok(figures)
     }
 
-    /// Ends the workflow, and the daemon if it is the run's own.
+    /// Ends the workflow. Stops the daemon, too, if it is the run's own.
     pub fn end(mut self) -> Result<(), String> {
         if self.dead() {
-            // Its segments went with it. Sessions that cannot say goodbye are not waited for either.
+            // The daemon's segments are gone with it. The sessions are not dropped, because a goodbye to a dead daemon
+            // would only cost time.
             std::mem::forget(self);
             return Ok(());
         }
@@ -313,19 +320,19 @@ impl Hosted {
         ended
     }
 
-    /// The run's own daemon, which is to live on while tasks are killed.
+    /// The process id of the run's own daemon, which must survive while tasks are killed.
     pub fn pid(&self) -> Option<i32> {
         self.own.as_ref().map(|c| c.id() as i32)
     }
 }
 
-/// For an order in which `field/10` comes behind `field/9`.
+/// Splits a name for sorting, so that `field/10` comes after `field/9`.
 fn numbered(name: &str) -> (&str, u64) {
     let text = name.trim_end_matches(|c: char| c.is_ascii_digit());
     (text, name[text.len()..].parse().unwrap_or(0))
 }
 
-/// A name for the launcher that no task has.
+/// Finds a name for the launcher's task that no task of the workflow has.
 fn free_name(workflow: &Workflow) -> String {
     let mut name = LAUNCHER.to_owned();
     while workflow.tasks.iter().any(|t| t.name == name) {
@@ -334,7 +341,7 @@ fn free_name(workflow: &Workflow) -> String {
     name
 }
 
-/// Regions with a size that no task may create are the launcher's to make.
+/// Makes the regions that have a size in the file and that no task may create.
 fn make_regions(workflow: &Workflow, inside: &Session) -> Result<Vec<Region>, String> {
     let mut made = Vec::new();
     for region in &workflow.regions {
@@ -346,8 +353,8 @@ fn make_regions(workflow: &Workflow, inside: &Session) -> Result<Vec<Region>, St
     Ok(made)
 }
 
-/// Ports with settings are made before any task opens them: tasks that leave the options open get these, and one that asks
-/// for others is told.
+/// Makes the ports with settings before any task opens them. Tasks that leave an option open get the setting, and a
+/// task that asks for another value gets an error.
 fn make_ports(workflow: &Workflow, inside: &Session) -> Result<(), String> {
     for port in workflow.ports.iter().filter(|port| port.declared.is_some() && !port.name.ends_with('*')) {
         let options = PortOptions { pattern: Some(port.pattern), capacity: port.capacity, persistent: false };
