@@ -1,5 +1,5 @@
-//! Reaching a program of crossdock on another host by the host's own ssh: the command line, what is read before the program
-//! speaks, and what an end means.
+//! Reaches a program of crossdock on another host through the host's own ssh: builds the command line, reads up to the
+//! program's greeting, and explains how a connection ended.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -8,19 +8,20 @@ use std::process::ExitStatus;
 use crossdock_os::spawn;
 use crossdock_shim::arguments::Arguments;
 
-/// Most that a login shell may write before the starter's greeting.
+/// The most bytes that a login shell may write before the starter's greeting.
 const NOISE_MAX: usize = 64 << 10;
-/// How much of ssh's own words is kept.
+/// The most bytes that are kept of the text that ssh itself writes.
 const WORDS_MAX: usize = 4096;
-/// Options of ssh that would take away what the connection needs: its standard input, its session, its foreground.
+/// Options of ssh that are left out, because they would take away the connection's standard input, session or
+/// foreground.
 const DROPPED: [&str; 9] = ["-f", "-n", "-N", "-s", "-t", "-G", "-g", "-M", "-q"];
 
-/// ssh's words up to the host.
+/// Gives ssh's words up to the host.
 pub fn words(to: &Arguments) -> Vec<String> {
     let settings = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
     let mut words: Vec<String> = vec!["-T".into()];
     words.extend(to.options.iter().filter(|o| !DROPPED.contains(&o.as_str())).cloned());
-    // Behind the launcher's own: the first setting wins in ssh.
+    // These settings come after the launcher's own, because in ssh the first setting wins.
     words.extend(settings.iter().flat_map(|s| ["-o".to_owned(), (*s).to_owned()]));
     if let Some(port) = to.port {
         words.extend(["-p".to_owned(), port.to_string()]);
@@ -32,8 +33,8 @@ pub fn words(to: &Arguments) -> Vec<String> {
     words
 }
 
-/// Reads until the greeting of the program at the other end, which begins and ends with a line end. Login shells may write
-/// anything before it.
+/// Reads until the greeting of the program at the other end, which begins and ends with a line end. Login shells may
+/// write any text before it.
 pub fn greeting(stream: &mut impl Read, greeting: &[u8]) -> bool {
     let (mut seen, mut byte) = (Vec::from(*b"\n"), [0]);
     while seen.len() < NOISE_MAX && matches!(stream.read(&mut byte), Ok(1)) {
@@ -45,7 +46,7 @@ pub fn greeting(stream: &mut impl Read, greeting: &[u8]) -> bool {
     false
 }
 
-/// The last line that ssh wrote; everything is read, so that it never waits.
+/// Gives the last line that ssh wrote. The whole stream is read, so that ssh never waits for a reader.
 pub fn last_words(stream: Option<impl Read>) -> String {
     let Some(mut stream) = stream else { return String::new() };
     let (mut kept, mut buffer) = (Vec::new(), [0; 1024]);
@@ -59,8 +60,8 @@ pub fn last_words(stream: Option<impl Read>) -> String {
     text.lines().rev().map(str::trim).find(|l| !l.is_empty()).unwrap_or_default().to_owned()
 }
 
-/// What a connection's end means, when what it served had not ended: what, and a hint. `ssh` is what was called, srun
-/// included; `program` is the path of crossdock there.
+/// Explains why a connection ended too early: the problem, and a hint. `ssh` is the program that was called, which may
+/// be srun. `program` is the path of crossdock on the other host.
 pub fn explain(
     (ssh, program): (&str, &str),
     host: &str,

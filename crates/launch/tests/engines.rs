@@ -1,6 +1,6 @@
-//! Command lines of every engine, as golden texts; none is started here but by trials.
+//! Tests the command lines of every engine against golden texts. Engines are started only for trials.
 //!
-//! `UPDATE=1 cargo test -p crossdock-launch --test engines` writes the golden texts anew.
+//! `UPDATE=1 cargo test -p crossdock-launch --test engines` writes the golden texts again.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crossdock_launch::engine::{self, Request, RunContext};
 use crossdock_launch::file::{Files, Mount, Task, User};
 
-/// A task that uses everything that reaches a command line.
+/// Makes a task that uses every setting that reaches a command line.
 fn task(folder: &Path, files: Files) -> Task {
     let mut task = Task::example(["python3", "a b.py", "it's", "$HOME", ""].map(str::to_owned).to_vec());
     task.name = "simulate".into();
@@ -60,7 +60,8 @@ fn command_lines_are_as_reviewed() {
             if engine.accepts(&task).is_err() {
                 continue;
             }
-            // docker would import an image, and images are looked for: prepare is left to the runs for real.
+            // `prepare` is not called, because it would import an image for docker and search for images. Tests with
+            // real runs call it.
             let prepared = match task.files {
                 Files::Image(_) => engine::Prepared { skeleton: None, image: Some("debian:12".into()) },
                 _ => {
@@ -103,7 +104,8 @@ fn command_lines_are_as_reviewed() {
                 text += &format!("  {word}\n");
             }
             let text = text.replace(&folder.display().to_string(), "FOLDER");
-            // What this machine and user add: the runtime, limits, and rootless podman's user.
+            // The lines that depend on this machine and user are removed: the runtime, limits, and rootless podman's
+            // user.
             let mut words: Vec<&str> = text.lines().collect();
             words.retain(|w| !w.starts_with("  nofile=") && !w.starts_with("  nproc="));
             let rootful = crossdock_os::child::user() == 0;

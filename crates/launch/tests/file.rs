@@ -1,6 +1,6 @@
-//! The workflow file: each kind of mistake has a golden text; good files read as they should.
+//! Tests of the workflow file: each kind of mistake has a golden text, and good files are read correctly.
 //!
-//! `UPDATE=1 cargo test -p crossdock-launch --test file` writes the golden texts and the schema anew.
+//! `UPDATE=1 cargo test -p crossdock-launch --test file` writes the golden texts and the schema again.
 
 use crossdock_layout::Rights;
 use std::fs;

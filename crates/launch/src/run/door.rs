@@ -1,4 +1,5 @@
-//! By which door a task waits for files: the preload library, or the kernel, which stops a static program's calls.
+//! Prepares a task's door: the mechanism by which its opens wait for files. It is the preload library, or seccomp
+//! notification, by which the kernel stops the system calls of a static program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,33 +11,35 @@ use crate::engine::{ENDPOINT_FOLDER, PATH, Unavailable};
 use crate::file::{DoorKey, Files, Task};
 use crate::mpi;
 
-/// The preload library and the static program beside an endpoint.
+/// The names of the preload library and of the static program in the folder of an endpoint.
 const PRELOAD: &str = "preload.so";
 const SHIM: &str = "shim";
 
-/// What a task needs for its door.
+/// What must be added to a task's environment and command for its door.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Way {
     /// For its environment.
     pub environment: Vec<(String, String)>,
-    /// Words before its command.
+    /// Words to put before the task's command.
     pub before: Vec<String>,
-    /// The launcher's word on it, where it is not the usual door.
+    /// A note for the user, if the door is not the usual one.
     pub note: Option<String>,
 }
 
-/// Puts what the door needs beside the task's endpoint. `library` is the preload library's file.
+/// Copies the files that the task's door needs into the folder of its endpoint. `library` is the path of the preload
+/// library.
 ///
 /// # Errors
-/// A part is missing or cannot be copied.
+/// A file that the door needs is missing or cannot be copied.
 pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavailable> {
     match task.door {
-        // A view waits by itself.
+        // A view makes opens wait without help from the task.
         DoorKey::None | DoorKey::View => Ok(Way::default()),
         DoorKey::Preload => preload(task, library, endpoint),
         DoorKey::Notification => notification(endpoint, shim(task)?, None),
         DoorKey::Auto => match &task.files {
-            // Only the container knows its programs: the static program in it looks.
+            // Only the container knows the programs of an image, so the static program examines the task's program in
+            // the container.
             Files::Image(_) => match shim(task) {
                 Ok(shim) => {
                     put(library, &endpoint.join(PRELOAD))?;
@@ -51,7 +54,7 @@ pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavail
                         let what = if seen.kind == Kind::Static { "is static" } else { "calls the kernel itself" };
                         notification(endpoint, shim(task)?, Some(format!("{} {what}", seen.path.display())))
                     }
-                    // What is not there the engine tells.
+                    // If the program does not exist, the engine's start reports it.
                     _ => preload(task, library, endpoint),
                 }
             }
@@ -59,7 +62,7 @@ pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavail
     }
 }
 
-/// The task's program, in its root or in one of its mounts.
+/// Examines the task's program, which lies in its root or in one of its mounts.
 fn look(task: &Task, root: &Path) -> Option<Seen> {
     let path = task.environment.iter().find(|(name, _)| name == "PATH").map_or(PATH, |(_, value)| value);
     let word = &task.command[0];
@@ -95,7 +98,7 @@ fn words(endpoint: &Path, shim: &Path, which: &str) -> Result<Way, Unavailable> 
     Ok(Way { before, ..Way::default() })
 }
 
-/// The static program's file. It must need nothing of the task's file system, unless that is the host's.
+/// Finds the static program's file. It must not need any library, unless the task sees the host's file system.
 fn shim(task: &Task) -> Result<PathBuf, Unavailable> {
     let hint = format!("install it beside crossdock, or write `door: none` for the task `{}`", task.name);
     let shim = mpi::shim().map_err(|why| Unavailable::new(why, hint.clone()))?;

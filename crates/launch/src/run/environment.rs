@@ -1,11 +1,11 @@
-//! What a task finds in its environment.
+//! Sets the variables that a task finds in its environment.
 
 use super::daemon::Hosted;
 use super::processes;
 use crate::engine::{self, Engine};
 use crate::file::Task;
 
-/// Everything that the task finds in its environment.
+/// Gives all variables of the task's environment.
 pub(super) fn of(
     workflow: &str,
     task: &Task,

@@ -1,7 +1,8 @@
-//! A run's part on another host, as the supervisor sees it: a connection by ssh or srun.
+//! A run's part on another host as the supervisor sees it: a connection by ssh or srun.
 //!
-//! Two threads serve a connection, so that neither a slow host nor a dead one stops the supervisor. The end of the
-//! connection's input tells the part that the supervisor is gone; a pulse tells either side that a silent peer is lost.
+//! Two threads serve a connection, so that neither a slow host nor a dead one stops the supervisor. The part notices by
+//! the end of the connection's input that the supervisor is gone. Both sides send pulses, and a peer that is silent for
+//! too long is lost.
 
 use std::io::{BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -19,26 +20,27 @@ use super::words::{Down, GREETING, PULSE_S, SILENCE_S, Up, line, next};
 use crate::engine::{self, Engine};
 use crate::ssh;
 
-/// How long a host may take until its part speaks.
+/// How long a host may take until its part sends the greeting.
 const CONNECTING: Duration = Duration::from_secs(60);
-/// Messages that wait for the supervisor; beyond these the connection waits.
+/// The most messages that wait for the supervisor. If there are more, the connection is not read for a while.
 const QUEUE: usize = 256;
 
-/// What happens at a connection.
+/// An event of a connection to a part.
 pub enum Event {
     /// The part greets.
     Greeted(usize),
     /// It says this.
     Said(usize, Up),
-    /// The connection ended: did the part greet, how did its program end, its last words.
+    /// The connection has ended: the host's number, whether the part has greeted, the exit status of ssh or srun, and
+    /// its last words.
     Closed(usize, bool, ExitStatus, String),
 }
 
-/// Where the events of all connections arrive.
+/// The queue of the events of all connections.
 pub struct Events {
     sender: SyncSender<Event>,
     queue: Receiver<Event>,
-    /// Readable when there are some.
+    /// A descriptor that is readable while there are events.
     pub bell: Arc<OwnedFd>,
 }
 
@@ -56,24 +58,24 @@ impl Events {
     }
 }
 
-/// How far a part is.
+/// The state of a part on another host.
 pub enum Phase {
-    /// Its host has not answered yet.
+    /// The part's host has not answered yet.
     Connecting,
-    /// It makes itself ready.
+    /// The part prepares its host for tasks.
     Preparing,
     /// It takes ranks.
     Ready(Arc<dyn Engine>, String),
-    /// It has said that nothing is left.
+    /// The part has reported that it removed everything.
     Left,
-    /// Its connection is gone.
+    /// The connection to the part is gone.
     Gone,
 }
 
-/// How long removing what a killed part has left may take, the new connection included.
+/// How long it may take to connect again and remove what a killed part has left.
 const SWEEPING: Duration = Duration::from_secs(35);
 
-/// Connects to a host anew, to remove what is left of its part. Says whether that worked.
+/// Connects to a host again to remove what its part has left. Tells whether that worked.
 pub fn sweep(hosts: &Hosts, number: usize, id: &str) -> bool {
     let mut command = hosts.command(number);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -81,7 +83,7 @@ pub fn sweep(hosts: &Hosts, number: usize, id: &str) -> bool {
     spawn::die_with_parent(&mut command);
     let Ok(mut child) = command.spawn() else { return false };
     if let Some(mut input) = child.stdin.take() {
-        // A program that ends early says so by its exit code.
+        // If the program has ended early, its exit code says so, so the error is ignored.
         let _ = input.write_all(line(&Down::Sweep(id.to_owned())).as_bytes());
     }
     let end = Instant::now() + SWEEPING;
@@ -97,28 +99,28 @@ pub fn sweep(hosts: &Hosts, number: usize, id: &str) -> bool {
     false
 }
 
-/// A part on another host.
+/// A part of the run on another host.
 pub struct Far {
     /// The host's name.
     pub host: String,
-    /// How far it is.
+    /// How far the part is.
     pub phase: Phase,
-    /// It spoke, and its connection broke: something may be left there.
+    /// True if the part greeted and its connection broke later, so that files or processes may be left on its host.
     pub is_broken: bool,
-    /// What tasks there share with the host.
+    /// What tasks on that host share with the host, in words.
     pub shared: Option<String>,
-    /// The MPI tasks with ranks on several hosts, and the folder of each task's endpoint there.
+    /// The MPI tasks with ranks on several hosts, each with the folder of its endpoint on that host.
     pub endpoints: Vec<(String, PathBuf)>,
-    /// Where other hosts fetch files from it; empty if none does.
+    /// The address where other hosts fetch files from that host; empty if none does.
     pub files: String,
-    /// The connection's program here.
+    /// The process id of ssh or srun on this host.
     pub pid: i32,
     down: Option<Sender<String>>,
     heard: Instant,
 }
 
 impl Far {
-    /// Begins to connect. The program dies with the calling thread.
+    /// Begins to connect. The connection's program dies with the calling thread.
     pub fn start(hosts: &Hosts, number: usize, events: &Events) -> Result<Self, String> {
         let mut command = hosts.command(number);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -133,7 +135,8 @@ impl Far {
                 let text = match queue.recv_timeout(Duration::from_secs(PULSE_S)) {
                     Ok(text) => text,
                     Err(RecvTimeoutError::Timeout) => line(&Down::Pulse),
-                    // The supervisor has closed the connection; dropping the input tells the part.
+                    // The supervisor has closed the connection. Returning drops the input, by which the part notices
+                    // the end.
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
                 if input.as_mut().is_none_or(|i| i.write_all(text.as_bytes()).and_then(|()| i.flush()).is_err()) {
@@ -144,7 +147,7 @@ impl Far {
         let words = thread::spawn(move || ssh::last_words(errors));
         let (sender, bell) = (events.sender.clone(), events.bell.clone());
         let put = move |event| {
-            // A supervisor that ends reads no more.
+            // The send fails if the supervisor is ending and reads no more events.
             if sender.send(event).is_ok() {
                 event::signal(&*bell);
             }
@@ -180,20 +183,20 @@ impl Far {
         })
     }
 
-    /// Says something to the part.
+    /// Sends a message to the part.
     pub fn say(&self, message: &Down) {
         if let Some(down) = &self.down {
-            // A connection that is gone tells so by its own event.
+            // If the connection is gone, its own event says so, so the error is ignored.
             let _ = down.send(line(message));
         }
     }
 
-    /// Something was heard of it.
+    /// Notes that a message came from the part.
     pub fn heard(&mut self) {
         self.heard = Instant::now();
     }
 
-    /// Why it is lost, if it was silent for too long.
+    /// Tells why the part counts as lost, if it was silent for too long.
     pub fn lost(&self) -> Option<String> {
         let silent = self.heard.elapsed();
         match self.phase {
@@ -205,7 +208,7 @@ impl Far {
         }
     }
 
-    /// The engine there, once it is known.
+    /// The engine on that host, once it is known.
     pub fn engine(&self) -> Option<&Arc<dyn Engine>> {
         match &self.phase {
             Phase::Ready(engine, _) => Some(engine),
@@ -213,7 +216,7 @@ impl Far {
         }
     }
 
-    /// The part is ready.
+    /// Notes that the part is ready to start tasks.
     pub fn ready(
         &mut self,
         engine: &str,
@@ -227,12 +230,12 @@ impl Far {
         (self.shared, self.endpoints, self.files) = (shared, endpoints, files);
     }
 
-    /// Can something still come from it?
+    /// Tells whether the part may still send messages.
     pub fn is_there(&self) -> bool {
         !matches!(self.phase, Phase::Left | Phase::Gone)
     }
 
-    /// Closes the connection, which tells the part to end.
+    /// Closes the connection, which makes the part end.
     pub fn close(&mut self) {
         self.down = None;
     }

@@ -1,8 +1,9 @@
-//! A run's managed directories: their services, and what each task needs to take part.
+//! The managed directories of a run: their services, and what each task needs to produce or consume files.
 //!
-//! A producer gets the directory's `stage` as a writable mount. A consumer gets `published` as a read-only mount at the same
-//! path, and beside its endpoint the notice, which its environment names, and its door (`door.rs`). A consumer that sees the
-//! directory by a view (`views.rs`) gets that as its mount, and nothing else.
+//! A producer gets the directory's `stage` as a writable mount. A consumer gets `published` as a read-only mount at the
+//! same path. The folder of its endpoint gets the notice, which the consumer's environment names, and the files of its
+//! door (`door.rs`). A consumer that sees the directory by a view (`views.rs`) gets the view as its mount, and nothing
+//! else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,28 +24,28 @@ use super::views::Shown;
 use crate::engine::{ENDPOINT_FOLDER, Unavailable};
 use crate::file::{Directory, KeepKey, Mount, Task, Workflow};
 
-/// In a run's folder: where its stores are, for the one who cleans up after the run.
+/// The file in a run's folder that lists the run's stores, for a cleanup after the run.
 const STORES: &str = "stores";
 
-/// In a run's folder: what its directories are, for `crossdock ls --files`.
+/// The file in a run's folder that describes the run's managed directories, for `crossdock ls --files`.
 const TOLD: &str = "files.json";
 
-/// A directory of a run that lives.
+/// A managed directory of a living run, as the run describes it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Told {
     /// Its name.
     pub name: String,
-    /// Where its tasks see it.
+    /// The path at which the tasks see the directory.
     pub path: String,
-    /// Tasks that write files.
+    /// The names of the tasks that write files.
     pub produce: Vec<String>,
-    /// Tasks that read them.
+    /// The names of the tasks that read files.
     pub consume: Vec<String>,
-    /// When a file is finished.
+    /// The word that says when a file counts as finished.
     pub publish: String,
     /// How long a published file stays.
     pub keep: String,
-    /// Most bytes of memory.
+    /// The most bytes of memory that the files may take.
     pub quota: Option<u64>,
     /// The store's folder.
     pub store: PathBuf,
@@ -52,7 +53,7 @@ pub struct Told {
     pub notice: PathBuf,
 }
 
-/// The directories of the run in this folder.
+/// Reads the managed directories of the run whose folder is `run`.
 pub fn told(run: &Path) -> Vec<Told> {
     let text = fs::read(run.join(TOLD)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
@@ -60,22 +61,23 @@ pub fn told(run: &Path) -> Vec<Told> {
 
 /// The managed directories of a run.
 pub struct Managed {
-    /// The preload library; `None` without directories.
+    /// The path of the preload library; `None` if the run has no managed directories.
     library: Option<PathBuf>,
-    /// The exchange with other hosts, if there is one; it goes before the services that it asks.
+    /// The exchange with other hosts, if there is one. It is dropped before the services, because it asks them.
     exchange: Option<Exchange>,
-    /// The views, by directory; they go before the services that they tell of reads.
+    /// The views, by directory. They are dropped before the services, because they report reads to them.
     shown: Vec<Shown>,
     directories: Vec<(Directory, Service)>,
-    /// Tasks with ranks that run or are still to start, by directory.
+    /// For each directory, the producers with ranks that run or are still to start.
     busy: Vec<BTreeSet<String>>,
     failed: Vec<bool>,
-    /// How many lines about what went wrong are in the producers' logs, by directory.
+    /// For each directory, how many of its problems are already in the producers' logs.
     told: Vec<usize>,
 }
 
 impl Managed {
-    /// Makes the stores and starts a service for each directory. `ranks`: how many of each task are on this host.
+    /// Makes the stores and starts a service for each directory. `ranks` has the number of ranks on this host for each
+    /// task.
     pub fn make(
         workflow: &Workflow,
         ranks: &[u32],
@@ -145,17 +147,17 @@ impl Managed {
         Ok(managed)
     }
 
-    /// Where other hosts fetch files from this one; empty if none does.
+    /// The address where other hosts fetch files from this host; empty if none does.
     pub fn address(&self) -> &str {
         self.exchange.as_ref().map_or("", Exchange::address)
     }
 
-    /// Begins to fetch from the hosts at these addresses, which are named by their nodes.
+    /// Begins to fetch files. `addresses` maps the node names of the producers' hosts to their addresses.
     pub fn meet(&mut self, addresses: &BTreeMap<String, String>) -> Result<(), String> {
         self.exchange.as_mut().map_or(Ok(()), |exchange| exchange.meet(addresses)).map_err(|error| error.to_string())
     }
 
-    /// The mounts through which a task sees its directories.
+    /// Gives the mounts through which a task sees its directories.
     pub fn mounts(&self, task: &Task) -> Vec<Mount> {
         let mounts = self.directories.iter().zip(&self.shown).filter_map(|((directory, service), shown)| {
             let layout = service.layout();
@@ -170,7 +172,8 @@ impl Managed {
         mounts.collect()
     }
 
-    /// Puts what a consumer needs beside its endpoint; its environment, and the door by which it waits.
+    /// Copies the files that a consumer needs into the folder of its endpoint. Returns the task's environment variables
+    /// and the door by which it waits.
     pub fn door(&self, task: &Task, endpoint: &Path) -> Result<Way, Unavailable> {
         let waits = |(index, (directory, _)): &(usize, &(Directory, Service))| {
             let number = directory.consume.iter().position(|name| *name == task.name);
@@ -195,7 +198,7 @@ impl Managed {
         Ok(way)
     }
 
-    /// A rank of this task starts.
+    /// Notes that a rank of this task starts.
     pub fn started(&self, task: &str) {
         for (directory, service) in &self.directories {
             if directory.produce.iter().any(|p| p == task) {
@@ -204,7 +207,7 @@ impl Managed {
         }
     }
 
-    /// All ranks of this task have ended, well or not.
+    /// Notes that all ranks of this task have ended. `well` is false if one of them failed.
     pub fn ended(&mut self, task: &str, well: bool) {
         for (index, (_, service)) in self.directories.iter().enumerate() {
             if !self.busy[index].remove(task) {
@@ -217,8 +220,8 @@ impl Managed {
         }
     }
 
-    /// What went wrong since the last call: for the logs of these tasks. Where files come from other hosts, consumers
-    /// hear it, too.
+    /// Gives the problems since the last call, each with the tasks into whose logs it is written. If files come from
+    /// other hosts, these tasks include the consumers.
     pub fn news(&mut self) -> Vec<(Vec<String>, String)> {
         let mut news = Vec::new();
         for (index, (directory, service)) in self.directories.iter().enumerate() {
@@ -232,7 +235,7 @@ impl Managed {
         news
     }
 
-    /// What the directories came to.
+    /// Reports the figures of all directories.
     pub fn report(&self) -> Vec<FilesLine> {
         let line = |(directory, service): &(Directory, Service)| {
             let report = service.report();
@@ -253,7 +256,7 @@ impl Managed {
     }
 }
 
-/// Mounts memory of its own under a directory's store, so that the kernel holds the quota.
+/// Mounts a tmpfs of its own under a directory's store, so that the kernel enforces the quota.
 fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> {
     let name = &directory.name;
     fs::create_dir_all(store).map_err(|e| format!("managed directory `{name}`: {}: {e}", store.display()))?;
@@ -268,7 +271,7 @@ fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> 
 }
 
 fn keep(directory: &Directory, workflow: &Workflow, ranks: &[u32]) -> Keep {
-    // Consumers of other hosts read the copies there.
+    // Consumers on other hosts read the copies on their hosts, so they are not counted here.
     let ranks = |name: &String| {
         let of_tasks = workflow.tasks.iter().zip(ranks);
         of_tasks.filter(|(task, _)| task.name == *name).map(|(task, here)| readers(task, *here)).sum()
@@ -280,8 +283,8 @@ fn keep(directory: &Directory, workflow: &Workflow, ranks: &[u32]) -> Keep {
     }
 }
 
-/// How often a task reads a file on this host: once for each of its ranks here. An MPI job is one process here, which starts
-/// its ranks.
+/// How often a task reads a file on this host: once for each of its ranks here. An MPI job counts as one process, which
+/// starts its ranks.
 fn readers(task: &Task, here: u32) -> u32 {
     if task.mpi.is_some() { task.ranks } else { here }
 }
@@ -295,18 +298,20 @@ fn how(directory: &Directory) -> Publish {
     }
 }
 
-/// Notices lie in the run's folder, so that they can be linked beside endpoints.
+/// The path of a directory's notice. Notices lie in the run's folder, so that they can be linked into the folders of
+/// endpoints.
 fn notice(folder: &RunFolder, index: usize) -> PathBuf {
     folder.path.join(format!("files.{index}"))
 }
 
-/// The folder of a directory's store, in memory or on the disk that the file names; noted for the clean-up first.
+/// Makes the folder of a directory's store, in memory or on the disk that the file names. Its path is noted for the
+/// cleanup first.
 fn store(directory: &Directory, folder: &RunFolder, index: usize) -> Result<PathBuf, String> {
     let base = directory.store.clone().unwrap_or_else(|| PathBuf::from("/dev/shm"));
     place(directory, &base, folder, index)
 }
 
-/// A folder of the run's own in this one, for one directory.
+/// Makes a folder for one directory of the run in the folder `base`.
 fn place(directory: &Directory, base: &Path, folder: &RunFolder, index: usize) -> Result<PathBuf, String> {
     let store = base.join(format!("crossdock-files-{}", folder.id));
     let trouble = |e: std::io::Error| format!("managed directory `{}`: {}: {e}", directory.name, store.display());
@@ -319,12 +324,12 @@ fn place(directory: &Directory, base: &Path, folder: &RunFolder, index: usize) -
     Ok(store.join(index.to_string()))
 }
 
-/// Removes the stores of a run, also of one that died. Gives whether all of them are gone.
+/// Removes the stores of a run, also of a run that died. Tells whether all of them are gone.
 pub fn clean(run: &Path) -> bool {
     let mut gone = true;
     for store in fs::read_to_string(run.join(STORES)).unwrap_or_default().lines() {
         let store = Path::new(store);
-        // Only what a run made: the note lies in a folder of the user's own, but a path is worth a second look.
+        // The list of stores could hold a wrong path, so only folders with the name of a run's store are removed.
         if store.file_name().is_some_and(|n| n.to_string_lossy().starts_with("crossdock-files-")) {
             gone &= remove_store(store);
         }
@@ -332,12 +337,12 @@ pub fn clean(run: &Path) -> bool {
     gone
 }
 
-/// Removes a store and gives whether it is gone. A service that was just killed may take a moment to end: until then its
-/// view or its memory can be in the way.
+/// Removes a store, and tells whether it is gone. A service that was just killed may take a moment to end. Until then
+/// its view or its memory can prevent the removal.
 fn remove_store(store: &Path) -> bool {
     const ATTEMPTS: u32 = 20;
     (0..ATTEMPTS).any(|_| {
-        // A quota's memory and a view are mounts.
+        // The memory of a quota and a view are mounts, which must be unmounted first.
         for entry in fs::read_dir(store).into_iter().flatten().flatten() {
             mount::unmount(&entry.path());
         }
@@ -345,7 +350,8 @@ fn remove_store(store: &Path) -> bool {
     })
 }
 
-/// The preload library: beside this program, in the `lib` folder that belongs to it, or where CROSSDOCK_PRELOAD says.
+/// Finds the preload library: beside this program, in the `lib` folder of the installation, or at the path in
+/// CROSSDOCK_PRELOAD.
 fn library() -> Result<PathBuf, Unavailable> {
     const NAMES: [&str; 2] = ["libcrossdock-preload.so", "libcrossdock_preload.so"];
     if let Some(path) = std::env::var_os("CROSSDOCK_PRELOAD").map(PathBuf::from) {

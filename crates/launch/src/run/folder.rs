@@ -1,4 +1,5 @@
-//! The run's folder: private to the user, locked while the run lives, cleaned by the next run if the run died whole.
+//! The run's folder. It is private to the user and locked while the run lives. If all processes of the run were killed,
+//! the next run removes it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -15,15 +16,15 @@ use crate::engine;
 /// A run's folder, with the lock that says that the run lives.
 #[derive(Debug)]
 pub struct RunFolder {
-    /// Unique on this node.
+    /// The run's id, unique on this node.
     pub id: String,
     /// Where.
     pub path: PathBuf,
-    /// Held by front and supervisor; the kernel lets go of it when both are gone.
+    /// The lock that front and supervisor hold. The kernel releases it when both have ended.
     _lock: File,
 }
 
-/// Makes the base with its parent, private to the user; refuses a folder that another user put there.
+/// Makes the base folder with its parent, private to the user. A folder of another user at this path is an error.
 fn make_private(base: &Path) -> Result<(), String> {
     let uid = crossdock_os::child::user();
     for folder in [base.parent().unwrap_or(base), base] {
@@ -52,7 +53,7 @@ fn make_private(base: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// An id for a run of this workflow, whose folder is not made yet.
+/// Gives a new id for a run of this workflow. The run's folder is not made yet.
 pub fn fresh_id(workflow: &str) -> String {
     let word: String = workflow
         .chars()
@@ -66,15 +67,15 @@ pub fn fresh_id(workflow: &str) -> String {
 }
 
 impl RunFolder {
-    /// Makes the folder of a run with this id. The supervisor does, while the front lives: so whichever of the two is killed,
-    /// at whatever moment, the other one removes it.
+    /// Makes the folder of a run with this id. The supervisor calls it while the front lives, so if one of the two is
+    /// killed at any moment, the other one removes the folder.
     pub fn make(id: &str) -> Result<Self, String> {
         Self::make_in(&base(), id)
     }
 
     fn make_in(base: &Path, id: &str) -> Result<Self, String> {
         for _ in 0..100 {
-            // Asked for each time: another run that ends may take the empty folder away between the two steps.
+            // The base folder is made in each round, because another run that ends may remove it while it is empty.
             make_private(base)?;
             let (making, path) = (base.join(format!("{MAKING}{id}")), base.join(id));
             match DirBuilder::new().mode(0o700).create(&making) {
@@ -84,8 +85,9 @@ impl RunFolder {
                     return Err(format!("cannot make the folder {}: {e}; is the file system full?", making.display()));
                 }
             }
-            // Some file systems cannot refuse a name that is taken; there its 32 random bits must do.
-            // It gets its name when the lock is held: a run that starts meanwhile would take one without for a dead run's.
+            // The folder gets its final name after its lock is held, because a run that starts meanwhile would take a
+            // folder without a held lock for a dead run's. Some file systems cannot refuse a name that exists; there
+            // the 32 random bits of the name must suffice.
             let named = lock_in(&making).and_then(|lock| match rename_to_free_name(&making, &path) {
                 Ok(()) => Ok(Self { id: id.to_owned(), path: path.clone(), _lock: lock }),
                 Err(e) => Err(e.to_string()),
@@ -103,8 +105,8 @@ impl RunFolder {
     }
 }
 
-/// Makes the lock in a run's folder, or finds it, and takes it. Shared: front and supervisor both hold it. Who cleans up asks
-/// for it alone.
+/// Makes the lock file in a run's folder if necessary, and locks it. The lock is shared, because front and supervisor
+/// both hold it. A cleanup asks for an exclusive lock.
 fn lock_in(path: &Path) -> Result<File, String> {
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
     let lock = lock.map_err(|e| format!("cannot make the lock in {}: {e}", path.display()))?;
@@ -115,39 +117,40 @@ fn lock_in(path: &Path) -> Result<File, String> {
     }
 }
 
-/// Is there anything of a run's folder?
+/// Tells whether a run's folder, or a part of it, exists.
 pub fn is_left(id: &str) -> bool {
     let base = base();
     base.join(id).exists() || base.join(format!("{MAKING}{id}")).exists()
 }
 
-/// Removes what is left of a run whose supervisor is gone; nothing there is no trouble.
+/// Removes what is left of a run whose supervisor has ended. It is no error if nothing is left.
 pub fn clean_up_after(id: &str) {
     let base = base();
     remove(&base.join(format!("{MAKING}{id}")));
-    // Held meanwhile, so that a run that starts now does not clean up, too.
+    // The lock is held meanwhile, so that a run that starts now does not clean up the same folder.
     let _lock = lock_in(&base.join(id));
     clean(id, &base.join(id));
 }
 
-/// Removes containers and folder of a run; nothing there is no trouble.
+/// Removes containers and folder of a run. It is no error if nothing is left.
 pub fn clean(id: &str, path: &Path) {
     if let Some(engine) = fs::read_to_string(path.join("engine")).ok().and_then(|n| engine::by_name(n.trim())) {
         engine.clean(id);
     }
     processes::kill_marked(id);
     if !super::files::clean(path) {
-        // The note of the stores stays in the folder, so that the next run removes them.
+        // The list of stores stays in the folder, so that the next run removes the stores.
         return;
     }
     remove(path);
-    // The folders above go with the last run; while others are in them the kernel refuses.
+    // The parent folders are removed with the last run. While other runs have folders in them, these calls fail.
     for above in path.ancestors().skip(1).take(2) {
         let _ = fs::remove_dir(above);
     }
 }
 
-/// Removes a folder and gives whether it is gone. It tries twice, because a dying daemon may still put a file there.
+/// Removes a folder, and tells whether it is gone. It tries twice, because a daemon that is ending may still make a
+/// file in it.
 pub fn remove(path: &Path) -> bool {
     for _ in 0..2 {
         match fs::remove_dir_all(path) {
@@ -158,7 +161,8 @@ pub fn remove(path: &Path) -> bool {
     false
 }
 
-/// Cleans up after runs that died whole (both processes killed, or the machine reset). Gives their ids.
+/// Cleans up after runs of which both processes were killed, or that ended with a reset of the machine. Gives the ids
+/// of these runs.
 pub fn clean_dead() -> Vec<String> {
     clean_dead_in(&base())
 }
@@ -169,14 +173,15 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
         let (path, Ok(id)) = (entry.path(), entry.file_name().into_string()) else { continue };
         let lock = File::open(path.join("lock"));
         if id.starts_with(MAKING) || lock.is_err() {
-            // A run that is just being made; or that died at it, or while it was cleaned up.
+            // The run is just being made, or its processes died while its folder was made or removed.
             let age = entry.metadata().ok().and_then(|m| m.modified().ok()).and_then(|t| t.elapsed().ok());
             if age.is_some_and(|a| a.as_secs() > 60) {
                 remove(&path);
             }
             continue;
         }
-        // A lock without a name: the run ended in order between the two looks, and has removed its folder.
+        // A lock file without a name means that the run has ended normally and has removed its folder since the folders
+        // were listed.
         let of_dead = |lock: File| try_lock(&lock).unwrap_or(false) && lock.metadata().is_ok_and(|m| m.nlink() > 0);
         if lock.is_ok_and(of_dead) {
             clean(&id, &path);

@@ -1,4 +1,5 @@
-//! What the user started: checks, passes signals on, outlives the supervisor to clean up.
+//! The front: the process that the user started. It checks the workflow, passes signals on, and outlives the supervisor
+//! to clean up.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,9 +16,10 @@ use super::folder;
 use super::{Order, RunOptions, code, processes};
 use crate::file;
 
-/// Runs a workflow; gives the exit code. `supervise`: the program and arguments that end in [`super::supervisor`].
+/// Runs a workflow and returns the exit code. `supervise` is the program with the arguments that make it call
+/// [`super::supervisor`].
 ///
-/// Prints problems on standard error. The calling process must not wait for children of its own.
+/// Problems are printed on standard error. The calling process must not wait for children of its own.
 pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
     let read = file::text(&options.file).and_then(|text| Ok((super::supervisor::read(options, &text)?.0, text)));
     let (workflow, text) = match read {
@@ -32,7 +34,7 @@ pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
     }
     let id = folder::fresh_id(&workflow.name);
     let result = run(options, supervise, &id, text);
-    // Whatever the supervisor left (nothing, unless it was killed) becomes this process's own, and ends here.
+    // Processes that a killed supervisor left have become children of this process, and are killed here.
     if !processes::kill_descendants(&[], Duration::from_secs(10)) {
         eprintln!("crossdock: some processes of run {} cannot be killed", id);
     }
@@ -56,7 +58,8 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::piped())
-        // A group of its own: the terminal's Ctrl-C comes here only, and is passed on in order.
+        // The supervisor gets its own process group, so that the terminal's Ctrl-C reaches only the front, which passes
+        // it on.
         .process_group(0)
         .spawn()
         .map_err(|e| trouble(&format!("cannot start {}", program.display()), &e))?;
@@ -64,7 +67,7 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
     let front = std::process::id();
     let order = Order { id: id.to_owned(), front, options: options.clone(), text_bytes: text.len() };
     let line = serde_json::to_string(&order).map_err(|e| trouble("cannot pass the options on", &e))?;
-    // A supervisor that is already dead is told by its exit status below.
+    // If the supervisor is already dead, its exit status below says so, so the error is ignored.
     let _ = pipe.write_all(format!("{line}\n{text}").as_bytes());
     let status = watch(&mut child, &mut pipe, &signals)?;
     match (status.code(), status.signal()) {
@@ -77,10 +80,11 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
     }
 }
 
-/// A descriptor from which each signal that is passed on can be read, one byte each.
+/// Gives a descriptor from which one byte can be read for each signal.
 fn signals() -> std::io::Result<OwnedFd> {
     let (read, write) = pipe::pipe().map_err(|e| e.reason())?;
-    // A thread writes each signal's number into the pipe: `poll` can then wait for signals and the child at once.
+    // A thread writes each signal's number into a pipe, so that `poll` can wait for signals and for the child at the
+    // same time.
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::spawn(move || {
         for signal in signals.forever() {
@@ -93,7 +97,7 @@ fn signals() -> std::io::Result<OwnedFd> {
 fn watch(child: &mut Child, pipe: &mut ChildStdin, signals: &OwnedFd) -> Result<std::process::ExitStatus, String> {
     let pid = child.id() as i32;
     let ended = open_pidfd(pid).map_err(|e| format!("cannot watch the supervisor: {e}"))?;
-    // Its end has not been taken note of, so its number is still its own.
+    // The supervisor has not been waited for, so no other process can have its id.
     let ended = ended.ok_or("cannot watch the supervisor: it is not there")?;
     let mut asked = 0;
     loop {
@@ -106,7 +110,7 @@ fn watch(child: &mut Child, pipe: &mut ChildStdin, signals: &OwnedFd) -> Result<
         if ready[1] && matches!(pipe::read(signals, &mut byte), Ok(Some(1))) {
             asked += 1;
             if asked > 2 {
-                // Asked again and again: no grace any more. The clean-up is then this process's.
+                // After three signals the supervisor is killed, and the front cleans up.
                 processes::signal(pid, Signal::KILL);
             }
             let _ = pipe.write_all(format!("signal {}\n", byte[0]).as_bytes());

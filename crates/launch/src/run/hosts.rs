@@ -1,4 +1,4 @@
-//! The hosts of a run, and how its parts are started on them.
+//! The hosts of a run, and the commands that start its parts on them.
 
 use std::env;
 use std::process::Command;
@@ -11,28 +11,29 @@ use serde::{Deserialize, Serialize};
 use crate::mpi::{hosts, is_here};
 use crate::ssh;
 
-/// The hidden command that is a run's part on another host.
+/// The hidden command that runs a run's part on another host.
 pub const PART: &str = "run-part";
-/// And its other half, which has the tasks as children.
+/// The hidden command of the part's second process, which has the tasks as children.
 pub const PART_SUPERVISOR: &str = "supervise-part";
 
-/// What starts a part on another host.
+/// The program that starts a part on another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Launcher {
     /// The host's ssh.
     Ssh,
-    /// A job step of Slurm.
+    /// Slurm starts the part as a job step.
     Srun,
 }
 
-/// Where the hosts come from.
+/// The options that say which hosts a run gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// `--hosts`.
     pub hosts: Option<String>,
     /// The text of `--hostfile`.
     pub hostfile: Option<String>,
-    /// `--launcher`; else srun in an allocation of Slurm whose hosts are taken, and ssh otherwise.
+    /// The value of `--launcher`. Without it, srun is used if the hosts come from an allocation of Slurm, and ssh
+    /// otherwise.
     pub launcher: Option<Launcher>,
     /// `--ssh`, in words.
     pub ssh: Vec<String>,
@@ -42,28 +43,29 @@ pub struct Wanted {
     pub address: Option<String>,
 }
 
-/// The hosts of a run on several.
+/// The hosts of a run on several hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hosts {
-    /// Their names; each is there once.
+    /// The names of the hosts, without duplicates.
     pub names: Vec<String>,
-    /// This one's number, if tasks may run here.
+    /// The number of this host among them, if tasks may run on it.
     pub here: Option<usize>,
     /// What starts parts.
     pub launcher: Launcher,
-    /// The ssh program and its options.
+    /// The ssh program with its options.
     pub ssh: Vec<String>,
-    /// `crossdock` on the other hosts.
+    /// The path of `crossdock` on the other hosts.
     pub starter: String,
-    /// This host, as the others reach it; `None`: as their connection tells it.
+    /// The address at which the other hosts reach this host. With `None` each takes the address from which its
+    /// connection came.
     pub address: Option<String>,
 }
 
 impl Wanted {
-    /// The hosts of the run; `None` when this host is the only one.
+    /// Finds the hosts of the run; `None` if this host is the only one.
     ///
     /// # Errors
-    /// A list cannot be read, or this program has no path.
+    /// A list of hosts cannot be read, or the path of this program is unknown.
     pub fn find(&self) -> Result<Option<Hosts>, String> {
         let (found, allocated) = match (&self.hosts, &self.hostfile) {
             (Some(text), _) => (hosts::parse(text).map_err(|what| format!("--hosts {text}: {what}"))?, false),
@@ -93,21 +95,21 @@ impl Wanted {
 }
 
 impl Hosts {
-    /// The command that starts a part on this host.
+    /// Gives the command that starts a part on the host with this number.
     pub fn command(&self, number: usize) -> Command {
         let host = &self.names[number];
         match self.launcher {
             Launcher::Ssh => {
                 let mut command = Command::new(&self.ssh[0]);
                 let to = Arguments { host: host.clone(), ..Arguments::default() };
-                // Quoted for any shell: a login shell may be csh.
+                // The quoting works for any shell, because a login shell may be csh.
                 let there = format!("exec '{}' {PART}", self.starter.replace('\'', r"'\''"));
                 command.args(&self.ssh[1..]).args(ssh::words(&to)).arg(there);
                 command
             }
             Launcher::Srun => {
                 let mut command = Command::new("srun");
-                // The step takes the whole share of the job on the node, beside other steps.
+                // The step may use all CPUs and all memory that the job has on the node, beside other steps.
                 command.args(["--nodes=1", "--ntasks=1", "--overlap", "--mem=0", "--mpi=none", "--cpu-bind=none"]);
                 command.arg(format!("--nodelist={host}"));
                 if let Some(cpus) = cpus(number, env::var("SLURM_JOB_CPUS_PER_NODE").ok().as_deref()) {
@@ -119,7 +121,7 @@ impl Hosts {
         }
     }
 
-    /// What was called, for messages.
+    /// The words with which the launcher was called, for messages.
     pub fn called(&self) -> String {
         match self.launcher {
             Launcher::Ssh => self.ssh.join(" "),
@@ -127,12 +129,12 @@ impl Hosts {
         }
     }
 
-    /// The node's name of a host in the run's site.
+    /// Gives the node name in the run's site of the host with this number.
     pub fn node(&self, number: usize) -> String {
         node_name(&self.names[number])
     }
 
-    /// The node's name of this host.
+    /// Gives the node name of this host.
     pub fn own_node(&self) -> String {
         match self.here {
             Some(number) => self.node(number),
@@ -147,7 +149,7 @@ impl Hosts {
     }
 }
 
-/// A host's name as a node's: addresses are no names of nodes.
+/// Makes a node name of a host's name, because an address is not allowed as a node name.
 pub(super) fn node_name(host: &str) -> String {
     if bad_node_name(host).is_none() {
         return host.to_owned();
@@ -156,7 +158,7 @@ pub(super) fn node_name(host: &str) -> String {
     format!("host-{}", name.trim_matches('-'))
 }
 
-/// The CPUs of the job on the host of this number, out of `2(x3),1`.
+/// Finds the number of CPUs that the job has on the host with this number, in a text such as `2(x3),1`.
 fn cpus(number: usize, text: Option<&str>) -> Option<u32> {
     hosts::counts(text?)?.get(number).copied()
 }

@@ -1,19 +1,19 @@
-//! A task's log: a file with a bounded size, and the last lines for messages.
+//! A task's log: a file with a bounded size. The last lines are also kept in memory for messages.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Lines kept for the message about a failure.
+/// How many lines are kept for the message about a failure.
 const LAST: usize = 15;
-/// A longer line is cut in messages and in the view, not in the file.
+/// The longest line in messages and in the view, in characters. The file gets the whole line.
 const LINE_MAX: usize = 400;
 
 /// One rank's log.
 #[derive(Debug)]
 pub struct Log {
-    /// The file; an older part may be beside it as `….1`.
+    /// The path of the file. An older part of the log may lie beside it as `….1`.
     pub path: PathBuf,
     file: File,
     written: u64,
@@ -23,16 +23,16 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins a new file. `limit`: most bytes on disk.
+    /// Begins a new log file. `limit` is the most bytes that the log takes on disk.
     pub fn make(path: &Path, limit: u64) -> io::Result<Self> {
         let _ = fs::remove_file(older(path));
         let file = File::create(path)?;
         Ok(Self { path: path.to_owned(), file, written: 0, limit, partial: Vec::new(), last: VecDeque::new() })
     }
 
-    /// Adds what the task wrote; gives the whole lines in it.
+    /// Adds bytes that the task wrote; gives the lines that are now complete.
     pub fn add(&mut self, bytes: &[u8]) -> Vec<String> {
-        // A full disk must not end the run: the lines still reach the view and the messages.
+        // If the disk is full, the run goes on: the lines still reach the view and the messages.
         for part in bytes.chunks((self.limit / 2).max(1) as usize) {
             let _ = self.write(part);
         }
@@ -47,7 +47,7 @@ impl Log {
         lines
     }
 
-    /// The last line, if it was not ended.
+    /// Gives the last line if it has no line end.
     pub fn finish(&mut self) -> Option<String> {
         (!self.partial.is_empty()).then(|| self.line())
     }
@@ -64,7 +64,7 @@ impl Log {
 
     fn line(&mut self) -> String {
         let text = String::from_utf8_lossy(&self.partial);
-        // A progress bar overwrites its line: what counts is what stands there in the end.
+        // A progress bar overwrites its line, so only the text after the last carriage return is kept.
         let text = text.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default();
         let line: String = text.chars().filter(|c| *c == '\t' || !c.is_control()).take(LINE_MAX).collect();
         self.partial.clear();

@@ -1,4 +1,4 @@
-//! Starting a workflow, watching it, cleaning up. See README.md beside this file.
+//! Starts a workflow, watches it, and cleans up after it. See README.md beside this file.
 
 mod across;
 mod caller;
@@ -39,17 +39,17 @@ pub use stopping::{Stopped, stop};
 pub use summary::{PortLine, RegionLine, Summary, TaskLine};
 pub use supervisor::supervisor;
 
-/// Exit codes that are the launcher's own; a failed task's code is passed on instead.
+/// Exit codes for the launcher's own failures. If a task failed, its exit code is passed on instead.
 pub mod code {
-    /// All tasks ended well.
+    /// All tasks have ended without an error.
     pub const OK: u8 = 0;
-    /// The command line is wrong (clap's own code).
+    /// The command line is wrong. The number is that of the library clap.
     pub const USAGE: u8 = 2;
     /// The workflow file has problems.
     pub const FILE: u8 = 65;
-    /// No engine, no daemon, or a host that cannot be reached or was lost.
+    /// No engine works, no daemon starts, or a host cannot be reached or was lost.
     pub const UNAVAILABLE: u8 = 69;
-    /// The system refused something: a folder, a process, memory.
+    /// The operating system refused a folder, a process or memory.
     pub const SYSTEM: u8 = 71;
     /// The run was stopped by its `--deadline`.
     pub const DEADLINE: u8 = 124;
@@ -57,51 +57,54 @@ pub mod code {
     pub const NO_PROGRAM: u8 = 127;
 }
 
-/// How much is shown while the workflow runs.
+/// How much the user sees while the workflow runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Show {
-    /// `Live` on a terminal, else `Lines`.
+    /// `Live` if standard error is a terminal, otherwise `Lines`.
     #[default]
     Auto,
-    /// One line a task, renewed in place.
+    /// One line for each task, which is updated in place.
     Live,
-    /// What the tasks write, line by line, with the task's name before it.
+    /// The lines that the tasks write, each after the task's name.
     Lines,
-    /// Only what goes wrong.
+    /// Only errors.
     Quiet,
 }
 
-/// What to run, and how.
+/// Which workflow to run, and how.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunOptions {
     /// The workflow file.
     pub file: PathBuf,
-    /// The engine, instead of the file's.
+    /// The engine to use instead of the one in the workflow file.
     pub engine: Option<String>,
-    /// Where logs go, instead of `crossdock-logs/WORKFLOW` in the current folder.
+    /// The folder for logs, instead of `crossdock-logs/WORKFLOW` in the current folder.
     pub logs: Option<PathBuf>,
-    /// Most bytes of one rank's log.
+    /// The most bytes of one rank's log.
     pub log_limit: u64,
     /// What to show.
     pub show: Show,
-    /// The summary as JSON on standard output.
+    /// Print the summary as JSON on standard output.
     pub json: bool,
-    /// A daemon's socket, or `own`; else CROSSDOCK_SOCKET, else the run's own.
+    /// The socket of a daemon, or `own` for a new daemon. Without a value CROSSDOCK_SOCKET counts, and without that
+    /// variable the run starts its own daemon.
     pub daemon: Option<String>,
-    /// The hosts of a run on several.
+    /// The hosts of a run on several hosts; `None` for this host only.
     pub hosts: Option<hosts::Hosts>,
-    /// Stop the run after so many seconds.
+    /// Stop the run after this many seconds.
     pub deadline_s: Option<u64>,
 }
 
-/// What the front tells the supervisor first, as one line of JSON on its standard input. Later lines are `signal N`.
+/// The first message of the front to the supervisor: a line of JSON on the supervisor's standard input. Later lines are
+/// `signal N`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Order {
     id: String,
     /// The front's process.
     front: u32,
     options: RunOptions,
-    /// Bytes of the workflow file's text, which follows the line: what the front read and checked.
+    /// The number of bytes of the workflow file's text, which follows the line. It is the text that the front read and
+    /// checked.
     text_bytes: usize,
 }

@@ -1,4 +1,4 @@
-//! The part of a run that is on one host: an engine, a daemon, managed directories, and the tasks that run here.
+//! The part of a run that runs on one host: an engine, a daemon, managed directories, and the tasks of this host.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::{code, environment, ranked};
 use crate::engine::{self, Engine, Prepared, Request, RunContext, Trial};
 use crate::file::Workflow;
 
-/// Why a part could not be made ready: the exit code, and what to say.
+/// Why a part could not be prepared: the exit code, and a message.
 #[derive(Clone, Debug)]
 pub struct Refused {
     /// The run's exit code.
     pub code: u8,
-    /// What is wrong, with a hint.
+    /// The problem, with a hint.
     pub reason: String,
 }
 
@@ -30,49 +30,50 @@ impl Refused {
     }
 }
 
-/// By what a part reaches the others.
+/// How a part reaches the daemon and the other hosts.
 #[derive(Clone, Copy)]
 pub struct Reach<'a> {
-    /// The run's daemon here, if the workflow needs one.
+    /// Which daemon the run uses on this host; `None` if the workflow needs none.
     pub which: Option<&'a Which>,
-    /// The hosts with which files are exchanged, if there are some.
+    /// The hosts with which files are exchanged; `None` if there are none.
     pub neighbours: Option<&'a Neighbours>,
 }
 
 /// The part.
 pub struct Part {
-    /// What is on this host, and nothing else of the workflow.
+    /// The part of the workflow that runs on this host.
     pub workflow: Workflow,
-    /// The run's folder here.
+    /// The run's folder on this host.
     pub folder: RunFolder,
-    /// The engine of the tasks here.
+    /// The engine of the tasks on this host.
     pub engine: Arc<dyn Engine>,
     /// Its version.
     pub version: String,
-    /// The run's daemon here, if the workflow needs one.
+    /// The run's daemon on this host; `None` if the workflow needs none.
     pub hosted: Option<Hosted>,
-    /// The managed directories here.
+    /// The managed directories on this host.
     pub files: Managed,
     context: RunContext,
     prepared: Vec<Prepared>,
     placement: Placement,
-    /// By task: how many ranks here have not ended, and have all others ended well?
+    /// For each task, how many ranks on this host have not ended, and whether all that have ended did so without an
+    /// error.
     left: Vec<(u32, bool)>,
 }
 
-/// A rank that was started.
+/// A rank that was started, with its process and command.
 pub struct Begun {
     /// Its process.
     pub running: Running,
     /// Where, for people.
     pub words: String,
-    /// What people should know of the task.
+    /// A note about the task for the user.
     pub note: Option<String>,
 }
 
 impl Part {
-    /// Makes everything ready before the first task starts; a mistake found here has started nothing. `ranks`: how many of
-    /// each task run here. What people should know goes to `note`.
+    /// Prepares everything before the first task starts, so that a mistake is found before any task runs. `ranks` has
+    /// the number of ranks on this host for each task. Notes for the user go to `note`.
     pub fn prepare(
         mut workflow: Workflow,
         ranks: &[u32],
@@ -92,7 +93,7 @@ impl Part {
             uid: crossdock_os::child::user(),
             gid: crossdock_os::child::group(),
         };
-        // Processors first: a mistake there costs nothing yet.
+        // Processors are tried first, because a mistake in them is found without starting anything.
         let mut trial = Placement::new();
         for (task, count) in workflow.tasks.iter().zip(ranks) {
             for _ in 0..*count {
@@ -139,13 +140,13 @@ impl Part {
         })
     }
 
-    /// The MPI tasks with ranks on several hosts, and the folder of each task's endpoint here.
+    /// The MPI tasks with ranks on several hosts, each with the folder of its endpoint on this host.
     pub fn endpoints_of_jobs(&self) -> Vec<(String, PathBuf)> {
         let tasks = self.workflow.tasks.iter().enumerate().filter(|(_, task)| task.is_over_hosts());
         tasks.map(|(index, task)| (task.name.clone(), daemon::endpoint(&self.folder, index))).collect()
     }
 
-    /// Starts a rank of a task that is here. `job`: the hosts of an MPI task that has ranks on several.
+    /// Starts a rank of a task of this host. `job` has the hosts of an MPI task with ranks on several hosts.
     pub fn start(&mut self, name: &str, rank: u32, job: Option<&JobHosts>) -> Result<Begun, End> {
         let unavailable = |e: engine::Unavailable| End::NotStarted(code::UNAVAILABLE, format!("{}; {}", e.why, e.hint));
         let Some(index) = self.workflow.tasks.iter().position(|task| task.name == name) else {
@@ -181,7 +182,7 @@ impl Part {
         Ok(Begun { running, words, note })
     }
 
-    /// A rank of a task that is here has ended.
+    /// Notes that a rank of a task of this host has ended.
     pub fn ended(&mut self, name: &str, well: bool) {
         let Some(index) = self.workflow.tasks.iter().position(|task| task.name == name) else { return };
         let left = &mut self.left[index];
@@ -191,7 +192,8 @@ impl Part {
         }
     }
 
-    /// What ports, series, items, regions and directories came to; ends the daemon. Problems go to `alarm`.
+    /// Collects the final figures of ports, series, items, regions and directories, and ends the daemon. Problems go to
+    /// `alarm`.
     pub fn end(&mut self, alarm: &dyn Fn(&str)) -> Figures {
         let files = self.files.report();
         let mut figures = Figures::default();
@@ -213,7 +215,7 @@ impl Part {
     }
 }
 
-/// The engine, and a word on why it and not another.
+/// Chooses the engine, and says why it was chosen.
 fn pick(
     wanted: &str,
     workflow: &Workflow,
@@ -221,7 +223,7 @@ fn pick(
     note: &dyn Fn(&str),
 ) -> Result<(Arc<dyn Engine>, String), Refused> {
     if workflow.tasks.is_empty() {
-        // A runner's host without tasks needs no engine.
+        // The host of the runner has no tasks, so it needs no engine.
         return Ok((Arc::from(engine::no_container()), String::new()));
     }
     let refusals = |trials: &[Trial]| {

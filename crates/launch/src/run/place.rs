@@ -1,10 +1,10 @@
-//! Which processors go to which rank.
+//! Chooses processors for ranks.
 
 use crossdock_os::process::{affinity, set_affinity};
 
 use crate::file::{Processors, Task};
 
-/// Hands processors out in turn, so that tasks overlap only when there are not enough.
+/// Hands processors out in turn. Tasks share processors only if there are not enough.
 #[derive(Debug)]
 pub struct Placement {
     free: Vec<u32>,
@@ -12,13 +12,14 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Over the processors that this process may use.
+    /// Makes a placement over the processors that this process may use.
     pub fn new() -> Self {
         let free = affinity();
         Self { free: if free.is_empty() { vec![0] } else { free }, next: 0 }
     }
 
-    /// The processors for one rank: `None` = all. A list is kept as it is; a count is taken in turn.
+    /// Chooses the processors for one rank; `None` stands for all. A list of the file is kept as it is. For a count,
+    /// the next processors in turn are taken.
     pub fn take(&mut self, task: &Task) -> Result<Option<Vec<u32>>, String> {
         match &task.processors {
             Processors::Any => Ok(None),
@@ -59,7 +60,7 @@ fn show(list: &[u32]) -> String {
     parts.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Runs `f` with this thread on these processors: what it starts inherits them.
+/// Calls `f` while this thread is bound to these processors. Processes that `f` starts inherit the binding.
 pub fn with<T>(processors: Option<&[u32]>, f: impl FnOnce() -> T) -> T {
     let before = affinity();
     let moved = processors.is_some_and(|list| !before.is_empty() && set_affinity(list).is_ok());

@@ -1,4 +1,4 @@
-//! Who descends from whom, out of `/proc`, and ending them.
+//! Finds the descendants of a process in `/proc`, and ends processes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,16 +8,17 @@ use std::time::{Duration, Instant};
 use crossdock_os::child;
 use crossdock_os::process::Signal;
 
-/// A process below another: its pid and how many steps below.
+/// A descendant of a process: its id, and how many levels it is below the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descendant {
-    /// Its id as this process sees it.
+    /// The process id.
     pub pid: i32,
-    /// 1 for a child.
+    /// The level: 1 for a child, 2 for its children.
     pub depth: u32,
 }
 
-/// Parent and state of a process. The name in `stat` may hold anything, so fields count from its last parenthesis.
+/// Reads the parent and the state of a process. The name in `stat` may contain any characters, so the fields are
+/// counted from the last parenthesis.
 pub fn stat(pid: i32) -> Option<(i32, char)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
@@ -25,7 +26,7 @@ pub fn stat(pid: i32) -> Option<(i32, char)> {
     Some((fields.next()?.parse().ok()?, state))
 }
 
-/// Everything below `ancestor` that is not a zombie, parents before children.
+/// Lists all descendants of `ancestor` that are not zombies, parents before children.
 pub fn descendants(ancestor: i32) -> Vec<Descendant> {
     let mut children: HashMap<i32, Vec<(i32, char)>> = HashMap::new();
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -37,7 +38,7 @@ pub fn descendants(ancestor: i32) -> Vec<Descendant> {
     let mut found = Vec::new();
     let mut open = vec![(ancestor, 0)];
     while let Some((pid, depth)) = open.pop() {
-        // A pid may be reused while /proc is read; each is visited once, so that no loop can come of it.
+        // A process id may be reused while `/proc` is read. Each id is visited once, so that no loop can arise.
         for (child, state) in children.remove(&pid).unwrap_or_default() {
             if state != 'Z' {
                 found.push(Descendant { pid: child, depth: depth + 1 });
@@ -48,7 +49,7 @@ pub fn descendants(ancestor: i32) -> Vec<Descendant> {
     found
 }
 
-/// Sends a signal; a process that is gone is no trouble.
+/// Sends a signal to a process. It is no error if the process has ended.
 pub fn signal(pid: i32, signal: Signal) {
     let _ = child::signal(pid, signal);
 }
@@ -58,7 +59,8 @@ pub fn signal_group(group: i32, signal: Signal) {
     let _ = child::signal_group(group, signal);
 }
 
-/// Does the process catch this signal, or take it from its queue? The first process of a pid namespace gets no other one.
+/// Tells whether the process catches this signal or blocks it to read it from a queue. The kernel delivers no other
+/// signals to the first process of a pid namespace.
 pub fn catches(pid: u32, signal: Signal) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
     let has = |set: &str| {
@@ -68,7 +70,8 @@ pub fn catches(pid: u32, signal: Signal) -> bool {
     has("SigCgt:") || has("SigBlk:")
 }
 
-/// Kills everything below this process (but `keep`) until nothing is left or the time is up. `true` if nothing is left.
+/// Kills all descendants of this process except `keep` and their descendants, until none is left or `patience` is over.
+/// Returns true if none is left.
 pub fn kill_descendants(keep: &[i32], patience: Duration) -> bool {
     let me = std::process::id() as i32;
     let end = Instant::now() + patience;
@@ -79,7 +82,7 @@ pub fn kill_descendants(keep: &[i32], patience: Duration) -> bool {
             signal(process.pid, Signal::KILL);
         }
         if keep.is_empty() {
-            // No other thread waits for children at this point: reap all zombies.
+            // No other thread waits for children at this point, so all zombies are reaped here.
             child::reap_all();
         }
         if left.is_empty() {
@@ -92,14 +95,14 @@ pub fn kill_descendants(keep: &[i32], patience: Duration) -> bool {
     }
 }
 
-/// The variable that every process of a run inherits.
+/// The environment variable that every process of a run inherits. Its value is the run's id.
 pub const MARK: &str = "CROSSDOCK_RUN";
 
-/// Kills the user's processes that carry a run's mark, whatever their parent is by now.
+/// Kills the user's processes that carry a run's mark, whatever process is now their parent.
 pub fn kill_marked(run: &str) {
     let mark = format!("{MARK}={run}");
     let me = std::process::id() as i32;
-    // Again, because a process may have forked while /proc was read.
+    // The search is repeated, because a process may have forked while `/proc` was read.
     for _ in 0..3 {
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = pids.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok()).filter(|p| *p != me);

@@ -1,4 +1,4 @@
-//! One rank of a task: started, watched, asked to end, killed.
+//! One rank of a task: starts it, watches it, asks it to end, and kills it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,25 +18,25 @@ use crate::engine::{self, CommandLine, Engine};
 /// How a rank ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
-    /// With this exit code.
+    /// The rank ended with this exit code.
     Exit(i32),
     /// By this signal.
     Signal(i32),
-    /// It could not be started: exit code and why.
+    /// The rank could not be started: the exit code, and the reason.
     NotStarted(u8, String),
-    /// Its turn never came.
+    /// The run ended before the rank could start.
     Skipped,
-    /// Its host was lost while it ran.
+    /// The host with this name was lost while the rank ran.
     Lost(String),
 }
 
 impl End {
-    /// Did it end well?
+    /// Tells whether the rank ended without an error.
     pub fn good(&self) -> bool {
         *self == Self::Exit(0)
     }
 
-    /// As an exit code: a signal counts as 128 + its number, as shells do.
+    /// Gives the end as an exit code. As in shells, an end by signal N gives 128 + N.
     pub fn code(&self) -> u8 {
         match self {
             Self::Exit(code) => u8::try_from(*code).unwrap_or(255),
@@ -71,27 +71,27 @@ pub fn signal_name(signal: i32) -> &'static str {
     signal_hook::low_level::signal_name(signal).unwrap_or("unknown signal")
 }
 
-/// How long a program that ends what it started may take for that once it is killed.
+/// How long the processes may take to end that a killed program had started, if that program normally ends them itself.
 const OWN_END: Duration = Duration::from_secs(8);
 
 /// A started rank.
 pub struct Running {
     child: Child,
-    /// Readable when the process has ended.
+    /// A descriptor that is readable when the process has ended.
     pub pidfd: OwnedFd,
-    /// What it writes; `None` when that has ended.
+    /// The output of the rank; `None` after its end.
     pub output: Option<OwnedFd>,
     container: Option<String>,
     ends_its_own: bool,
-    /// When it was started.
+    /// When the rank was started.
     pub since: Instant,
 }
 
-/// Starts a rank. Both outputs go into one pipe, so that they stay in order.
+/// Starts a rank. Standard output and standard error go into one pipe, so that their order is kept.
 pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u64>) -> Result<Running, End> {
     let system = |what: &str, e: io::Error| End::NotStarted(super::code::SYSTEM, format!("{what}: {e}"));
     if let (true, Some(bytes)) = (line.limits_by_launcher, memory) {
-        // The limit must hold before the engine's first fork, and a shell sets it without unsafe code.
+        // The limit must hold before the engine first forks. A shell sets it, because that needs no unsafe code.
         let script = format!("ulimit -d {} && exec \"$@\"", bytes.div_ceil(1024));
         line.words.splice(0..0, ["/bin/sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]);
     }
@@ -112,7 +112,7 @@ pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u
             None => End::NotStarted(code, format!("`{program}`: {e}")),
         }
     })?;
-    // Its number is its own until `try_wait` has taken note of its end.
+    // The child has not been waited for, so no other process can have its id.
     let pidfd = open_pidfd(child.id() as i32)
         .and_then(|fd| fd.ok_or_else(|| OsError::last("pidfd_open", "a child")))
         .map_err(|e| system("cannot watch the process", e.reason()))?;
@@ -127,19 +127,21 @@ pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u
 }
 
 impl Running {
-    /// Its process on the host.
+    /// The id of the process that was started on the host.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Hands on what it has written, and says whether it has ended. What it wrote before its end is handed on first.
+    /// Passes on what the rank has written, and tells whether it has ended. Everything that it wrote before its end is
+    /// passed on first.
     pub fn look(&mut self, mut output: impl FnMut(&[u8])) -> Option<End> {
-        // The end is asked for first: what was written before it is then read after it.
+        // The end is checked before reading, so that all output before the end is read after the check.
         let end = self.ended();
         let mut more = self.read(&mut output);
         if end.is_some() {
             for _ in 0..64 {
-                // Not longer: a process that still holds the pipe is no longer the task's own.
+                // The reading is limited, because a process that still holds the pipe does not belong to the task any
+                // more.
                 if !more || !self.readable() {
                     break;
                 }
@@ -154,11 +156,11 @@ impl Running {
         event::wait_readable(output, Deadline::after(Duration::from_millis(20))).unwrap_or(false)
     }
 
-    /// Reads what is there; `false` when the output has ended.
+    /// Reads the output that is in the pipe. Returns false when the output has ended.
     fn read(&mut self, mut take: impl FnMut(&[u8])) -> bool {
         let Some(output) = &self.output else { return false };
         let mut buffer = [0u8; 64 << 10];
-        // Bounded, so that a task that writes without end does not starve the others.
+        // The number of reads is bounded, so that a task that writes without end does not starve the others.
         for _ in 0..4 {
             match pipe::read(output, &mut buffer) {
                 Ok(Some(0)) => {
@@ -176,7 +178,8 @@ impl Running {
         true
     }
 
-    /// Has it ended? What its children still hold open is no longer waited for; they are killed.
+    /// Tells whether the rank has ended. If it has, its remaining children are killed, and their output is not waited
+    /// for.
     fn ended(&mut self) -> Option<End> {
         let status = self.child.try_wait().ok()??;
         processes::signal_group(self.pid() as i32, Signal::KILL);
@@ -186,7 +189,8 @@ impl Running {
         })
     }
 
-    /// Asks it to end. A container that cannot be asked is killed. What takes time is done in the thread that is given.
+    /// Asks the rank to end. A container that cannot be asked is killed. Slow steps are done in a thread, which is
+    /// returned.
     pub fn ask(&self, engine: &Arc<dyn Engine>) -> Option<JoinHandle<()>> {
         let pid = self.pid() as i32;
         if self.ends_its_own {
@@ -196,7 +200,7 @@ impl Running {
         if let Some(container) = self.container.clone() {
             let engine = engine.clone();
             return Some(thread::spawn(move || match engine.first_process(&container) {
-                // The client passes the signal on.
+                // The engine's client process passes the signal on to the container.
                 Some(first) if processes::catches(first, Signal::TERM) => processes::signal(pid, Signal::TERM),
                 Some(_) => engine.kill(&container),
                 None => processes::signal(pid, Signal::TERM),
@@ -243,7 +247,8 @@ impl Running {
                 let engine = engine.clone();
                 Some(thread::spawn(move || {
                     engine.kill(&container);
-                    // The client ends by itself when its container does; it gets a moment for its last words.
+                    // The engine's client ends by itself when its container has ended. It gets a moment to write its
+                    // last output.
                     thread::sleep(Duration::from_millis(200));
                     group();
                 }))

@@ -1,6 +1,6 @@
-//! A task with the key `mpi`: its ranks are one job of `crossdock mpirun`, on this host or, with `spread`, on all hosts of the
-//! run. The ranks of a host share one container, which has the task's mounts and environment, and the task's endpoint of that
-//! host; so each rank may open what the task's grants name.
+//! A task with the key `mpi`: its ranks are one job of `crossdock mpirun`, on this host or, with `spread`, on all hosts
+//! of the run. The ranks of a host share one container. It has the task's mounts and environment, and the task's
+//! endpoint on that host, so each rank may open what the task's grants name.
 
 use std::path::PathBuf;
 
@@ -13,21 +13,22 @@ use crate::engine::{CommandLine, ENDPOINT_FOLDER, Engine, Request, Unavailable};
 use crate::file::Files;
 use crate::mpi;
 
-/// The hosts of a job that has ranks on several.
+/// The hosts of an MPI job that has ranks on several hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobHosts {
-    /// Their names and numbers of ranks, as `crossdock mpirun --hosts` takes them.
+    /// The hosts' names and numbers of ranks, in the form of `crossdock mpirun --hosts`.
     pub hosts: String,
-    /// The folder of the task's endpoint on each of them.
+    /// The folder of the task's endpoint on each host.
     pub endpoints: Vec<PathBuf>,
-    /// The command that reaches the hosts.
+    /// The ssh command that reaches the hosts.
     pub ssh: String,
     /// `crossdock` on them.
     pub starter: String,
 }
 
 impl JobHosts {
-    /// Divides the ranks among these hosts, each with the folder of its endpoint. Neighbours by number share a host.
+    /// Divides the ranks among these hosts, each given with the folder of its endpoint. Ranks with successive numbers
+    /// share a host.
     pub fn new(found: &[(&str, PathBuf)], ranks: u32, hosts: &Hosts) -> Self {
         let count = found.len().max(1) as u32;
         let share = |at: usize| ranks / count + u32::from((at as u32) < ranks % count);
@@ -42,7 +43,8 @@ impl JobHosts {
     }
 }
 
-/// How to start a task's ranks: one process, which ends when the launcher of the task's MPI has ended.
+/// Gives the command for a task's ranks. It starts one process, which ends when the launcher of the task's MPI has
+/// ended.
 pub fn command(r: &Request<'_>, engine: &dyn Engine, job: Option<&JobHosts>) -> Result<CommandLine, Unavailable> {
     let task = r.task;
     let refuse = |why: String, hint: &str| Unavailable::new(why, hint.to_owned());
@@ -89,14 +91,14 @@ pub fn command(r: &Request<'_>, engine: &dyn Engine, job: Option<&JobHosts>) -> 
         (line.words, line.environment, workdir.to_string_lossy().into_owned())
     };
     add(&["--start-in", &workdir]);
-    // MPI numbers the ranks. Without containers, the endpoint's path differs from host to host, and mpirun sets it.
+    // MPI sets the rank's number. Without containers, the endpoint's path differs from host to host, so mpirun sets it.
     let is_mpiruns = |name: &str| name == "CROSSDOCK_SOCKET" && job.is_some() && !engine.in_container();
     for (name, value) in environment.iter().filter(|(name, _)| name != "CROSSDOCK_RANK" && !is_mpiruns(name)) {
         add(&["--env", &format!("{name}={value}")]);
     }
     add(&["--"]);
     words.extend(command);
-    // The marks are for the job's helpers, too: what a killed run leaves is found by them.
+    // The mark goes to the job's helper processes too, because a cleanup finds the processes of a killed run by it.
     let environment = environment.into_iter().filter(|(name, _)| name == processes::MARK).collect();
     Ok(CommandLine { words, environment, limits_by_launcher: true, ends_its_own: true, ..CommandLine::default() })
 }

@@ -1,7 +1,8 @@
-//! A run's part on a host other than the runner's, started there by ssh or srun.
+//! A run's part on a host other than the runner's, where the user started the run. ssh or srun starts it.
 //!
-//! Two processes, each the other's watchdog, as on the runner's host (README.md): the first hands on what comes through the
-//! connection; the second has the tasks as children. The end of the connection ends both, and all that they started.
+//! The part consists of two processes that watch each other, as on the runner's host (README.md): the first passes on
+//! what comes through the connection, and the second has the tasks as children. The end of the connection ends both,
+//! with everything that they started.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -30,12 +31,12 @@ use super::words::{Down, GREETING, PULSE_S, PartOrder, SILENCE_S, SiteOrder, Up,
 use super::{code, processes};
 use crate::file::parse_on;
 
-/// Outputs wait in their pipes while so many bytes wait for the connection.
+/// If this many bytes wait for the connection, the outputs of tasks are not read, so that they wait in their pipes.
 const BEHIND: usize = 8 << 20;
-/// How long the processes of a part that was killed may take to be gone.
+/// How long it may take until the processes of a killed part are gone.
 const SWEEPING: Duration = Duration::from_secs(20);
 
-/// The first line that is no pulse: a runner that takes long to make itself ready sends pulses before the order.
+/// Reads the first line that is not a pulse. A runner that takes long to prepare itself sends pulses before the order.
 fn first_order(input: &mut impl BufRead) -> Option<String> {
     loop {
         let mut line = String::new();
@@ -48,14 +49,15 @@ fn first_order(input: &mut impl BufRead) -> Option<String> {
     }
 }
 
-/// `run-part`; gives the exit code. The calling process must not wait for children of its own.
+/// Runs the hidden command `run-part` and returns the exit code. The calling process must not wait for children of its
+/// own.
 pub fn part() -> u8 {
     let mut output = std::io::stdout();
     if output.write_all(GREETING).and_then(|()| output.flush()).is_err() {
         return code::SYSTEM;
     }
     let mut input = BufReader::new(std::io::stdin());
-    // The runner may end before it says anything; nothing is made yet.
+    // The runner may end before it sends an order. Nothing is made yet, so nothing must be removed.
     let Some(first) = first_order(&mut input) else { return code::SYSTEM };
     let first_word = serde_json::from_str::<Down>(&first);
     if let Ok(Down::Sweep(id)) = first_word {
@@ -91,7 +93,7 @@ fn sweep(id: &str) -> u8 {
 fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>) -> Result<u8, String> {
     child::adopt_orphans().map_err(|e| format!("cannot become the reaper of the run's processes: {e}"))?;
     folder::clean_dead();
-    // The other half ends when it has removed everything.
+    // Signals must not end this process, because its child, the part's supervisor, has to remove everything first.
     let _ = outlive_signals(&Arc::default());
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program in the file system: {e}"))?;
     let mut child = Command::new(&program)
@@ -102,11 +104,11 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
         .map_err(|e| format!("cannot start {}: {e}", program.display()))?;
     let mut pipe = child.stdin.take().ok_or("the part has no standard input")?;
     thread::spawn(move || {
-        // Its end closes the pipe, which tells the other half.
+        // The end of this thread closes the pipe, by which the part's supervisor notices that the connection ended.
         let _ = pipe.write_all(first.as_bytes()).and_then(|()| std::io::copy(&mut input, &mut pipe).map(drop));
     });
     let status = child.wait().map_err(|e| format!("cannot wait for the part: {e}"))?;
-    // Whatever the other half left (nothing, unless it was killed) became this process's own, and ends here.
+    // Processes that a killed supervisor of the part left have become children of this process, and are killed here.
     processes::kill_descendants(&[], Duration::from_secs(10));
     if folder::is_left(&order.id) {
         folder::clean_up_after(&order.id);
@@ -118,12 +120,12 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
     }
 }
 
-/// What is said to the runner. A thread writes, so that a slow connection does not stop the part.
+/// Sends the part's messages to the runner. A thread writes them, so that a slow connection does not stop the part.
 struct Voice {
     queue: Sender<String>,
     behind: Arc<AtomicUsize>,
     writer: JoinHandle<()>,
-    /// The runner has given this part up: what its tasks do now is no news of the run.
+    /// True after the runner has given this part up. Messages about its tasks are not sent from then on.
     is_mute: AtomicBool,
 }
 
@@ -140,7 +142,7 @@ impl Voice {
                     Err(RecvTimeoutError::Timeout) => line(&Up::Pulse),
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
-                // A connection that is gone is noticed by the end of the input.
+                // If the connection is gone, the end of the input says so, so the error is ignored.
                 let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
                 waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(text.len()))).ok();
             }
@@ -161,7 +163,7 @@ impl Voice {
         self.behind.load(Ordering::Relaxed) > BEHIND
     }
 
-    /// Waits until everything is written, but not for a connection that takes nothing.
+    /// Waits until everything is written, but at most as long as a peer may be silent.
     fn finish(self) {
         let Self { queue, writer, .. } = self;
         drop(queue);
@@ -177,7 +179,7 @@ impl Voice {
 struct Ear {
     queue: Receiver<Down>,
     bell: Arc<OwnedFd>,
-    /// The connection has ended, or this process was asked to end.
+    /// True if the connection has ended, or if this process was asked to end.
     ended: Arc<AtomicBool>,
     heard: Arc<Mutex<Instant>>,
 }
@@ -203,24 +205,26 @@ impl Ear {
         Ok(Self { queue, bell, ended, heard })
     }
 
-    /// Is the runner gone, or silent for too long?
+    /// Tells whether the runner is gone, or was silent for too long.
     fn is_lost(&self) -> bool {
         let heard = *self.heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.ended.load(Ordering::Relaxed) || heard.elapsed() > Duration::from_secs(SILENCE_S)
     }
 }
 
-/// `supervise-part`; gives the exit code.
+/// Runs the hidden command `supervise-part` and returns the exit code.
 pub fn part_supervisor() -> u8 {
-    // A session of its own: no signal of the connection's program, only what it says.
+    // The process gets its own session, so that it receives no signal from ssh or srun and obeys the runner's messages
+    // only.
     child::leave_session();
     let _ = child::adopt_orphans();
     let Ok(ear) = Ear::new() else { return code::SYSTEM };
-    // Slurm signals every process of a step that it ends: then the tasks are stopped, and what the run made is removed.
+    // Slurm sends a signal to every process of a step that it ends. The signal is taken as a request to stop the tasks
+    // and to remove what the part made.
     let _ = outlive_signals(&ear.ended);
     let first = ear.queue.recv_timeout(Duration::from_secs(SILENCE_S));
     let Ok(Down::Part(order)) = first else {
-        // The first process was killed before it said anything; nothing is made yet.
+        // The first process was killed before it passed an order on. Nothing is made yet, so nothing must be removed.
         return code::SYSTEM;
     };
     let voice = Voice::new();
@@ -235,7 +239,7 @@ pub fn part_supervisor() -> u8 {
             match prepare(&order, folder, &voice) {
                 Ok((part, grace)) => Serving::new(part, grace, &ear, &voice).go(),
                 Err(refused) => {
-                    // Nothing is left when the runner hears of it.
+                    // Everything is removed before the runner learns of the failure.
                     folder::clean(&order.id, &path);
                     refuse(refused)
                 }
@@ -290,7 +294,7 @@ fn join(order: &SiteOrder, folder: &RunFolder) -> Result<Site, String> {
     })
 }
 
-/// The address that the connection came from.
+/// The address from which the runner's connection came.
 fn runner() -> Option<String> {
     let ssh = std::env::var("SSH_CONNECTION").ok();
     let first = ssh.as_ref().and_then(|text| text.split_whitespace().next().map(str::to_owned));
@@ -302,14 +306,14 @@ struct There {
     running: Running,
 }
 
-/// A part that is ready.
+/// A part that is ready to run tasks.
 struct Serving<'a> {
     part: Part,
     grace: Duration,
     ear: &'a Ear,
     voice: &'a Voice,
     ranks: BTreeMap<usize, There>,
-    /// Ranks of each task, to tell its log of troubles with files.
+    /// The tasks with their ranks, to write problems with files into the tasks' logs.
     producers: Vec<(String, usize)>,
     helpers: Vec<JoinHandle<()>>,
     kill_at: Option<Instant>,
@@ -355,7 +359,7 @@ impl<'a> Serving<'a> {
                 }
                 if !self.killed && self.kill_at.is_some_and(|at| Instant::now() > at) {
                     self.kill();
-                    // What cannot be killed by its engine is killed with this process's descendants.
+                    // A rank that its engine cannot kill is killed later with all descendants of this process.
                     self.kill_at = Some(Instant::now() + Duration::from_secs(15));
                 } else if self.killed && self.kill_at.is_some_and(|at| Instant::now() > at) {
                     return self.finish(code::UNAVAILABLE);
@@ -364,7 +368,7 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// Waits for output, an end, the runner, or time.
+    /// Waits for output, for the end of a rank, for a message of the runner, or for a deadline.
     fn wait(&self) {
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.ear.bell.as_fd()];
         for there in self.ranks.values() {
@@ -444,7 +448,7 @@ impl<'a> Serving<'a> {
         for helper in self.helpers.drain(..) {
             let _ = helper.join();
         }
-        // Orphans of tasks end before the report, so that the counters no longer change.
+        // Processes that tasks left behind are killed before the report, so that the counters no longer change.
         let keep: Vec<i32> = self.part.hosted.as_ref().and_then(|hosted| hosted.pid()).into_iter().collect();
         processes::kill_descendants(&keep, Duration::from_secs(5));
         let voice = self.voice;

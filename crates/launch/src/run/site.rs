@@ -1,5 +1,5 @@
-//! The site of a run on several hosts: a name, certificates that are made for this run and are worth nothing after it, and a
-//! catalog that the runner's daemon keeps.
+//! The site of a run on several hosts: its name, its certificates and its catalog. The certificates are made for this
+//! run only. The runner's daemon keeps the catalog.
 
 use std::net::{TcpListener, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::folder::RunFolder;
 use super::hosts::Hosts;
 use super::words::SiteOrder;
 
-/// No run is longer than this.
+/// How long the certificates are valid, which is longer than any run.
 const LASTING: Duration = Duration::from_secs(366 * 86_400);
 
 /// The site.
@@ -25,7 +25,7 @@ pub struct RunSite {
 }
 
 impl RunSite {
-    /// Makes the authority, and this node's certificate in the run's folder.
+    /// Makes the certificate authority, and writes this node's certificate into the run's folder.
     pub fn make(hosts: &Hosts, folder: &RunFolder) -> Result<Self, String> {
         let text = |e: crossdock_link::Error| e.to_string();
         let authority = Authority::make(&folder.id, LASTING).map_err(text)?;
@@ -34,7 +34,7 @@ impl RunSite {
         Ok(Self { name: folder.id.clone(), authority, hosts: hosts.clone(), certificates, port: free_port()? })
     }
 
-    /// What this host's daemon is told.
+    /// Gives the options for the daemon of this host.
     pub fn own(&self) -> Site {
         Site {
             name: self.name.clone(),
@@ -45,7 +45,7 @@ impl RunSite {
         }
     }
 
-    /// This host's address on the way to the first other host.
+    /// Gives this host's address on the route to the first other host.
     pub fn address(&self) -> Option<String> {
         if let Some(address) = &self.hosts.address {
             return Some(address.clone());
@@ -55,12 +55,12 @@ impl RunSite {
         own_address(name)
     }
 
-    /// The folder of this node's certificate.
+    /// The folder with this node's certificate.
     pub fn certificates(&self) -> &Path {
         &self.certificates
     }
 
-    /// What another host's part is told.
+    /// Gives the order for the part on the host with this number.
     pub fn order(&self, number: usize) -> Result<SiteOrder, String> {
         let node = self.hosts.node(number);
         let Papers { authority, certificate, key } = self.authority.issue(&node).map_err(|e| e.to_string())?;
@@ -69,17 +69,17 @@ impl RunSite {
     }
 }
 
-/// This host's address on the way to another one.
+/// Finds this host's address on the route to the host `host`.
 pub fn own_address(host: &str) -> Option<String> {
     let to = (host, 22).to_socket_addrs().ok()?.next()?;
-    // No packet is sent: the kernel only chooses the route, and with it this host's own address.
+    // No packet is sent. The kernel chooses the route, and with it the address of this host.
     let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
     socket.connect(to).ok()?;
     let own = socket.local_addr().ok()?.ip();
     Some(if own.is_ipv6() { format!("[{own}]") } else { own.to_string() })
 }
 
-/// A port that no program listens on now. The kernel deals them out at random, so that two runs hardly meet.
+/// Finds a port on which no program listens now. The kernel chooses it at random, so two runs rarely get the same port.
 fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind(("0.0.0.0", 0)).and_then(|listener| listener.local_addr());
     listener.map(|address| address.port()).map_err(|e| format!("no port to listen on: {e}"))

@@ -1,5 +1,5 @@
-//! What a run says of itself while it lives: `state.json` in its folder, replaced whole at each change. `crossdock ps`, `logs`,
-//! `stop` and the web page read it.
+//! The state of a living run: the file `state.json` in its folder, which is replaced as a whole at each change.
+//! `crossdock ps`, `logs`, `stop` and the web page read it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,43 +27,43 @@ pub struct State {
     pub engine: String,
     /// The engine's version.
     pub engine_version: String,
-    /// Milliseconds since 1970 at its begin.
+    /// When the run began, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Where its logs are.
+    /// The folder with the run's logs.
     pub logs: PathBuf,
-    /// Seconds between SIGTERM and SIGKILL when it is stopped.
+    /// The seconds between SIGTERM and SIGKILL when the run is stopped.
     pub grace_s: u32,
-    /// Why it is being stopped, if it is.
+    /// Why the run is being stopped; `None` if it is not.
     pub stopping: Option<String>,
-    /// What the user started.
+    /// The process that the user started.
     pub front: Process,
-    /// Its other half, which has the tasks as children.
+    /// The supervisor's process, which has the tasks as children.
     pub supervisor: Process,
-    /// One entry a rank.
+    /// One entry for each rank.
     pub ranks: Vec<RankState>,
     /// What each task may do with which object.
     pub links: Vec<Link>,
 }
 
-/// A process, told from a later one with the same number.
+/// A process. Its start time distinguishes it from a later process with the same id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Its number.
     pub pid: u32,
-    /// As the kernel counts it; see `proc_pid_stat(5)`.
+    /// The start time as the kernel counts it; see `proc_pid_stat(5)`.
     pub start: u64,
 }
 
 /// One rank of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankState {
-    /// As `ps` prints it: `simulate`, or `simulate.3`.
+    /// The name that `ps` prints: `simulate`, or `simulate.3`.
     pub name: String,
     /// The task.
     pub task: String,
-    /// Which copy, from 0.
+    /// The number of the rank in its task, from 0.
     pub rank: u32,
-    /// Its host, in a run on several.
+    /// The rank's host, in a run on several hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// Its log.
@@ -73,26 +73,26 @@ pub struct RankState {
     pub phase: Phase,
 }
 
-/// What a rank does.
+/// The state of a rank: waiting, running or ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum Phase {
-    /// For a task that has to end first.
+    /// The rank waits for a task that must end first.
     Waits,
     /// Its process lives.
     Runs {
-        /// The process that the launcher started for it.
+        /// The id of the process that the launcher started for the rank.
         pid: u32,
         /// Milliseconds since 1970.
         since_ms: u64,
     },
-    /// It has ended, or will never begin.
+    /// The rank has ended, or will never begin.
     Ended {
-        /// Milliseconds since 1970 at its begin.
+        /// When the rank began, in milliseconds since 1970.
         since_ms: Option<u64>,
-        /// And at its end.
+        /// When the rank ended, in milliseconds since 1970.
         ended_ms: u64,
-        /// Its exit code; 128 + N after signal N.
+        /// The exit code of the rank; 128 + N after signal N.
         code: u8,
         /// In words.
         how: String,
@@ -100,7 +100,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The word that `ps` prints.
+    /// The word that `ps` prints for this state.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Waits => "waits",
@@ -110,7 +110,7 @@ impl Phase {
         }
     }
 
-    /// Milliseconds since 1970 at which it began.
+    /// When the rank began, in milliseconds since 1970; `None` if it has not begun.
     pub fn since_ms(&self) -> Option<u64> {
         match self {
             Self::Waits => None,
@@ -120,23 +120,23 @@ impl Phase {
     }
 }
 
-/// What a task may do with an object.
+/// What a task may do with one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// The task.
     pub task: String,
     /// The object's kind: `port`, `series`, `region`, `item`.
     pub kind: String,
-    /// The object's name, or a beginning that ends in `*`.
+    /// The object's name, or the beginning of names followed by `*`.
     pub name: String,
-    /// Data goes from the task to the object.
+    /// True if data goes from the task to the object.
     pub gives: bool,
-    /// Data goes from the object to the task.
+    /// True if data goes from the object to the task.
     pub takes: bool,
 }
 
 impl Link {
-    /// Which way data goes between the task and the object.
+    /// Gives the direction in which data goes between the task and the object.
     #[must_use]
     pub fn way(&self) -> Way {
         match (self.gives, self.takes) {
@@ -153,7 +153,7 @@ impl Link {
     }
 }
 
-/// The grants of a task, as links.
+/// Gives the grants of a task as links.
 pub fn links(task: &Task) -> Vec<Link> {
     let all: [(NodeKind, &Vec<TaskGrant>); 4] = [
         (NodeKind::Port, &task.ports),
@@ -174,12 +174,12 @@ pub fn now_ms() -> u64 {
 }
 
 impl Process {
-    /// The process of this number that lives now.
+    /// Describes the process that has this id now.
     pub fn living(pid: u32) -> Self {
         Self { pid, start: start_time(pid as i32).unwrap_or(0) }
     }
 
-    /// Does it still live? One that has ended and was not waited for yet does not.
+    /// Tells whether the process still lives. A zombie does not count as living.
     pub fn lives(&self) -> bool {
         let is_zombie = |pid| processes::stat(pid).is_some_and(|(_, state)| state == 'Z');
         self.pid != 0 && start_time(self.pid as i32) == Some(self.start) && !is_zombie(self.pid as i32)
@@ -187,14 +187,15 @@ impl Process {
 }
 
 impl State {
-    /// Replaces the file. A full disk must not end the run: then the file tells of an earlier moment.
+    /// Replaces the file with this state. If the disk is full, the run goes on, and the file keeps an earlier state.
     pub fn write(&self, folder: &Path) {
         let new = folder.join("state.json.new");
         let written = serde_json::to_vec(self).map_err(std::io::Error::from).and_then(|text| fs::write(&new, text));
         let _ = written.and_then(|()| fs::rename(&new, folder.join(FILE)));
     }
 
-    /// What the run in this folder says; none before its first word and after its end.
+    /// Reads the state of the run in this folder. There is none before the run has written its first state and after
+    /// its end.
     pub fn read(folder: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()
     }

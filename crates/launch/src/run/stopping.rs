@@ -1,4 +1,5 @@
-//! Stopping a run from elsewhere: in order, then at once, then whole.
+//! Stops a run from another process: first SIGTERM to its tasks, then SIGKILL to its tasks, then SIGKILL to the run
+//! itself.
 
 use std::time::{Duration, Instant};
 
@@ -12,25 +13,26 @@ use super::state::{Process, State};
 /// How a run was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// It ended its tasks and itself.
+    /// The run ended its tasks and itself.
     InOrder,
-    /// It was asked twice: its tasks were killed.
+    /// The run was asked a second time, so it killed its tasks.
     Killed,
-    /// Its own processes were killed, and what they left was cleaned up.
+    /// The run's own processes were killed, and what they left was cleaned up.
     Forced,
 }
 
-/// After a second signal the supervisor kills, which takes no time, and cleans up.
+/// How long the supervisor may take to kill the tasks and clean up after a second signal.
 const FOR_KILLING: Duration = Duration::from_secs(20);
 
-/// Stops a run: SIGTERM to its tasks; after `patience` SIGKILL to them; if that does not end it either, to the run itself.
+/// Stops a run. First its tasks get SIGTERM. After `patience` they get SIGKILL. If the run still does not end, its own
+/// processes get SIGKILL.
 ///
 /// # Errors
-/// It says nothing of itself, or cannot be ended.
+/// The run has no state to read, or cannot be ended.
 pub fn stop(run: &LivingRun, patience: Duration) -> Result<Stopped, String> {
     let state = State::read(&run.folder).ok_or_else(|| format!("run `{}` has just begun or just ended", run.id))?;
     for (attempt, patience) in [(Stopped::InOrder, patience), (Stopped::Killed, FOR_KILLING)] {
-        // The front passes it on; without a front the supervisor has begun to stop already.
+        // The front passes the signal on. If the front is dead, the supervisor has begun to stop already.
         send(state.front, Signal::TERM);
         if gone(&state, patience) {
             return Ok(attempt);
@@ -38,7 +40,7 @@ pub fn stop(run: &LivingRun, patience: Duration) -> Result<Stopped, String> {
     }
     send(state.supervisor, Signal::KILL);
     if !gone(&state, FOR_KILLING) {
-        // It was to clean up after its supervisor.
+        // The front has not cleaned up after its supervisor, so it is killed too.
         send(state.front, Signal::KILL);
     }
     if !gone(&state, FOR_KILLING) {

@@ -1,4 +1,4 @@
-//! What the user sees at the end, as text or as JSON.
+//! The summary that the user sees at the end of a run, as text or as JSON.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -14,48 +14,48 @@ pub struct Summary {
     pub workflow: String,
     /// The run's id.
     pub run: String,
-    /// The engine and its version.
+    /// The name of the engine; its version stands beside it.
     pub engine: String,
     /// Its version.
     pub engine_version: String,
-    /// What tasks shared with the host, if anything.
+    /// What tasks shared with the host; `None` if nothing.
     pub shared_with_host: Option<String>,
-    /// `ok`, `failed`, `interrupted` or `deadline`.
+    /// The result: `ok`, `failed`, `interrupted` or `deadline`.
     pub result: String,
     /// The exit code.
     pub code: u8,
-    /// Why it did not end well.
+    /// Why the run did not end with success.
     pub reason: Option<String>,
     /// Wall time.
     pub seconds: f64,
-    /// One entry a rank.
+    /// One entry for each rank.
     pub tasks: Vec<TaskLine>,
-    /// What passed between them.
+    /// The figures of ports, series, items, regions and directories.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Where the logs are.
+    /// The folder with the logs.
     pub logs: PathBuf,
 }
 
-/// What the daemon and shared memory tell when the last task has ended.
+/// The figures from the daemon and from shared memory when the last task has ended.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Figures {
-    /// One entry a port.
+    /// One entry for each port.
     pub ports: Vec<PortLine>,
-    /// One entry a series.
+    /// One entry for each series.
     pub series: Vec<SeriesLine>,
-    /// One entry an item that is still there.
+    /// One entry for each item that still exists.
     pub items: Vec<ItemLine>,
-    /// One entry a region.
+    /// One entry for each region.
     pub regions: Vec<RegionLine>,
-    /// One entry a managed directory.
+    /// One entry for each managed directory.
     pub files: Vec<FilesLine>,
-    /// What living ranks report of their progress; for the live view only.
+    /// The progress that living ranks report; only the live view shows it.
     #[serde(skip)]
     pub progress: Vec<ProgressLine>,
 }
 
-/// How far a rank is, as it says.
+/// How far a rank is, as it reports.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressLine {
     /// The task.
@@ -75,14 +75,14 @@ pub struct TaskLine {
     pub task: String,
     /// Which copy.
     pub rank: u32,
-    /// Its host, in a run on several.
+    /// The rank's host, in a run on several hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// How it ended, in words.
+    /// How the rank ended, in words.
     pub ended: String,
-    /// As an exit code.
+    /// The end of the rank as an exit code.
     pub code: u8,
-    /// Wall time; zero if it never started.
+    /// The rank's wall time in seconds; zero if it never started.
     pub seconds: f64,
     /// Its log.
     pub log: PathBuf,
@@ -95,15 +95,15 @@ pub struct PortLine {
     pub port: String,
     /// Messages sent.
     pub messages: u64,
-    /// Messages that were taken and given back.
+    /// Messages that consumers took and released.
     pub received: u64,
-    /// Bytes that changed hands without a copy.
+    /// Bytes of messages that went to a consumer without a copy.
     pub bytes_handed_over: u64,
-    /// Bytes copied at the ends.
+    /// Bytes that producers and consumers copied.
     pub bytes_copied: u64,
-    /// Time that producers waited for room.
+    /// How long producers waited for room, in seconds.
     pub producer_wait_seconds: f64,
-    /// Time that consumers waited for messages.
+    /// How long consumers waited for messages, in seconds.
     pub consumer_wait_seconds: f64,
 }
 
@@ -112,15 +112,15 @@ pub struct PortLine {
 pub struct SeriesLine {
     /// The series.
     pub series: String,
-    /// Versions that were published.
+    /// The number of versions that were published.
     pub versions: u64,
-    /// Bytes copied for them: what changed.
+    /// Bytes that were copied for the versions, because they had changed.
     pub bytes_copied: u64,
-    /// Bytes that they took over from the version before.
+    /// Bytes that versions share with the version before.
     pub bytes_shared: u64,
-    /// Publishes that withheld their version for lack of room; the next version has their changes.
+    /// Publishes that withheld their version because there was no free slot. The next version has their changes.
     pub withheld: u64,
-    /// Publishes that failed for lack of room.
+    /// Publishes that failed because there was no room.
     pub no_space: u64,
     /// Versions that were taken back from observers.
     pub taken_back: u64,
@@ -133,11 +133,11 @@ pub struct ItemLine {
     pub item: String,
     /// Its bytes.
     pub size: u64,
-    /// Whose it was last.
+    /// The name of the last owner.
     pub owner: String,
-    /// How often it changed hands.
+    /// How often the item went to another owner.
     pub transfers: u64,
-    /// How often it had to be copied for that, because a former user kept it open or mapped.
+    /// How often the item was copied for the next owner, because a former user kept it open or mapped.
     pub copies: u64,
 }
 
@@ -146,7 +146,7 @@ pub struct ItemLine {
 pub struct FilesLine {
     /// The directory.
     pub directory: String,
-    /// Files published; one that was replaced counts again.
+    /// Files published. A file that was replaced counts again.
     pub published: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -158,11 +158,11 @@ pub struct FilesLine {
     pub dropped: u64,
     /// Published files that were moved to a disk.
     pub spilled: u64,
-    /// Files that hosts with consumers have fetched from other hosts; one counts once for each host that fetched it.
+    /// Files that hosts with consumers have fetched from other hosts. A file counts once for each host that fetched it.
     pub fetched: u64,
     /// Their bytes.
     pub bytes_fetched: u64,
-    /// What went wrong, a line each.
+    /// What went wrong, a line for each problem.
     pub troubles: Vec<String>,
 }
 
@@ -173,7 +173,7 @@ pub struct RegionLine {
     pub region: String,
     /// Capacity.
     pub size: u64,
-    /// Memory that it took.
+    /// The bytes of memory that the region took.
     pub reserved: u64,
 }
 
@@ -219,7 +219,7 @@ impl Summary {
 }
 
 impl FilesLine {
-    /// Adds what another host has of the directory.
+    /// Adds the figures that another host has for the same directory.
     fn add(&mut self, other: Self) {
         let Self { directory: _, published, bytes, torn, cut, dropped, spilled, fetched, bytes_fetched, troubles } =
             other;
@@ -236,7 +236,7 @@ impl FilesLine {
 }
 
 impl Figures {
-    /// Adds those of another host.
+    /// Adds the figures of another host.
     pub fn add(&mut self, other: Self) {
         let Self { ports, series, items, regions, files, progress } = other;
         self.ports.extend(ports);
@@ -286,7 +286,7 @@ impl Figures {
         table(text, &["item", "size", "owner", "hand-overs", "copies"], rows.collect());
         let rows = self.regions.iter().map(|r| vec![r.region.clone(), units::show(r.size), units::show(r.reserved)]);
         table(text, &["region", "capacity", "memory"], rows.collect());
-        // Only in a run on several hosts files are fetched.
+        // Files are fetched only in a run on several hosts.
         let is_fetched = self.files.iter().any(|f| f.fetched > 0);
         let rows = self.files.iter().map(|f| {
             let mut row = vec![
@@ -315,10 +315,10 @@ impl Figures {
     }
 }
 
-/// Rows of one table that people are shown; programs get all.
+/// The most rows of one table in the text for people. The JSON has all rows.
 const ROWS: usize = 32;
 
-/// Columns as wide as their widest field; nothing for no rows.
+/// Writes a table whose columns are as wide as their widest field. Writes nothing if there are no rows.
 fn table(text: &mut String, head: &[&str], rows: Vec<Vec<String>>) {
     if rows.is_empty() {
         return;

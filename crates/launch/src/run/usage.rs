@@ -1,31 +1,32 @@
-//! What processes take: CPU time and memory, out of `/proc`. A task's processes are found by the marks that the launcher puts into
-//! their environment, in every engine and with any parent.
+//! The CPU time and memory of processes, read from `/proc`. The processes of a task are found by the marks that the
+//! launcher puts into their environment, under every engine and with any parent.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use super::processes::MARK;
 
-/// Clock ticks a second in `/proc`; the kernel's USER_HZ, 100 on every architecture that there is.
+/// Clock ticks per second in `/proc`: the kernel's USER_HZ, which is 100 on every architecture.
 const TICKS: f64 = 100.0;
 
-/// What a rank's processes take together.
+/// The CPU time and memory of all processes of a rank together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Their numbers.
     pub processes: Vec<u32>,
-    /// Seconds of CPU time that they have used.
+    /// Seconds of CPU time that the processes have used.
     pub cpu_seconds: f64,
-    /// Memory of their own, in bytes.
+    /// Private memory of the processes, in bytes.
     pub memory: u64,
-    /// Shared memory that they have touched, in bytes; what several share counts for each.
+    /// Shared memory that the processes have touched, in bytes. Memory that several processes share counts for each of
+    /// them.
     pub shared: u64,
 }
 
-/// Run, task and rank.
+/// The name of the run, the name of the task, and the number of the rank.
 pub type Of = (String, String, u32);
 
-/// The processes of all runs that this user may look into.
+/// Measures the processes of all runs that this user may inspect.
 pub fn all() -> BTreeMap<Of, Usage> {
     let mut found: BTreeMap<Of, Usage> = BTreeMap::new();
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -37,7 +38,7 @@ pub fn all() -> BTreeMap<Of, Usage> {
     found
 }
 
-/// Of a process alone.
+/// Measures a single process.
 pub fn of_process(pid: u32) -> Usage {
     let mut usage = Usage::default();
     usage.add(pid);
@@ -70,7 +71,7 @@ impl Usage {
 
 fn cpu_seconds(pid: u32) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in `stat` may hold anything, so fields count from its last parenthesis.
+    // The name in `stat` may contain any characters, so the fields are counted from the last parenthesis.
     let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
     Some((ticks(11)? + ticks(12)?) as f64 / TICKS)
@@ -92,7 +93,8 @@ mod tests {
             .envs([(MARK, run.as_str()), ("CROSSDOCK_TASK", "a"), ("CROSSDOCK_RANK", "3")])
             .spawn()
             .unwrap();
-        // `spawn` returns inside the exec, shortly before /proc shows the new environment.
+        // `spawn` returns during the exec, shortly before `/proc` shows the new environment, so the test repeats its
+        // look.
         let deadline = Deadline::after(Duration::from_secs(30));
         let found = loop {
             if let Some(found) = all().remove(&(run.clone(), "a".to_owned(), 3)) {

@@ -1,4 +1,4 @@
-//! What the user sees while the workflow runs; all of it on standard error.
+//! What the user sees on standard error while the workflow runs.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::Show;
 
-/// More bars than this do not fit a screen; the view falls back to lines.
+/// The most bars that fit a screen. With more ranks the view shows lines instead.
 const BARS_MAX: usize = 16;
 
-/// The line of a rank that reports its progress.
+/// The template for the line of a rank that reports its progress.
 const STEPS: &str =
     "{spinner:.blue} {prefix:.bold} {elapsed:>6} {bar:12.green/dim} {percent:>3} % {pos}/{len} {wide_msg}";
 
@@ -20,7 +20,7 @@ pub struct View {
     begin: Instant,
     width: usize,
     bars: Vec<ProgressBar>,
-    /// Below the bars: what passes between the tasks.
+    /// The figures of what passes between the tasks, below the bars.
     figures: Option<ProgressBar>,
     screen: Option<MultiProgress>,
     colours: bool,
@@ -29,11 +29,11 @@ pub struct View {
 /// Colours of a terminal, by their codes.
 const GREEN: u8 = 32;
 const RED: u8 = 31;
-/// For tasks' names in front of their lines.
+/// The colours for the names of tasks before their lines.
 const TASKS: [u8; 6] = [36, 33, 35, 34, 96, 93];
 
 impl View {
-    /// For ranks of these names.
+    /// Makes a view for ranks with these names.
     pub fn new(show: Show, names: &[String]) -> Self {
         let terminal = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|t| t != "dumb");
         let show = match show {
@@ -65,19 +65,19 @@ impl View {
         view
     }
 
-    /// Something about the run as a whole.
+    /// Shows a note about the run as a whole.
     pub fn note(&self, text: &str) {
         if self.show != Show::Quiet {
             self.print(text);
         }
     }
 
-    /// Something that must be seen whatever is shown.
+    /// Shows an alarm, which is printed even if nothing else is shown.
     pub fn alarm(&self, text: &str) {
         self.print(text);
     }
 
-    /// A rank's standing has changed.
+    /// Shows a rank's new state.
     pub fn rank(&self, index: usize, name: &str, text: &str) {
         match self.bars.get(index) {
             Some(bar) => bar.set_message(text.to_owned()),
@@ -89,7 +89,7 @@ impl View {
         }
     }
 
-    /// A rank has begun: its clock starts.
+    /// Shows that a rank has begun, and starts its clock.
     pub fn begun(&self, index: usize, name: &str, text: &str) {
         if let Some(bar) = self.bars.get(index) {
             bar.reset_elapsed();
@@ -98,7 +98,7 @@ impl View {
         self.rank(index, name, text);
     }
 
-    /// A rank says how far it is: its line gets a bar.
+    /// Shows how far a rank is as a bar in the rank's line.
     pub fn progress(&self, index: usize, done: u64, of: u64) {
         let Some(bar) = self.bars.get(index).filter(|bar| !bar.is_finished()) else { return };
         if bar.length() != Some(of) {
@@ -110,7 +110,7 @@ impl View {
         bar.set_position(done);
     }
 
-    /// A rank has ended: its clock stops.
+    /// Shows that a rank has ended, and stops its clock.
     pub fn ended(&self, index: usize, name: &str, text: &str, well: bool) {
         let text = self.coloured(if well { GREEN } else { RED }, text);
         match self.bars.get(index) {
@@ -122,7 +122,7 @@ impl View {
         }
     }
 
-    /// Are figures of what passes between the tasks shown?
+    /// Tells whether the view shows figures of what passes between the tasks.
     pub fn has_figures(&self) -> bool {
         self.figures.is_some()
     }
@@ -138,7 +138,7 @@ impl View {
         if self.colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// A rank wrote a line.
+    /// Shows a line that a rank wrote.
     pub fn line(&self, index: usize, name: &str, line: &str) {
         match (self.show, self.bars.get(index)) {
             (_, Some(bar)) => bar.set_message(line.to_owned()),
@@ -150,7 +150,7 @@ impl View {
         }
     }
 
-    /// Nothing is renewed any more.
+    /// Ends the view: its lines are not updated any more.
     pub fn finish(&self) {
         if let Some(figures) = &self.figures {
             figures.finish_and_clear();
@@ -167,7 +167,7 @@ impl View {
             Some(screen) => {
                 let _ = screen.println(text);
             }
-            // A closed terminal must not end the run.
+            // Errors are ignored, because a closed terminal must not end the run.
             None => {
                 let _ = writeln!(std::io::stderr(), "{text}");
             }

@@ -1,4 +1,5 @@
-//! The views of a run's managed directories: one at the directory's `host`, and one for each consumer that sees it by a view.
+//! The views of a run's managed directories: one at the directory's `host` path, and one for each consumer that reads
+//! through a view.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,14 +10,14 @@ use crate::file::{Directory, DoorKey, Workflow};
 
 /// The views of one directory.
 pub struct Shown {
-    /// By the consumer's number; `None`: it sees the folder itself.
+    /// For each consumer the path of its view; `None` if the consumer sees the folder itself.
     consumers: Vec<Option<PathBuf>>,
-    /// They are taken away with this.
+    /// The views, which are unmounted when this struct is dropped.
     _views: Vec<View>,
 }
 
 impl Shown {
-    /// Mounts the views of a directory whose store is this folder.
+    /// Mounts the views of a directory whose store is the folder `store`.
     pub fn mount(
         directory: &Directory,
         workflow: &Workflow,
@@ -58,7 +59,7 @@ impl Shown {
         Ok(Self { consumers, _views: views })
     }
 
-    /// Where the consumer with this number sees its view.
+    /// Gives the path of the view for the consumer with this number.
     pub fn of_consumer(&self, number: usize) -> Option<&Path> {
         self.consumers.get(number)?.as_deref()
     }

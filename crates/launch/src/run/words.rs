@@ -1,5 +1,5 @@
-//! What a run's supervisor and its parts on other hosts say to each other: one line of JSON each. Lines, because `srun` hands
-//! on output line by line.
+//! The messages between a run's supervisor and its parts on other hosts: one line of JSON each. They are lines, because
+//! `srun` passes output on line by line.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
@@ -11,63 +11,64 @@ use super::rank::End;
 use super::ranked::JobHosts;
 use super::summary::Figures;
 
-/// What a part writes first; a login shell may write anything before it.
+/// The line that a part writes first, because a login shell may write any text before it.
 pub const GREETING: &[u8] = b"\ncrossdock-run 1\n";
-/// Each side says something at least this often.
+/// The longest time between two messages of each side, in seconds.
 pub const PULSE_S: u64 = 1;
-/// A side that was silent for so long is lost.
+/// After this many seconds without a message, the other side counts as lost.
 pub const SILENCE_S: u64 = 15;
-/// A longer line is a mistake: the text of a workflow has at most a few MiB.
+/// The longest line, in bytes. The text of a workflow has at most a few MiB, so a longer line is an error.
 const LINE_MAX: u64 = 64 << 20;
 
-/// What the supervisor says.
+/// The messages that the supervisor sends to a part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Down {
-    /// First: what the part is.
+    /// The first message: the order to be a part of a run.
     Part(Box<PartOrder>),
-    /// First, instead of `Part`: remove what a part that was killed has left. Its folder's name.
+    /// The first message instead of `Part`: the order to remove what a killed part has left. It has the name of the
+    /// part's folder.
     Sweep(String),
-    /// All hosts are ready: where files are fetched from, by node.
+    /// All hosts are ready. The message maps the nodes from which files are fetched to their addresses.
     Files(BTreeMap<String, String>),
-    /// Start a rank; `index` names it from then on.
+    /// Start a rank. Later messages name the rank by `index`.
     Start {
-        /// Its number in the run.
+        /// The number of the rank in the run.
         index: usize,
         /// Its task.
         task: String,
         /// Which copy.
         rank: u32,
-        /// The hosts of an MPI task that has ranks on several.
+        /// The hosts of an MPI task that has ranks on several hosts.
         job: Option<Box<JobHosts>>,
     },
     /// Ask every rank to end.
     Ask,
     /// Kill every rank.
     Kill,
-    /// Report, take everything down, and end.
+    /// Report the figures, remove everything that the part made, and end.
     End,
     /// The supervisor lives.
     Pulse,
 }
 
-/// What a part says.
+/// The messages that a part sends to the supervisor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Up {
-    /// Everything is ready for the first task.
+    /// The part is ready for its first task.
     Ready {
         /// The engine.
         engine: String,
         /// Its version.
         version: String,
-        /// What tasks share with the host, if anything.
+        /// What tasks share with the host; `None` if nothing.
         shared: Option<String>,
-        /// The MPI tasks with ranks on several hosts, and the folder of each task's endpoint on this host.
+        /// The MPI tasks with ranks on several hosts, each with the folder of its endpoint on this host.
         endpoints: Vec<(String, PathBuf)>,
-        /// Where other hosts fetch files from this one; empty if none does.
+        /// The address where other hosts fetch files from this host; empty if none does.
         #[serde(default)]
         files: String,
     },
-    /// It cannot be made ready: the run's exit code, and why.
+    /// The part cannot be prepared: the run's exit code, and the reason.
     Refused {
         /// The exit code.
         code: u8,
@@ -76,20 +77,20 @@ pub enum Up {
     },
     /// Something for people.
     Note(String),
-    /// Something that people must see.
+    /// A message that the user must see.
     Alarm(String),
     /// A rank was started.
     Begun {
         /// Which.
         index: usize,
-        /// Its process on that host.
+        /// The id of the rank's process on its host.
         pid: u32,
         /// Where, for people.
         words: String,
-        /// What people should know of its task.
+        /// A note about the rank's task for the user.
         note: Option<String>,
     },
-    /// A rank wrote this; bytes as characters of the same number.
+    /// A rank wrote these bytes. Each byte is sent as the character with the same number.
     Output {
         /// Which.
         index: usize,
@@ -105,34 +106,34 @@ pub enum Up {
         /// Wall time.
         seconds: f64,
     },
-    /// The answer to `End`: nothing is left on that host.
+    /// The answer to `End`: the part has removed everything on its host.
     Left(Box<Figures>),
     /// The part lives.
     Pulse,
 }
 
-/// What a part is.
+/// The order to be a part of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PartOrder {
-    /// Its folder's name on its host.
+    /// The name of the part's folder on its host.
     pub id: String,
     /// The names of the run's hosts.
     pub hosts: Vec<String>,
-    /// Which of them it is.
+    /// The number of the part's host among the hosts of the run.
     pub number: usize,
-    /// The workflow file, for messages and for relative paths.
+    /// The path of the workflow file, for messages and for relative paths.
     pub file: PathBuf,
     /// Its text.
     pub text: String,
-    /// The engine that is asked for.
+    /// The engine that the user asked for, or `auto`.
     pub engine: String,
-    /// Variables of the caller.
+    /// Variables of the caller's environment.
     pub environment: Vec<(String, String)>,
-    /// The run's site, if the workflow needs daemons, or files go from host to host.
+    /// The run's site. It is given if the workflow needs daemons, or if files go from host to host.
     pub site: Option<SiteOrder>,
 }
 
-/// A node of the run's site.
+/// The order to be a node of the run's site.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SiteOrder {
     /// The site.
@@ -141,7 +142,7 @@ pub struct SiteOrder {
     pub node: String,
     /// The node whose daemon keeps the catalog.
     pub keeper: String,
-    /// The host of that daemon; `None`: the one that the connection came from.
+    /// The address of that daemon's host. With `None` it is the host from which the connection came.
     pub address: Option<String>,
     /// Where it listens.
     pub port: u16,
@@ -153,15 +154,15 @@ pub struct SiteOrder {
     pub key: String,
 }
 
-/// One message as a line.
+/// Writes one message as a line.
 pub fn line(message: &impl Serialize) -> String {
-    // These types have no maps with odd keys and no failing parts.
+    // Serialization cannot fail, because these types have no maps with keys of other types than text.
     let mut line = serde_json::to_string(message).unwrap_or_default();
     line.push('\n');
     line
 }
 
-/// The next message; `None` at the end of the stream, and for what cannot be read.
+/// Reads the next message. Returns `None` at the end of the stream, and for a line that is not a message.
 pub fn next<T: for<'a> Deserialize<'a>>(stream: &mut impl BufRead) -> Option<T> {
     let mut line = Vec::new();
     stream.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).ok()?;
@@ -171,7 +172,7 @@ pub fn next<T: for<'a> Deserialize<'a>>(stream: &mut impl BufRead) -> Option<T> 
     serde_json::from_slice(&line).ok()
 }
 
-/// Bytes as characters of the same number: JSON has no bytes.
+/// Converts bytes to characters with the same numbers, because JSON has no bytes.
 pub fn text_of(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }

@@ -1,4 +1,4 @@
-//! The run's parts on other hosts: what they say, how they are lost, how they end.
+//! The run's parts on other hosts: takes their messages, notices lost hosts, and ends the parts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::ssh;
 const LEAVING: Duration = Duration::from_secs(40);
 
 impl Run {
-    /// Do tasks of this host run here, as children of this process?
+    /// Tells whether the tasks of this host are children of this process.
     pub(super) fn is_here(&self, host: usize) -> bool {
         self.far.is_empty() || self.here == Some(host)
     }
 
-    /// The host's name, in a run on several.
+    /// The name of a host, in a run on several hosts.
     pub(super) fn host_name(&self, host: usize) -> Option<&str> {
         self.options.hosts.as_ref().and_then(|hosts| hosts.names.get(host)).map(String::as_str)
     }
@@ -38,7 +38,7 @@ impl Run {
         }
     }
 
-    /// The engines of all hosts with tasks, in words: names, versions, what tasks share with their host.
+    /// Describes the engines of all hosts with tasks: names, versions, and what tasks share with their host.
     pub(super) fn engines(&self) -> (String, String, Option<String>) {
         let mut all: Vec<(String, String, Option<String>)> = Vec::new();
         for host in 0..self.far.len().max(1) {
@@ -62,12 +62,12 @@ impl Run {
         (names.join(", "), versions.join(", "), all.iter().find_map(|(_, _, shared)| shared.clone()))
     }
 
-    /// Is every host ready for the first task?
+    /// Tells whether every host is ready for the first task.
     pub(super) fn hosts_are_ready(&self) -> bool {
         self.far.iter().flatten().all(|far| matches!(far.phase, Phase::Ready(..)))
     }
 
-    /// The hosts of an MPI task, if it has ranks on several. Every host is ready.
+    /// Gives the hosts of an MPI task, if it has ranks on several hosts. It is called after every host is ready.
     pub(super) fn job_hosts(&self, task: &str) -> Option<JobHosts> {
         let hosts = self.options.hosts.as_ref()?;
         let own = self.part.endpoints_of_jobs();
@@ -84,7 +84,8 @@ impl Run {
         (found.len() > 1).then(|| JobHosts::new(&found, ranks, hosts))
     }
 
-    /// All hosts are ready: tells each of them where files are fetched from, before the first task starts.
+    /// Tells each host the addresses from which files are fetched. It is called once, when all hosts are ready and
+    /// before the first task starts.
     pub(super) fn introduce_hosts(&mut self) {
         if std::mem::replace(&mut self.is_introduced, true) {
             return;
@@ -108,7 +109,7 @@ impl Run {
         self.far.iter().flatten().for_each(|far| far.say(message));
     }
 
-    /// Takes what the other hosts say, and notices those that are lost.
+    /// Takes the messages of the other hosts, and notices lost hosts.
     pub(super) fn hear_hosts(&mut self) {
         let Some(events) = self.events.take() else { return };
         event::clear(&*events.bell);
@@ -188,12 +189,12 @@ impl Run {
         }
     }
 
-    /// Is this a rank that runs on that host? A part may be of another mind.
+    /// Tells whether the rank with this index runs on this host. A part of another version may name a wrong rank.
     fn runs_on(&self, index: usize, host: usize) -> bool {
         self.ranks.get(index).is_some_and(|rank| rank.host == host && matches!(rank.running, Some(Alive::There(_))))
     }
 
-    /// A host takes no part any more: its ranks are lost, and the run ends.
+    /// Handles a host that is lost or has refused: its ranks count as lost, and the run ends.
     fn host_is_gone(&mut self, number: usize, code: u8, why: &str, hint: &str) {
         let Some(Some(far)) = self.far.get_mut(number) else { return };
         if far.is_there() {
@@ -202,7 +203,8 @@ impl Run {
         far.close();
         let host = far.host.clone();
         let hint = if hint.is_empty() { String::new() } else { format!("\n       hint: {hint}") };
-        // First the reason, so that it is the run's and not that of the ranks that were lost by it.
+        // The stop begins before the ranks are marked as lost, so that the run's reason is the lost host and not a lost
+        // rank.
         self.begin_stop(Stop::failed(code, format!("host {host}: {why}{hint}")));
         for index in 0..self.ranks.len() {
             if self.runs_on(index, number) {
@@ -214,12 +216,12 @@ impl Run {
         }
     }
 
-    /// Ends the parts on the other hosts; what passed between their tasks.
+    /// Ends the parts on the other hosts. Returns the figures of the objects that their tasks shared.
     pub(super) fn end_hosts(&mut self) -> Vec<Figures> {
         let mut figures = Vec::new();
         for far in self.far.iter_mut().flatten() {
             match far.phase {
-                // No part is there yet, or it has nothing yet.
+                // The part has not answered, so it has made nothing that must be removed.
                 Phase::Connecting => far.close(),
                 _ => far.say(&Down::End),
             }

@@ -1,4 +1,4 @@
-//! Stopping tasks, and what is left to do when the last one has ended.
+//! Stops tasks, and does the rest when the last task has ended.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::run::summary::{Summary, TaskLine};
 use crate::run::words::Down;
 use crate::run::{Show, code, folder, processes};
 
-/// After SIGKILL a process is gone at once; an engine needs a moment to say so.
+/// How long an engine may take to report the end of a process after SIGKILL.
 const AFTER_KILL: Duration = Duration::from_secs(15);
 
 impl Run {
@@ -29,7 +29,7 @@ impl Run {
         for (rank, state) in self.ranks.iter_mut().zip(&mut self.state.ranks) {
             match &rank.running {
                 Some(Alive::Here(running)) => self.helpers.extend(running.ask(&self.part.engine)),
-                // Its host asks all of its ranks.
+                // The part on the rank's host asks all ranks of the host to end.
                 Some(Alive::There(_)) => {}
                 None if rank.end.is_none() => {
                     rank.end = Some(End::Skipped);
@@ -47,7 +47,8 @@ impl Run {
         let Some(at) = self.kill_at else { return };
         if self.killed || Instant::now() < at {
             if self.killed && Instant::now() > at + AFTER_KILL {
-                // The engine lost sight of it. What is left is killed with the run's last descendants.
+                // The engine does not report the end of these processes. They are killed later with all descendants of
+                // the run.
                 for rank in self.ranks.iter_mut().filter(|r| r.running.is_some()) {
                     rank.running = None;
                     rank.end = Some(End::Signal(9));
@@ -62,16 +63,16 @@ impl Run {
         self.say_to_hosts(&Down::Kill);
     }
 
-    /// Reports, takes everything down, and says how it went.
+    /// Reports the figures, removes everything that the run made, and returns the exit code.
     pub(super) fn finish(mut self) -> u8 {
         self.view.finish();
         let seconds = self.begin.elapsed().as_secs_f64();
         let keep = self.part.hosted.as_ref().and_then(Hosted::pid).into_iter();
         let keep: Vec<i32> = keep.chain(self.far.iter().flatten().map(|far| far.pid)).collect();
-        // Orphans of tasks end before the report, so that the counters no longer change.
+        // Processes that tasks left behind are killed before the report, so that the counters no longer change.
         processes::kill_descendants(&keep, Duration::from_secs(5));
         let mut summary = self.summary(seconds);
-        // Their daemons leave the site before the one that keeps its catalog.
+        // The daemons of the other hosts leave the site before this host's daemon, because it keeps the catalog.
         let others = self.end_hosts();
         let view = &self.view;
         summary.figures = self.part.end(&|text| view.alarm(text));
@@ -119,7 +120,7 @@ impl Run {
     }
 }
 
-/// A closed pipe must not end the clean-up.
+/// Prints a text. An error is ignored, because a closed pipe must not end the cleanup.
 fn say(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stdout(), "{text}");

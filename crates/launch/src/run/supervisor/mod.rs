@@ -1,4 +1,4 @@
-//! Starts the tasks, watches them, ends them, tells about them.
+//! The supervisor of a run: starts the tasks, watches them, ends them, and reports about them.
 
 mod elsewhere;
 mod ending;
@@ -52,9 +52,9 @@ impl From<Refused> for Stop {
 
 /// A rank's process.
 enum Alive {
-    /// It is a child of this process.
+    /// The rank's process is a child of this process.
     Here(Running),
-    /// It is on the rank's host.
+    /// The rank's process is on another host, started at this moment.
     There(Instant),
 }
 
@@ -71,7 +71,7 @@ struct Rank {
     task: usize,
     rank: u32,
     name: String,
-    /// The number of its host.
+    /// The number of the rank's host.
     host: usize,
     running: Option<Alive>,
     end: Option<End>,
@@ -79,16 +79,18 @@ struct Rank {
     wall: Duration,
 }
 
-/// The other half of a run; its standard input is the front's pipe. Gives the exit code.
+/// Runs the supervisor of a run, whose standard input is the front's pipe. Returns the exit code.
 pub fn supervisor() -> u8 {
-    // A session of its own: no signal of the terminal, no hang-up, only what the front says.
+    // The process gets its own session, so that it gets no signal and no hang-up from the terminal and obeys the
+    // front's messages only.
     child::leave_session();
     let _ = child::adopt_orphans();
-    // Slurm signals every process of a job. The front says what to do; this process has to clean up.
+    // Slurm sends signals to every process of a job. This process ignores them, because the front tells it what to do
+    // and it has to clean up.
     let _ = outlive_signals(&Arc::default());
     let line = first_line();
     if line.is_empty() {
-        // The front was killed before it said anything; nothing is made yet.
+        // The front was killed before it sent an order. Nothing is made yet, so nothing must be removed.
         return code::SYSTEM;
     }
     let order: Order = match serde_json::from_slice(&line) {
@@ -99,7 +101,7 @@ pub fn supervisor() -> u8 {
         }
     };
     let Some(text) = text(order.text_bytes) else {
-        // The front was killed in the middle; nothing is made yet.
+        // The front was killed while it sent the workflow's text. Nothing is made yet, so nothing must be removed.
         return code::SYSTEM;
     };
     let folder = match RunFolder::make(&order.id) {
@@ -124,27 +126,28 @@ pub fn supervisor() -> u8 {
 
 struct Run {
     options: RunOptions,
-    /// The whole workflow, on all hosts.
+    /// The whole workflow, for all hosts.
     workflow: Workflow,
-    /// What of it is on this host.
+    /// The part of the workflow that runs on this host.
     part: Part,
-    /// This host's number; `None` if no task may run here.
+    /// The number of this host; `None` if no task may run on it.
     here: Option<usize>,
-    /// The other hosts' parts, by the number of their host; `None` for this host. Empty in a run on one host.
+    /// The parts on the other hosts, by the number of their host; `None` for this host. The list is empty in a run on
+    /// one host.
     far: Vec<Option<Far>>,
     events: Option<Events>,
-    /// The hosts know where they fetch files from.
+    /// True after the hosts were told from where they fetch files.
     is_introduced: bool,
     logs: PathBuf,
     _logs_lock: File,
     ranks: Vec<Rank>,
     view: View,
-    /// What the run says of itself to others.
+    /// The state of the run that other programs can read.
     state: State,
     begin: Instant,
     stop: Option<Stop>,
     rates: Rates,
-    /// From the front, not yet a whole line.
+    /// Bytes from the front that are not a whole line yet.
     heard: Vec<u8>,
     kill_at: Option<Instant>,
     killed: bool,
@@ -174,7 +177,7 @@ impl Run {
         self.finish()
     }
 
-    /// Writes what went wrong with files into the logs of the tasks that produce them.
+    /// Writes problems with files into the logs of the tasks that produce them.
     fn tell_of_files(&mut self) {
         for (tasks, line) in self.part.files.news() {
             for (index, rank) in self.ranks.iter_mut().enumerate() {
@@ -192,7 +195,7 @@ impl Run {
         names.join(", ")
     }
 
-    /// Starts every rank whose predecessors have ended well, once all hosts are ready.
+    /// Starts every rank whose predecessors have ended with success, once all hosts are ready.
     fn start_ready(&mut self) {
         if !self.hosts_are_ready() {
             return;
@@ -244,7 +247,7 @@ impl Run {
         self.state.write(&self.part.folder.path);
     }
 
-    /// Waits for output, an end, the front, or time.
+    /// Waits for output, for the end of a rank, for a message of the front, or for a deadline.
     fn wait(&mut self, front: &mut Option<BorrowedFd<'_>>) {
         let mut fds: Vec<BorrowedFd<'_>> = Vec::new();
         for running in self.ranks.iter().filter_map(|r| r.running.as_ref()?.here()) {
@@ -261,7 +264,7 @@ impl Run {
         }
     }
 
-    /// What the front says: `signal N`, or, by end of file, that it is dead.
+    /// Reads messages of the front: `signal N`, or the end of the pipe, which means that the front is dead.
     fn hear(&mut self, front: &mut Option<BorrowedFd<'_>>) {
         let Some(fd) = *front else { return };
         let mut buffer = [0u8; 256];
@@ -269,7 +272,7 @@ impl Run {
         if n == 0 {
             *front = None;
             if self.stop.is_some() {
-                // No one can ask for a faster end any more.
+                // The front is dead, so it cannot ask for a faster end later. The tasks are killed at once.
                 self.kill_at = Some(Instant::now());
                 return;
             }
@@ -278,7 +281,7 @@ impl Run {
             return;
         }
         self.heard.extend_from_slice(&buffer[..n]);
-        // A pipe may give half a line: only whole ones are taken.
+        // The pipe may hold a part of a line, so only complete lines are taken.
         while let Some(end) = self.heard.iter().position(|b| *b == b'\n') {
             let line: Vec<u8> = self.heard.drain(..=end).collect();
             let word = String::from_utf8_lossy(&line);
@@ -286,7 +289,7 @@ impl Run {
                 continue;
             };
             if self.stop.is_some() {
-                // Asked twice: no more grace.
+                // After a second signal, the tasks are killed at once.
                 self.kill_at = Some(Instant::now());
                 continue;
             }
@@ -295,7 +298,7 @@ impl Run {
         }
     }
 
-    /// Reads outputs of ranks here, and notices their ends.
+    /// Reads the output of ranks on this host, and notices their ends.
     fn look(&mut self) {
         for index in 0..self.ranks.len() {
             let rank = &mut self.ranks[index];
@@ -345,7 +348,7 @@ impl Run {
     }
 }
 
-/// Signals that ask a process to end only set this flag. Tasks do not inherit that.
+/// Makes signals that ask a process to end only set the flag `flag`. Tasks do not inherit this.
 pub(super) fn outlive_signals(flag: &Arc<AtomicBool>) -> std::io::Result<()> {
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, flag.clone())?;
@@ -353,7 +356,7 @@ pub(super) fn outlive_signals(flag: &Arc<AtomicBool>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The front's first line, byte by byte: what comes after it must stay in the pipe for `hear`.
+/// Reads the front's first line byte by byte, because the bytes after it must stay in the pipe for `hear`.
 fn first_line() -> Vec<u8> {
     let stdin = std::io::stdin();
     let mut line = Vec::new();
@@ -367,7 +370,7 @@ fn first_line() -> Vec<u8> {
     line
 }
 
-/// The text behind the front's first line; `None` if it breaks off.
+/// Reads the text that follows the front's first line; `None` if it is not complete.
 fn text(bytes: usize) -> Option<String> {
     let stdin = std::io::stdin();
     let mut text = vec![0; bytes];

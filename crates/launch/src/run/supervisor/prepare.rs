@@ -1,4 +1,4 @@
-//! Everything that is made ready before the first task starts; a mistake found here has started nothing.
+//! Prepares everything before the first task starts, so that a mistake is found before any task runs.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ impl Run {
         let names: Vec<String> = ranks.iter().map(|r| r.name.clone()).collect();
         let view = View::new(options.show, &names);
         let here = options.hosts.as_ref().map_or(Some(0), |hosts| hosts.here);
-        // The other hosts are connected to while this one makes itself ready.
+        // The connections to the other hosts are made while this host prepares itself.
         let events = options.hosts.as_ref().map(|_| Events::new()).transpose().map_err(system)?;
         let far = match (&options.hosts, &events) {
             (Some(hosts), Some(events)) => connect(hosts, &workflow, &places, events).map_err(system)?,
@@ -61,7 +61,7 @@ impl Run {
             Some(site) => Which::Site(site.own()),
             None => Which::Here(options.daemon.clone()),
         });
-        // A runner's host that is not among the hosts has a number that no rank has.
+        // If tasks may not run on the runner's host, it gets a number that no rank has.
         let number = here.unwrap_or(usize::MAX);
         let neighbours = match (&options.hosts, &site) {
             (Some(hosts), Some(site)) if are_files && here.is_some() => {
@@ -149,7 +149,7 @@ impl Run {
     }
 }
 
-/// The workflow, and the host of each rank.
+/// Reads the workflow, and finds the host of each rank.
 pub(in crate::run) fn read(options: &RunOptions, text: &str) -> Result<(Workflow, Places), file::Problems> {
     match &options.hosts {
         Some(hosts) => file::parse_on(&options.file, text, &hosts.names, hosts.here),
@@ -170,7 +170,7 @@ fn connect(hosts: &Hosts, workflow: &Workflow, places: &Places, events: &Events)
     (0..hosts.names.len()).map(one).collect()
 }
 
-/// The folder for logs, locked: a second run of the same workflow at the same time takes one of its own.
+/// Makes and locks the folder for logs. A second run of the same workflow at the same time gets a folder of its own.
 fn logs_folder(options: &RunOptions, workflow: &Workflow, id: &str) -> Result<(PathBuf, File), String> {
     let wanted = match &options.logs {
         Some(folder) => folder.clone(),

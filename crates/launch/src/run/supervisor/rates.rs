@@ -1,4 +1,4 @@
-//! What passes between the tasks, once a second, for the live view.
+//! Measures the rates at which data passes between the tasks, once a second, for the live view.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,13 @@ use crate::file::units;
 use crate::run::summary::Figures;
 
 const PAUSE: Duration = Duration::from_secs(1);
-/// A daemon that takes longer is not asked again: the tasks' ends are more urgent than figures.
+/// The longest time for an answer of the daemon. If it takes longer, it is not asked again, because the ends of tasks
+/// are more urgent.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// More objects than this are not named one by one.
+/// The most objects that the live view names one by one.
 const NAMED: usize = 6;
 
-/// The look before, and whether to look again.
+/// The figures of the measurement before, and whether to measure again.
 #[derive(Default)]
 pub(super) struct Rates {
     before: Option<(Instant, Figures)>,
