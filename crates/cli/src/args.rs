@@ -1,4 +1,4 @@
-//! The command line, and what `--help` teaches.
+//! The arguments of the command line, and the texts that `--help` prints.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -93,7 +93,7 @@ pub enum Command {
         after_long_help = "The name is free at once; the memory goes when the last process that has it open lets go. What a member has open is refused, and the member is named; --force removes it all the same, and the member keeps what it has open.\n\nExamples:\n  crossdock rm waves/wave               as `crossdock ls` prints it\n  crossdock rm frames --kind region     if a port has the same name\n  crossdock rm field/0 field/1 --force"
     )]
     Rm(Remove),
-    /// Say by which door a program waits for files, and what of it would bypass the door
+    /// Say by which door (mechanism) a program waits for files, and which of its calls would bypass the door
     #[command(
         after_long_help = "Looks at the program's file only: how it is linked, Go, setuid, io_uring, system calls of its own. The exit code is 0 when a door serves it, 1 when none does.\n\nExamples:\n  crossdock check python3\n  crossdock check ./solver --root roots/solver\n  crossdock check /usr/bin/rsync --json | jq -r .door"
     )]
@@ -143,28 +143,28 @@ pub enum Command {
     Pages {
         /// What to write
         kind: Pages,
-        /// The folder for it
+        /// The folder for the pages
         folder: PathBuf,
     },
-    /// The other half of `run`; not for people
+    /// The supervisor of `run`, which `run` starts itself
     #[command(name = SUPERVISE, hide = true)]
     Supervise,
-    /// One host's part of `mpirun`; not for people
+    /// The keeper of an MPI job on one host, which `mpirun` starts itself
     #[command(name = crossdock_launch::mpi::KEEPER, hide = true)]
     MpiKeeper {
         /// The job's folder
         folder: PathBuf,
     },
-    /// What `mpirun` starts on other hosts; not for people
+    /// The starter of an MPI job on another host, which `mpirun` starts itself
     #[command(name = crossdock_launch::mpi::STARTER, hide = true)]
     MpiStarter,
-    /// What `run` starts on other hosts; not for people
+    /// The part of a run on another host, which `run` starts itself
     #[command(name = crossdock_launch::run::hosts::PART, hide = true)]
     RunPart,
-    /// The other half of that; not for people
+    /// The supervisor of a run's part on another host, which the part starts itself
     #[command(name = crossdock_launch::run::hosts::PART_SUPERVISOR, hide = true)]
     SupervisePart,
-    /// What `mpirun --launcher srun` starts for each rank; not for people
+    /// One task of a Slurm step, which `mpirun --launcher srun` starts for each rank
     #[command(name = crossdock_launch::mpi::TASK, hide = true)]
     MpiTask,
 }
@@ -180,7 +180,7 @@ pub enum Names {
 /// What `pages` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pages {
-    /// `crossdock.1` and one a command
+    /// `crossdock.1`, and a page for each command
     Man,
     /// `command-line.md`
     Markdown,
@@ -286,22 +286,22 @@ To restart: crossdock.restart(\"checkpoints\") and its like in every language, d
 /// `checkpoint`
 #[derive(Args, Debug)]
 pub struct Checkpoint {
-    /// The series: one, or those of all ranks
+    /// The names of the series: one, or those of all ranks
     #[arg(required = true)]
     pub series: Vec<String>,
-    /// Series NAME/0 … NAME/N-1, of versions with the same number
+    /// Observe the series NAME/0 … NAME/N-1, and take versions with the same number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
-    /// How often: a plain number counts versions, `10 s` is time
+    /// How often to save: a plain number counts versions, `10 s` is a time
     #[arg(long, value_name = "N|TIME", value_parser = span::every)]
     pub every: span::Every,
     /// How many checkpoints to keep
     #[arg(long, value_name = "K", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: u32,
-    /// The folder; it is made if it is not there
+    /// The folder for the checkpoints; it is made if it does not exist
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-    /// What the files' names begin with [default: the series' name]
+    /// The beginning of the files' names [default: the series' name]
     #[arg(long)]
     pub name: Option<String>,
     /// Take the latest series of this name, also one that a run left that has ended
@@ -320,10 +320,10 @@ pub struct Checkpoint {
 pub struct Watch {
     /// The series
     pub series: String,
-    /// Least time between two lines
+    /// The least time between two lines
     #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = span::time)]
     pub pause: Duration,
-    /// End after so many versions [default: when the publisher does]
+    /// End after this many versions [default: when the publisher ends]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub versions: Option<u64>,
     /// Take the latest series of this name, also one that a run left that has ended
@@ -332,7 +332,7 @@ pub struct Watch {
     /// How long to wait for the series
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = span::time)]
     pub wait: Duration,
-    /// One JSON object a version
+    /// Print one JSON object for each version
     #[arg(long)]
     pub json: bool,
     /// The daemon's socket [default: the task's endpoint, else every daemon of yours]
@@ -345,12 +345,12 @@ pub struct Watch {
 pub struct Export {
     /// The series
     pub series: String,
-    /// The file: its ending, .h5 or .npz, says what it becomes
+    /// The file to write; its ending, .h5 or .npz, gives the format
     pub file: PathBuf,
-    /// Which version [default: the latest]
+    /// The number of the version [default: the latest]
     #[arg(long, value_name = "N")]
     pub sequence: Option<u64>,
-    /// Series NAME/0 … NAME/N-1, of versions with the same number
+    /// Write the series NAME/0 … NAME/N-1, in versions with the same number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
     /// Take the latest series of this name, also one that a run left that has ended
@@ -369,13 +369,13 @@ pub struct Export {
 pub struct Run {
     /// The workflow file
     pub file: PathBuf,
-    /// The container engine, instead of the file's
+    /// The container engine to use instead of the one in the file
     #[arg(short, long, value_parser = PossibleValuesParser::new(crossdock_launch::file::ENGINES))]
     pub engine: Option<String>,
     /// Folder for the tasks' logs [default: crossdock-logs/WORKFLOW]
     #[arg(short, long, value_name = "FOLDER")]
     pub logs: Option<PathBuf>,
-    /// Most that one log may take on disk; the oldest lines go
+    /// The most bytes that one log may take on disk; the oldest lines are dropped
     #[arg(long, value_name = "SIZE", default_value = "64 MiB", value_parser = size)]
     pub log_limit: u64,
     /// What to show while it runs
@@ -397,7 +397,7 @@ pub struct Run {
     pub web: bool,
     #[command(flatten)]
     pub page: Page,
-    /// Only check the file
+    /// Only check the workflow file
     #[arg(long)]
     pub check: bool,
     /// Only check the file and draw it: tasks, ports, series, regions, items, as .svg or .dot
@@ -405,7 +405,7 @@ pub struct Run {
     pub graph: Option<PathBuf>,
 }
 
-/// Where the hosts of `run` come from.
+/// The options that say on which hosts `run` starts tasks.
 #[derive(Args, Debug)]
 pub struct RunHosts {
     /// Run on these hosts: n1,n2 or node[1-8] [default: those of Slurm's allocation, else this one]
@@ -420,10 +420,10 @@ pub struct RunHosts {
     /// The hosts' ssh with its options [default: ssh]
     #[arg(long, value_name = "COMMAND")]
     pub ssh: Option<String>,
-    /// crossdock on the other hosts [default: this program's path]
+    /// The path of crossdock on the other hosts [default: this program's path]
     #[arg(long, value_name = "PATH")]
     pub starter: Option<String>,
-    /// This host, as the others reach it [default: as their connection tells it]
+    /// The address at which other hosts reach this host [default: the one from which their connection came]
     #[arg(long, value_name = "HOST")]
     pub address: Option<String>,
 }
@@ -433,27 +433,27 @@ pub struct RunHosts {
 pub enum RunLauncher {
     /// The host's ssh
     Ssh,
-    /// A job step of Slurm
+    /// Start crossdock as a job step of Slurm
     Srun,
 }
 
 /// What `run` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Show {
-    /// live on a terminal, else lines
+    /// `live` on a terminal, otherwise `lines`
     Auto,
-    /// One line a task, renewed in place
+    /// One line for each task, updated in place
     Live,
-    /// What the tasks write, line by line
+    /// The lines that the tasks write
     Lines,
-    /// Only what goes wrong
+    /// Only errors
     Quiet,
 }
 
 /// `ps`
 #[derive(Args, Debug)]
 pub struct Ps {
-    /// Only this run: its id, the beginning of one, or its workflow
+    /// Show only this run: its id, the beginning of its id, or its workflow
     pub run: Option<String>,
     #[command(flatten)]
     pub output: Output,
@@ -469,13 +469,13 @@ pub struct Top {
     pub socket: Option<PathBuf>,
 }
 
-/// How a page is served.
+/// The options for the page in the browser.
 #[derive(Args, Clone, Debug)]
 pub struct Page {
-    /// The page's port on 127.0.0.1 [default: 8642, or any if that is taken]
+    /// The page's port on 127.0.0.1 [default: 8642, or any free port if that is taken]
     #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     pub web_port: u16,
-    /// A file with the page's token; it is written if it is not there [default: a fresh token each time]
+    /// A file with the page's token; it is written if it does not exist [default: a new token each time]
     #[arg(long, value_name = "FILE")]
     pub web_token: Option<PathBuf>,
 }
@@ -488,7 +488,7 @@ pub struct WebPage {
     /// The daemon's socket [default: every daemon and every run of yours]
     #[arg(long)]
     pub socket: Option<PathBuf>,
-    /// End with this process
+    /// End when this process ends
     #[arg(long, value_name = "PID", hide = true)]
     pub with: Option<u32>,
 }
@@ -496,14 +496,14 @@ pub struct WebPage {
 /// `logs`
 #[derive(Args, Debug)]
 pub struct Logs {
-    /// The run: its id, the beginning of one, or its workflow
+    /// The run: its id, the beginning of its id, or its workflow
     pub run: String,
     /// The task, or one rank of it such as `solve.0` [default: all]
     pub task: Option<String>,
-    /// Go on until the run ends
+    /// Continue until the run ends
     #[arg(short, long)]
     pub follow: bool,
-    /// Only the last N lines of each task that are there
+    /// Print only the last N lines that each task has written so far
     #[arg(short = 'n', long, value_name = "N")]
     pub lines: Option<usize>,
 }
@@ -511,10 +511,10 @@ pub struct Logs {
 /// `stop`
 #[derive(Args, Debug)]
 pub struct StopRun {
-    /// The runs: ids, beginnings of them, or workflows
+    /// The runs: their ids, the beginnings of their ids, or their workflows
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
-    /// How long the run may take to end in order [default: the file's `grace` and 20 s]
+    /// How long the run may take to end by itself [default: the file's `grace` and 20 s]
     #[arg(long, value_name = "TIME", value_parser = span::seconds)]
     pub deadline: Option<Duration>,
 }
@@ -522,7 +522,7 @@ pub struct StopRun {
 /// `attach`
 #[derive(Args, Debug)]
 pub struct Attach {
-    /// The run: its id, the beginning of one, or its workflow
+    /// The run: its id, the beginning of its id, or its workflow
     pub run: String,
     /// The command and its arguments [default: a shell]
     #[arg(last = true)]
@@ -532,7 +532,7 @@ pub struct Attach {
 /// `serve`
 #[derive(Args, Debug)]
 pub struct Serve {
-    /// The socket to listen on; its folder is made if it is not there
+    /// The socket to listen on; its folder is made if it does not exist
     #[arg(long)]
     pub socket: Option<PathBuf>,
     /// End when no member has been connected for a while
@@ -541,40 +541,41 @@ pub struct Serve {
     /// How long a private daemon without members waits before it ends; a plain number is seconds
     #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::seconds)]
     pub idle: Duration,
-    /// Most memory that all segments may take together [default: what the node has free]
+    /// The most memory that all segments may take together [default: what the node has free]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
-    /// Write one byte to standard output when it listens
+    /// Write one byte to standard output when the daemon listens
     #[arg(long)]
     pub ready: bool,
-    /// Go on in the background, and return as soon as it listens
+    /// Continue in the background, and return as soon as the daemon listens
     #[arg(long, conflicts_with = "ready")]
     pub detach: bool,
-    /// Serve a page that shows what goes on; its address is printed on standard error
+    /// Serve a page that shows what the daemon has; its address is printed on standard error
     #[arg(long, conflicts_with = "detach")]
     pub web: bool,
     #[command(flatten)]
     pub page: Page,
-    /// Be a node of this site
+    /// Be a node of the site with this name
     #[arg(long, value_name = "NAME", requires = "catalog")]
     pub site: Option<String>,
     /// This node's name in the site [default: the host's name]
     #[arg(long, value_name = "NAME", requires = "site")]
     pub node: Option<String>,
-    /// Where the site's catalog is: keep:HOST:PORT (this daemon keeps it), embedded:[NODE@]HOST:PORT (that one does),
-    /// etcd:URL,URL,URL
+    /// Where the site's catalog is: keep:HOST:PORT (this daemon keeps it), embedded:[NODE@]HOST:PORT (that node keeps
+    /// it), etcd:URL,URL,URL
     #[arg(long, value_name = "WHERE", requires = "site", value_parser = catalog)]
     pub catalog: Option<CatalogAt>,
-    /// Where this node listens to the others [default: any port, at the address that leads to the catalog]
+    /// The address where this node listens to the others [default: any port, at this host's address on the way to the
+    /// catalog]
     #[arg(long, value_name = "HOST:PORT", requires = "site")]
     pub listen: Option<String>,
-    /// A folder with authority.pem, node.pem and node.key: connections between nodes are inside mutual TLS
+    /// A folder with authority.pem, node.pem and node.key: nodes connect to each other with mutual TLS
     #[arg(long, value_name = "FOLDER", requires = "site", conflicts_with = "trusted_network")]
     pub certificates: Option<PathBuf>,
     /// Allow plain text between nodes; without this and without certificates, only loopback addresses are used
     #[arg(long, requires = "site")]
     pub trusted_network: bool,
-    /// How long this node's names stay its own when it is not heard of
+    /// How long this node keeps its names after the other nodes last heard of it
     #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::seconds, requires = "site")]
     pub lease: Duration,
 }
@@ -586,12 +587,12 @@ fn catalog(text: &str) -> Result<CatalogAt, String> {
 /// `certificates`
 #[derive(Args, Debug)]
 pub struct CertificateOptions {
-    /// Made if it is not there
+    /// The folder for the certificates; it is made if it does not exist
     pub folder: PathBuf,
-    /// Their names in the site
+    /// The names of the nodes in the site
     #[arg(required = true, value_name = "NODE")]
     pub nodes: Vec<String>,
-    /// For how long they are valid
+    /// The number of days for which the certificates are valid
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub days: u32,
 }
@@ -615,10 +616,10 @@ pub struct Ls {
     /// The daemon's socket [default: every daemon of yours that can be found]
     #[arg(long)]
     pub socket: Option<PathBuf>,
-    /// The files of the runs' managed directories: state, size, and which tasks write, read and await them
+    /// List the files of the runs' managed directories: state, size, and which tasks write, read and await them
     #[arg(long, conflicts_with = "socket")]
     pub files: bool,
-    /// The nodes of the daemon's site
+    /// List the nodes of the daemon's site
     #[arg(long, conflicts_with = "files")]
     pub nodes: bool,
 }
@@ -639,10 +640,10 @@ pub struct Remove {
     /// NAME or WORKFLOW/NAME
     #[arg(required = true)]
     pub names: Vec<String>,
-    /// Only of this kind
+    /// Remove only an object of this kind
     #[arg(long, value_enum)]
     pub kind: Option<Kind>,
-    /// Also if a member has it open
+    /// Remove the object even if a member has it open
     #[arg(long)]
     pub force: bool,
     /// The daemon's socket [default: every daemon of yours that can be found]
@@ -663,7 +664,7 @@ pub struct Check {
     pub json: bool,
 }
 
-/// What has a name.
+/// The kinds of objects that have a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     Region,
@@ -681,7 +682,7 @@ impl Kind {
 /// `audit`
 #[derive(Args, Debug)]
 pub struct Audit {
-    /// Only this workflow, or this WORKFLOW/NAME
+    /// Show only this workflow, or this WORKFLOW/NAME
     pub name: Option<String>,
     /// Print JSON
     #[arg(long)]

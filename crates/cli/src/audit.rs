@@ -14,23 +14,23 @@ use crate::items;
 use crate::table::{columns, say};
 use crossdock_web::find;
 
-/// The name of a segment as `/proc` shows it begins like this; the whole is `memfd:crossdock:WORKFLOW:KIND:NAME`.
+/// The beginning of a segment's name in `/proc`. The whole name is `memfd:crossdock:WORKFLOW:KIND:NAME`.
 const MARK: &str = "/memfd:crossdock:";
-/// The kind that an item's file has in the report.
+/// The word for the kind of an item's file in the report.
 const ITEM: &str = "item";
 
 /// What one process can do to one segment.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Access {
     segment: String,
-    /// `region`, `port`, `series`, `item`, `pin` for a page of pins that observers write, or `table` for the daemon's
-    /// own table.
+    /// The kind: `region`, `port`, `series`, `item`, `pin` for a page of pins that observers write, or `table` for the
+    /// daemon's own table.
     kind: String,
-    /// `rw`, `r`, `w` or nothing: what is mapped now.
+    /// What the process has mapped now: `rw`, `r`, `w` or nothing.
     mapped: String,
-    /// Bytes of address space that are mapped.
+    /// How many bytes of address space are mapped.
     mapped_bytes: u64,
-    /// `rw`, `r`, `w` or nothing: what open descriptors allow.
+    /// What the process's open descriptors allow: `rw`, `r`, `w` or nothing.
     descriptor: String,
 }
 
@@ -40,12 +40,12 @@ struct Process {
     pid: u32,
     uid: u32,
     program: String,
-    /// The task's name for a member; `daemon` and `launcher` for processes of crossdock; otherwise nothing.
+    /// For a member, the task's name. For processes of crossdock, `daemon` or `launcher`. Otherwise nothing.
     task: Option<String>,
     workflow: Option<String>,
     rank: Option<u32>,
-    /// `docker 1234…`, `podman 1234…`, or the namespaces that only this process has; nothing for a plain process of the
-    /// host.
+    /// The container: `docker 1234…`, `podman 1234…`, or the namespaces that only this process has. It is empty for a
+    /// plain process of the host.
     container: Option<String>,
     access: Vec<Access>,
 }
@@ -53,7 +53,8 @@ struct Process {
 #[derive(Debug, Serialize)]
 struct Report {
     processes: Vec<Process>,
-    /// Processes that could not be looked into (other users', without root).
+    /// The number of processes that could not be inspected, because they belong to other users and the caller is not
+    /// root.
     hidden: u32,
 }
 
@@ -79,14 +80,15 @@ pub fn audit(options: &Audit) -> u8 {
     code::OK
 }
 
-/// The listings of all daemons that answer. Without any, the report does not name tasks and items, and the rest is
-/// complete.
+/// Gets the listings of all daemons that answer. If no daemon answers, the report has no names of tasks and items, but
+/// is complete otherwise.
 fn listings() -> Vec<Listing> {
     find::daemons(None).unwrap_or_default().iter().filter_map(|d| d.session.list().ok()).collect()
 }
 
-/// An item's file has only a number, and the daemon knows the item's key. A file that belongs to no item was left to a
-/// former user who still has it mapped; the item's owner has a copy.
+/// Adds the names of items to the report. `/proc` shows only the number of an item's file, and the daemon knows the
+/// item's key. A file that belongs to no item was left to a former user who still has it mapped; the item's owner has a
+/// copy.
 fn name_items(report: &mut Report, names: &BTreeMap<u64, String>) {
     for access in report.processes.iter_mut().flat_map(|p| &mut p.access).filter(|a| a.kind == ITEM) {
         let name = access.segment.parse().ok().and_then(|file: u64| names.get(&file));
@@ -107,7 +109,7 @@ fn look(members: &[MemberInfo]) -> Report {
     for pid in pids {
         let folder = Path::new("/proc").join(pid.to_string());
         let (maps, descriptors) = (fs::read_to_string(folder.join("maps")), fs::read_dir(folder.join("fd")));
-        // A process that has ended meanwhile is not hidden.
+        // A process that has ended meanwhile does not count as hidden.
         let denied = |e: &std::io::Error| e.kind() == std::io::ErrorKind::PermissionDenied;
         if maps.as_ref().is_err_and(denied) || descriptors.as_ref().is_err_and(denied) {
             report.hidden += 1;
@@ -129,7 +131,7 @@ fn look(members: &[MemberInfo]) -> Report {
     report
 }
 
-/// The segment's name and kind in a path of `/proc`, if it is one.
+/// Finds the segment's name and kind in a path of `/proc`; `None` if the path is not a segment's.
 fn segment(path: &str) -> Option<(String, String)> {
     if let Some(file) = path.strip_prefix(items::MARK) {
         let file = file.trim_end().trim_end_matches(" (deleted)");
@@ -149,7 +151,8 @@ fn add_ways(have: &mut String, more: &str) {
     *have = ['r', 'w'].into_iter().filter(|way| have.contains(*way) || more.contains(*way)).collect();
 }
 
-/// `7f12…-7f13… rw-s 00000000 00:01 1234    /memfd:crossdock:melt:region:frames (deleted)`
+/// Reads a line of `/proc/PID/maps`, such as `7f12…-7f13… rw-s 00000000 00:01 1234
+/// /memfd:crossdock:melt:region:frames (deleted)`.
 fn add_mapping(line: &str, access: &mut BTreeMap<(String, String), Access>) {
     let Some(at) = line.find(MARK).or_else(|| line.find(items::MARK)) else { return };
     let Some(name) = segment(&line[at..]) else { return };
@@ -168,7 +171,7 @@ fn add_mapping(line: &str, access: &mut BTreeMap<(String, String), Access>) {
 fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(String, String), Access>) {
     let Some((name, info)) = settled_descriptor(folder, entry) else { return };
     let flags = info.lines().find_map(|l| l.strip_prefix("flags:")).and_then(|f| u32::from_str_radix(f.trim(), 8).ok());
-    // An unknown access mode counts as read and write, so that the audit never shows less than is possible.
+    // An unknown access mode counts as read and write, because the audit must never show less than is possible.
     let mode = flags.map_or(2, |f| f & 3);
     let writable = mode != 0 && !(name.1 == "series" && is_sealed(&entry.path()));
     let entry = access.entry(name).or_default();
@@ -181,15 +184,16 @@ fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(St
     add_ways(&mut entry.descriptor, ways);
 }
 
-/// Can no process write the file through any descriptor? The answer is from the kernel's seals, not from the name.
+/// Tells whether no process can write the file through any descriptor. The kernel's seals tell this, not the file's
+/// name.
 fn is_sealed(descriptor: &Path) -> bool {
     let Ok(file) = fs::File::open(descriptor) else { return false };
     crossdock_os::memfd::is_sealed_for_writing(&file)
 }
 
-/// The segment behind a descriptor, and the kernel's flags of the same descriptor. The process goes on meanwhile, so
-/// the function compares the two: it drops a descriptor that was closed, and looks again at a number that was given to
-/// another file between the two looks.
+/// Gives the segment behind a descriptor, and the kernel's flags of the same descriptor. The process runs on meanwhile,
+/// so the function reads the link before and after the flags. If the descriptor was closed, it is left out. If its
+/// number now belongs to another file, the function looks again.
 fn settled_descriptor(folder: &Path, entry: &fs::DirEntry) -> Option<((String, String), String)> {
     for _ in 0..16 {
         let target = fs::read_link(entry.path()).ok()?;
@@ -228,7 +232,8 @@ fn process(pid: u32, folder: &Path, members: &[MemberInfo], access: Vec<Access>)
     }
 }
 
-/// The container by its control group. If there is none, the namespaces in which the process differs from this one.
+/// Finds the container of a process by its control group. If there is none, gives the namespaces in which the process
+/// differs from this one.
 fn container(folder: &Path) -> Option<String> {
     let groups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
     for path in groups.lines().filter_map(|l| l.splitn(3, ':').nth(2)) {
@@ -363,13 +368,14 @@ mod tests {
         let name = format!("crossdock:audit-churn:region:{}", std::process::id());
         let memory = crossdock_os::memfd::create(&name, 4096).unwrap();
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
-        // A number that no other thread of the tests gets: `fcntl` duplicates a descriptor to it, far above all others.
+        // A descriptor number that no other thread of the tests gets: `fcntl` duplicates a descriptor to it, far above
+        // all others.
         let churned = 700;
         let (over, mut seen, mut writable) = (AtomicBool::new(false), 0, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // The descriptor stays open for times of all lengths, so that the process closes it at every step of a
-                // look.
+                // The descriptor stays open for times of different lengths, so that the process closes it at every step
+                // of a look.
                 for turn in 0.. {
                     if over.load(Ordering::Relaxed) {
                         break;

@@ -1,4 +1,5 @@
-//! `crossdock check`: by which door a program waits for files, and what of it would bypass the door.
+//! `crossdock check`: by which door (preload library or seccomp notification) a program waits for files, and which of
+//! its calls would bypass the door.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use serde_json::json;
 use crate::args::Check;
 use crate::table::{complain, say};
 
-/// No door serves the program.
+/// The exit code if no door works for the program.
 const NOT_SERVED: u8 = 1;
 
 pub fn check(options: &Check) -> u8 {
@@ -59,7 +60,7 @@ fn made(seen: &Seen) -> String {
     }
 }
 
-/// Reasons, visible in the program's file, for which calls would bypass the door.
+/// Lists reasons for which calls of the program would bypass the door, as far as its file shows them.
 fn remarks(seen: &Seen) -> Vec<String> {
     let mut remarks: Vec<&str> = Vec::new();
     let own;

@@ -1,5 +1,5 @@
-//! `crossdock checkpoint`: an observer that writes versions to disk. It saves the last version of a publisher that dies
-//! or ends.
+//! `crossdock checkpoint`: an observer that writes versions to disk. If the publisher dies or ends, it saves the
+//! publisher's last version.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use crate::series::span::Every;
 use crate::series::{self, LOOK, Stop, contents};
 use crate::table::{complain, say};
 
-/// The root attribute with the incarnation of the publisher whose version a checkpoint holds.
+/// The name of the root attribute that has the incarnation of the checkpoint's publisher.
 const LIFE: &str = "publisher";
 
-/// Ranks that have had no version in common for so long are reported.
+/// Ranks that have had no version in common for this time are reported.
 const APART: Duration = Duration::from_secs(10);
 
 pub fn checkpoint(options: &Checkpoint) -> u8 {
@@ -41,7 +41,7 @@ struct Writer<'a> {
     safe_since: Instant,
     saved: u64,
     failed: Option<file::Error>,
-    /// Since when all ranks have newer versions and none in common, and whether that was reported.
+    /// Since when all ranks have newer versions but none in common, and whether that was reported.
     apart: Option<(Instant, bool)>,
 }
 
@@ -61,11 +61,12 @@ impl<'a> Writer<'a> {
         Ok(Self { options, names, folder, stop, safe, safe_since: Instant::now(), saved: 0, failed: None, apart: None })
     }
 
-    /// Follows one incarnation of the publishers after the other, until they end in order or the user stops the
+    /// Follows one incarnation of the publishers after the other, until they end without an error or the user stops the
     /// command.
     fn work(mut self) -> u8 {
         let mut dead = Vec::new();
-        // On another node than its publisher, a series has one id as long as it is observed.
+        // These observers are held, because the daemon of another node keeps a series' id only while the series is
+        // observed.
         let mut _held = None;
         loop {
             let until = Instant::now() + self.options.wait;
@@ -82,7 +83,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Opens observers of the publishers that came after those with the ids `dead`, or of any if that is empty.
+    /// Opens observers of the publishers that follow those with the ids `dead`. If `dead` is empty, any publishers are
+    /// taken.
     fn attach(&self, dead: &[u64], until: Instant) -> Result<Set, String> {
         loop {
             let observers = series::observe(&self.wanted(!dead.is_empty() || self.options.former, until), &self.stop)?;
@@ -100,13 +102,15 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// After a publisher's death, the dead publisher's series is observed until its successor's exists.
+    /// Says which series to observe, and how long to wait. After a publisher's death, the dead publisher's series is
+    /// observed until its successor's exists.
     fn wanted(&self, former: bool, until: Instant) -> series::Wanted<'_> {
         let wait = until.saturating_duration_since(Instant::now());
         series::Wanted { names: &self.names, socket: self.options.socket.as_deref(), wait, former }
     }
 
-    /// Saves versions until the publishers end (`None`) or one of them dies (then the ids of all are returned).
+    /// Saves versions until the publishers end or one of them dies. Returns `None` after an end, and the ids of all
+    /// publishers after a death.
     fn follow(&mut self, set: &mut Set) -> Result<Option<Vec<u64>>, String> {
         if self.safe.0 != set.incarnation() {
             self.safe = (set.incarnation(), 0);
@@ -115,7 +119,7 @@ impl<'a> Writer<'a> {
             let (state, who) = set.state();
             let who = who.to_owned();
             if state != SeriesState::Live || self.stop.asked().is_some() {
-                // The last version exists only as long as the publisher's memory, so it is written at once.
+                // The last version is lost with the publisher's memory, so it is saved at once.
                 let there = self.save_if(set, 1)?;
                 if !there && set.newest_of_all() > self.safe.1 {
                     complain(&format!("the last versions have no number in common: {}", set.apart()));
@@ -138,7 +142,7 @@ impl<'a> Writer<'a> {
                     1
                 }
             };
-            // An attempt that found no common version is made again, whether or not anything is published meanwhile.
+            // If the ranks had no version in common, the attempt is repeated even if nothing was published meanwhile.
             if set.wait(self.safe.1.saturating_add(newer_by), LOOK)? {
                 let there = self.save_if(set, newer_by)?;
                 self.tell_apart(set, there);
@@ -146,7 +150,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Reports once that ranks with newer versions have none in common (`there` is false) for long.
+    /// Reports once if the ranks have had newer versions, but none in common, for a long time. `there` says whether a
+    /// common version was found now.
     fn tell_apart(&mut self, set: &Set, there: bool) {
         if there {
             self.apart = None;
@@ -180,7 +185,7 @@ impl<'a> Writer<'a> {
                 self.saved += 1;
                 self.failed = None;
             }
-            // A full disk must not stop the publisher. The next version is tried again.
+            // A full disk must not stop the publisher, so the command continues and tries the next version.
             Err(e) => {
                 if self.failed.as_ref() != Some(&e) {
                     complain(&format!("version {sequence} was not saved: {e}"));

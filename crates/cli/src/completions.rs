@@ -1,4 +1,4 @@
-//! Completion scripts that complete names, too: of the runs, objects and series that exist when the user presses the
+//! Completion scripts. They also complete the names of runs, objects and series that exist when the user presses the
 //! key.
 
 use clap::CommandFactory;
@@ -17,7 +17,7 @@ const TAKES: [(&str, &[&str]); 3] = [
     ("series", &["watch", "export", "checkpoint"]),
 ];
 
-/// The script for a shell: the one that clap writes, extended by names.
+/// Gives the completion script for a shell: the script that clap writes, extended by the completion of names.
 pub fn script(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut script);
@@ -30,7 +30,7 @@ pub fn script(shell: Shell) -> String {
     }
 }
 
-/// Prints the names, one a line. Without a daemon it prints none and succeeds.
+/// Prints the names, one on each line. Without a daemon it prints none and succeeds.
 pub fn names(kind: Names) -> u8 {
     let mut all: Vec<String> = Vec::new();
     if kind == Names::Runs {
@@ -50,7 +50,8 @@ pub fn names(kind: Names) -> u8 {
     0
 }
 
-/// A function that runs before clap's: it completes the first word after a command that takes names.
+/// Gives a bash function that runs before the function of clap: it completes the first word after a command that takes
+/// names.
 fn bash() -> String {
     let cases: String =
         TAKES.iter().map(|(kind, commands)| format!("        {}) kind={kind} ;;\n", commands.join("|"))).collect();
@@ -79,7 +80,8 @@ fn fish() -> String {
     TAKES.iter().map(line).collect()
 }
 
-/// In zsh each argument of a command names its completer. Arguments that are names get our completer.
+/// In zsh's script, each argument of a command names its completer. This sets our completer for arguments that are
+/// names.
 fn zsh(script: &str) -> String {
     let completer = |line: &str| {
         let place = line.trim_start().trim_start_matches(['\'', ':', '*']);

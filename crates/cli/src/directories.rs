@@ -1,4 +1,4 @@
-//! `crossdock ls --files`: the managed directories of the runs that live.
+//! `crossdock ls --files`: the managed directories of living runs.
 
 use crossdock_files::{Line, Look, User, look};
 use crossdock_launch::file::units;

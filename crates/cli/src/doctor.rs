@@ -1,4 +1,4 @@
-//! `crossdock doctor`: what this node allows, and what to change.
+//! `crossdock doctor`: checks what this node allows, and says what to change.
 
 mod items;
 
@@ -20,7 +20,7 @@ use crossdock_web::find;
 #[serde(rename_all = "lowercase")]
 enum Standing {
     Ok,
-    /// It works but could be better, or an optional thing is missing.
+    /// The checked thing works but could be better, or an optional thing is missing.
     Note,
     /// In the way.
     Bad,
@@ -33,7 +33,7 @@ struct Check {
     standing: Standing,
     /// What was found.
     what: String,
-    /// What to do; empty if nothing.
+    /// What the user should do; empty if nothing.
     hint: String,
 }
 

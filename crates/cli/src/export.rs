@@ -1,4 +1,4 @@
-//! `crossdock export`: one version as a file.
+//! `crossdock export`: writes one version as a file.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -74,7 +74,7 @@ fn versions(set: &mut Set, sequence: Option<u64>, until: Instant, stop: &Stop) -
     }
 }
 
-/// Writes to a new file and renames it into place, so no reader finds half a file.
+/// Writes to a new file and renames it into place, so that no reader finds a part of a file.
 fn put(path: &Path, whole: &Contents, as_npz: bool, good: &dyn Fn() -> bool) -> Result<u64, Error> {
     let new = PathBuf::from(format!("{}.new", path.display()));
     let done = put_new(&new, whole, as_npz).and_then(|length| {

@@ -1,4 +1,4 @@
-//! `crossdock run FILE --graph PICTURE`
+//! `crossdock run FILE --graph PICTURE`: draws a workflow.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crossdock_launch::run::code;
 
 use crate::table::{complain, say};
 
-/// Draws the checked file as .svg or .dot, by the ending of the picture's name.
+/// Draws the checked workflow. The ending of the picture's name, .svg or .dot, gives the format.
 pub fn draw(workflow: &Workflow, picture: &Path) -> u8 {
     let graph = Graph::of(workflow);
     let text = match picture.extension().and_then(|e| e.to_str()) {

@@ -1,4 +1,4 @@
-//! Items, as `ls`, `inspect` and `audit` show them.
+//! Shows items for `ls`, `inspect` and `audit`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::table::columns;
 
-/// The name of an item's file in `/proc` begins like this; the number of the file follows. The file has no other name.
+/// The beginning of the name of an item's file in `/proc`; the number of the file follows. The file has no other name.
 pub const MARK: &str = "/crossdock-item-";
 
 fn state(item: &ItemInfo) -> &'static str {
@@ -24,7 +24,7 @@ fn seconds(item: &ItemInfo) -> String {
     format!("{:.1} s", item.since_ms as f64 / 1000.0)
 }
 
-/// The table of items in `ls`; `None` if there are no items.
+/// Writes the table of items for `ls`; `None` if there are no items.
 pub fn table(l: &Listing) -> Option<String> {
     let row = |i: &ItemInfo| {
         vec![
@@ -44,7 +44,7 @@ pub fn table(l: &Listing) -> Option<String> {
     (!rows.is_empty()).then(|| columns(&head, &rows))
 }
 
-/// One item, for programs.
+/// Describes one item as JSON for programs.
 pub fn json(i: &ItemInfo) -> Value {
     json!({
         "kind": "item", "workflow": i.workflow, "name": i.key, "id": i.id.0, "file": i.file.0, "size": i.size,
@@ -54,7 +54,7 @@ pub fn json(i: &ItemInfo) -> Value {
     })
 }
 
-/// One item, for people.
+/// Describes one item as text for people.
 pub fn text(i: &ItemInfo, l: &Listing) -> String {
     let holder = match l.members.iter().find(|m| m.id == i.holder) {
         Some(m) => format!("open in process {} (task {}, rank {})", m.pid, m.task, m.rank),
@@ -82,7 +82,7 @@ pub fn text(i: &ItemInfo, l: &Listing) -> String {
     )
 }
 
-/// Items by the number of the file that they lie in; the value is the whole name.
+/// Maps the number of each item's file to the item's whole name.
 pub fn by_file<'a>(listings: impl Iterator<Item = &'a Listing>) -> BTreeMap<u64, String> {
     listings.flat_map(|l| &l.items).map(|i| (i.file.0, format!("{}/{}", i.workflow, i.key))).collect()
 }

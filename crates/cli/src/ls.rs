@@ -14,7 +14,7 @@ use crate::args::{Look, Ls};
 use crate::output::{Format, age, progress};
 use crate::table::{columns, complain};
 
-/// A daemon's listing, with the reports of its series.
+/// A daemon's listing, and the reports of its series.
 struct Seen {
     place: String,
     listing: Listing,
@@ -57,7 +57,7 @@ fn look(socket: Option<&Path>) -> Result<Vec<Seen>, String> {
         for segment in listing.segments.iter().filter(|s| s.kind == SegmentKind::Series && !s.removed) {
             let session =
                 inside.entry(&segment.workflow).or_insert_with(|| daemon.inside(&segment.workflow, socket).ok());
-            // A series that ends at this moment gives no report.
+            // If a series ends at this moment, there is no report of it.
             if let Some(report) = session.as_ref().and_then(|s| s.series_report(segment.id).ok()) {
                 let state = crossdock_web::series_state(&report, segment, &listing);
                 series.insert(segment.id.0, (report, state));
@@ -69,7 +69,7 @@ fn look(socket: Option<&Path>) -> Result<Vec<Seen>, String> {
     Ok(seen)
 }
 
-/// `region`, `port`, `series` or `item`.
+/// The word for a kind of segment: `region`, `port`, `series` or `item`.
 pub fn kind(kind: SegmentKind) -> &'static str {
     kind.word()
 }
@@ -114,7 +114,7 @@ fn as_text(seen: &Seen, wide: bool) -> String {
     if !rows.is_empty() {
         parts.push(columns(&["WORKFLOW", "RUN", "MEMORY", "QUOTA"], &rows));
     }
-    // Items have a table of their own. A file that a former user of an item still has mapped is listed here.
+    // Items have a table of their own. This table shows only files of items that a former user still has mapped.
     let shown = |s: &&SegmentInfo| s.kind != SegmentKind::Item || s.removed;
     let rows: Vec<_> = l.segments.iter().filter(shown).map(|s| segment_row(seen, s, wide)).collect();
     if !rows.is_empty() {
@@ -128,7 +128,7 @@ fn as_text(seen: &Seen, wide: bool) -> String {
     let rows: Vec<_> = l
         .members
         .iter()
-        // This command's own connection is no task.
+        // This command is connected to the daemon too, but it is no task.
         .filter(|m| m.pid != std::process::id())
         .map(|m| {
             let state = if m.connected { "connected" } else { "away" };

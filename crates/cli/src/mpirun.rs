@@ -45,13 +45,13 @@ pub struct Mpirun {
     /// The container engine, the same on every host
     #[arg(short, long, default_value = "auto", value_parser = PossibleValuesParser::new(["auto"].into_iter().chain(mpi::ENGINES)))]
     pub engine: String,
-    /// Hosts and their ranks: n1:2,n2:2 or node[1-8]:4
+    /// The hosts and their numbers of ranks: n1:2,n2:2 or node[1-8]:4
     #[arg(short = 'H', long, value_name = "HOSTS")]
     pub hosts: Option<String>,
-    /// File with one host a line: n1:2 or n1 slots=2
+    /// A file with one host on each line: n1:2 or n1 slots=2
     #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
     pub hostfile: Option<PathBuf>,
-    /// How many ranks [default: as many as the hosts have]
+    /// The number of ranks [default: as many as the hosts have slots]
     #[arg(short = 'n', long, visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
     /// Which MPI of the container: auto, openmpi, mpich, intel, mvapich, or the path of its mpirun
@@ -60,7 +60,7 @@ pub struct Mpirun {
     /// Bind each rank: none, core, socket, a list of CPUs, or mpi (leave it to the launcher)
     #[arg(long, default_value = "none")]
     pub bind: String,
-    /// Print which rank is bound where
+    /// Print on which CPUs each rank runs
     #[arg(long)]
     pub show_binding: bool,
     /// Variable for the job: NAME, NAME* or NAME=VALUE (repeat it)
@@ -69,7 +69,8 @@ pub struct Mpirun {
     /// Folder or file of the host for the job: HOST[:INSIDE][:ro] (repeat it)
     #[arg(long, value_name = "MOUNT")]
     pub mount: Vec<String>,
-    /// Folder with the job's endpoint.sock on one of the hosts; on each, the one that a daemon serves there (for `crossdock run`)
+    /// Folder with the job's endpoint.sock; on each host, the first of these folders that a daemon serves counts (for
+    /// `crossdock run`)
     #[arg(long, hide = true, value_name = "FOLDER")]
     pub endpoint: Vec<PathBuf>,
     /// Do not mount the home folder
@@ -81,25 +82,25 @@ pub struct Mpirun {
     /// File that a shell reads before each rank starts, in the container (repeat it)
     #[arg(long, value_name = "FILE")]
     pub source: Vec<String>,
-    /// Where ranks start [default: the current folder]
+    /// The folder where ranks start [default: the current folder]
     #[arg(short, long, value_name = "FOLDER")]
     pub workdir: Option<PathBuf>,
-    /// Where ranks start in the container; the current folder is not mounted (for `crossdock run`)
+    /// The folder in the container where ranks start; the current folder is not mounted (for `crossdock run`)
     #[arg(long, hide = true, value_name = "FOLDER", conflicts_with = "workdir")]
     pub start_in: Option<String>,
-    /// The hosts' ssh with its options
+    /// The ssh program of the hosts, with its options
     #[arg(long, default_value = "ssh", value_name = "COMMAND")]
     pub ssh: String,
-    /// crossdock on the other hosts [default: this program's path]
+    /// The path of crossdock on the other hosts [default: this program's path]
     #[arg(long, value_name = "PATH")]
     pub starter: Option<String>,
-    /// What starts the ranks: the image's mpirun over ssh, or Slurm's srun
+    /// The launcher of the ranks: the image's mpirun over ssh, or Slurm's srun
     #[arg(long, default_value = "ssh", value_parser = PossibleValuesParser::new(["ssh", "srun"]))]
     pub launcher: String,
-    /// What srun offers to the ranks [auto: pmix for Open MPI, pmi2 for MPICH and Intel MPI]
+    /// The PMI that srun offers to the ranks [auto: pmix for Open MPI, pmi2 for MPICH and Intel MPI]
     #[arg(long, default_value = "auto", value_parser = PossibleValuesParser::new(["auto", "pmi2", "pmix"]))]
     pub pmi: String,
-    /// One more argument for the launcher: the image's, or srun (repeat it)
+    /// One more argument for the launcher, which is the image's mpirun or srun (repeat it)
     #[arg(long = "launcher-arg", value_name = "WORD", allow_hyphen_values = true)]
     pub launcher_arg: Vec<String>,
     /// Seconds that a container or a connection may take to come up
@@ -108,7 +109,7 @@ pub struct Mpirun {
     /// Seconds until all ranks must have started
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub start: u64,
-    /// Let the launcher go on after a rank has ended badly, instead of ending the job 15 s later
+    /// Let the job continue after a rank has ended badly, instead of ending it 15 s later
     #[arg(long)]
     pub keep_going: bool,
     /// Seconds that the job may take

@@ -1,4 +1,5 @@
-//! Names as `crossdock ls` prints them, `WORKFLOW/NAME`, and names alone: every command takes both.
+//! Finds objects by their names. Every command takes names as `crossdock ls` prints them, `WORKFLOW/NAME`, and names
+//! without the workflow.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,13 +11,13 @@ use crossdock_layout::name::MIRROR;
 
 use crossdock_web::find::{self, Found};
 
-/// Something that has a name.
+/// An object that has a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     pub kind: SegmentKind,
     pub workflow: String,
     pub name: String,
-    /// The segment of a series, and whether its run has ended.
+    /// For a series: the id of its segment, and whether its run has ended.
     pub id: u64,
     pub former: bool,
 }
@@ -27,7 +28,7 @@ impl Named {
         format!("{}/{}", self.workflow, self.name)
     }
 
-    /// Is `given` this object's name, alone or with its workflow?
+    /// Tells whether `given` is this object's name, alone or with its workflow.
     pub fn is_called(&self, given: &str) -> bool {
         given == self.name
             || given.strip_prefix(self.workflow.as_str()).and_then(|rest| rest.strip_prefix('/')) == Some(&self.name)
@@ -69,20 +70,20 @@ pub fn hint(given: &str, known: &[Named]) -> String {
     }
 }
 
-/// The result of the search for a series.
+/// The result of a search for a series.
 pub enum Series {
-    /// A session in the series' workflow, and the number of bytes of the given name that are the workflow's.
+    /// A session in the series' workflow, and how many bytes of the given name are the workflow's name.
     Found(Session, usize),
-    /// As `Found`, but the series began and ended after the first look.
+    /// The same as `Found`, but the series began and ended between two looks.
     CameAndWent(Session, usize),
-    /// The series is on another node of the daemon's site. Here is its first observer.
+    /// The series is on another node of the daemon's site. The observer is the first one of it on this node.
     Elsewhere(Session, usize, Box<Observer>),
-    /// The series does not exist; the text tells the user what is awaited.
+    /// The series does not exist. The text tells the user for what the command waits.
     Missing(String),
 }
 
-/// Looks for a series in the given daemon, or in every daemon of the user. `before` has the ended series that the first
-/// look saw; a series that is not among them and has ended came and went between two looks.
+/// Searches for a series in the given daemon, or in every daemon of the user. `before` has the ended series that the
+/// first look found. A series that has ended and is not among them began and ended between two looks.
 pub fn series(
     given: &str,
     socket: Option<&Path>,
@@ -123,15 +124,15 @@ pub fn series(
     Ok(Series::Missing(format!("there is no series `{given}` yet{}", hint(given, &known))))
 }
 
-/// The result of the search on other nodes.
+/// The result of a search on other nodes.
 enum Elsewhere {
     Found(Series),
     Missing,
-    /// There may be one, and this error came of it. The caller looks again.
+    /// The search failed with this error, so the series may exist. The caller searches again.
     Failed(String),
 }
 
-/// Looks for a series of another node, in all workflows that this node knows.
+/// Searches for a series on other nodes, in all workflows that this node knows.
 fn elsewhere(
     daemon: &Found,
     listing: &Listing,

@@ -8,7 +8,7 @@ use crate::args::Look;
 use crate::table::{columns, complain, say};
 use crossdock_web::find;
 
-/// The nodes of each daemon's site.
+/// Lists the nodes of each daemon's site.
 pub fn list(options: &Look) -> u8 {
     let found = match find::daemons(options.socket.as_deref()) {
         Ok(found) => found,

@@ -1,4 +1,4 @@
-//! The options that all listing commands share: `-o wide|json|yaml`, and `-w` to follow.
+//! The options that all listing commands share: `-o wide|json|yaml` for the format, and `-w` to print again and again.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::table::{complain, say};
 pub enum Format {
     /// A table with more columns
     Wide,
-    /// JSON; with -w one object a line
+    /// JSON; with -w one object on each line
     Json,
     /// YAML
     Yaml,
@@ -24,7 +24,7 @@ pub enum Format {
 /// Options of every command that prints a listing.
 #[derive(Args, Clone, Debug)]
 pub struct Output {
-    /// How to print [default: a table]
+    /// The format [default: a table]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<Format>,
     /// Print JSON: the same as `-o json`
@@ -33,10 +33,10 @@ pub struct Output {
     /// Follow: print again and again, until Ctrl-C
     #[arg(short, long)]
     pub watch: bool,
-    /// With -w: time between two prints
+    /// With -w: the time between two prints
     #[arg(long, value_name = "TIME", default_value = "2 s", value_parser = span::time)]
     pub every: Duration,
-    /// Follow, and end after so many prints
+    /// Print again and again, and end after N prints
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub times: Option<u64>,
 }
@@ -51,8 +51,7 @@ impl Output {
         self.format() == Some(Format::Wide)
     }
 
-    /// Prints the result of `look` once, or again and again. `look` gives the value for programs and the text for
-    /// people.
+    /// Prints the result of `look` once, or again and again. `look` returns a value for programs and a text for people.
     pub fn show(&self, mut look: impl FnMut() -> Result<(Value, String), (u8, String)>) -> u8 {
         let stop = match Stop::on_signals() {
             Ok(stop) => stop,
@@ -88,8 +87,8 @@ impl Output {
             Some(Format::Yaml) if self.watch => say(&format!("---\n{}", yaml(value))),
             Some(Format::Yaml) => say(&yaml(value)),
             _ if self.watch && std::io::stdout().is_terminal() => {
-                // Each print begins at the top of the screen and clears every line to its end, so nothing of the print
-                // before stays.
+                // Each print begins at the top of the screen and clears every line to its end, so that no text of the
+                // print before remains.
                 let text = text.trim_end().replace('\n', "\x1b[K\n");
                 let _ = write!(std::io::stdout(), "\x1b[H{text}\x1b[K\n\x1b[J");
                 let _ = std::io::stdout().flush();
@@ -100,7 +99,7 @@ impl Output {
     }
 }
 
-/// Waits for `time`; true if a signal asked the command to end.
+/// Waits for `time`. Returns true if a signal asked the command to end.
 pub fn wait(time: Duration, stop: &Stop) -> bool {
     let end = std::time::Instant::now() + time;
     while std::time::Instant::now() < end {
@@ -112,7 +111,7 @@ pub fn wait(time: Duration, stop: &Stop) -> bool {
     stop.asked().is_some()
 }
 
-/// JSON as YAML with one key per line. Text keeps JSON's quotes, which YAML allows.
+/// Writes JSON as YAML with one key on each line. Texts keep JSON's quotes, which YAML allows.
 pub fn yaml(value: &Value) -> String {
     let mut text = String::new();
     block(value, 0, &mut text);
@@ -154,7 +153,7 @@ fn plain(key: &str) -> String {
     if good { key.to_owned() } else { Value::from(key).to_string() }
 }
 
-/// `3 s`, `5 min`, `2 h`, `4 days`.
+/// Writes an age in words: `3 s`, `5 min`, `2 h`, `4 days`.
 pub fn age(seconds: f64) -> String {
     match seconds {
         s if s < 0.0 => "0 s".into(),
@@ -165,7 +164,7 @@ pub fn age(seconds: f64) -> String {
     }
 }
 
-/// `30 of 120 (25 %)`; `-` for a task that reports no progress.
+/// Writes a progress as `30 of 120 (25 %)`; `-` for a task that reports none.
 pub fn progress(reported: Option<(u64, u64)>) -> String {
     match reported {
         Some((done, of)) => format!("{done} of {of} ({:.0} %)", 100.0 * done as f64 / of.max(1) as f64),

@@ -1,4 +1,4 @@
-//! The reference of the command line, made from the declaration of the arguments: man pages and a page of the site.
+//! Writes the reference of the command line from the declaration of the arguments: man pages and a page of the site.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -48,12 +48,12 @@ fn man_pages(cli: &Command, folder: &Path) -> std::io::Result<()> {
     visible(cli).try_for_each(|sub| page(sub, &format!("crossdock-{}", sub.get_name())))
 }
 
-/// The end of the long help: exit codes, environment, examples.
+/// Gives the end of a command's long help: exit codes, environment, examples.
 fn more(command: &Command) -> Option<String> {
     command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string)
 }
 
-/// A section whose lines are printed as they are.
+/// Formats a section whose lines must stay as they are.
 fn as_it_is(text: String) -> String {
     let line = |line: &str| {
         let line = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");

@@ -60,7 +60,7 @@ pub fn run(options: &Run) -> u8 {
     run::front(&order, (&program, &[SUPERVISE]))
 }
 
-/// The hosts of the run; `None` if it runs on this host only.
+/// Finds the hosts of the run; `None` if it runs on this host only.
 fn hosts(options: &Run) -> Result<Option<Hosts>, String> {
     let o = &options.hosts;
     let hostfile = o

@@ -1,4 +1,4 @@
-//! `crossdock ps`, `logs`, `stop` and `attach`: the runs of `crossdock run`, from anywhere of the same user.
+//! `crossdock ps`, `logs`, `stop` and `attach`: show and control the user's runs of `crossdock run`, from any terminal.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -140,7 +140,7 @@ pub fn stop(options: &StopRun) -> u8 {
     let mut outcome = code::OK;
     for name in &options.runs {
         let stopped = found(name).and_then(|(run, state)| {
-            // The time that the file gives the tasks, plus 20 s for the engine and for the clean-up.
+            // The time that the workflow file gives the tasks to end, plus 20 s for the engine and the cleanup.
             let grace = Duration::from_secs(u64::from(state.grace_s) + 20);
             Ok((run.id.clone(), run::stop(&run, options.deadline.unwrap_or(grace))?))
         });
@@ -174,7 +174,8 @@ pub fn attach(options: &Attach) -> u8 {
     };
     let mut command = Command::new(&program);
     command.args(arguments).env("CROSSDOCK_SOCKET", socket).env("CROSSDOCK_WORKFLOW", workflow);
-    // The command is no task of the run. It has a name of its own, and ends with its terminal, not with the run.
+    // The command is no task of the run, so it does not get a task's variables. It ends with its terminal, not with the
+    // run.
     for name in ["CROSSDOCK_TASK", "CROSSDOCK_RANK", "CROSSDOCK_RANKS", "CROSSDOCK_RUN"] {
         command.env_remove(name);
     }
@@ -215,8 +216,8 @@ fn show_logs(options: &Logs) -> Result<(), String> {
         tail.print();
     }
     let stop = Stop::on_signals()?;
-    // The run's state is read before the last look at the log, so the last look sees all that was written before the
-    // end.
+    // The run's state is read before the last look at the log, so that this look sees everything that was written
+    // before the end.
     let mut over = !options.follow;
     while !over {
         over = State::read(&run.folder).is_none() || wait(Duration::from_millis(200), &stop);
@@ -226,7 +227,7 @@ fn show_logs(options: &Logs) -> Result<(), String> {
     Ok(())
 }
 
-/// Follows a log, and continues in the new file when the log has grown to its limit.
+/// Follows a log file. If the log reached its limit and began a new file, it continues in that file.
 struct Tail {
     path: PathBuf,
     file: Option<File>,
@@ -239,7 +240,7 @@ impl Tail {
         Self { path: path.to_owned(), file: File::open(path).ok(), prefix, partial: Vec::new() }
     }
 
-    /// Passes over all but the last lines. A log has a limited size, so the function reads it whole.
+    /// Skips all lines except the last `lines`. A log has a limited size, so the function reads it whole.
     fn skip_to_last(&mut self, lines: Option<usize>) {
         let (Some(lines), Some(file)) = (lines, &mut self.file) else { return };
         let mut text = Vec::new();

@@ -1,8 +1,8 @@
-//! Printing: columns, JSON, and a standard output that its reader has closed.
+//! Prints columns and JSON, and handles a standard output that its reader has closed.
 
 use std::io::Write;
 
-/// Prints one line or more. That the reader has closed the pipe is no failure.
+/// Prints one or more lines. It is no failure if the reader has closed the pipe.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }
@@ -12,7 +12,7 @@ pub fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "crossdock: {text}");
 }
 
-/// Columns under their heads, each as wide as its widest field.
+/// Writes columns under their heads, each as wide as its widest field.
 pub fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).chain([head[i].len()]).max().unwrap_or(0);
     let widths: Vec<usize> = (0..head.len()).map(width).collect();

@@ -1,4 +1,4 @@
-//! `crossdock top`: rates, memory and waits, live.
+//! `crossdock top`: shows rates, memory and waits, live.
 
 use std::time::Duration;
 

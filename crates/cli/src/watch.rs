@@ -1,4 +1,4 @@
-//! `crossdock watch`: attributes and statistics of versions as they come.
+//! `crossdock watch`: prints attributes and statistics of versions when they are published.
 
 use std::time::Instant;
 
@@ -56,7 +56,7 @@ fn follow(options: &Watch) -> Result<u8, String> {
         };
         match lines {
             Ok(text) => say(&text),
-            // The publisher took the version back before it was read. A newer one follows.
+            // The publisher took the version back before the command had read it. A newer version follows.
             Err(e) if e.status == Status::NotFound => continue,
             Err(e) => return Err(e.to_string()),
         }
@@ -66,7 +66,7 @@ fn follow(options: &Watch) -> Result<u8, String> {
         if options.versions.is_some_and(|n| count >= n) {
             return Ok(code::OK);
         }
-        // Newer versions that come meanwhile are skipped, so the newest one is printed.
+        // During the pause newer versions are skipped, so that the next line shows the newest one.
         while shown.elapsed() < options.pause && stop.asked().is_none() {
             std::thread::sleep((options.pause.saturating_sub(shown.elapsed())).min(LOOK));
         }
@@ -78,7 +78,7 @@ fn ended(why: &str) -> u8 {
     code::OK
 }
 
-/// Prints how many versions were withheld, if there are more than before.
+/// Prints how many versions were withheld, if the number grew since `before`.
 fn tell_withheld(observer: &Observer, before: u64, json: bool) -> u64 {
     let withheld = observer.withheld();
     if withheld > before {
@@ -111,7 +111,7 @@ fn as_text(observer: &Observer, version: &Version, before: Option<&Version>) -> 
     Ok(text)
 }
 
-/// One line per version, so that a program can read each at once.
+/// Writes one line for each version, so that a program can read each at once.
 fn as_json_line(observer: &Observer, version: &Version, before: Option<&Version>) -> Result<String, Error> {
     let mut attributes = Map::new();
     for (name, value) in version.attributes() {
@@ -139,7 +139,7 @@ fn read<'a>(version: &'a Version, name: &str) -> Result<(Vec<u64>, &'a [u8]), Er
     Ok((version.shape(name)?.to_vec(), version.bytes(name)?))
 }
 
-/// The number of bytes in chunks that differ between two versions.
+/// Counts the bytes in chunks that differ between two versions.
 fn changed(before: &Version, version: &Version, name: &str) -> Option<u64> {
     let ranges = diff(before, version).ok()?;
     Some(ranges.iter().filter(|(variable, _)| variable == name).map(|(_, range)| range.end - range.start).sum())

@@ -22,7 +22,7 @@ pub fn start(page: &Page, scope: Scope) -> Result<Web, String> {
     Web::start(Options { port: page.web_port, token, scope })
 }
 
-/// The token in a file of the user; if there is no such file, it is written with a fresh token.
+/// Reads the token from a file of the user. If the file does not exist, it is written with a new token.
 fn token(path: &Path) -> Result<String, String> {
     let refused = |e: std::io::Error| format!("cannot use the token in {}: {e}", path.display());
     match fs::metadata(path) {
@@ -66,15 +66,15 @@ pub fn web(options: &WebPage) -> u8 {
     code::OK
 }
 
-/// Starts the page of the daemon that this process is about to become. The page is a process of its own and ends with
-/// the daemon.
+/// Starts the page of the daemon that this process will become. The page is a process of its own and ends with the
+/// daemon.
 pub fn beside(page: &Page, socket: Option<&PathBuf>) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let mut command = Command::new(program);
     command.args(["web", "--with", &std::process::id().to_string(), "--web-port", &page.web_port.to_string()]);
     command.args(socket.iter().flat_map(|s| ["--socket".as_ref(), s.as_os_str()]));
     command.args(page.web_token.iter().flat_map(|t| ["--web-token".as_ref(), t.as_os_str()]));
-    // Standard output belongs to --ready, so the address goes to standard error.
+    // Standard output is for the byte of `--ready`, so the page's address goes to standard error.
     command.stdin(Stdio::null()).stdout(std::io::stderr());
     command.spawn().map(drop).map_err(|e| format!("cannot start the page's server: {e}"))
 }

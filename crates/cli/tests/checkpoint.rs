@@ -1,4 +1,5 @@
-//! `checkpoint`, `watch` and `export` of series that a process publishes, and what they do when things go wrong.
+//! Tests of `checkpoint`, `watch` and `export` for series that a process publishes, also when disks, publishers and
+//! commands fail.
 
 mod common;
 
@@ -15,7 +16,7 @@ use crossdock_checkpoint::{Checkpoint, Value, restart};
 use crossdock_client::{ConnectOptions, Publisher, SeriesOptions, Session, Variable};
 use rustix::process::Signal;
 
-/// A daemon, and whatever is started at its socket; all of it ends with this value.
+/// A daemon, and the processes that were started at its socket. Dropping it ends all of them.
 struct Node {
     place: Place,
     /// Where tasks publish.
@@ -26,7 +27,7 @@ struct Node {
 }
 
 impl Node {
-    /// With `CROSSDOCK_TEST_ACROSS=1` all commands of these tests are on another node than the tasks.
+    /// Makes a daemon. With `CROSSDOCK_TEST_ACROSS=1`, all commands of these tests are on another node than the tasks.
     fn new() -> Self {
         match std::env::var_os("CROSSDOCK_TEST_ACROSS") {
             Some(_) => Self::across(),
@@ -42,7 +43,7 @@ impl Node {
         node
     }
 
-    /// Two nodes of a site: tasks publish on one, commands observe on the other.
+    /// Makes two nodes of a site: tasks publish on one, commands observe on the other.
     fn across() -> Self {
         let port = free_port();
         let (keep, embedded) = (format!("keep:127.0.0.1:{port}"), format!("embedded:127.0.0.1:{port}"));
@@ -63,7 +64,7 @@ impl Node {
         self.place.path().join(name)
     }
 
-    /// Starts a publisher of so many versions (0: without end); gives its process.
+    /// Starts a publisher of `count` versions (0: without end); returns its process id.
     fn publish(&mut self, count: u64, settings: &[(&str, &str)]) -> u32 {
         let mut task = Command::new(env!("CARGO_BIN_EXE_crossdock-test-task"));
         task.args(["publish", &count.to_string()]).env("CROSSDOCK_SOCKET", &self.socket).envs(settings.iter().copied());
@@ -106,7 +107,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Every element of the version is its step: nothing was torn.
+/// Checks that every element of the version equals its step, so that the file holds one whole version. Returns the
+/// step.
 fn whole(checkpoint: &Checkpoint, series: &str) -> i64 {
     let stored = checkpoint.variable(series, "u").unwrap();
     let mut bytes = vec![0; stored.bytes as usize];
@@ -128,7 +130,7 @@ fn versions_are_saved_whole_the_newest_are_kept_and_the_last_is_among_them() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
     let found = files(&to);
     let steps: Vec<i64> = found.iter().map(|p| whole(&Checkpoint::open(p).unwrap(), "field")).collect();
-    // A slow disk leaves fewer; it never leaves more, nor misses the end.
+    // On a slow disk there are fewer checkpoints. There are never more, and the last version is always saved.
     assert!((1..=3).contains(&steps.len()) && steps.last() == Some(&60), "{steps:?}\n{}", ended.out);
     assert!(steps.windows(2).all(|pair| pair[1] == 60 || pair[1] >= pair[0] + 10), "{steps:?}");
     let last = Checkpoint::open(found.last().unwrap()).unwrap();
@@ -152,7 +154,7 @@ fn a_stopped_checkpoint_costs_one_version_and_saves_the_last_when_it_goes_on() {
     publish(1);
     let command = node.start(&["checkpoint", "field", "--every", "1", "--keep", "2", "--to", to.to_str().unwrap()]);
     await_that("the first checkpoint", || !files(&to).is_empty());
-    // At whatever it is now: between versions, or with one in its hands.
+    // The command may be stopped between two versions or while it holds one; the test holds for both.
     signal(command.id(), Signal::STOP);
     for step in 2..=60 {
         let (number, statistics) = publish(step);
@@ -233,7 +235,7 @@ fn steps_of(checkpoint: &Checkpoint) -> Vec<i64> {
     checkpoint.series().map(|s| whole(checkpoint, s)).collect()
 }
 
-/// The first rank is the first to stop. What the others publish later is all that makes a checkpoint possible.
+/// The first rank stops first, so a checkpoint is possible only after the others have published the same number.
 #[test]
 fn ranks_that_stop_at_different_times_are_saved_when_the_last_one_has_come_so_far() {
     let node = Node::new();
@@ -244,14 +246,14 @@ fn ranks_that_stop_at_different_times_are_saved_when_the_last_one_has_come_so_fa
         let words = ["checkpoint", "field", "--ranks", "3", "--every", every, "--to", to.to_str().unwrap()];
         let command = node.start(&words);
         let first = ranks[0].0.sequence() as i64;
-        // Long enough for the command to have looked at the first rank; the test holds for any pause.
+        // The command should have looked at the first rank by now; the test is correct for any pause.
         std::thread::sleep(Duration::from_millis(700));
         ranks[1].publish(first..=first);
         std::thread::sleep(Duration::from_millis(300));
         ranks[2].publish(first..=first);
         let saved = |step: i64| restart(&to, "").is_ok_and(|found| steps_of(&found.checkpoint) == [step; 3]);
         await_that("a checkpoint of the version that all have", || saved(first));
-        // The first rank is ahead by more versions than it keeps, and the others come after it.
+        // The first rank gets ahead by more versions than it keeps, and then the others reach its number.
         ranks[0].publish(first + 1..=first + 5);
         std::thread::sleep(Duration::from_millis(300));
         ranks[2].publish(first + 1..=first + 5);
@@ -287,7 +289,8 @@ fn ranks_that_end_without_a_common_version_are_told() {
     assert_eq!(steps_of(&restart(&to, "").unwrap().checkpoint), [1, 1]);
 }
 
-/// Ranks that start again open their series one after the other. Meanwhile the other names lead to publishers that died.
+/// Ranks that start again open their series one after the other. Until the last one has done so, some names lead to
+/// publishers that died.
 #[test]
 fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
     let mut node = Node::new();
@@ -376,7 +379,7 @@ fn a_damaged_newest_checkpoint_is_set_aside_and_said() {
     file.write_all_at(&[0x55; 8], file.metadata().unwrap().len() - 8).unwrap();
     let found = restart(&to, "").unwrap();
     assert!(found.checkpoint.path() < newest.as_path() && found.skipped[0].0 == newest);
-    // Started before the publisher: what the former run left is not taken for the coming series.
+    // The command starts before the publisher. It must not take the series that the former run left for the new one.
     let writer = node.start(&words);
     std::thread::sleep(Duration::from_millis(300));
     node.publish(5, &[]);
@@ -415,7 +418,7 @@ fn a_full_disk_is_said_and_the_former_checkpoint_stays() {
     fs::create_dir(&to).unwrap();
     fs::create_dir(&out).unwrap();
     let pid = node.publish(0, &[("FIELD_PAUSE_MS", "20")]);
-    // A disk with room for one file and a half, in a mount namespace of its own.
+    // The shell mounts a disk with room for one and a half files, in a mount namespace of its own.
     let script = format!(
         "mount -t tmpfs -o size=380k tmpfs {to}; '{crossdock}' checkpoint field --every 5 --keep 1 --to {to}; code=$?; cp {to}/*.h5 {out}; ls -a {to}; exit $code",
         to = to.display(),
@@ -443,7 +446,8 @@ fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
     fs::create_dir(&to).unwrap();
     fs::create_dir(node.path("side")).unwrap();
     let publisher = node.publish(0, &[("FIELD_PAUSE_MS", "5")]);
-    // Permissions do not stop root; a mount does. Another one over it, because the first has the writer's lock open.
+    // Permissions do not stop root, but a read-only mount does. The script mounts the folder over itself, because the
+    // file system below cannot become read-only while the command has its lock file open for writing.
     let script = format!(
         "read_only() {{ mount --bind {to} {place}/side && mount -o remount,bind,ro {place}/side && mount --move {place}/side {to}; }}
         work() {{ '{crossdock}' checkpoint field --every 1 --keep 99999 --to {to}; }}
@@ -461,7 +465,7 @@ fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
     let said = |name: &str| fs::read_to_string(node.path(name)).unwrap_or_default();
     await_that("the trouble to be said", || said("later").contains("Read-only file system"));
     let before = newest_number(&to);
-    // It looks five times a second.
+    // The command looks five times a second, so it has tried again after this pause.
     std::thread::sleep(Duration::from_millis(900));
     assert_eq!(newest_number(&to), before, "nothing can be written");
     for name in ["first", "later"] {
@@ -469,7 +473,8 @@ fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
         let mut reasons: Vec<_> = said.lines().map(|l| l.split_once("cannot ").unwrap().1).collect();
         let named = |l: &&str| l.contains(to.to_str().unwrap()) && l.contains("mount it with `write: true`");
         assert!(reasons.iter().all(named), "{said}");
-        // It may have been in the middle of a file; then there are two reasons.
+        // The command may have been writing a file when the folder became read-only. Then it reports two different
+        // reasons.
         let all = reasons.len();
         reasons.dedup();
         assert!((1..3).contains(&all) && reasons.len() == all, "each once: {said}");

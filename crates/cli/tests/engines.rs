@@ -1,4 +1,4 @@
-//! The same small workflows in every engine that works here.
+//! Runs the same small workflows in every engine that works on this machine.
 
 mod common;
 
@@ -94,7 +94,8 @@ fn a_failure_stops_the_others_and_is_passed_on_with_its_last_words() {
             run.out
         );
         assert!(run.out.contains("was not started"), "{engine}: {}", run.out);
-        // A shell that started late was not ready to be asked; one that was ready must have been.
+        // A shell that started late may not have been ready for the signal. A shell that was ready must have received
+        // it.
         let log = place.log("polite");
         assert!(!log.contains("ready") || log.contains("asked to end"), "{engine}: {log}");
         place.assert_nothing_left(engine);
@@ -215,7 +216,7 @@ fn memory_and_processors_are_limited() {
     }
 }
 
-/// A root with nothing of its own but links and a note; the host's `/usr` is mounted into it.
+/// Makes a root folder that has only links and a note. The host's `/usr` is mounted into it.
 fn small_root(place: &Place) {
     let root = place.path().join("root");
     for folder in ["usr", "etc", "own"] {
@@ -248,7 +249,7 @@ fn a_root_folder_is_the_tasks_file_system_and_stays_untouched() {
         assert_eq!(run.code, 0, "{engine}\n{}\n{log}", run.err);
         assert!(log.contains("of the root") && log.contains("\nnew\n") && log.contains("run ok"), "{engine}: {log}");
         assert!(!log.contains("opt\n"), "{engine}: nothing of the host's root: {log}");
-        // charliecloud cannot bind read-only: a root without all mount points may be written by a task of its user.
+        // charliecloud cannot bind read-only, so a task of an ordinary user may write a root that lacks mount points.
         if engine != "charliecloud" || rustix::process::geteuid().is_root() {
             assert_eq!(listing(), before, "{engine}");
         }

@@ -1,4 +1,5 @@
-//! Managed directories in every container engine that works here: unmodified programs write, wait and read.
+//! Managed directories in every container engine that works on this machine: unmodified programs write files, wait for
+//! them and read them.
 
 mod common;
 
@@ -8,18 +9,18 @@ use std::time::Duration;
 use common::{Place, engines, finish, signal};
 use crossdock_os::process::Signal;
 
-/// Engines with containers: without one, all tasks have the same view of the host's folders.
+/// The engines with containers. Without a container, all tasks see the same folders of the host.
 fn containers() -> Vec<&'static str> {
     engines().into_iter().filter(|engine| *engine != "process").collect()
 }
 
-/// The stores of this test's runs that are still there.
+/// Lists the stores of this test's runs that still exist.
 fn stores(run: &str) -> Vec<String> {
     let names = fs::read_dir("/dev/shm").unwrap().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
     names.filter(|n| n.starts_with("crossdock-files-") && n.contains(run)).collect()
 }
 
-/// The run's id, from its summary (`--json`): other tests run workflows of the same name at the same time.
+/// Finds the run's id in its summary (`--json`), because other tests run workflows of the same name at the same time.
 fn id_of(run: &common::Ended) -> String {
     let rest = run.out.split("\"run\": \"").nth(1).unwrap_or_else(|| panic!("no id in {}", run.out));
     rest.split('"').next().unwrap().to_owned()
@@ -28,7 +29,7 @@ fn id_of(run: &common::Ended) -> String {
 #[test]
 fn a_consumer_opens_files_before_they_are_there_and_reads_each_whole() {
     for engine in containers() {
-        // The consumer starts at once; the producer is slow, and writes each file in two halves.
+        // The consumer starts at once. The producer is slow, and writes each file in two parts.
         let place = Place::new(
             r#"
 workflow: w
@@ -84,7 +85,8 @@ fn a_producer_that_fails_ends_every_wait_and_a_killed_run_leaves_nothing() {
         signal(place.supervisor(&child), Signal::KILL);
         signal(child.id(), Signal::KILL);
         let _ = finish(child);
-        // A later run of the same user cleans up after one that died whole, once the kernel has let go of its lock.
+        // A later run of the same user cleans up after a killed run, once the kernel has released the killed run's
+        // lock.
         common::await_that("the killed run's store to be removed", || {
             let run = finish(place.start(engine, &["--deadline", "1"]));
             assert!(run.took < Duration::from_secs(30), "{engine}: {:?}", run.took);
@@ -105,7 +107,7 @@ fn without_a_container_engine_the_run_is_refused_with_a_hint() {
     place.assert_nothing_left("process");
 }
 
-/// A consumer without a loader: what the preload library cannot serve.
+/// A consumer without a dynamic loader, for which the preload library does not work.
 const STATIC: &str = r#"
 #include <fcntl.h>
 #include <stdio.h>
@@ -199,7 +201,7 @@ fn check_says_which_door_serves_a_program() {
     gcc(&["-static", "-o", "show"]);
     let seen = check("./show");
     assert!(seen.code == 0 && seen.out.contains(r#""door": "notification""#), "{}{}", seen.out, seen.err);
-    // A program with a loader that calls the kernel by itself, and one that is none.
+    // A program with a dynamic loader that makes system calls by itself, and a file that is not a program.
     fs::write(place.path().join("show.c"), "int main() { __asm__ volatile(\".byte 0x0f, 0x05\"); return 0; }").unwrap();
     gcc(&["-o", "calls"]);
     let seen = check("./calls");
@@ -215,10 +217,10 @@ fn check_says_which_door_serves_a_program() {
 
 #[test]
 fn a_full_quota_is_enospc_for_the_producer_and_a_story_in_its_log_and_the_cut_file_is_never_seen() {
-    // The producer goes on when the first file has its second name, for consumers; memory stays used up until the service
-    // has surely looked at the file that was cut.
+    // The producer continues when the first file has its second name, which is the consumers'. It frees memory only
+    // after the service has surely looked at the file that lacks its end.
     let is_root = crossdock_os::child::user() == 0;
-    // An engine that is a service with mounts of its own may not see the mount.
+    // The service of docker may have mounts of its own, and then does not see the mounts of the run.
     for engine in containers().into_iter().filter(|engine| *engine != "docker") {
         let place = Place::new(
             r#"
@@ -294,7 +296,7 @@ tasks:
 
 #[test]
 fn a_published_file_is_final_for_a_producer_that_is_root_too() {
-    // Charliecloud takes no right away from root: docs/files.md says so.
+    // Charliecloud does not take any right away from root (docs/files.md), so it is left out for root.
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers().into_iter().filter(|engine| !is_root || *engine != "charliecloud") {
         let place = Place::new(
@@ -311,13 +313,13 @@ tasks:
         let run = place.run(engine, &[]);
         assert!(place.log("writes").contains("refused"), "{engine}: {}\n{}", place.log("writes"), run.err);
         let log = place.log("reads");
-        // docker carries output and errors separately, so their order in the log is not that of the task.
+        // docker carries output and errors separately, so their order in the log may differ from the task's order.
         let read: Vec<_> = log.lines().filter(|line| !line.contains("/f/b")).collect();
         assert_eq!(read, ["first", "first"], "{engine}: {log}");
     }
 }
 
-/// The mounts whose path has these letters.
+/// Lists the mounts whose line contains the text `of`.
 fn mounts(of: &str) -> Vec<String> {
     let all = fs::read_to_string("/proc/self/mounts").unwrap();
     all.lines().filter(|line| line.contains(of)).map(str::to_owned).collect()
@@ -326,7 +328,7 @@ fn mounts(of: &str) -> Vec<String> {
 #[test]
 fn a_task_and_tools_of_the_host_wait_by_a_view() {
     let is_root = crossdock_os::child::user() == 0;
-    // An engine that is a service with mounts of its own may not see the mount.
+    // The service of docker may have mounts of its own, and then does not see the mounts of the run.
     for engine in containers().into_iter().filter(|engine| *engine != "docker") {
         let place = Place::new(
             r#"
@@ -391,8 +393,8 @@ fn a_killed_run_leaves_no_mount_of_a_view() {
     common::await_that("the mounts to go", || {
         mounts(&view.display().to_string()).is_empty() && mounts("/crossdock-files-viewed-").is_empty()
     });
-    // A mount that is dead would be in the way of the next run. The killed supervisor may hold its run's lock for a moment
-    // after its mounts are gone; a run that starts then leaves the killed run's store to the next one.
+    // A dead mount would stop the next run. The killed supervisor may hold its run's lock for a moment after its mounts
+    // are gone. A run that starts in this moment leaves the killed run's store to the next run.
     for _ in 0..5 {
         let run = finish(place.start(engine, &["--deadline", "1"]));
         assert!(run.err.contains("writes    · started"), "{}", run.err);
@@ -409,8 +411,8 @@ fn files_move_to_a_disk_and_consumers_do_not_notice() {
     if crossdock_os::child::user() != 0 {
         return crossdock_os::testing::skip("fuse");
     }
-    // The producer writes when there is room for its file: a busy machine may move files slowly. Docker's service may not see
-    // the mounts of memory and views.
+    // The producer waits for room before each file, because a busy machine may move files slowly. Docker's service may
+    // not see the mounts of memory and views, so docker is left out.
     for engine in containers().into_iter().filter(|engine| *engine != "docker") {
         let place = Place::new(
             r#"

@@ -1,5 +1,5 @@
-//! A former owner that clings, and a reader that wants to write, in every engine: the new owner's bytes stay unseen and
-//! unharmed, and the transfer is completed.
+//! Tests a former owner that keeps access and a reader that wants to write, in every engine: they neither see nor
+//! change the new owner's bytes, and the transfer is completed.
 
 mod common;
 
@@ -7,10 +7,10 @@ use std::fs;
 
 use common::{Place, engines};
 
-/// Ways that the kernel's proof sees, and so end in a copy; and those that leave nothing behind to see.
+/// Ways to keep access that the kernel reports, so that the item is copied; and ways that the kernel has no trace of.
 const COPIED: [&str; 6] = ["mapping", "duplicate", "fork", "child", "flight", "reopened"];
 const MOVED: [&str; 4] = ["numbered", "spliced", "sent", "path"];
-/// Those that are tried all the time: an attempt that the proof runs into makes a copy.
+/// Ways that are tried all the time. An attempt during the kernel's check leads to a copy.
 const RACES: [&str; 2] = ["racing", "spying"];
 
 fn place(user: &str) -> Place {
@@ -33,7 +33,7 @@ fn place(user: &str) -> Place {
     place
 }
 
-/// What the two said, checked line by line.
+/// Checks what the tasks printed, line by line.
 fn check(place: &Place, what: &str) {
     let (former, victim, partner) = (place.log("former"), place.log("victim"), place.log("partner"));
     for bad in ["SEEN", "WRITTEN", "HARMED", "FAILED", "did not"] {
@@ -55,7 +55,7 @@ fn check(place: &Place, what: &str) {
     assert!(former.contains("tried to read on"), "{what}: {former}");
 }
 
-/// The summary of the run has each hand-over, and each copy that it took.
+/// Checks that the run's summary has each transfer of an item, and each copy that a transfer took.
 fn counted(summary: &str, victim: &str, what: &str) {
     let summary: serde_json::Value = serde_json::from_str(summary).unwrap();
     let items = summary["items"].as_array().unwrap();
@@ -63,7 +63,7 @@ fn counted(summary: &str, victim: &str, what: &str) {
     assert_eq!(ways.len(), COPIED.len() + MOVED.len() + RACES.len(), "{what}: {summary}");
     for item in ways {
         let way = &item["item"].as_str().unwrap()["way/".len()..];
-        // The first one, and to and fro two hundred times.
+        // One transfer to the victim, and for the races two hundred in each direction after it.
         let transfers = if RACES.contains(&way) { 401 } else { 1 };
         assert_eq!(item["transfers"], transfers, "{what}: {item}");
         assert!(victim.contains(&format!("{way}: unharmed copies {}", item["copies"])), "{what}: {item}: {victim}");
@@ -75,7 +75,7 @@ fn counted(summary: &str, victim: &str, what: &str) {
 fn a_hostile_former_owner_sees_and_harms_nothing_in_any_engine_as_user_or_as_root() {
     for engine in engines() {
         let users: &[&str] = match engine {
-            // These have no users of their own: tasks are who started them.
+            // These engines have no users of their own: tasks run as the user who started them.
             "process" | "charliecloud" => &[""],
             _ => &["user: root", "user: '1000:1000'"],
         };

@@ -1,4 +1,4 @@
-//! `ls`, `inspect` and `audit` of a series that a process publishes and this one observes.
+//! Tests `ls`, `inspect` and `audit` of a series that one process publishes and this process observes.
 
 mod common;
 
@@ -11,7 +11,7 @@ use crossdock_client::{ConnectOptions, Session};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A child that ends with this value.
+/// A child process that gets SIGTERM when this value is dropped.
 struct Ending(Child);
 
 impl Drop for Ending {
@@ -50,7 +50,7 @@ fn a_series_is_listed_with_what_goes_on_in_it_and_nobody_but_its_publisher_can_w
 
     let list = ask(&place, &socket, &["ls", "--socket", &socket]);
     assert!(list.lines().any(|l| l.starts_with("series") && l.contains("default/field")), "{list}");
-    // The publisher and this test; the command's own connection is no task.
+    // The two members are the publisher and this test. The command's own connection is not listed as a task.
     assert_eq!(list.lines().filter(|l| l.starts_with("default/")).count(), 2, "{list}");
 
     let found = &json(&place, &socket, &["inspect", "--json", "--socket", &socket, "field"])["segments"][0];
@@ -74,13 +74,14 @@ fn a_series_is_listed_with_what_goes_on_in_it_and_nobody_but_its_publisher_can_w
         let one = one.unwrap_or_else(|| panic!("no {kind} of {pid}: {audit}"));
         (one["mapped"].as_str().unwrap().to_owned(), one["descriptor"].as_str().unwrap().to_owned())
     };
-    // The pool is the publisher's to write, through its mapping alone; the observer's own page is the observer's.
+    // The publisher can write the pool only through its mapping. Its descriptor is read-only. The pin page belongs to
+    // the observer, and only the observer can write it.
     assert_eq!(access(publisher.0.id(), "series"), ("rw".to_owned(), "r".to_owned()));
     assert_eq!(access(std::process::id(), "series"), ("r".to_owned(), "r".to_owned()));
     assert!(access(std::process::id(), "pin").0.contains('w'));
     assert!(!access(publisher.0.id(), "pin").0.contains('w'));
 
-    // After its death it is there still, and says so.
+    // After the publisher's death, the series still exists, and its state says that the publisher died.
     signal(publisher.0.id(), Signal::KILL);
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
     loop {

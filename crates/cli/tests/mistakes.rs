@@ -1,4 +1,5 @@
-//! Mistakes that users make, and what each message must name: the cause, the place and a hint. One row a mistake.
+//! Mistakes that users make, one in each row, and the words that each message must have: the cause, the position and a
+//! hint.
 
 mod common;
 
@@ -16,7 +17,7 @@ use rustix::process::Signal;
 const MIB: u64 = 1 << 20;
 const BRIEFLY: Option<Duration> = Some(Duration::from_millis(30));
 
-/// A daemon with some things in it, which ends with this value.
+/// A daemon with some objects in it, which ends when this value is dropped.
 struct Node {
     place: Place,
     socket: String,
@@ -50,13 +51,13 @@ impl Node {
     }
 }
 
-/// Checks one row: the message has all of these words.
+/// Checks one row: the message must contain all of the words.
 fn check(failures: &mut Vec<String>, mistake: &str, message: &str, words: &[&str]) {
     let missing: Vec<_> = words.iter().filter(|word| !message.contains(**word)).collect();
     if !missing.is_empty() {
         failures.push(format!("{mistake}: no {missing:?} in: {message}"));
     }
-    // Words that say nothing to a user.
+    // These internal words mean nothing to a user, so no message may contain them.
     for word in ["free cell", "mend:"] {
         if message.contains(word) {
             failures.push(format!("{mistake}: says '{word}': {message}"));
@@ -171,7 +172,7 @@ fn mistakes_in_programs_are_told_with_cause_place_and_hint() {
     (0..2).for_each(|_| full.send(&message, None).unwrap());
     let _region = session.region("frames", Mode::CreateOnly, MIB, None).unwrap();
     let _wave = session.publisher("wave", &series_options()).unwrap();
-    // An endpoint whose task is granted one port only.
+    // Makes an endpoint for a task whose only grant is for one port.
     session.make_workflow("w", 0).unwrap();
     let path = node.place.path().join("task.sock");
     let listener = crossdock_os::socket::listen(&path).unwrap();

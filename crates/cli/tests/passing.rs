@@ -1,4 +1,4 @@
-//! Data passes between tasks in every engine, and what the looking commands say meanwhile.
+//! Tests that data pass between tasks in every engine, and that `ls`, `inspect` and `audit` describe it.
 
 mod common;
 
@@ -65,7 +65,7 @@ fn the_summary_counts_versions_of_series_and_the_bytes_copied_for_them() {
     let summary: Value = serde_json::from_str(&run.out).unwrap();
     let series = &summary["series"][0];
     assert_eq!((&series["series"], &series["versions"]), (&"field".into(), &12.into()), "{summary}");
-    // All of it changes, 30 000 numbers of 8 bytes at each step; chunks may be larger.
+    // Every step changes all 30 000 numbers of 8 bytes, so at least these are copied. Chunks may be larger.
     let copied = series["bytes_copied"].as_u64().unwrap();
     assert!((12 * 240_000..12 * 400_000).contains(&copied), "{series}");
     assert_eq!((&series["no_space"], &series["taken_back"]), (&0.into(), &0.into()));
@@ -110,7 +110,7 @@ fn a_task_gets_what_it_was_granted_and_nothing_else() {
     }
 }
 
-/// `ls`, `inspect` and `audit` while `make` and `take` hold the region `blocks` and the port `numbers`.
+/// Checks `ls`, `inspect` and `audit` while `make` and `take` hold the region `blocks` and the port `numbers`.
 fn looks(place: &Place, engine: &str) {
     let list = json(place, &["ls", "--json"]);
     let names: Vec<String> = list["daemons"]
@@ -223,7 +223,7 @@ fn a_run_meets_a_daemon_that_is_there_and_leaves_it_as_it_was() {
     place.assert_nothing_left("process");
 }
 
-/// The processes of the run's own daemon: keeper first, then broker.
+/// Finds the processes of the run's own daemon: keeper first, then broker.
 fn daemon(place: &Place, front: u32) -> (u32, u32) {
     let children = |pid: u32| -> Vec<u32> {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();

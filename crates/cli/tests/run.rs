@@ -1,4 +1,5 @@
-//! `crossdock run` where the engine does not matter: the file, the codes, the summary, stray processes.
+//! Tests of `crossdock run` for which the engine does not matter: the workflow file, exit codes, the summary, stray
+//! processes.
 
 mod common;
 
@@ -109,7 +110,7 @@ fn quiet_says_nothing_when_all_is_well_and_the_reason_when_not() {
 fn auto_says_which_engine_and_why() {
     let place = Place::new("workflow: w\ntasks:\n  a: {command: 'true'}\n");
     let mut command = place.command(&["run", "workflow.yaml"]);
-    // Without any engine's program on PATH, no container engine is left.
+    // PATH leads to an empty folder, so no container engine is found.
     let bin = place.path().join("bin");
     fs::create_dir(&bin).unwrap();
     let run = finish(command.env("PATH", &bin).spawn().unwrap());
@@ -151,14 +152,15 @@ fn a_second_interrupt_does_not_wait_for_the_grace() {
     );
     let mut child = place.start("process", &[]);
     place.await_log("deaf", "ready");
-    // Signals that come close together count as one, so they are sent until it is enough.
+    // Signals that come close together count as one, so the test sends them until the run ends.
     common::await_that("the run to end", || {
         signal(child.id(), Signal::INT);
         std::thread::sleep(std::time::Duration::from_millis(200));
         child.try_wait().unwrap().is_some()
     });
     let run = finish(child);
-    // 137: on a busy machine a third signal may come before the second was obeyed, and that one kills the supervisor.
+    // 137: on a busy machine a third signal may come before the run has handled the second one, and the third signal
+    // kills the supervisor.
     assert!(matches!(run.code, 130 | 137) && run.took.as_secs() < 60, "{} {:?}", run.code, run.took);
     place.assert_nothing_left("process");
 }

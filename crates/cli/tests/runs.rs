@@ -1,4 +1,4 @@
-//! `ps`, `logs`, `stop`, `attach` and `run --graph`: names as printed are names as accepted.
+//! Tests `ps`, `logs`, `stop`, `attach` and `run --graph`: commands accept names in the form in which they are printed.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn ps(place: &Place) -> Value {
     serde_json::from_str(&ended.out).unwrap()
 }
 
-/// Waits until the first run's task is in this state; gives the run.
+/// Waits until the task `task` of the first run is in this state; returns the run.
 fn await_state(place: &Place, task: usize, state: &str) -> Value {
     let mut last = Value::Null;
     await_that(&format!("task {task} to be `{state}`"), || {
@@ -155,7 +155,7 @@ fn completions_offer_the_names_that_are_there() {
     assert_eq!((&field["state"], &field["variables"][0]["shape"]), (&"live".into(), &serde_json::json!([300, 100])));
     let text = ask(&place, &["ls"]).out;
     assert!(text.contains("WORKFLOW  RUN") && text.contains("u 300×100"), "{text}");
-    // As bash completes `crossdock stop w<Tab>` and an option.
+    // Completes `crossdock stop w<Tab>` and an option in the same way as bash.
     let script = ask(&place, &["completions", "bash"]).out;
     fs::write(place.path().join("completion"), script).unwrap();
     let press = |words: &str, at: u32| {

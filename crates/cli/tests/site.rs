@@ -1,4 +1,4 @@
-//! `serve --site`, `ls --nodes` and `certificates`, as people use them: three nodes on one machine, inside TLS.
+//! Tests `serve --site`, `ls --nodes` and `certificates` with three nodes on one machine, inside TLS.
 
 mod common;
 
@@ -68,7 +68,7 @@ fn three_nodes_join_a_site_with_certificates_and_are_listed() {
     }
     let text = finish(place.command(&["ls", "--nodes", "--socket", &socket(&place, "n2")]).spawn().unwrap()).out;
     assert!(text.contains("site hall") && text.contains("NODE") && text.contains("n3"), "{text}");
-    // A node that ends in order is gone at once.
+    // A node that ends without an error is gone from the list at once.
     drop(n3);
     until("n3 is gone", || nodes(&place, "n1").contains(&("n3".into(), "gone".into())));
 }

@@ -1,10 +1,10 @@
-//! What the daemon's folder for items would be, and what the level `verified` does not cover there.
+//! Checks which kind of folder the daemon would use for items, and says what the level `verified` does not cover there.
 
 use crossdock_os::tmpfs::Folder;
 
 use super::{Check, Standing, check};
 
-/// The same words as in README.md, SECURITY.md and docs/ownership.md; `scripts/check-claims` compares them.
+/// The same text stands in README.md, SECURITY.md and docs/ownership.md. `scripts/check-claims` compares the texts.
 #[rustfmt::skip]
 const OPEN: &str = "Open at the level `verified`: pages that a former owner or reader pinned in the kernel through its mapping (vmsplice, registered io_uring or device buffers, direct or zero-copy I/O in flight). The level `strict` closes it.";
 

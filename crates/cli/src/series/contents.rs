@@ -1,9 +1,9 @@
-//! A version in the form that a file is made of. The bytes stay where they lie.
+//! Converts a version into the form from which files are written. The bytes are not copied.
 
 use crossdock_checkpoint as file;
 use crossdock_client::{FullPolicy, Observer, Value, Version};
 
-/// One version of one series.
+/// Converts one version of one series.
 pub fn of<'a>(name: &str, observer: &Observer, version: &'a Version) -> Result<file::Series<'a>, String> {
     let mut variables = Vec::new();
     for variable in &observer.description().variables {
@@ -24,8 +24,8 @@ pub fn of<'a>(name: &str, observer: &Observer, version: &'a Version) -> Result<f
     })
 }
 
-/// Does the version keep its contents while it is held? If the publisher takes versions back, the command has read a
-/// copy.
+/// Tells whether the version keeps its contents while it is held. If the publisher may take versions back, the command
+/// has read a copy, which stays.
 pub fn is_steady(version: &Version) -> bool {
     version.is_valid() || version.description().full == FullPolicy::TakeBack
 }
@@ -34,7 +34,7 @@ fn values(list: &[(String, Value)]) -> Vec<(String, file::Value)> {
     list.iter().map(|(name, v)| (name.clone(), value(v))).collect()
 }
 
-/// A value in the form that files hold.
+/// Converts a value into the form that files hold.
 pub fn value(value: &Value) -> file::Value {
     match value {
         Value::I64(n) => file::Value::I64(*n),

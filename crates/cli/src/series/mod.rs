@@ -1,5 +1,5 @@
-//! What `checkpoint`, `watch` and `export` have in common: they find series, and they find versions of several ranks
-//! with one number.
+//! The common part of `checkpoint`, `watch` and `export`: finds series, and finds versions of several ranks with the
+//! same number.
 
 pub mod contents;
 pub mod set;
@@ -24,7 +24,8 @@ pub const LOOK: Duration = Duration::from_millis(200);
 pub struct Stop(Arc<AtomicUsize>);
 
 impl Stop {
-    /// From here on, Ctrl-C, SIGTERM and hang-up let this program end in order instead of at once.
+    /// From this call on, Ctrl-C, SIGTERM and hang-up only note the signal, so that this program can clean up before it
+    /// ends.
     pub fn on_signals() -> Result<Self, String> {
         let asked = Arc::new(AtomicUsize::new(0));
         for signal in [2, 15, 1] {
@@ -34,7 +35,7 @@ impl Stop {
         Ok(Self(asked))
     }
 
-    /// The exit code for the signal: 128 + its number, as shells report it.
+    /// Gives the exit code for the signal, if there was one: 128 + its number, as shells report it.
     pub fn asked(&self) -> Option<u8> {
         match self.0.load(Ordering::Relaxed) {
             0 => None,
@@ -48,11 +49,11 @@ pub struct Wanted<'a> {
     pub names: &'a [String],
     pub socket: Option<&'a Path>,
     pub wait: Duration,
-    /// A series of a run that has ended is accepted, too.
+    /// True if a series of a run that has ended is accepted too.
     pub former: bool,
 }
 
-/// Observes all the names, and waits until each exists. Inside a task the endpoint gives the daemon; outside, every
+/// Observes all named series, and waits until each exists. Inside a task the endpoint gives the daemon; outside, every
 /// daemon of the user is asked. For a name that does not exist, a message with similar names is printed at once.
 pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String> {
     let (names, until) = (wanted.names, Instant::now() + wanted.wait);
@@ -74,7 +75,8 @@ pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String
                         continue;
                     }
                     Err(e) if matches!(e.status, Status::NotFound | Status::TimedOut) => {
-                        // The first series lived when it was looked for. If it has ended since, the newest former one is that one.
+                        // The first series lived when it was found. If it has ended since, the newest ended series of
+                        // this name is the same one.
                         former |= found.is_empty();
                         format!("there is no series `{}` yet", names[found.len()])
                     }
@@ -117,7 +119,7 @@ pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String
     }
 }
 
-/// `field` with 4 ranks: `field/0` … `field/3`.
+/// Gives the names for several ranks: `field` with 4 ranks becomes `field/0` … `field/3`.
 pub fn of_ranks(given: &[String], ranks: Option<u32>) -> Vec<String> {
     match ranks {
         None => given.to_vec(),
@@ -125,7 +127,7 @@ pub fn of_ranks(given: &[String], ranks: Option<u32>) -> Vec<String> {
     }
 }
 
-/// Several names in one word: `field/0…3`.
+/// Writes several names in one word: `field/0…3`.
 pub fn together(names: &[String]) -> String {
     match names {
         [one] => one.clone(),

@@ -11,12 +11,12 @@ pub struct Set {
 }
 
 impl Set {
-    /// A set of observers that are in the order of their names.
+    /// Makes a set. `observers` are in the order of `names`.
     pub fn new(names: &[String], observers: Vec<Observer>) -> Self {
         Self { names: names.to_vec(), observers }
     }
 
-    /// The name and the observer of each rank.
+    /// Iterates over the name and the observer of each rank.
     pub fn each(&self) -> impl Iterator<Item = (&String, &Observer)> {
         self.names.iter().zip(&self.observers)
     }
@@ -26,14 +26,14 @@ impl Set {
         self.observers[0].id().0
     }
 
-    /// The series' ids, which tell each publisher from its successor.
+    /// The ids of the series, which differ between a publisher and its successor.
     pub fn ids(&self) -> Vec<u64> {
         self.observers.iter().map(|o| o.id().0).collect()
     }
 
-    /// Whether these are the publishers that came after those with the ids `dead`. The ranks of an MPI program start
-    /// again together, but they open their series one after the other. Until the last rank has opened its series, some
-    /// names still lead to a publisher that died.
+    /// Tells whether these publishers are the successors of those with the ids `dead`. The ranks of an MPI program
+    /// start again together, but they open their series one after the other. Until the last rank has opened its series,
+    /// some names still lead to a publisher that died.
     pub fn succeeds(&self, dead: &[u64]) -> bool {
         let states: Vec<_> = self.observers.iter().map(Observer::state).collect();
         let half = states.contains(&SeriesState::Died) && states.contains(&SeriesState::Live);
@@ -43,12 +43,12 @@ impl Set {
         !half && !self.observers.iter().zip(&states).any(old)
     }
 
-    /// The newest version that all have reached; 0 if one of them has published nothing.
+    /// The newest version that all publishers have reached; 0 if one of them has published nothing.
     pub fn newest_of_all(&self) -> u64 {
         self.observers.iter().map(Observer::newest).min().unwrap_or(0)
     }
 
-    /// Which rank is at the lowest and which at the highest version, in words.
+    /// Names the rank with the lowest version and the rank with the highest one.
     pub fn apart(&self) -> String {
         let mut newest: Vec<_> = self.each().map(|(name, o)| (o.newest(), name)).collect();
         newest.sort();
@@ -56,8 +56,8 @@ impl Set {
         format!("{} is at version {}, {} at version {}", low.1, low.0, high.1, high.0)
     }
 
-    /// `Died`, with the publisher's name, if any publisher died; `Ended` if all ended, because until then the last ones
-    /// may still publish.
+    /// The state of all publishers together, with the name of one. It is `Died` if any publisher died. It is `Ended`
+    /// only if all ended, because until then one of them may still publish.
     pub fn state(&self) -> (SeriesState, &str) {
         if let Some((name, _)) = self.each().find(|(_, o)| o.state() == SeriesState::Died) {
             return (SeriesState::Died, name);
@@ -67,7 +67,8 @@ impl Set {
     }
 
     /// Waits until all series have this version or a newer one. Returns false at the deadline, or if a publisher ended
-    /// before it. It waits for all of them: the first one may be ahead and publish nothing more.
+    /// before this version. It waits for each series in turn, because one of them may be ahead and publish nothing
+    /// more.
     pub fn wait(&mut self, sequence: u64, timeout: Duration) -> Result<bool, String> {
         let until = Instant::now() + timeout;
         for observer in &mut self.observers {
@@ -78,7 +79,7 @@ impl Set {
                 Ok(_) => {}
                 Err(e) if e.status == Status::NotFound => {}
                 Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet) => return Ok(false),
-                // This publisher has ended, and others have not yet.
+                // This publisher has ended, and other publishers are still running.
                 Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => {
                     std::thread::sleep(until.saturating_duration_since(Instant::now()));
                     return Ok(false);
@@ -89,16 +90,16 @@ impl Set {
         Ok(true)
     }
 
-    /// The newest versions of all ranks with one number; `None` if there are none at this moment. The ranks may be
-    /// apart by more versions than their publishers keep, so a later call may succeed.
+    /// Gives the newest versions of all ranks that have the same number; `None` if there are none at this moment. The
+    /// ranks may be apart by more versions than their publishers keep, so a later call may succeed.
     pub fn common(&mut self, patience: Duration) -> Result<Option<Vec<Version>>, String> {
         let until = Instant::now() + patience;
         let Some(mut versions) = self.latest()? else { return Ok(None) };
         if let Some(level) = self.level(&versions)? {
             return Ok(Some(level));
         }
-        // Waits for the slower ranks until they reach the fastest one's number. The versions that the set holds stay
-        // meanwhile. If a rank has passed that number already, its newest version sets the next goal.
+        // Waits until the slower ranks reach the number of the fastest rank. The set holds its versions meanwhile, so
+        // that they stay. If a slower rank has passed that number, its newest version sets the next goal.
         loop {
             let top = versions.iter().map(Version::sequence).max().unwrap_or(0);
             let Some(behind) = versions.iter().position(|v| v.sequence() < top) else { return Ok(Some(versions)) };
@@ -115,7 +116,7 @@ impl Set {
         }
     }
 
-    /// The versions of all ranks with a given number; `None` if a rank does not have it, or not yet.
+    /// Gives the versions of all ranks with the number `sequence`; `None` if a rank does not have this version now.
     pub fn at(&mut self, sequence: u64) -> Result<Option<Vec<Version>>, String> {
         let mut level = Vec::new();
         for observer in &mut self.observers {
@@ -133,7 +134,7 @@ impl Set {
         for observer in &mut self.observers {
             match observer.latest() {
                 Ok(version) => versions.push(version),
-                // A rank that ended or died before its first version has none in common with the others.
+                // A rank that ended or died before its first version has no version in common with the others.
                 Err(e) if matches!(e.status, Status::NotYet | Status::NotFound | Status::Closed | Status::PeerDied) => {
                     return Ok(None);
                 }
@@ -143,7 +144,7 @@ impl Set {
         Ok(Some(versions))
     }
 
-    /// Ranks that are ahead may still have the version of the slowest rank.
+    /// Finds the versions with the slowest rank's number, which the ranks that are ahead may still have.
     fn level(&mut self, versions: &[Version]) -> Result<Option<Vec<Version>>, String> {
         let low = versions.iter().map(Version::sequence).min().unwrap_or(0);
         let mut level = Vec::new();

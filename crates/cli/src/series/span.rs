@@ -1,14 +1,14 @@
-//! Times as people write them, such as `10 s`, `500ms` and `2 min`; and the values of `--every`, which may count
-//! versions.
+//! Reads times as people write them, such as `10 s`, `500ms` and `2 min`, and the values of `--every`, which may also
+//! count versions.
 
 use std::time::Duration;
 
 /// How often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
-    /// When this many versions came after the last one.
+    /// Save when this many versions have come after the last one.
     Versions(u64),
-    /// When this time has passed since the last one.
+    /// Save when this time has passed since the last version.
     Time(Duration),
 }
 
@@ -23,7 +23,7 @@ const UNITS: [(&str, f64); 8] = [
     ("hours", 3600.0),
 ];
 
-/// A time with its unit.
+/// Reads a time with its unit.
 pub fn time(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
@@ -36,7 +36,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time, or a plain number of seconds.
+/// Reads a time with its unit, or a plain number of seconds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     match text.trim().parse::<u32>() {
         Ok(seconds) => Ok(Duration::from_secs(seconds.into())),
@@ -44,7 +44,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// As [`seconds`], but not less than one.
+/// Reads a time as [`seconds`] does, and refuses less than one second.
 pub fn at_least_a_second(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
         short if short < Duration::from_secs(1) => Err(format!("`{text}` is less than a second; say `1 s` or more")),
@@ -52,7 +52,7 @@ pub fn at_least_a_second(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `20` (versions) or `10 s`.
+/// Reads a number of versions such as `20`, or a time such as `10 s`.
 pub fn every(text: &str) -> Result<Every, String> {
     match text.trim().parse::<u64>() {
         Ok(0) => Err("every 0 versions is never; 1 is each version".into()),

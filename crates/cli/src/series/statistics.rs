@@ -13,8 +13,8 @@ pub struct Statistics {
     pub not_finite: u64,
 }
 
-/// The statistics of elements of a scalar type, or of arrays of such a type; `None` for structs and other types, or
-/// without elements.
+/// Computes the statistics of elements of a scalar type, or of arrays of such a type. Returns `None` for structs and
+/// other types, or if there are no elements.
 pub fn of(type_name: &str, bytes: &[u8]) -> Option<Statistics> {
     let scalar = &type_name[..type_name.find('[').unwrap_or(type_name.len())];
     macro_rules! each {

@@ -1,8 +1,10 @@
-//! A former owner that does not let go, and a reader that wants to write; and the honest task that has to bear with them.
+//! A hostile former owner that keeps a way to an item, a hostile reader that tries to write, and the honest task that
+//! is their victim.
 //!
-//! `former` speaks the wire protocol itself, so that it can lie: it says that it gave its items up and keeps a way in, each
-//! item another one. `victim` becomes their owner, writes a secret, and lets the former owner look for it and scribble.
-//! What it sees, and what is left of the secret, is printed; the test reads it.
+//! `former` speaks the wire protocol itself, so that it can lie: it says that it gave its items up, but keeps some
+//! access to each item, in a different way for each. `victim` becomes the owner of the items and writes a secret into
+//! them. Then the former owner searches for the secret and tries to overwrite it. Both print what they see, and the
+//! test reads it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,12 +20,14 @@ use crossdock_os::{Access, Deadline, Mapping, child, event, tmpfs};
 const WAIT: Duration = Duration::from_secs(30);
 const PAGES: u64 = 16;
 const SIZE: u64 = PAGES * 4096;
-/// What the former owner wrote, what the victim writes, what the former owner scribbles.
+/// The value that the former owner writes first; below are the values that the victim writes and with which the former
+/// owner overwrites.
 const OLD: u64 = 0x1111_1111_1111_1111;
 const SECRET: u64 = 0x5ec4_e75e_c4e7_5ec4;
 const SCRIBBLE: u64 = 0x6666_6666_6666_6666;
 
-/// Ways to stay in, each tried on an item of its own; the last ones leave no open file to be seen.
+/// Ways to keep access, each tried on an item of its own. The last ones leave no open file that the kernel could
+/// report.
 const WAYS: [&str; 12] = [
     "mapping",
     "duplicate",
@@ -38,7 +42,7 @@ const WAYS: [&str; 12] = [
     "racing",
     "spying",
 ];
-/// Ways that are tried all the time while others hand the item to and fro, so many times.
+/// Ways that are tried all the time while other tasks hand the item to and fro, `ROUNDS` times.
 const RACES: [&str; 2] = ["racing", "spying"];
 const ROUNDS: usize = 200;
 
@@ -56,7 +60,7 @@ fn main() {
     }
 }
 
-/// A client that says what it likes.
+/// A client that may send any message to the daemon.
 struct Liar {
     socket: OwnedFd,
     next: u64,
@@ -109,7 +113,7 @@ impl Liar {
         self.ask(&Request::Item(request))
     }
 
-    /// Opens what is shared: the descriptor, and the file's number.
+    /// Opens an item for reading; gives the descriptor and the id of the item's file.
     fn read(&mut self, key: &str) -> Result<(OwnedFd, SegmentId), String> {
         let wait_ms = WAIT.as_millis() as u64;
         let asked = self.item(ItemRequest::Access { read: true, wait_ms, keys: vec![key.into()] })?;
@@ -125,17 +129,17 @@ impl Liar {
     }
 }
 
-/// What a former owner has kept of an item.
+/// The access that a former owner has kept to an item.
 #[derive(Default)]
 struct Kept {
-    /// The other end of what pages were spliced or sent into.
+    /// The reading end of the pipe or socket into which the item's pages were spliced or sent.
     pages: Option<OwnedFd>,
     mapping: Option<Mapping>,
     descriptor: Option<OwnedFd>,
-    /// A socket with the descriptor in it.
+    /// A pair of sockets with the descriptor in flight between them.
     flight: Option<(OwnedFd, OwnedFd)>,
     child: Option<i32>,
-    /// Tells the child that the item is another's.
+    /// Tells the child that the item now belongs to another owner.
     start: Option<OwnedFd>,
 }
 
@@ -171,7 +175,7 @@ fn former() -> Result<(), String> {
             event::signal(start);
         }
     }
-    // By now the victim has written its secrets; it says so by handing this over.
+    // The victim hands this item over after it has written its secrets, so they exist from here on.
     drop(liar.access("told", false)?);
     for (way, kept) in kept {
         for trouble in look(way, kept) {
@@ -193,7 +197,7 @@ fn former() -> Result<(), String> {
     let detach = Request::Detach { segment: file, count: 1 }.encode(0, 0);
     socket::send(&liar.socket, &detach, &[]).map_err(|e| e.to_string())?;
     liar.item(ItemRequest::Transfer { item: told.item, to: Party::task("victim") })?;
-    // The victim takes back what it shared, and writes another secret.
+    // The victim now takes back the item that it shared, and writes another secret.
     drop(liar.access("told-again", false)?);
     if holds_secret(&pipe) {
         println!("shared: SEEN in the pipe that it was spliced into");
@@ -205,14 +209,14 @@ fn former() -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps a way in, in this way, and gives everything else up.
+/// Keeps access to an item in the way `way`, and gives everything else up.
 fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
     let text = |e: crossdock_os::OsError| e.to_string();
     let mut kept = Kept::default();
     match way {
         "mapping" => kept.mapping = Some(mapping),
         "duplicate" => kept.descriptor = Some(fd.try_clone().map_err(|e| e.to_string())?),
-        // The child has the mapping; the parent has nothing.
+        // The child has the mapping, and the parent keeps nothing.
         "fork" => kept.child = Some(child::fork_beside_threads(|| spy(Some(&mapping), None)).map_err(text)?),
         "child" => kept.child = Some(child::fork_beside_threads(|| spy(None, Some(&fd))).map_err(text)?),
         "flight" => {
@@ -220,14 +224,14 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
             socket::send(&ours, b"x", &[fd.as_fd()]).map_err(text)?;
             kept.flight = Some((ours, theirs));
         }
-        // The file is the daemon's user's: another one may not even do this.
+        // The file belongs to the daemon's user. A task of another user cannot even open it again.
         "reopened" => match tmpfs::open_anew(&fd, Access::ReadWrite) {
             Ok(again) => kept.descriptor = Some(again),
             Err(error) => println!("reopened: refused: {error}"),
         },
-        // A reference of each page, beyond descriptor and mapping.
+        // A reference to each page, in addition to descriptor and mapping.
         "spliced" | "sent" => kept.pages = Some(given_away(&fd, way == "sent")?),
-        // Nothing at all is kept; all numbers of /proc/self/fd are tried afterwards.
+        // Nothing is kept. Later all numbers of `/proc/self/fd` are tried.
         "numbered" => {}
         "path" => kept.descriptor = Some(path_of(&fd)?),
         "racing" | "spying" => {
@@ -274,14 +278,14 @@ fn file_holds_secret(path: &OwnedFd) -> bool {
     bytes.chunks_exact(8).any(|word| word == SECRET.to_ne_bytes())
 }
 
-/// A path descriptor: no open file, but a way to the file.
+/// Opens a descriptor with `O_PATH`: it is not an open file, but leads to the file.
 fn path_of(fd: &OwnedFd) -> Result<OwnedFd, String> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open(path, flags, rustix::fs::Mode::empty()).map_err(|e| e.to_string())
 }
 
-/// What can be tried by a path descriptor; the first that works.
+/// Tries to use a path descriptor in several ways; gives the first one that works.
 fn try_path(path: &OwnedFd, write: bool) -> Option<&'static str> {
     use std::os::unix::fs::PermissionsExt;
     let name = format!("/proc/self/fd/{}", path.as_raw_fd());
@@ -299,8 +303,9 @@ fn try_path(path: &OwnedFd, write: bool) -> Option<&'static str> {
     changed.into_iter().find(|(_, worked)| *worked).map(|(what, _)| what)
 }
 
-/// A child of the former owner: from when the item is another's, tries all the time to get at it.
-/// Without doors it gets at the file that was its own; what counts is whether the victim's bytes are there.
+/// Runs in a child of the former owner: after the item has another owner, tries all the time to open it. If the daemon
+/// has no mounts that shut former owners out, the child may reach the file that the former owner had. The test only
+/// asks whether the victim's bytes are in it.
 fn race(path: &OwnedFd, start: &OwnedFd, write: bool) -> i32 {
     if !event::wait_readable(start, Deadline::after(WAIT)).unwrap_or(false) {
         return 2;
@@ -316,7 +321,8 @@ fn race(path: &OwnedFd, start: &OwnedFd, write: bool) -> i32 {
     0
 }
 
-/// A child of the former owner: waits a while, then looks and scribbles; its exit code says whether it saw something.
+/// Runs in a child of the former owner: waits for a while, then looks for the secret and overwrites the item. Its exit
+/// code says whether it saw the secret.
 fn spy(mapping: Option<&Mapping>, fd: Option<&OwnedFd>) -> i32 {
     let deadline = Deadline::after(Duration::from_secs(20));
     let own = fd.and_then(|fd| map(fd).ok());
@@ -325,7 +331,7 @@ fn spy(mapping: Option<&Mapping>, fd: Option<&OwnedFd>) -> i32 {
         if sees(mapping, SECRET) {
             return 1;
         }
-        // Told by a scribble of its parent's? No: by time alone, as a real spy.
+        // The child acts by time alone, without a signal from its parent, as a real spy would.
         if deadline.left() < Duration::from_secs(17) {
             fill(mapping, SCRIBBLE);
             return 0;
@@ -334,7 +340,7 @@ fn spy(mapping: Option<&Mapping>, fd: Option<&OwnedFd>) -> i32 {
     }
 }
 
-/// Uses what was kept to see the victim's bytes, and to change them.
+/// Uses the kept access to look for the victim's bytes, and to change them.
 fn look(way: &str, kept: Kept) -> Vec<String> {
     let mut troubles = Vec::new();
     let mut what_worked = Vec::new();
@@ -375,10 +381,12 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
             look_at(&mapping, &format!("descriptor {number} of /proc"));
         }
     }
-    // At last: what it truncates is a fault at the next touch.
+    // The path descriptor is used last, because it may truncate the file, and a mapping of a truncated file faults when
+    // it is touched.
     if way == "path" {
         let path = kept.descriptor.as_ref().expect("kept");
-        // Without doors it leads to the file that the former owner had, which is not the victim's.
+        // If the daemon has no mounts that shut former owners out, the path leads to the former owner's file, which is
+        // not the victim's.
         if file_holds_secret(path) {
             what_worked.push("read");
         }
@@ -397,7 +405,7 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
     troubles
 }
 
-/// Tries to write what may only be read, by every means.
+/// Tries by every means to write an item that may only be read.
 fn scribble_on_shared(fd: &OwnedFd) -> Vec<String> {
     let mut let_in = Vec::new();
     let mut tried = |what: &str, worked: bool| {
@@ -445,7 +453,7 @@ fn to_and_fro(session: &Session, mut item: Item) -> Result<Item, String> {
     Ok(item)
 }
 
-/// Hands back what the victim hands over.
+/// Receives each item that the victim hands over, and hands it back.
 fn partner() -> Result<(), String> {
     let text = |e: crossdock_client::Error| e.to_string();
     let session = Session::connect(&ConnectOptions::default()).map_err(text)?;
@@ -479,7 +487,7 @@ fn victim() -> Result<(), String> {
         items.push((way, item));
     }
     let mut shared = session.create_item("shared", &ItemOptions::bytes(SIZE)).map_err(text)?;
-    // Its readers may see this.
+    // The readers of the shared item may see this value.
     shared.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&OLD.to_ne_bytes()));
     let shared = shared.share().map_err(text)?;
     session.create_item("told", &ItemOptions::bytes(8)).map_err(text)?.transfer("former").map_err(text)?;
@@ -491,7 +499,7 @@ fn victim() -> Result<(), String> {
     }
     let whole = shared.bytes().chunks_exact(8).all(|word| word == OLD.to_ne_bytes());
     println!("shared: {}", if whole { "unharmed" } else { "HARMED" });
-    // Taken back, it is written once more: readers that left see nothing of that.
+    // After the item is taken back, it is written again. Readers that have left must not see this value.
     let mut again = shared.unshare(Some(Duration::from_secs(5))).map_err(text)?;
     again.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&SECRET.to_ne_bytes()));
     session.create_item("told-again", &ItemOptions::bytes(8)).map_err(text)?.transfer("former").map_err(text)?;

@@ -1,4 +1,4 @@
-//! Runs of the real `crossdock` command on small workflows, and the proof that nothing is left of them.
+//! Starts runs of the real `crossdock` command on small workflows, and checks that nothing is left of them.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -13,15 +13,16 @@ use std::time::{Duration, Instant};
 use crossdock_launch::engine;
 use tempfile::TempDir;
 
-/// Nothing here takes longer, unless it hangs.
+/// No step of these tests takes longer than this, unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder with a workflow file, a place for its runs, and a mark that its processes carry.
+/// A folder with a workflow file and a folder for its runs, and a mark by which the test's processes are found.
 pub struct Place {
     pub folder: TempDir,
-    /// Seconds that no other test's `sleep` has: what carries it in its command line is this test's.
+    /// A number of seconds that no other test gives to `sleep`. Processes with it in their command line belong to this
+    /// test.
     pub mark: String,
-    /// What was started here: a test that fails must not leave its run behind.
+    /// The processes that the test started. If the test fails, they are killed, so that no run is left behind.
     started: Mutex<Vec<u32>>,
 }
 
@@ -38,7 +39,7 @@ impl Drop for Place {
     }
 }
 
-/// A port below those that the kernel gives to outgoing connections, so that it is still free a moment later.
+/// Finds a port below those that the kernel gives to outgoing connections, so that it is still free a moment later.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = std::process::id() as u16;
@@ -53,7 +54,7 @@ pub fn free_port() -> u16 {
 static MARKS: AtomicU32 = AtomicU32::new(0);
 
 impl Place {
-    /// With this workflow; `MARK` in it becomes the mark.
+    /// Makes a place with this workflow, in which the word `MARK` is replaced by the mark.
     pub fn new(workflow: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("cd").tempdir().unwrap();
         let mark = format!("9{:06}{:03}", std::process::id() % 1_000_000, MARKS.fetch_add(1, Ordering::Relaxed));
@@ -73,7 +74,7 @@ impl Place {
         command
     }
 
-    /// `crossdock run workflow.yaml --engine ENGINE …`
+    /// Starts `crossdock run workflow.yaml --engine ENGINE …`.
     pub fn start(&self, engine: &str, more: &[&str]) -> Child {
         let mut arguments = vec!["run", "workflow.yaml", "--engine", engine];
         arguments.extend(more);
@@ -91,7 +92,7 @@ impl Place {
         fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
 
-    /// Waits until a task has written this to its log.
+    /// Waits until a task has written `words` to its log.
     pub fn await_log(&self, task: &str, words: &str) {
         let path = self.path().join("crossdock-logs/w").join(format!("{task}.log"));
         await_that(&format!("`{words}` in {}", path.display()), || {
@@ -99,13 +100,13 @@ impl Place {
         });
     }
 
-    /// The runs' folders that are there.
+    /// Lists the folders of runs that exist.
     pub fn runs(&self) -> Vec<PathBuf> {
         let folders = fs::read_dir(self.path().join("r/crossdock/runs")).into_iter().flatten().flatten();
         folders.map(|e| e.path()).collect()
     }
 
-    /// No process, no folder, no mount, no container of this place.
+    /// Checks that no process, folder, mount or container of this place is left.
     pub fn assert_nothing_left(&self, engine: &str) {
         await_that("all processes to be gone", || self.processes().is_empty());
         let left: Vec<_> = fs::read_dir(self.path().join("r")).unwrap().flatten().map(|e| e.path()).collect();
@@ -121,7 +122,7 @@ impl Place {
         }
     }
 
-    /// Processes whose command line has the mark or names this place.
+    /// Lists the processes whose command line has the mark or names this place.
     pub fn processes(&self) -> Vec<u32> {
         let own = self.path().display().to_string();
         let ours = |pid: &u32| {
@@ -134,7 +135,7 @@ impl Place {
         pids.filter(ours).collect()
     }
 
-    /// The supervisor that belongs to a front.
+    /// Finds the supervisor that belongs to a front.
     pub fn supervisor(&self, front: &Child) -> u32 {
         let path = format!("/proc/{0}/task/{0}/children", front.id());
         let text = fs::read_to_string(path).unwrap();
@@ -142,7 +143,7 @@ impl Place {
     }
 }
 
-/// What a command did.
+/// The result of a command that has ended.
 pub struct Ended {
     pub code: i32,
     pub out: String,
@@ -153,7 +154,7 @@ pub struct Ended {
 pub fn finish(mut child: Child) -> Ended {
     let begin = Instant::now();
     let pid = child.id();
-    // Output is read by threads: a full pipe must not stop the child.
+    // Threads read the output, because a full pipe would stop the child.
     let (out, err) = (child.stdout.take(), child.stderr.take());
     fn read(pipe: Option<impl std::io::Read + Send + 'static>) -> std::thread::JoinHandle<String> {
         std::thread::spawn(move || {
@@ -191,7 +192,8 @@ pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let _ = rustix::process::kill_process(pid, signal);
 }
 
-/// The engines that work here (CROSSDOCK_ONLY=NAME: just that one). Those named in CROSSDOCK_ENGINES must (CI names all); the others may be missing, with a word.
+/// Lists the engines that work on this machine. With CROSSDOCK_ONLY=NAME it is only that one. Engines in
+/// CROSSDOCK_ENGINES must work (CI names all); other engines may be missing, which is printed.
 pub fn engines() -> Vec<&'static str> {
     let required = std::env::var("CROSSDOCK_ENGINES").unwrap_or_default();
     let mut working = Vec::new();

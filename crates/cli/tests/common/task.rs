@@ -1,4 +1,6 @@
-//! A task for tests: `publish N` publishes N versions of the series `field` (without end if N is 0); `produce N` sends N blocks of a region through the port `numbers`, `consume N` takes them; `await PATH` waits for a file by the library and reads it; `hold` and `intrude` are below.
+//! A program that tests start as a task. `publish N` publishes N versions of the series `field` (without end if N is
+//! 0). `produce N` sends N blocks of a region through the port `numbers`, and `consume N` takes them. `await PATH`
+//! waits for a file by the library and reads it. `hold` and `intrude` are explained below.
 
 use std::time::Duration;
 
@@ -23,9 +25,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "produce" => produce(&session, count)?,
         "consume" => consume(&session, count)?,
         "publish" => publish(&session, count)?,
-        // Holds what it was granted until it is told to end.
+        // Holds the objects that the task was granted until the task is asked to end.
         "hold" => hold(&session, count)?,
-        // Tries what it was not granted: each line must be a refusal.
+        // Tries to open objects that the task was not granted. Each attempt must be refused.
         "intrude" => intrude(&session),
         other => return Err(format!("unknown word {other}").into()),
     }
@@ -63,8 +65,9 @@ fn consume(session: &Session, count: u64) -> crossdock_client::Result<()> {
     Ok(())
 }
 
-/// Every element of version n is n, and so is its attribute `step`. A pause of FIELD_PAUSE_MS between two; the names of
-/// FIELD_NAMES (default `field`) are published one after the other, as ranks would.
+/// Publishes versions: in version n every element is n, and so is the attribute `step`. Between two versions it pauses
+/// for FIELD_PAUSE_MS. The series of FIELD_NAMES (default `field`) are published one after the other, as ranks would do
+/// it.
 fn publish(session: &Session, count: u64) -> Result<(), Box<dyn std::error::Error>> {
     let given = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
     let pause = Duration::from_millis(given("FIELD_PAUSE_MS", "5").parse()?);
@@ -75,7 +78,8 @@ fn publish(session: &Session, count: u64) -> Result<(), Box<dyn std::error::Erro
     let names = given("FIELD_NAMES", "field");
     let mut publishers: Vec<Publisher> =
         names.split(' ').map(|name| session.publisher(name, &options)).collect::<Result<_, _>>()?;
-    // With FIELD_SHAPE=wave something to look at; else every element is the version's number.
+    // With FIELD_SHAPE=wave the elements form a wave that looks good on a page. Otherwise every element is the
+    // version's number.
     let wave = given("FIELD_SHAPE", "flat") == "wave";
     let value = |step: i64, i: usize| match wave {
         true => ((i / 100) as f64 * 0.05 + step as f64 * 0.02).sin() * ((i % 100) as f64 * 0.08).cos(),
@@ -100,7 +104,7 @@ fn publish(session: &Session, count: u64) -> Result<(), Box<dyn std::error::Erro
     Ok(())
 }
 
-/// `count` 0: as who makes the region; else as who only reads it.
+/// Holds a region and a port: for `count` 0 as the task that makes them, otherwise as a task that only reads.
 fn hold(session: &Session, count: u64) -> crossdock_client::Result<()> {
     let (mode, end) = if count == 0 { (Mode::OpenOrCreate, End::Producer) } else { (Mode::OpenOnly, End::Consumer) };
     let region = session.region("blocks", mode, 16 << 20, WAIT)?;
