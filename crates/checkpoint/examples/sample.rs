@@ -1,4 +1,5 @@
-//! Writes a file with every type for other readers: `sample FILE.h5|FILE.npz`. The elements are bytes 0, 1, 2 … and so on.
+//! Writes a file with every type, for tests of other readers: `sample FILE.h5|FILE.npz`. The elements are bytes 0, 1, 2
+//! … and so on.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The contents of a file: one version of one or several series, and the addresses of the bytes.
+//! The contents of a file: one version of one or several series, and where the bytes lie in memory.
 
 /// An attribute's or a constant's value.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +55,7 @@ pub struct Variable<'a> {
     pub name: String,
     /// The elements' type by its crossdock name: `f64`, `f32[3]`, `{i32,f64}`.
     pub type_name: String,
-    /// Extents in C order.
+    /// The extents of the dimensions in C order.
     pub shape: Vec<u64>,
     /// Constants that hold for all versions. They become attributes of the dataset.
     pub constants: Vec<(String, Value)>,
@@ -81,8 +81,8 @@ pub struct Series<'a> {
 /// A whole file.
 #[derive(Clone, Debug, Default)]
 pub struct Contents<'a> {
-    /// Attributes of the whole file, that is, of the root group.
+    /// The attributes of the whole file, which become attributes of the root group.
     pub attributes: Vec<(String, Value)>,
-    /// One series, or one for each rank.
+    /// The series in the file: one, or one for each rank.
     pub series: Vec<Series<'a>>,
 }

@@ -1,25 +1,25 @@
-//! The first 512 bytes, which HDF5 leaves to its users (the *user block*). They hold a text with the length of the file
-//! and the checksum of the headers. The headers hold the checksums of the data, so this one number vouches for
-//! everything. The cover is written last; a file without it is no checkpoint.
+//! The cover: the first 512 bytes of a file, which HDF5 leaves to its users (the *user block*). It holds a text with
+//! the length of the file and the checksum of the headers. The headers hold the checksums of the data, so the checksum
+//! in the cover protects the whole file. The cover is written last; a file without it is no checkpoint.
 
 use std::fmt::Write;
 
-/// Bytes of the cover; the HDF5 part begins behind it.
+/// The size of the cover in bytes. The HDF5 part begins after it.
 pub const COVER: u64 = 512;
 
-/// What the cover says.
+/// The contents of the cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cover {
-    /// Bytes of the whole file.
+    /// The length of the whole file in bytes.
     pub length: u64,
-    /// Bytes of superblock and object headers, right behind the cover.
+    /// The number of bytes of superblock and object headers, which follow the cover.
     pub described: u64,
     /// Their CRC-32 (zlib's).
     pub crc32: u32,
 }
 
 impl Cover {
-    /// The bytes as they are in the file.
+    /// Gives the bytes as they are in the file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut text = String::from("crossdock checkpoint 1\n");
         let _ = write!(

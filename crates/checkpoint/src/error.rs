@@ -1,4 +1,4 @@
-//! The library's error, for files. Each names the file, the reason and a hint.
+//! The library's error type, with makers for errors of files. Each error names the file, the reason and a hint.
 
 use std::io;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::path::Path;
 pub use crossdock_core::{Error, Result};
 use crossdock_layout::Status;
 
-/// The error for a file that is not as it was written.
+/// Makes the error for a file whose bytes have changed since it was written.
 pub(crate) fn damaged(path: &Path, why: impl std::fmt::Display) -> Error {
     Error::new(Status::Corrupt, format!("{} is damaged: {why}", path.display()))
 }
 
-/// The system refused. The usual reasons have a hint.
+/// Makes the error for a system call that failed. The usual reasons have a hint.
 pub(crate) fn refused(path: &Path, tried: &str, reason: &io::Error) -> Error {
     let (status, hint) = match reason.kind() {
         io::ErrorKind::NotFound => (Status::NotFound, "; is the folder still there?"),

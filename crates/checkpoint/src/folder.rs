@@ -1,4 +1,4 @@
-//! A folder of numbered checkpoints: `NAME-00000012.h5`. One writer at a time for each name.
+//! A folder of numbered checkpoints: `NAME-00000012.h5`. Each name has at most one writer at a time.
 //!
 //! A file is written as `.NAME-00000012.h5.new`, synced and renamed; then the folder is synced. A writer that dies
 //! meanwhile leaves a file that no reader takes for a checkpoint, and that the next writer removes.
@@ -15,7 +15,7 @@ use crate::error::{self, Error, Result};
 use crate::read::Checkpoint;
 use crate::write;
 
-/// A folder that one writer fills.
+/// A folder in which one writer saves checkpoints.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -25,19 +25,19 @@ pub struct Folder {
     _lock: File,
 }
 
-/// A checkpoint in its place.
+/// A checkpoint that was saved.
 #[derive(Clone, Debug)]
 pub struct Saved {
     /// Where.
     pub path: PathBuf,
-    /// Bytes of the file.
+    /// The length of the file in bytes.
     pub length: u64,
-    /// How long writing took.
+    /// How long the writing took.
     pub took: Duration,
 }
 
 impl Folder {
-    /// Opens a folder, or makes it, and removes what a dead writer left half written. A damaged newest checkpoint is
+    /// Opens a folder, or makes it, and removes partly written files of a dead writer. A damaged newest checkpoint is
     /// renamed to `….damaged`, so that it is neither counted nor used; `said` gets a message about it.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Folder {
         Ok(())
     }
 
-    /// The newest checkpoint, opened.
+    /// Opens the newest checkpoint; `None` if there is none.
     ///
     /// # Errors
     /// As [`Checkpoint::open`].
@@ -89,9 +89,11 @@ impl Folder {
         self.mine()?.pop().map(|(_, path)| Checkpoint::open(&path)).transpose()
     }
 
-    /// Writes the next checkpoint. When it returns, the file is in its place and on the disk, or nothing has changed.
+    /// Writes the next checkpoint. When it returns without an error, the file has its name and is on the disk. After an
+    /// error nothing has changed.
     ///
-    /// `good` is asked once everything is written: contents that were taken back meanwhile must not be saved.
+    /// `good` is called once everything is written. If it returns false, the contents were taken back meanwhile and are
+    /// not saved.
     ///
     /// # Errors
     /// `NO_SPACE`, `DENIED`, `NOT_FOUND` (the folder is gone), `SYSTEM`, `INVALID` (HDF5 cannot hold it), `CLOSED` (the
@@ -122,8 +124,8 @@ impl Folder {
         let refused = |e: std::io::Error| error::refused(new, "cannot create", &e);
         let create = || OpenOptions::new().write(true).create_new(true).open(new);
         let file = match create() {
-            // The file is this writer's own, left by an attempt that failed and could not remove it because the folder
-            // was read-only for a while.
+            // An earlier attempt of this writer failed and could not remove its file, because the folder was read-only
+            // for a while.
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
                 fs::remove_file(new).map_err(|e| error::refused(new, "cannot remove", &e))?;
                 create()
@@ -186,7 +188,7 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect())
 }
 
-/// Every checkpoint of a folder as (name, number, path), in this order.
+/// Lists every checkpoint of a folder as (name, number, path), in this order.
 pub(crate) fn numbered(folder: &Path) -> Result<Vec<(String, u64, PathBuf)>> {
     let mut found = Vec::new();
     for file in names(folder)? {

@@ -1,8 +1,8 @@
 //! Checkpoints: HDF5 files written atomically, checked, and read back; and `.npz`.
 //!
-//! [`write`](fn@write) makes a file of [`Contents`]. [`Checkpoint`] reads one back and gives only bytes that its
-//! checksums vouch for. [`Folder`] numbers files, puts each into place by one rename, and keeps the newest K.
-//! [`restart`](fn@restart) finds the newest good one and says which newer ones were damaged. This library neither
+//! [`write`](fn@write) makes a file of [`Contents`]. [`Checkpoint`] reads a file, and gives only bytes whose checksums
+//! are correct. [`Folder`] numbers files, gives each its final name by one rename, and keeps the newest K.
+//! [`restart`](fn@restart) finds the newest good file and says which newer ones were damaged. This library neither
 //! prints nor exits.
 
 #![warn(missing_docs)]

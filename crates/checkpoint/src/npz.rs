@@ -1,4 +1,4 @@
-//! NumPy's archive: an uncompressed zip of `.npy` files that always has the 64-bit fields.
+//! Writes NumPy's archive: an uncompressed zip of `.npy` files that always has the 64-bit fields.
 
 use std::io::{self, Write};
 
@@ -9,10 +9,10 @@ use crate::contents::{Series, Value};
 use crate::error::{self, Error, Result};
 use crate::hdf5::datatype::offsets;
 
-/// Writes variables by their names, and attributes by their names as single numbers and texts.
+/// Writes a series as an archive: variables by their names, and attributes by their names as single numbers and texts.
 ///
 /// # Errors
-/// `INVALID` for a type that NumPy lacks or for two members with one name; `NO_SPACE`, `SYSTEM`.
+/// `INVALID` for a type that NumPy lacks or for two entries with the same name; `NO_SPACE`, `SYSTEM`.
 pub fn write_npz(out: &mut impl Write, series: &Series) -> Result<()> {
     let mut members: Vec<(String, Vec<u8>, &[u8])> = Vec::new();
     for variable in &series.variables {
@@ -36,7 +36,7 @@ pub fn write_npz(out: &mut impl Write, series: &Series) -> Result<()> {
     zip(out, &members).map_err(|e| error::refused("the archive".as_ref(), "cannot write", &e))
 }
 
-/// NumPy's word for an element, and the extents that arrays of arrays add.
+/// Gives NumPy's word for an element's type, and the extents that arrays of arrays add.
 fn description(ty: &Type) -> Option<(String, Vec<u64>)> {
     let (mut inner, mut extents) = (ty, Vec::new());
     while let Type::Array(of, n) = inner {
@@ -54,7 +54,7 @@ fn description(ty: &Type) -> Option<(String, Vec<u64>)> {
     Some((word, extents))
 }
 
-/// The fields in order, with the bytes between them as nameless fields.
+/// Gives NumPy's description of a struct: the fields in order, with the bytes between them as nameless fields.
 fn structure(ty: &Type, fields: &[Type]) -> Option<String> {
     let (mut text, mut end) = (String::from("["), 0);
     let gap = |from: u64, to: u64| if to > from { format!("('', '|V{}'), ", to - from) } else { String::new() };
@@ -96,7 +96,8 @@ fn npy_header(element: &str, shape: &[u64]) -> Vec<u8> {
     out
 }
 
-/// Version 4.5 needed, no flags but UTF-8 names, stored, 1980-01-01.
+/// The fields that all headers of the zip have in common: version 4.5 needed, no flags except UTF-8 names, stored
+/// without compression, date 1980-01-01.
 const COMMON: [u8; 10] = [45, 0, 0, 8, 0, 0, 0, 0, 0x21, 0];
 
 fn zip(out: &mut impl Write, members: &[(String, Vec<u8>, &[u8])]) -> io::Result<()> {
@@ -140,7 +141,7 @@ fn zip(out: &mut impl Write, members: &[(String, Vec<u8>, &[u8])]) -> io::Result
     out.write_all(&end(members.len() as u64, directory.len() as u64, at))
 }
 
-/// The three records that close a 64-bit zip.
+/// Writes the three records that close a 64-bit zip.
 fn end(count: u64, size: u64, at: u64) -> Vec<u8> {
     let mut out = b"PK\x06\x06".to_vec();
     out.extend(44u64.to_le_bytes());

@@ -1,4 +1,4 @@
-//! A file read back. Its headers are checked when it is opened, a variable's bytes when they are read.
+//! Reads a checkpoint. Headers are checked when the file is opened, and a variable's bytes when they are read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -22,7 +22,7 @@ pub struct Checkpoint {
     series: Vec<StoredSeries>,
 }
 
-/// What a checkpoint holds of one series.
+/// What a checkpoint has of one series.
 #[derive(Debug)]
 struct StoredSeries {
     name: String,
@@ -37,11 +37,11 @@ pub struct Stored {
     pub name: String,
     /// The elements' type by its crossdock name.
     pub type_name: String,
-    /// Extents in C order.
+    /// The extents of the dimensions in C order.
     pub shape: Vec<u64>,
     /// Its constants.
     pub constants: Vec<(String, Value)>,
-    /// Bytes of all its elements.
+    /// The number of bytes of all elements.
     pub bytes: u64,
     at: u64,
     crc32: u32,
@@ -119,12 +119,12 @@ impl Checkpoint {
         &self.path
     }
 
-    /// The attributes of the whole file.
+    /// Gives the attributes of the whole file.
     pub fn attributes(&self) -> impl Iterator<Item = &(String, Value)> {
         self.attributes.iter().filter(|(name, _)| !name.starts_with(OURS))
     }
 
-    /// The series in it, ranks in order of their numbers.
+    /// Gives the names of the series in the file, ranks in the order of their numbers.
     pub fn series(&self) -> impl Iterator<Item = &str> {
         self.series.iter().map(|s| s.name.as_str())
     }
@@ -138,7 +138,7 @@ impl Checkpoint {
         })
     }
 
-    /// The number of the version. An empty name means the only series.
+    /// Gives the number of the version. An empty name stands for the only series.
     ///
     /// # Errors
     /// `NOT_FOUND`.
@@ -146,7 +146,7 @@ impl Checkpoint {
         Ok(number(&self.one(series)?.attributes, "crossdock.sequence").unwrap_or(0))
     }
 
-    /// The time of publishing, in nanoseconds since 1970.
+    /// Gives the time of publishing, in nanoseconds since 1970.
     ///
     /// # Errors
     /// `NOT_FOUND`.
@@ -154,7 +154,7 @@ impl Checkpoint {
         Ok(number(&self.one(series)?.attributes, "crossdock.time_ns").unwrap_or(0))
     }
 
-    /// The publisher's attributes of the version.
+    /// Gives the publisher's attributes of the version.
     ///
     /// # Errors
     /// `NOT_FOUND`.
@@ -162,10 +162,10 @@ impl Checkpoint {
         Ok(self.one(series)?.attributes.iter().filter(|(name, _)| !name.starts_with(OURS)).cloned().collect())
     }
 
-    /// One attribute of the version.
+    /// Gives one attribute of the version.
     ///
     /// # Errors
-    /// `NOT_FOUND`; the error names those that exist.
+    /// `NOT_FOUND`; the error names the attributes that exist.
     pub fn attribute(&self, series: &str, name: &str) -> Result<Value> {
         let attributes = self.series_attributes(series)?;
         let found = attributes.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
@@ -183,7 +183,7 @@ impl Checkpoint {
     /// One variable of a series.
     ///
     /// # Errors
-    /// `NOT_FOUND`; the error names those that exist.
+    /// `NOT_FOUND`; the error names the variables that exist.
     pub fn variable(&self, series: &str, name: &str) -> Result<&Stored> {
         let variables = self.variables(series)?;
         let found = variables.iter().find(|v| v.name == name);
@@ -196,10 +196,10 @@ impl Checkpoint {
         Error::new(Status::NotFound, message)
     }
 
-    /// Reads a variable's bytes into memory of exactly their size, and checks them there.
+    /// Reads a variable's bytes into `into`, which must have exactly their size, and checks them there.
     ///
     /// # Errors
-    /// `WRONG_TYPE` for another size, `CORRUPT` (the bytes must not be used then), `NOT_FOUND`, `SYSTEM`.
+    /// `WRONG_TYPE` if `into` has another size, `CORRUPT` (the bytes must not be used then), `NOT_FOUND`, `SYSTEM`.
     pub fn read(&self, series: &str, name: &str, into: &mut [u8]) -> Result<()> {
         let stored = self.variable(series, name)?;
         if into.len() as u64 != stored.bytes {
@@ -217,10 +217,10 @@ impl Checkpoint {
         self.judge(stored, crc32fast::hash(into))
     }
 
-    /// Reads all data once and checks it.
+    /// Reads all data once and checks their checksums.
     ///
     /// # Errors
-    /// `CORRUPT`, which names the variable; `SYSTEM`.
+    /// `CORRUPT`, with the name of the damaged variable; `SYSTEM`.
     pub fn verify(&self) -> Result<()> {
         let mut buffer = vec![0; 1 << 20];
         for stored in self.series.iter().flat_map(|s| &s.variables) {

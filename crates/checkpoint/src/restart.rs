@@ -1,4 +1,4 @@
-//! The newest good checkpoint of a folder, and which newer ones are damaged.
+//! Finds the newest good checkpoint of a folder, and tells which newer ones are damaged.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::read::Checkpoint;
 pub struct Restart {
     /// The newest checkpoint whose checksums all hold.
     pub checkpoint: Checkpoint,
-    /// The newer ones that were passed over, and why.
+    /// The newer checkpoints that could not be used, and why.
     pub skipped: Vec<(PathBuf, Error)>,
 }
 
@@ -23,8 +23,8 @@ pub struct Restart {
 /// In programs of several ranks each rank gets the same answer, because one file holds all ranks.
 ///
 /// # Errors
-/// `NOT_FOUND` if there is no checkpoint at all (a first start), `CORRUPT` if there are some and none is good,
-/// `INVALID` if several names would fit, `DENIED`, `SYSTEM`.
+/// `NOT_FOUND` if there is no checkpoint at all (a first start), `CORRUPT` if there are checkpoints but none is good,
+/// `INVALID` if `name` is empty and several names exist, `DENIED`, `SYSTEM`.
 pub fn restart(folder: &Path, name: &str) -> Result<Restart> {
     let mut found = numbered(folder)?;
     found.retain(|(n, _, _)| name.is_empty() || n == name);
@@ -38,7 +38,7 @@ pub fn restart(folder: &Path, name: &str) -> Result<Restart> {
     for (_, _, path) in found.iter().rev() {
         match Checkpoint::open(path).and_then(|c| c.verify().map(|()| c)) {
             Ok(checkpoint) => return Ok(Restart { checkpoint, skipped }),
-            // A writer that keeps only the newest ones removed it meanwhile.
+            // A writer that keeps only the newest checkpoints has removed this one meanwhile.
             Err(e) if e.status == Status::NotFound => {}
             Err(e) => skipped.push((path.clone(), e)),
         }

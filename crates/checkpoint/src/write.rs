@@ -1,4 +1,4 @@
-//! Writes a file: first the data, then the headers (their sizes are known before), last the cover.
+//! Writes a checkpoint: first the data, then the headers (whose sizes are known before), last the cover.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,19 +13,19 @@ use crate::cover::{COVER, Cover};
 use crate::error::{self, Error, Result};
 use crate::hdf5::{self, header::Header};
 
-/// Data begins at a page, so that it can be mapped.
+/// Data begin at a multiple of the page size, so that they can be mapped.
 const PAGE: u64 = 4096;
-/// The number of bytes that are summed and written at a time, while they are in the processor's cache.
+/// How many bytes are summed and written at a time, while they are in the CPU's cache.
 const SLICE: usize = 256 << 10;
-/// All headers must fit into this. The bound protects readers; programs do not reach it.
+/// The greatest size of all headers together. The limit protects readers; programs do not reach it.
 pub(crate) const MOST_HEADERS: u64 = 64 << 20;
 
 /// The result of writing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes of the file.
+    /// The length of the file in bytes.
     pub length: u64,
-    /// Bytes of variables in it.
+    /// The number of bytes of variables in the file.
     pub data: u64,
 }
 
@@ -55,7 +55,7 @@ pub fn write(file: &File, path: &Path, contents: &Contents) -> Result<Written> {
     Ok(Written { length: plan.length, data: plan.datasets.iter().map(|d| d.variable.bytes.len() as u64).sum() })
 }
 
-/// The positions of everything, counted from the first byte of the file.
+/// The positions of all parts of the file, counted from its first byte.
 struct Plan<'a> {
     root: Group,
     root_place: u64,
@@ -67,7 +67,7 @@ struct Plan<'a> {
 struct Group {
     attributes: Vec<(String, Value)>,
     groups: BTreeMap<String, (Group, u64)>,
-    /// Name → number of the dataset.
+    /// Maps the path of each dataset to its number.
     datasets: BTreeMap<String, usize>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Plan<'a> {
         self.length = end;
     }
 
-    /// Superblock and headers, as they follow the cover.
+    /// Writes superblock and headers, which follow the cover.
     fn headers(&self) -> Vec<u8> {
         let mut out = hdf5::superblock(COVER, self.length, self.root_place - COVER);
         out.extend(self.root.header_with(&self.datasets));
@@ -157,7 +157,7 @@ impl Group {
         Ok(group)
     }
 
-    /// A series `a/b`, and a variable `b` of a series `a`, would be the same object.
+    /// Checks that no two objects have the same path: a series `a/b`, and a variable `b` of a series `a`, would clash.
     fn no_clash(&self) -> Result<()> {
         match self.datasets.keys().find(|name| self.groups.contains_key(*name)) {
             Some(name) => Err(invalid(name, "is both a variable and the beginning of a series' name")),
@@ -183,7 +183,7 @@ impl Group {
         }
     }
 
-    /// Writes in the order of `place`.
+    /// Writes the headers in the order of `place`.
     fn put(&self, datasets: &[Dataset], out: &mut Vec<u8>) {
         for (group, _) in self.groups.values() {
             out.extend(group.header_with(datasets));

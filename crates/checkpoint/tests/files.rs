@@ -1,4 +1,4 @@
-//! What is written is read back, and what was damaged is not.
+//! Tests that written files are read back unchanged, and that damaged files are refused.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -79,7 +79,7 @@ fn a_byte_changed_anywhere_is_found_or_harms_nothing() {
         file.write_all_at(&[good[at] ^ 0x10], at as u64).unwrap();
         match Checkpoint::open(&path).and_then(|c| c.verify().map(|()| c)) {
             Err(e) => assert_eq!(e.status, Status::Corrupt, "byte {at}: {e}"),
-            // Only what lies between headers and data, which no reader looks at.
+            // The damage was in the bytes between headers and data, which no reader uses.
             Ok(back) => {
                 unnoticed += 1;
                 let mut read = vec![0; bytes.len()];
@@ -205,7 +205,7 @@ fn what_a_failed_try_could_not_clear_away_does_not_stop_the_next() {
     let (place, bytes) = (tempfile::tempdir().unwrap(), numbers(3));
     let mut folder = Folder::open(place.path(), "field", &mut |_| {}).unwrap();
     let contents = Contents { attributes: vec![], series: vec![one("field", 1, &bytes)] };
-    // As if the folder had become read-only while the file was written.
+    // This file is what remains if the folder becomes read-only while a checkpoint is written.
     fs::write(place.path().join(".field-00000001.h5.new"), "half").unwrap();
     let saved = folder.save(&contents, &|| true).unwrap();
     Checkpoint::open(&saved.path).unwrap().verify().unwrap();

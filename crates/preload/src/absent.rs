@@ -1,4 +1,4 @@
-//! What a shim does when a name does not exist.
+//! What a shim (the library's function in front of a libc function) does when a file name does not exist.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
@@ -15,19 +15,19 @@ const ETIMEDOUT: c_int = 110;
 /// The most lines that one process writes to its log about files that did not come.
 const LINES: u32 = 20;
 
-/// The program's state at its start. It is kept because a program may clear its environment.
+/// The program's settings at its start. They are kept, because a program may clear its environment.
 pub(crate) struct Start {
     pub views: Views,
-    /// The variable's text, and that of LD_PRELOAD.
+    /// The text of the library's own variable; `preload` has that of LD_PRELOAD.
     pub text: Option<String>,
     pub preload: Option<String>,
-    /// The file that was standard error then.
+    /// Device and inode of the file that was standard error at the start.
     errors: Option<(u64, u64)>,
 }
 
 static START: OnceLock<Start> = OnceLock::new();
 
-/// Runs when the library is loaded, before the program.
+/// Runs when the library is loaded, before the program starts.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = {
@@ -50,8 +50,8 @@ pub(crate) fn start() -> &'static Start {
     })
 }
 
-/// Called after a call that failed with ENOENT. `true`: the shim tries the call again. `false`: errno has the answer
-/// for the program.
+/// Decides what follows after a call that failed with ENOENT. Returns true if the shim must try the call again. Returns
+/// false if the program must get the errno that is set now.
 ///
 /// # Safety
 /// `path` must be null or a terminated string.
@@ -74,7 +74,7 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
             Err(_) => return restore(),
         },
     };
-    // This is no `Once`, whose lock a forked child might meet.
+    // A `Once` is not used, because a forked child could find its lock held.
     static TOLD: AtomicBool = AtomicBool::new(false);
     let is_own = start.views.find(&whole).is_some();
     if is_own
@@ -114,7 +114,7 @@ fn tell(start: &Start, story: &Story) {
     }
 }
 
-/// Repeats the real function until it succeeds or there is nothing left to wait for.
+/// Repeats the real function until it succeeds or there is no file to wait for.
 ///
 /// # Safety
 /// `path` must be null or a terminated string.

@@ -1,4 +1,4 @@
-//! The real functions. Each is looked up once.
+//! Finds the real functions. Each is looked up once.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -8,12 +8,12 @@ unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
 }
 
-/// `RTLD_NEXT`: the next library in the order of search.
+/// `RTLD_NEXT`: the next library in the search order.
 const NEXT: *mut c_void = usize::MAX as *mut c_void;
 pub(crate) const ENOSYS: c_int = 38;
 pub(crate) const ENOENT: c_int = 2;
 
-/// The address of a real function; null until it is looked for, and where the C library has none.
+/// The address of a real function. It is null before the lookup, and if the C library has no such function.
 pub(crate) struct Real(AtomicPtr<c_void>);
 
 impl Real {
@@ -21,7 +21,7 @@ impl Real {
         Self(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// The address, or null with errno ENOSYS.
+    /// Gives the function's address, or null with errno ENOSYS.
     pub(crate) fn find(&self, name: &CStr) -> *mut c_void {
         let known = self.0.load(Ordering::Relaxed);
         if !known.is_null() {

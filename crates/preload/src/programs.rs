@@ -1,4 +1,5 @@
-//! Programs that are started with an environment of their own keep the door: the two variables are put back.
+//! Shims for functions that start programs with a given environment. They add the library's two variables to it, so
+//! that such programs wait for files too.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
@@ -10,13 +11,14 @@ use crate::next::Real;
 type Text = *const c_char;
 type Texts = *const Text;
 
-/// An environment with both variables, and the texts that it owns.
+/// An environment with both variables, and the strings that were added to it.
 struct Environment {
     list: Vec<Text>,
     _own: Vec<CString>,
 }
 
-/// The given environment if it has both variables, or if no file is awaited here; else one that has them.
+/// Returns an environment that has both variables. Returns `None` if the given one has them, or if this program waits
+/// for no files.
 ///
 /// # Safety
 /// `given` is null or a list of terminated strings that ends with a null.
@@ -54,13 +56,13 @@ unsafe fn complete(given: Texts) -> Option<Environment> {
     Some(Environment { list, _own: missing })
 }
 
-/// Declares starters of programs whose last argument is the environment.
+/// Declares shims for functions that start a program and have the environment as their last argument.
 macro_rules! starters {
     ($(fn $name:ident($($argument:ident: $type:ty),*; $environment:ident), $real:ident;)*) => {$(
         #[doc = concat!("`", stringify!($name), "` that keeps the door.")]
         ///
         /// # Safety
-        /// As the C library's function.
+        /// The same rules as for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type,)* $environment: Texts) -> c_int {
             static REAL: Real = Real::new();
@@ -98,30 +100,31 @@ unsafe extern "C" {
     static environ: Texts;
 }
 
-/// `execv` that keeps the door, also when the program has cleared its own environment.
+/// `execv` that keeps the library's variables, also when the program has cleared its own environment.
 ///
 /// # Safety
-/// As the C library's function.
+/// The same rules as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: Text, arguments: Texts) -> c_int {
     // SAFETY: the caller's promise; the environment is the program's own.
     unsafe { execve(path, arguments, environ) }
 }
 
-/// `execvp` that keeps the door, also when the program has cleared its own environment.
+/// `execvp` that keeps the library's variables, also when the program has cleared its own environment.
 ///
 /// # Safety
-/// As the C library's function.
+/// The same rules as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: Text, arguments: Texts) -> c_int {
     // SAFETY: as in `execv`.
     unsafe { execvpe(file, arguments, environ) }
 }
 
-/// `posix_spawn_file_actions_addopen`: the file is opened in the child, past every shim; so it is waited for here.
+/// `posix_spawn_file_actions_addopen` that waits for the file before it adds the action, because the child opens the
+/// file without calling a shim.
 ///
 /// # Safety
-/// As the C library's function.
+/// The same rules as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
     actions: Any,

@@ -1,12 +1,13 @@
-//! One shim for each entry point. A variadic one of the C library has its optional argument as an ordinary one here: the
-//! calling conventions of x86-64 and AArch64 pass both the same way.
+//! One shim for each entry point. A variadic function of the C library has its optional argument as an ordinary one
+//! here, because the calling conventions of x86-64 and AArch64 pass both in the same way.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use crate::absent::{AT_FDCWD, retry};
 use crate::next::Real;
 
-/// Opens that do not create and do not write may wait; consumers can do nothing else in a managed directory.
+/// Only an open that neither creates nor writes may wait, because consumers can only read in a managed directory. These
+/// flags show what an open does.
 const O_ACCMODE: c_int = 3;
 const O_CREAT: c_int = 0o100;
 const O_TMPFILE: c_int = 0o20_000_000;
@@ -22,15 +23,15 @@ unsafe fn reads(mode: *const c_char) -> bool {
     !mode.is_null() && unsafe { *mode } == b'r' as c_char
 }
 
-/// Declares shims: name, arguments, answer, the folder and the name that are looked at, when the call may wait, and what a
-/// failure looks like.
+/// Declares shims, each with its name, arguments and return type, the folder and the name that it looks up, the
+/// condition for waiting, and the test for a failure.
 macro_rules! shims {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty, at $folder:expr, $path:ident, if $may:expr, fails $failed:expr;)*) => {
         $(
             #[doc = concat!("`", stringify!($name), "` that waits for an awaited name.")]
             ///
             /// # Safety
-            /// As the C library's function.
+            /// The same rules as for the C library's function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
                 static REAL: Real = Real::new();
@@ -57,13 +58,13 @@ macro_rules! shims {
                 unsafe { retry($folder, $path, failure, || real($($argument),*)) }
             }
         )*
-        /// Every name that has a shim.
+        /// The names of all functions that have a shim.
         #[cfg(test)]
         const _NAMES: &[&str] = &[$(stringify!($name)),*];
     };
 }
 
-/// An answer that says "failed": -1 or null.
+/// A return value that means failure: -1 or null.
 trait Failed {
     const ANSWER: Self;
 }
@@ -137,10 +138,11 @@ shims! {
     fn chdir(path: Text) -> c_int, at AT_FDCWD, path, if true, fails minus;
 }
 
-/// `freopen` that waits for an awaited name. The real function closes the stream when it fails, so the name is waited for first.
+/// `freopen` that waits for a file. The real function closes the stream when it fails, so this function waits before it
+/// calls the real one.
 ///
 /// # Safety
-/// As the C library's function.
+/// The same rules as for the C library's function.
 unsafe fn freopen_with(name: &std::ffi::CStr, real: &Real, path: Text, mode: Text, stream: Any) -> Any {
     let real = real.find(name);
     if real.is_null() {
@@ -157,10 +159,10 @@ unsafe fn freopen_with(name: &std::ffi::CStr, real: &Real, path: Text, mode: Tex
     }
 }
 
-/// `freopen` that waits for an awaited name.
+/// `freopen` that waits for a file of a managed directory.
 ///
 /// # Safety
-/// As the C library's function.
+/// The same rules as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen(path: Text, mode: Text, stream: Any) -> Any {
     static REAL: Real = Real::new();
@@ -168,10 +170,10 @@ pub unsafe extern "C" fn freopen(path: Text, mode: Text, stream: Any) -> Any {
     unsafe { freopen_with(c"freopen", &REAL, path, mode, stream) }
 }
 
-/// `freopen64` that waits for an awaited name.
+/// `freopen64` that waits for a file of a managed directory.
 ///
 /// # Safety
-/// As the C library's function.
+/// The same rules as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen64(path: Text, mode: Text, stream: Any) -> Any {
     static REAL: Real = Real::new();
@@ -179,10 +181,11 @@ pub unsafe extern "C" fn freopen64(path: Text, mode: Text, stream: Any) -> Any {
     unsafe { freopen_with(c"freopen64", &REAL, path, mode, stream) }
 }
 
-/// `syscall`: programs and runtimes that go past the C library's functions (openat2 has none) wait all the same.
+/// `syscall` that waits for files. Some programs and runtimes use it instead of the C library's functions, and openat2
+/// has no such function.
 ///
 /// # Safety
-/// As the C library's function.
+/// The same rules as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     number: c_long,

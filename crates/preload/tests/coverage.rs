@@ -1,10 +1,11 @@
-//! Every function of this machine's C library that takes a file's name has a shim or a reason why not.
+//! Tests that every function of this machine's C library that takes a file's name has a shim, or a reason in
+//! `not-covered.txt`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Headers that declare functions on files.
+/// Headers that declare functions for files.
 const HEADERS: &[&str] = &[
     "fcntl.h",
     "unistd.h",
@@ -33,7 +34,7 @@ fn library() -> PathBuf {
     [folder, folder.parent().unwrap()].iter().map(|f| f.join("libcrossdock_preload.so")).find(|f| f.exists()).unwrap()
 }
 
-/// Names that a shared library defines.
+/// Lists the names that a shared library defines.
 fn defined(library: &Path) -> BTreeSet<String> {
     let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().expect("nm of binutils");
     assert!(output.status.success(), "{output:?}");
@@ -41,7 +42,7 @@ fn defined(library: &Path) -> BTreeSet<String> {
     text.lines().filter_map(|l| Some(l.split_whitespace().last()?.split('@').next()?.to_owned())).collect()
 }
 
-/// Functions of the headers with an argument that names a file, by what glibc calls such arguments.
+/// Lists the functions of the headers that take a file name, found by the names that glibc gives such arguments.
 fn takes_a_name() -> BTreeSet<String> {
     let source: String = HEADERS.iter().map(|h| format!("#include <{h}>\n")).collect();
     let folder = tempfile::tempdir().unwrap();
@@ -104,7 +105,7 @@ fn each_file_function_of_the_c_library_has_a_shim_or_a_reason() {
         wanted.len() > 60 && wanted.contains("open") && wanted.contains("fopen"),
         "the headers were misread: {wanted:?}"
     );
-    // Functions of the same headers that take text of another kind.
+    // Functions of the same headers whose text argument is no file name.
     let other = [
         "perror",
         "getenv",

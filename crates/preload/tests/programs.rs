@@ -1,4 +1,4 @@
-//! Real programs, unmodified: each opens a file before it is there, waits, and reads everything.
+//! Tests with real, unmodified programs: each opens a file before it exists, waits, and reads the whole file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crossdock_core::files::{VARIABLE, Views};
 use crossdock_files::{Keep, Publish, Service};
 use crossdock_layout::files::Phase;
 
-/// How late the producer is.
+/// How long the producer waits before it publishes.
 const LATE: Duration = Duration::from_millis(150);
 
 fn library() -> PathBuf {
@@ -49,7 +49,7 @@ impl Scene {
         command
     }
 
-    /// Runs a program that wants the file `name`, publishes it late, and gives what the program said.
+    /// Runs a program that opens the file `name`, publishes the file late, and returns the program's output.
     fn late(&self, name: &str, content: &[u8], words: &[&str]) -> Output {
         let began = Instant::now();
         let mut command = self.command(words);

@@ -1,8 +1,8 @@
-//! `ssh` for a launcher.
+//! The shim's role as `ssh`, which MPI launchers in the container call.
 //!
-//! It takes a command line of ssh apart and asks the keeper outside the container to run the command in the job's container
-//! on that host, through the host's own ssh. It passes output, signals and the exit code on. Standard input is not passed
-//! on: launchers give none.
+//! It parses a command line of ssh and asks the keeper outside the container to run the command in the job's container
+//! on that host, through the host's own ssh. It passes output, signals and the exit code on. Standard input is not
+//! passed on, because launchers give none.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -16,10 +16,10 @@ use crate::arguments::{self, Arguments};
 use crate::message::{Arrived, End, Message, connect, receive, send};
 use crate::{FAILED, place};
 
-/// Signals that are passed on.
+/// The numbers of the signals that are passed on.
 const PASSED: [i32; 8] = [1, 2, 3, 10, 12, 15, 18, 20];
 
-/// Runs a command line of ssh, without the program's name; gives the exit code.
+/// Handles a command line of ssh, given without the program's name. Returns the exit code.
 pub fn run(words: &[String]) -> i32 {
     if words.iter().any(|w| w == "-V") {
         eprintln!("OpenSSH_9.2 (crossdock, for MPI launchers)");
@@ -39,13 +39,13 @@ pub fn run(words: &[String]) -> i32 {
 }
 
 fn complain(what: &str) -> i32 {
-    // Standard error may be closed by now; the exit code says it, too.
+    // The error is ignored, because standard error may be closed by now and the exit code reports the failure too.
     let _ = writeln!(std::io::stderr(), "crossdock mpirun: {what}");
     FAILED
 }
 
 fn ask(arguments: &Arguments, words: &[String]) -> Result<i32, String> {
-    // Blocked before the request, so that none is lost between it and the first wait.
+    // The signals are blocked before the request, so that none is lost between the request and the first wait.
     let signals = event::signalfd(&PASSED).map_err(|e| e.to_string())?;
     let keeper = connect(&place()).map_err(|e| {
         format!("the job's keeper does not answer ({e}); the job has ended, or this program runs outside a job")
@@ -68,18 +68,18 @@ fn ask(arguments: &Arguments, words: &[String]) -> Result<i32, String> {
             Arrived::Message(Message::Local, _) => return Err(here(arguments)),
             Arrived::Message(Message::Failed(_, what, hint), _) => return Err(format!("{what} (hint: {hint})")),
             Arrived::Message(..) | Arrived::Nothing => {}
-            // The job has ended; so does the launcher that waits for this agent.
+            // The job has ended, and the launcher that waits for this agent ends with it.
             Arrived::End => return Ok(FAILED),
         }
     }
 }
 
-/// A command that a signal ended: ssh itself tells of it by 255.
+/// Gives the exit code of the command. If a signal ended the command, it is 255, as with ssh itself.
 fn passed_on(end: End) -> i32 {
     if end.signal == 0 { end.code } else { FAILED }
 }
 
-/// Runs the command here in place of this program; returns only if that fails.
+/// Replaces this program by the command, on this host. Returns an error text if that fails.
 fn here(arguments: &Arguments) -> String {
     let mut command = Command::new("/bin/sh");
     command.arg("-c").arg(&arguments.command).stdin(Stdio::null());

@@ -1,29 +1,30 @@
-//! A command line of `ssh`, read as OpenSSH reads it.
+//! Parses a command line of `ssh` as OpenSSH does.
 //!
-//! OpenSSH calls getopt twice: options before the host, the host, options after the host; what remains is the command, whose
-//! words it joins by one space. A `--` ends the options where it stands, before the host also those after it.
+//! OpenSSH parses options twice with getopt: the options before the host, and those after it. The remaining words are
+//! the command, joined by one space. A `--` ends the options at its position. If it stands before the host, it also
+//! ends the options after the host.
 
 /// Options of OpenSSH that take a value (version 9.2; `P` became one in 9.4).
 const WITH_VALUE: &str = "BbcDEeFIiJLlmOopQRSWw";
 /// Options of OpenSSH without a value.
 const WITHOUT_VALUE: &str = "1246afgknqstvxACGKMNPTVXYy";
 
-/// What a command line asks for.
+/// The host and the command that a command line of ssh names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
     /// Options other than user and port, as separate words: `-x`, `-o`, `StrictModes=no`.
     pub options: Vec<String>,
-    /// From `user@host`, `-l` or `ssh://user@host`; the first one counts.
+    /// The user from `user@host`, `-l` or `ssh://user@host`; the first of them counts.
     pub user: Option<String>,
-    /// From `-p` or `ssh://host:port`; the first one counts, as in OpenSSH.
+    /// The port from `-p` or `ssh://host:port`; the first of them counts, as in OpenSSH.
     pub port: Option<u16>,
     /// The host.
     pub host: String,
-    /// The command: the remaining words, joined by one space. Empty: none.
+    /// The command: the remaining words, joined by one space. It is empty if the command line has no command.
     pub command: String,
 }
 
-/// Reads the words after the program's name; the error says what is wrong with them.
+/// Parses the words after the program's name. The error says what is wrong with them.
 pub fn parse(words: &[String]) -> Result<Arguments, String> {
     let mut found = Arguments::default();
     let mut host = None;
@@ -51,7 +52,8 @@ pub fn parse(words: &[String]) -> Result<Arguments, String> {
     Ok(found)
 }
 
-/// Takes options from the front, as getopt does; gives what is behind them, and whether `--` ended them.
+/// Takes options from the front, as getopt does. Returns the words after the options, and whether `--` ended the
+/// options.
 fn options<'a>(mut words: &'a [String], found: &mut Arguments) -> Result<(&'a [String], bool), String> {
     while let Some((word, behind)) = words.split_first() {
         if word == "--" {
@@ -97,7 +99,7 @@ fn option(flag: char, value: String, found: &mut Arguments) -> Result<(), String
     Ok(())
 }
 
-/// `host`, `user@host` or `ssh://[user@]host[:port]`.
+/// Parses a destination: `host`, `user@host` or `ssh://[user@]host[:port]`.
 fn destination(word: &str, found: &mut Arguments) -> Result<String, String> {
     let bad = || format!("`{word}` is not a host");
     let (uri, word) = match word.strip_prefix("ssh://") {
@@ -118,7 +120,7 @@ fn destination(word: &str, found: &mut Arguments) -> Result<String, String> {
         host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     }
     if let Some(user) = user {
-        // `-l` before the host has won already.
+        // A user from `-l` before the host wins over this one.
         found.user.get_or_insert(user.to_owned());
     }
     Ok(host.to_owned())

@@ -1,4 +1,4 @@
-//! Which CPUs and which memory a rank gets: by socket, by core, or as the launcher decides.
+//! Chooses the CPUs and the memory of a rank: by socket, by core, or as the launcher decides.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use crossdock_os::spawn;
 /// The CPUs of each core, by socket and core number, or of each socket.
 type Places = BTreeMap<(i64, i64), Vec<u32>>;
 
-/// Binds this process for the rank that is number `local` on its host; gives the CPUs that it has then.
+/// Binds this process for the rank that is number `local` on its host. Returns the CPUs that the process has then.
 pub fn bind(how: &str, local: u32) -> Result<String, String> {
     let allowed = spawn::allowed_cpus();
     if how != "none" && !allowed.is_empty() {
@@ -21,7 +21,8 @@ pub fn bind(how: &str, local: u32) -> Result<String, String> {
         spawn::use_cpus(cpus).map_err(|e| e.to_string())?;
         let nodes = nodes_of(cpus);
         if !nodes.is_empty() {
-            // A container may forbid it (docker's filter); the CPUs alone already make first touch local.
+            // A container may forbid this call (docker's filter), so an error is ignored. The binding to CPUs already
+            // makes first touch local.
             let _ = spawn::use_memory_of(&nodes);
         }
     }
@@ -41,7 +42,7 @@ fn places(allowed: &[u32], by_core: bool) -> Vec<Vec<u32>> {
             fs::read_to_string(path).ok().and_then(|t| t.trim().parse().ok()).unwrap_or(-1)
         };
         let socket = number("physical_package_id");
-        // Without a topology each CPU counts as a core.
+        // Without information about cores and sockets, each CPU counts as a core.
         let core = match (by_core, number("core_id")) {
             (false, _) => 0,
             (true, -1) => i64::from(*cpu),
@@ -62,7 +63,7 @@ fn listed(list: &str, allowed: &[u32]) -> Result<Vec<u32>, String> {
     }
 }
 
-/// A list of CPUs or nodes as the kernel writes it.
+/// Reads a list of CPUs or nodes in the kernel's form, such as `0-3,6`.
 pub fn parse(list: &str) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
     for part in list.trim().split(',') {
@@ -76,7 +77,7 @@ pub fn parse(list: &str) -> Option<Vec<u32>> {
     Some(numbers)
 }
 
-/// The same backwards: `0-3,6`.
+/// Writes a list of CPUs in the kernel's form: `0-3,6`.
 pub fn show(cpus: &[u32]) -> String {
     let mut parts: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {
@@ -89,7 +90,7 @@ pub fn show(cpus: &[u32]) -> String {
     parts.iter().map(part).collect::<Vec<_>>().join(",")
 }
 
-/// The NUMA nodes that these CPUs belong to, where there is more than one node.
+/// Finds the NUMA nodes that these CPUs belong to. The list is empty if the machine has only one node.
 fn nodes_of(cpus: &[u32]) -> Vec<u32> {
     let mut all = 0;
     let mut nodes = Vec::new();

@@ -1,4 +1,4 @@
-//! Which MPI a container has, by what lies in its file system; nothing is started for it.
+//! Finds out from the files of a container which MPI it has. No program is started for that.
 
 use std::env;
 use std::fs;
@@ -12,11 +12,11 @@ pub enum Kind {
     /// None was found.
     #[default]
     None,
-    /// Open MPI up to 4: orterun, orted.
+    /// Open MPI up to version 4, with the programs orterun and orted.
     OpenMpi4,
-    /// Open MPI 5: prterun, prted.
+    /// Open MPI 5, with the programs prterun and prted.
     OpenMpi5,
-    /// MPICH and what has its Hydra: MVAPICH 3 and 4.
+    /// MPICH and MPIs with its launcher Hydra: MVAPICH 3 and 4.
     Mpich,
     /// Intel MPI.
     Intel,
@@ -39,7 +39,8 @@ impl Kind {
         }
     }
 
-    /// Programs of one family find the other's libraries; those of the other family do not.
+    /// Tells whether this kind is Open MPI. The other kinds are one family: a program that was linked with one of them
+    /// also runs under the others, but not under Open MPI.
     pub fn is_open_mpi(self) -> bool {
         matches!(self, Self::OpenMpi4 | Self::OpenMpi5)
     }
@@ -62,11 +63,11 @@ pub struct Found {
     pub kind: Kind,
     /// Its launcher.
     pub launcher: String,
-    /// The folder that has `bin` and `lib`.
+    /// The folder with the MPI's `bin` and `lib`.
     pub prefix: String,
-    /// The file name of its library, which holds its version.
+    /// The file name of the MPI's library, which has the version in it.
     pub library: String,
-    /// The library that the job's program asks for; empty if it does not say.
+    /// The MPI library that the job's program needs; empty if the program's file does not name one.
     pub needed: String,
 }
 
@@ -83,7 +84,7 @@ impl Found {
         Some(Self { kind, launcher: r.text()?, prefix: r.text()?, library: r.text()?, needed: r.text()? })
     }
 
-    /// Kind and version, for people.
+    /// Describes kind and version for people.
     pub fn describe(&self) -> String {
         if self.kind == Kind::None || self.library.is_empty() {
             return self.kind.name().to_owned();
@@ -91,7 +92,7 @@ impl Found {
         format!("{} ({})", self.kind.name(), self.library)
     }
 
-    /// Can the program that was looked at run under this MPI?
+    /// Tells whether the program that was examined can run under this MPI.
     pub fn fits_program(&self) -> bool {
         self.needed.is_empty() || (self.needed == OPEN_MPI_LIBRARY) == self.kind.is_open_mpi()
     }
@@ -101,7 +102,7 @@ const OPEN_MPI_LIBRARY: &str = "libmpi.so.40";
 const LIBRARIES: [&str; 3] = [OPEN_MPI_LIBRARY, "libmpich.so.12", "libmpi.so.12"];
 const LAUNCHERS: [&str; 7] =
     ["mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich", "orterun", "mpirun_rsh"];
-/// Where distributions put an MPI besides PATH.
+/// Folders outside PATH in which distributions install an MPI.
 const PLACES: [&str; 5] = [
     "/usr/lib64/openmpi/bin",
     "/usr/lib64/mpich/bin",
@@ -110,20 +111,20 @@ const PLACES: [&str; 5] = [
     "/opt/openmpi/bin",
 ];
 
-/// `detect [MPI [PROGRAM]]`: prints what was found.
+/// Runs `detect [MPI [PROGRAM]]`: prints the MPI that was found.
 pub fn run(words: &[String]) -> i32 {
     let found = look(words.first().map_or("auto", String::as_str), words.get(1).map_or("", String::as_str));
     println!("{} {} {}", found.describe(), found.launcher, found.needed);
     i32::from(found.kind == Kind::None)
 }
 
-/// What a container's init looks for: `MPI` or `MPI:PROGRAM`.
+/// Finds the MPI for a container's init. `wanted` is `MPI` or `MPI:PROGRAM`.
 pub fn detect(wanted: &str) -> Found {
     let (wanted, program) = wanted.split_once(':').unwrap_or((wanted, ""));
     look(wanted, program)
 }
 
-/// Looks for an MPI: `auto`, a kind, or a launcher's path; `auto` prefers one that fits the program.
+/// Finds an MPI. `wanted` is `auto`, a kind, or the path of a launcher. `auto` prefers an MPI that fits the program.
 pub fn look(wanted: &str, program: &str) -> Found {
     let needed = needed_library(program);
     let mut launchers: Vec<PathBuf> = Vec::new();
@@ -166,7 +167,7 @@ fn classify(launcher: &Path, needed: &str) -> Option<Found> {
     } else {
         return None;
     };
-    // The scripts `mpirun` around Hydra read files of the login; its own launcher does not.
+    // Hydra's own launcher is preferred, because the script `mpirun` of such MPIs may read files of the user's login.
     let sibling = folder.join("mpiexec.hydra");
     let launcher =
         if matches!(kind, Kind::Mpich | Kind::Intel) && sibling.exists() { sibling } else { launcher.to_owned() };
@@ -176,7 +177,7 @@ fn classify(launcher: &Path, needed: &str) -> Option<Found> {
     Some(Found { kind, launcher: text(&launcher), prefix: text(&prefix), library, needed: needed.to_owned() })
 }
 
-/// The library's file name with its version, as `libmpi.so.40.30.4`.
+/// Finds the library's file name with its version, such as `libmpi.so.40.30.4`.
 fn library(prefix: &Path, kind: Kind) -> String {
     let names: &[&str] = if kind.is_open_mpi() { &LIBRARIES[..1] } else { &LIBRARIES[1..] };
     let machine = format!("lib/{}-linux-gnu", env::consts::ARCH);
@@ -188,7 +189,8 @@ fn library(prefix: &Path, kind: Kind) -> String {
         .unwrap_or_default()
 }
 
-/// The MPI library that a program was linked with; empty for scripts and what cannot be read.
+/// Finds the MPI library with which a program was linked. The result is empty for scripts and for files that cannot be
+/// read.
 fn needed_library(program: &str) -> String {
     const PROGRAM_MAX: u64 = 64 << 20;
     let path = if program.contains('/') {
@@ -207,7 +209,7 @@ fn needed_library(program: &str) -> String {
     if !bytes.starts_with(b"\x7fELF") {
         return String::new();
     }
-    // Names of libraries stand in the string table, each with a zero before and behind it.
+    // The string table has the names of libraries, each between two zero bytes.
     let named = |name: &&&str| {
         let wanted = [b"\0", name.as_bytes(), b"\0"].concat();
         bytes.windows(wanted.len()).any(|w| w == wanted)

@@ -1,4 +1,5 @@
-//! The door for static programs: `crossdock-shim door auto|notification PRELOAD -- PROGRAM ARGUMENT…`.
+//! The door for static programs, by seccomp notification: `crossdock-shim door auto|notification PRELOAD -- PROGRAM
+//! ARGUMENT…`.
 //!
 //! ```text
 //! guard      the task's first process: hands signals on, says why if the next one is killed
@@ -6,12 +7,12 @@
 //!     └ program, with the filter (os/seccomp.rs), and all that it starts
 //! ```
 //!
-//! A call that looks up a name is stopped. If the name is not an awaited one, or the file is there, the server lets the call
-//! go on. Else a thread waits for the file in the program's place and lets the call go on then, or answers with an errno. The
-//! server opens nothing for the program.
+//! The kernel stops each of the program's system calls that looks up a file name, and asks the server. If tasks do not
+//! wait for this name, or the file exists, the server lets the call continue. Otherwise a thread of the server waits
+//! for the file. Then it lets the call continue, or answers with an errno. The server opens no file for the program.
 //!
-//! What if one of them is killed? The program dies with the server, by the kernel's hand; the guard then says so and kills
-//! what else there is. If the guard is killed, the kernel kills the server, and so the program.
+//! What if a process is killed? If the server is killed, the kernel kills the program; the guard then reports this and
+//! kills the remaining processes. If the guard is killed, the kernel kills the server, and with it the program.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -31,20 +32,22 @@ use crossdock_os::{Deadline, calls, event, file, process};
 use crate::init;
 use crate::program::{self, Door};
 
-/// The door itself failed, as `sysexits.h` has it.
+/// The exit code if the door itself fails, from `sysexits.h`.
 const BROKEN: i32 = 71;
 const NO_PROGRAM: i32 = 127;
 const CHILD: i32 = 17;
-/// What is handed on: HUP, INT, QUIT, USR1, USR2, TERM, and the child's end.
+/// Signals that the guard handles: HUP, INT, QUIT, USR1, USR2 and TERM are passed on, and CHILD tells that a child has
+/// ended.
 const SIGNALS: [i32; 7] = [1, 2, 3, 10, 12, 15, CHILD];
 const ENOENT: i32 = 2;
 const ETIMEDOUT: i32 = 110;
-/// Most lines in the task's log about files that did not come.
+/// The most lines that are written to the task's log about files that did not come.
 const LINES: u32 = 100;
-/// A wait that a signal interrupted goes on with what is left of its time if the same thread asks again this soon.
+/// If a signal interrupted a wait and the same thread asks again within this time, the wait continues with the rest of
+/// its time.
 const RESTARTED: Duration = Duration::from_secs(1);
 
-/// `door auto|notification PRELOAD -- PROGRAM ARGUMENT…`
+/// Runs `door auto|notification PRELOAD -- PROGRAM ARGUMENT…` and returns the exit code.
 pub fn run(words: &[String]) -> i32 {
     let [which, preload, dashes, command @ ..] = words else { return usage() };
     let Some((first, _)) = command.split_first().filter(|_| dashes == "--") else { return usage() };
@@ -94,13 +97,13 @@ fn broken(what: &str, why: impl std::fmt::Display) -> i32 {
     BROKEN
 }
 
-/// The task's first process.
+/// Runs the guard, the task's first process: it starts the server and passes signals on.
 fn guard(command: &[String]) -> i32 {
     let signals = match event::signalfd(&SIGNALS) {
         Ok(signals) => signals,
         Err(error) => return broken("signals", error),
     };
-    // Where orphans do not come to this process, the launcher finds them.
+    // If orphans cannot come to this process, the launcher ends them, so an error is ignored.
     let _ = spawn::adopt_orphans();
     let own = std::process::id() as i32;
     let server = match child::fork(|| serve(command, own)) {
@@ -122,7 +125,7 @@ fn guard(command: &[String]) -> i32 {
     code
 }
 
-/// Hands signals on to a child until it ends; takes note of the ends of others.
+/// Passes signals on to the child `of` until it ends. Reaps other children that end meanwhile.
 fn watch(signals: &OwnedFd, of: i32) -> Ended {
     loop {
         let _ = event::wait_readable(signals, Deadline::after(Duration::from_secs(3600)));
@@ -139,13 +142,15 @@ fn watch(signals: &OwnedFd, of: i32) -> Ended {
     }
 }
 
-/// The second process: starts the program and answers its stopped calls; the program's end as an exit code.
+/// Runs the server, the second process: it starts the program and answers its stopped calls. Returns the program's end
+/// as an exit code.
 fn serve(command: &[String], guard: i32) -> i32 {
     let _ = process::set_parent_death_signal(Signal::KILL);
     if child::parent() != guard {
         return BROKEN;
     }
-    // Signals to the task's group reach the guard alone, which hands them on: the program gets each once.
+    // The server leaves the task's process group. So signals to the group reach only the guard, which passes them on,
+    // and the program gets each signal once.
     let _ = spawn::lead_group();
     let prepared = event::signalfd(&SIGNALS).and_then(|signals| Ok((signals, socket::pair()?)));
     let (signals, (ours, theirs)) = match prepared {
@@ -180,7 +185,7 @@ fn serve(command: &[String], guard: i32) -> i32 {
     }
 }
 
-/// Answers stopped calls until no process is left that makes some.
+/// Answers stopped calls until no process is left that could make one.
 fn answer(listener: Listener) {
     if let Some(why) = Views::of_process().trouble() {
         eprintln!("crossdock: {why}");
@@ -191,7 +196,7 @@ fn answer(listener: Listener) {
         let call = match desk.listener.next() {
             Ok(Some(call)) => call,
             Ok(None) => return,
-            // Without answers every process of the task would hang.
+            // Without answers every process of the task would hang, so the server ends.
             Err(error) => {
                 eprintln!("crossdock: {error}");
                 std::process::exit(BROKEN);
@@ -204,7 +209,8 @@ fn answer(listener: Listener) {
                 let for_thread = desk.clone();
                 let waits = move || for_thread.wait(call.thread, &path);
                 if std::thread::Builder::new().stack_size(128 << 10).spawn(waits).is_err() {
-                    // The program sees ENOENT, as without a door.
+                    // Without a thread nothing can wait, so the call continues and the program gets ENOENT, as without
+                    // a door.
                     desk.waits().of.remove(&call.thread);
                     desk.listener.let_go(call.id);
                 }
@@ -213,7 +219,8 @@ fn answer(listener: Listener) {
     }
 }
 
-/// The path that the call looks up, if it is an awaited name of a file that is not there.
+/// Gives the path that the call looks up, if the call has to wait: tasks wait for this name, and there is no file of
+/// this name.
 fn awaited_name(views: &Views, reader: &mut Reader, call: &Stopped) -> Option<Vec<u8>> {
     let first = [0, 1, 2].map(|n| call.arguments[n] as std::ffi::c_long);
     let (folder, address) = calls::name_of(call.number, first)?;
@@ -231,14 +238,14 @@ fn awaited_name(views: &Views, reader: &mut Reader, call: &Stopped) -> Option<Ve
     Some(whole)
 }
 
-/// What the threads that wait in the program's place share.
+/// The state that the threads of the server share. Each of these threads waits for a file in place of the program.
 struct Desk {
     listener: Listener,
     views: &'static Views,
     waits: Mutex<Waits>,
 }
 
-/// Waits by the thread that makes the call: it makes one at a time.
+/// The waits, by the thread of the program that makes the call. A thread makes one call at a time.
 #[derive(Default)]
 struct Waits {
     of: HashMap<i32, Wait>,
@@ -246,17 +253,17 @@ struct Waits {
 }
 
 struct Wait {
-    /// The call that is to be answered. A signal ends a call, and most programs make it again at once.
+    /// The call to answer. A signal ends a call, and most programs then repeat it.
     id: u64,
     path: Vec<u8>,
-    /// Since when the thread wants this path, in all.
+    /// When the program's thread first asked for this path.
     begun: Instant,
-    /// No thread of ours waits any more, since then.
+    /// When the server's thread stopped waiting; `None` while it waits.
     left: Option<Instant>,
 }
 
 impl Waits {
-    /// Notes a wait. Does a thread of ours wait for this one already?
+    /// Notes a wait. Returns true if a thread of the server waits for the same path already.
     fn takes_over(&mut self, call: &Stopped, path: &[u8]) -> bool {
         let now = Instant::now();
         self.of.retain(|_, wait| wait.left.is_none_or(|left| now.duration_since(left) < RESTARTED));
@@ -266,7 +273,7 @@ impl Waits {
         former.is_some_and(|wait| wait.left.is_none())
     }
 
-    /// The wait of this thread, if it is for this path.
+    /// Finds the wait of this thread, if it is for this path and a thread of the server still waits.
     fn find(&mut self, thread: i32, path: &[u8]) -> Option<&mut Wait> {
         self.of.get_mut(&thread).filter(|wait| wait.path == path && wait.left.is_none())
     }
@@ -277,7 +284,7 @@ impl Desk {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits in a thread's place until its call is answered, or is not made any more.
+    /// Waits in place of the program's thread `thread`, until its call is answered or the thread does not repeat it.
     fn wait(&self, thread: i32, path: &[u8]) {
         let is_wanted = || {
             let id = self.waits().find(thread, path).map(|wait| wait.id);
@@ -286,7 +293,8 @@ impl Desk {
         loop {
             let Some(begun) = self.waits().find(thread, path).map(|wait| wait.begun) else { return };
             let outcome = self.views.await_file_while(path, begun.elapsed(), &is_wanted);
-            // While this is locked no call is taken over: the one that is answered is the last one.
+            // While the waits are locked, no repeated call can take the place of this one, so the answer goes to the
+            // thread's last call.
             let mut waits = self.waits();
             let Some(wait) = waits.find(thread, path) else { return };
             let id = wait.id;
@@ -294,7 +302,7 @@ impl Desk {
                 if self.listener.is_waiting(id) {
                     continue;
                 }
-                // The kernel has answered the program. If it asks again soon, that is the same wait.
+                // A signal has ended the program's call. If the program repeats the call soon, the same wait continues.
                 wait.left = Some(Instant::now());
                 return;
             }

@@ -1,8 +1,9 @@
-//! The container's first process.
+//! The shim's role as the container's first process.
 //!
-//! It starts commands for the keeper, each in a process group of its own, takes note of every end, also of orphans (daemons
-//! that went to the background), and says when there is no process left. It lives until the keeper says so or is gone; then
-//! it kills what still runs. What it is told comes only over the connection that it opened itself.
+//! Init starts commands for the keeper, each in a process group of its own. It reaps every process that ends, also
+//! orphans (daemons in the background), and reports when no process is left. It lives until the keeper asks it to end
+//! or is gone; then it kills the processes that still run. It takes orders only over the connection that it opened
+//! itself.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -17,7 +18,7 @@ use crossdock_os::{Deadline, event};
 use crate::message::{Arrived, End, Message, Order, connect, receive, send};
 use crate::{FAILED, PLACE_VARIABLE, detect};
 
-/// How long the keeper may take to answer the first connection.
+/// How long the keeper may take to answer when init first connects.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// `init PLACE [MPI]`
@@ -78,14 +79,14 @@ const CHILD: i32 = 17;
 struct Init {
     place: String,
     keeper: OwnedFd,
-    /// Process → the keeper's number.
+    /// Maps the id of each command's process to the number that the keeper uses for the command.
     commands: HashMap<i32, u32>,
     told_idle: bool,
 }
 
 impl Init {
     fn tell(&self, message: &Message) {
-        // A keeper that is gone is noticed by the next read.
+        // If the keeper is gone, the next read notices it, so the error is ignored.
         let _ = send(&self.keeper, message, &[]);
     }
 
@@ -138,7 +139,7 @@ impl Init {
             spawn::inherit(&mut command, extra, order.descriptor);
         }
         let child = command.spawn().map_err(|e| format!("cannot start `{}`: {e}", order.words.join(" ")))?;
-        // Its end is noted by `reap`, with that of all others.
+        // The child's end is noticed by `reap`, as for all other processes.
         Ok(child.id() as i32)
     }
 
@@ -169,7 +170,7 @@ impl Init {
     }
 }
 
-/// How a child ended, as messages tell it.
+/// Converts a child's end into the form that messages have.
 pub fn as_end(ended: Ended) -> End {
     match ended {
         Ended::Code(code) => End { code, signal: 0 },
@@ -177,8 +178,8 @@ pub fn as_end(ended: Ended) -> End {
     }
 }
 
-/// Kills every descendant. In a process namespace of its own the end of this process does the same; elsewhere orphans come
-/// to this process, which is why it goes on until there is none.
+/// Kills every descendant. In a process namespace of its own, the end of this process would do the same. Without such a
+/// namespace orphans become children of this process, so it repeats the kill until none is left.
 pub(crate) fn kill_all() {
     let end = Instant::now() + Duration::from_secs(5);
     while Instant::now() < end {
@@ -199,13 +200,13 @@ pub(crate) fn kill_all() {
     }
 }
 
-/// All processes below this one, as the process table tells at this moment.
+/// Lists all descendants of a process, as the process table shows them at this moment.
 fn descendants(of: i32) -> Vec<i32> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-        // The name in brackets may hold anything; the parent is the second field behind it.
+        // The name in parentheses may contain any characters. The parent is the second field after it.
         let parent = stat.rfind(')').and_then(|at| stat[at + 1..].split_ascii_whitespace().nth(1)?.parse::<i32>().ok());
         parents.push((pid, parent.unwrap_or(0)));
     }

@@ -1,8 +1,8 @@
-//! What crossdock puts into containers: `ssh` for MPI launchers, the container's init, the start of a rank, and the door to
-//! managed directories for static programs.
+//! The program that crossdock puts into containers: `ssh` for MPI launchers, the container's init, the start of a rank,
+//! and the door to managed directories for static programs.
 //!
-//! One program with several names, linked statically, so that it runs in any image. The keeper, which stays outside the
-//! container, is in `crossdock-launch`.
+//! It is one program with several names, linked statically, so that it runs in any image. The keeper, which stays
+//! outside the container, is in `crossdock-launch`.
 
 pub mod agent;
 pub mod arguments;
@@ -15,19 +15,19 @@ pub mod program;
 pub mod rank;
 pub mod wire;
 
-/// Where the keeper's folder lies in a container.
+/// The path of the keeper's folder in a container.
 pub const PLACE: &str = "/run/crossdock-mpi";
-/// The variable that names the keeper's folder where it lies elsewhere.
+/// The environment variable with the path of the keeper's folder, if it has another path.
 pub const PLACE_VARIABLE: &str = "CROSSDOCK_MPI";
-/// The keeper's socket, in its folder.
+/// The name of the keeper's socket in its folder.
 pub const SOCKET: &str = "keeper.sock";
 /// The name of this program's file.
 pub const PROGRAM: &str = "crossdock-shim";
 
-/// The keeper's folder, as this process sees it.
+/// Gives the path of the keeper's folder for this process.
 pub fn place() -> std::path::PathBuf {
     std::env::var_os(PLACE_VARIABLE).filter(|p| !p.is_empty()).map_or_else(|| PLACE.into(), Into::into)
 }
 
-/// How programs that stand between a command and its caller tell a failure of their own, as `ssh` does.
+/// The exit code for a failure of the shim itself, as opposed to one of the command that it runs. It is ssh's code.
 pub const FAILED: i32 = 255;

@@ -1,4 +1,4 @@
-//! The program: its role is its name, or its first argument.
+//! The shim's program. Its role is given by its name, or by its first argument.
 
 use std::os::unix::ffi::OsStringExt;
 

@@ -1,5 +1,5 @@
-//! What keeper, init, agent, ranks and clients say to each other: over a Unix socket that keeps message boundaries inside a
-//! host, and as frames through ssh between hosts.
+//! The messages between keeper, init, agent, ranks and clients. Inside a host they go over a Unix socket that keeps
+//! message boundaries, and between hosts as frames through ssh.
 
 use std::path::Path;
 
@@ -13,94 +13,96 @@ use crate::wire::{MESSAGE_MAX, Reader, Writer};
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Its exit code, if no signal ended it.
+    /// The exit code, if no signal ended the command.
     pub code: i32,
-    /// The signal, else 0.
+    /// The signal that ended the command, otherwise 0.
     pub signal: i32,
 }
 
 impl End {
-    /// As a shell tells it.
+    /// Gives the end as a shell reports it: the exit code, or 128 + the signal.
     pub fn as_code(self) -> i32 {
         if self.signal == 0 { self.code } else { 128 + self.signal }
     }
 }
 
-/// A command to be started.
+/// The order to start a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// By which keeper and init name it.
+    /// The number by which keeper and init name the command.
     pub id: u32,
-    /// Program and arguments; with `shell` one word, for `sh -c`.
+    /// The program and its arguments. With `shell` it is one word, the text for `sh -c`.
     pub words: Vec<String>,
-    /// Is it text for a shell?
+    /// True if the command is a text for a shell.
     pub shell: bool,
     /// Where it starts.
     pub workdir: String,
-    /// Variables on top of the container's.
+    /// Variables that are added to the container's environment.
     pub environment: Vec<(String, String)>,
-    /// The number that the fourth descriptor of the message gets; -1: there is none.
+    /// The descriptor number that the message's fourth descriptor gets in the command; -1 if the message has only
+    /// three.
     pub descriptor: i32,
 }
 
-/// What is known of one rank.
+/// What the keeper knows about one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rank {
-    /// Its number in the job; -1 where the launcher does not tell.
+    /// The rank's number in the job; -1 if the launcher does not give it.
     pub rank: i32,
-    /// How many ranks there are by the launcher's word.
+    /// The number of ranks that the launcher gives.
     pub size: i32,
-    /// Its process, as its container numbers it.
+    /// The rank's process id, as its container counts it.
     pub pid: i32,
-    /// The host, by the keeper's word.
+    /// The name of the rank's host, which the keeper sets.
     pub host: String,
     /// Its command.
     pub command: String,
-    /// The CPUs that it may use.
+    /// The CPUs that the rank may use.
     pub cpus: String,
 }
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The container's init is there; what it found out about the MPI.
+    /// The container's init has started. It sends which MPI it found.
     Init(crate::detect::Found),
-    /// A client wants to run a command in the container. Descriptors: its standard input, output and error, and one more.
+    /// A client asks to run a command in the container. Descriptors: the command's standard input, output and error,
+    /// and optionally one more.
     Run(Order),
-    /// The keeper tells init to run a command. Descriptors: those of the `Run` that asked for it.
+    /// The keeper orders init to run a command. Descriptors: those of the client's `Run`.
     Start(Order),
-    /// A launcher's ssh: run a command on another host. Descriptors: standard output and error.
+    /// A launcher's ssh asks to run a command on another host. Descriptors: standard output and error.
     Remote(Vec<String>),
-    /// The host of a `Remote` is this one: run the command where you are.
+    /// The host in a `Remote` is this host: the agent runs the command itself.
     Local,
     /// Send a signal to a command's process group.
     Signal(u32, i32),
     /// A command has ended.
     Ended(u32, End),
-    /// The container has no process any more but init.
+    /// The container has no process any more except init.
     Idle,
     /// A rank starts.
     RankStarted(Rank),
     /// A rank has ended.
     RankEnded(Rank, End),
-    /// The process that reports a rank's end was killed before it could, and the rank with it. Launchers do that to ranks when
-    /// another one has failed, so this says less than a [`Message::RankEnded`] of another rank.
+    /// The process that reports a rank's end was killed before it could report, and the rank with it. Launchers do that
+    /// to all ranks after one rank has failed, so a [`Message::RankEnded`] of another rank tells more about the cause.
     RankLost(Rank),
-    /// A rank does something that cannot be right; what, and what to do about it.
+    /// A rank does something that cannot be right: what it is, and a hint.
     RankTrouble(Rank, String, String),
-    /// What a command on another host wrote: 1 output, 2 error.
+    /// Output of a command on another host: stream 1 is standard output, 2 is standard error.
     Output(u8, Vec<u8>),
-    /// The container is up; what init found out.
+    /// The container is ready: which MPI init found.
     Ready(crate::detect::Found),
-    /// Something failed: the host, what, a hint.
+    /// Something failed: the host, what failed, and a hint.
     Failed(String, String, String),
-    /// The job's description, for a starter.
+    /// The description of the job, for a starter.
     Job(String),
-    /// Variables for all commands that start from now on, here and on other hosts.
+    /// Variables for all commands that start from now on, on this host and on other hosts.
     Environment(Vec<(String, String)>),
-    /// End: kill what runs.
+    /// Init must kill all processes and end.
     Stop,
-    /// A batch system's step has begun; its name, as `JOB.STEP`.
+    /// A step of a batch system has begun. The text is its name in the form `JOB.STEP`.
     Step(String),
 }
 
@@ -134,7 +136,7 @@ impl Message {
         w.0
     }
 
-    /// From bytes; `None` for what no encoder made.
+    /// Reads a message from bytes; `None` if the bytes are not a valid message.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader(bytes);
         use crate::detect::Found;
@@ -163,7 +165,7 @@ impl Message {
         r.0.is_empty().then_some(message)
     }
 
-    /// As a frame of a stream: the length, then the message.
+    /// Writes the message as a frame for a stream: its length, then the message.
     pub fn frame(&self) -> Vec<u8> {
         let body = self.encode();
         let mut frame = (body.len() as u32).to_le_bytes().to_vec();
@@ -171,12 +173,12 @@ impl Message {
         frame
     }
 
-    /// Reads one frame; `None` at the stream's end and for what is no frame.
+    /// Reads one frame. Returns `None` at the end of the stream, and for bytes that are not a frame.
     pub fn read_frame(stream: &mut impl std::io::Read) -> Option<Self> {
         let mut length = [0; 4];
         stream.read_exact(&mut length).ok()?;
         let length = u32::from_le_bytes(length) as usize;
-        // A job's description holds the environment and may be longer than what goes over a local socket.
+        // A job's description contains the environment, so it may be longer than a message over a local socket.
         if length > 16 * MESSAGE_MAX {
             return None;
         }
@@ -240,7 +242,7 @@ pub fn connect(place: &Path) -> Result<OwnedFd, String> {
     socket::connect(&place.join(crate::SOCKET)).map_err(|e| e.to_string())
 }
 
-/// Sends a message whole, waiting up to ten seconds for room.
+/// Sends a whole message. Waits up to ten seconds for room.
 pub fn send(to: impl AsFd, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), String> {
     let bytes = message.encode();
     if bytes.len() > MESSAGE_MAX {
@@ -256,17 +258,17 @@ pub fn send(to: impl AsFd, message: &Message, descriptors: &[BorrowedFd<'_>]) ->
     Ok(())
 }
 
-/// What a connection has for us.
+/// What was received on a connection.
 pub enum Arrived {
     /// A message and its descriptors.
     Message(Message, Vec<OwnedFd>),
     /// Nothing just now.
     Nothing,
-    /// The other side is gone, or says what no one of ours says.
+    /// The other side has closed the connection, or has sent bytes that are not a message.
     End,
 }
 
-/// Takes the next message of a connection, without waiting.
+/// Receives the next message of a connection without waiting.
 pub fn receive(from: impl AsFd) -> Arrived {
     let mut buffer = vec![0; MESSAGE_MAX];
     match socket::receive(from, &mut buffer) {

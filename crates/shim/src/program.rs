@@ -1,57 +1,57 @@
-//! What can be seen of a program's file: how it is linked, and what of its calls goes past the C library.
+//! Examines a program's file: how it is linked, and which of its system calls do not go through the C library.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A door to managed directories.
+/// A door: a mechanism by which a program's opens wait for files of managed directories.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Door {
-    /// The preload library in front of the C library's functions.
+    /// The preload library, which stands before the C library's functions.
     Preload,
-    /// The kernel stops the program's calls (seccomp user notification).
+    /// Seccomp user notification: the kernel stops the program's calls.
     Notification,
 }
 
-/// How a program is made.
+/// How a program is linked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// The dynamic loader starts it.
+    /// The program is started by the dynamic loader.
     Dynamic {
         /// The loader's path.
         loader: String,
-        /// The libraries that it names.
+        /// The names of the libraries that it needs.
         libraries: Vec<String>,
     },
-    /// It has no loader.
+    /// The program has no dynamic loader.
     Static,
-    /// It is of another instruction set than this machine's main one, or of 32 bits.
+    /// The program has another instruction set than this machine's main one, or has 32 bits.
     Foreign(String),
-    /// It is no program that the kernel starts by itself.
+    /// The file is not a program that the kernel can start.
     Unknown,
 }
 
-/// What was seen of a program.
+/// What a program's file shows about the program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// Its file. For a script, the interpreter's.
+    /// The path of the file. For a script it is the interpreter's file.
     pub path: PathBuf,
-    /// The scripts that lead to it, the first one first.
+    /// The scripts through which the program was reached, the first one first.
     pub scripts: Vec<PathBuf>,
-    /// How it is made.
+    /// How the program is linked.
     pub kind: Kind,
-    /// Go's runtime calls the kernel itself, also in a program with a loader.
+    /// True for a program with Go's runtime, which makes system calls itself even if it has a dynamic loader.
     pub is_go: bool,
-    /// Its file has the setuid or setgid bit.
+    /// True if the file has the setuid or setgid bit.
     pub is_setuid: bool,
-    /// It names io_uring's functions or library.
+    /// True if the file names a function or library of io_uring.
     pub names_io_uring: bool,
-    /// Places in its own code that look like a system call. Data that looks so counts too.
+    /// How many places in the program's own code look like a system call. Data with the same bytes counts too.
     pub own_calls: usize,
 }
 
 impl Seen {
-    /// The door that serves it; `None` if neither does.
+    /// Chooses the door for the program; `None` if neither of the two works.
     #[must_use]
     pub fn door(&self) -> Option<Door> {
         match &self.kind {
@@ -62,10 +62,10 @@ impl Seen {
     }
 }
 
-/// Looks at the program that a command of this first word starts in the file system at `root`.
+/// Examines the program that is started by a command with the first word `word`, in the file system at `root`.
 ///
 /// # Errors
-/// There is no such program, or it cannot be read; the error names it.
+/// There is no such program, or it cannot be read. The error names it.
 pub fn look(root: &Path, workdir: &str, path: &str, word: &str) -> Result<Seen, String> {
     let mut file = find(root, workdir, path, word)?;
     let mut scripts = Vec::new();
@@ -79,7 +79,7 @@ pub fn look(root: &Path, workdir: &str, path: &str, word: &str) -> Result<Seen, 
             let line = String::from_utf8_lossy(line.split(|b| *b == b'\n').next().unwrap_or(line)).into_owned();
             let mut words = line.split_ascii_whitespace();
             let interpreter = words.next().unwrap_or_default();
-            // `#!/usr/bin/env python3` is a way to say "look for it".
+            // `#!/usr/bin/env python3` means that `env` searches the interpreter on PATH.
             let wanted = match words.find(|w| !w.starts_with('-') && !w.contains('=')) {
                 Some(program) if interpreter.ends_with("/env") => program,
                 _ => interpreter,
@@ -104,7 +104,7 @@ pub fn look(root: &Path, workdir: &str, path: &str, word: &str) -> Result<Seen, 
     }
 }
 
-/// The file of a command's first word, as `execvp` finds it, through links of the root folder.
+/// Finds the file of a command's first word as `execvp` does. Links are followed inside the root folder.
 fn find(root: &Path, workdir: &str, path: &str, word: &str) -> Result<PathBuf, String> {
     let is_program = |p: &PathBuf| fs::metadata(p).is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0);
     if word.contains('/') {
@@ -116,7 +116,7 @@ fn find(root: &Path, workdir: &str, path: &str, word: &str) -> Result<PathBuf, S
     found.ok_or_else(|| format!("{word} is in no folder of PATH ({path})"))
 }
 
-/// Where a path of a root folder is on this file system: absolute links count from the root folder.
+/// Converts a path inside a root folder into a path of this file system. Absolute links count from the root folder.
 fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     if root == Path::new("/") {
         return path.canonicalize().ok();
@@ -148,26 +148,26 @@ fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     at.exists().then_some(at)
 }
 
-/// The path as the program's own file system has it.
+/// Converts a path back into the form that the program's own file system has.
 fn in_root(root: &Path, path: &Path) -> PathBuf {
     path.strip_prefix(root).map_or_else(|_| path.to_owned(), |rest| Path::new("/").join(rest))
 }
 
-/// A program in the executable and linkable format, of 64 bits and little-endian. All numbers come from the file and are
-/// bounded before they are used.
+/// A program in the executable and linkable format (ELF), with 64 bits and little-endian. All numbers come from the
+/// file, and are checked before they are used.
 struct Elf<'f> {
     file: &'f File,
     size: u64,
 }
 
-/// Most bytes of code that are looked through, and of one table.
+/// The most bytes of code that are searched, and the greatest size of a table.
 const CODE_MAX: u64 = 512 << 20;
 const TABLE_MAX: u64 = 16 << 20;
 #[cfg(target_arch = "x86_64")]
 const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = 183;
-/// `syscall`, and `svc #0`.
+/// The bytes of the instruction for a system call: `syscall` on x86-64, and `svc #0` on AArch64.
 #[cfg(target_arch = "x86_64")]
 const CALL: &[u8] = &[0x0f, 0x05];
 #[cfg(target_arch = "aarch64")]
@@ -202,7 +202,7 @@ impl Elf<'_> {
             seen.kind = Kind::Foreign(format!("it is for another processor (ELF machine {machine})"));
             return;
         }
-        // What breaks off in the middle is no program.
+        // If the file is truncated, `seen` keeps what was found so far.
         let _ = self.segments(begin, seen);
     }
 
@@ -231,7 +231,7 @@ impl Elf<'_> {
                     let text = self.part(offset, bytes.min(4096))?;
                     loader = Some(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned());
                 }
-                // A note of Go's linker: its name is `Go`, its type 4 (the build's number).
+                // The note that Go's linker writes: its name is `Go`, and its type is 4 (the number of the build).
                 4 => seen.is_go |= self.part(offset, bytes.min(65_536)).is_some_and(|n| has(&n, b"\x04\0\0\0Go\0\0")),
                 _ => {}
             }
@@ -245,7 +245,7 @@ impl Elf<'_> {
         Some(())
     }
 
-    /// The libraries that are needed, and whether a name of io_uring is among the symbols.
+    /// Finds the libraries that the program needs, and whether a name of io_uring is among its symbols.
     fn dynamic_texts(&self, (offset, bytes): (u64, u64), loads: &[(u64, u64, u64)]) -> Option<(Vec<String>, bool)> {
         let table = self.part(offset, bytes)?;
         let entries: Vec<(u64, u64)> =
@@ -274,7 +274,7 @@ impl Elf<'_> {
                 return found;
             }
             found += buffer[..length].windows(CALL.len()).filter(|w| *w == CALL).count();
-            // A call may lie across the border of two parts.
+            // The parts overlap, because an instruction may lie across the border of two parts.
             at += (length + 1 - CALL.len()) as u64;
         }
         found
@@ -326,7 +326,7 @@ mod tests {
         for at in [5, 40, 63, 64, 200, 1000] {
             let mut bytes = whole[..at.min(whole.len())].to_vec();
             if at > 64 {
-                // Table offset and count that point beyond every end.
+                // The table's offset and count point beyond the end of every file.
                 bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
             }
             fs::write(&path, &bytes).unwrap();

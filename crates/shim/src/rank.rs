@@ -1,12 +1,12 @@
-//! The start of one rank.
+//! The shim's role as the start of one rank.
 //!
-//! `rank [--cpus LIST] [--bind HOW] [--source FILE]… -- COMMAND…` stands between the launcher and the program: it binds, tells the keeper
-//! that the rank starts, passes signals on, tells how the rank ended, and ends in the same way. If the keeper is gone, so is
-//! the job: the rank is killed.
+//! `rank [--cpus LIST] [--bind HOW] [--source FILE]… -- COMMAND…` stands between the launcher and the program. It binds
+//! the rank to CPUs, tells the keeper that the rank starts, passes signals on, reports how the rank ended, and ends in
+//! the same way. If the keeper is gone, the job has ended, so the rank is killed.
 //!
-//! **Ranks that are alone by mistake.** An MPI library that does not understand its launcher runs as a job of one rank, with
-//! exit code 0. So the rank's memory map is looked at: which MPI library it has, and whether what the launcher offers
-//! (PMI or PMIx) is what this library takes.
+//! **Ranks that are alone by mistake.** An MPI library that does not understand its launcher runs as a job of one rank,
+//! with exit code 0. So the shim reads the rank's memory map: which MPI library it has, and whether this library
+//! understands what the launcher offers (PMI or PMIx).
 
 use std::env;
 use std::os::fd::OwnedFd;
@@ -19,14 +19,15 @@ use crossdock_os::{Deadline, event, spawn};
 use crate::message::{Arrived, End, Message, Rank, connect, receive, send};
 use crate::{FAILED, binding, place};
 
-/// Set for all ranks of a job: how many there are.
+/// The environment variable with the number of ranks. It is set for all ranks of a job.
 pub const RANKS_VARIABLE: &str = "CROSSDOCK_MPI_RANKS";
 
-/// Signals that are passed on: all that a launcher or a user may send, but those that cannot be caught.
+/// The numbers of the signals that are passed on: all signals that a launcher or a user may send and that can be
+/// caught.
 const PASSED: [i32; 12] = [1, 2, 3, 10, 12, 14, 15, 18, 20, 23, 24, 28];
 const CHILD: i32 = 17;
 
-/// Runs one rank; gives the exit code.
+/// Runs one rank and returns the exit code.
 pub fn run(words: &[String]) -> i32 {
     let (mut binding, mut cpus) = ("none".to_owned(), None);
     let mut sources = Vec::new();
@@ -45,8 +46,9 @@ pub fn run(words: &[String]) -> i32 {
         return complain("there is no command");
     }
     if let Some(cpus) = cpus {
-        // The container's init has the CPUs of the task that started it; a batch system may have given this rank others.
-        // Where the kernel refuses, the rank keeps those of init, and the table of bindings shows them.
+        // Without this, the rank has the CPUs of init, which are those of the task that started init. A batch system
+        // may have given this rank other CPUs. If the kernel refuses, the rank keeps the CPUs of init, and the table of
+        // bindings shows them.
         let _ = spawn::use_cpus(&cpus);
     }
     match Supervised::start(&binding, &sources, &command) {
@@ -64,7 +66,8 @@ fn number(names: &[&str]) -> Option<i32> {
     names.iter().find_map(|name| env::var(name).ok()?.parse().ok())
 }
 
-/// The rank's numbers by the launcher's word: rank, size, number on this host.
+/// The numbers that the launcher gives in the environment: the rank, the number of ranks, and the rank's number on this
+/// host.
 fn numbers() -> (i32, i32, u32) {
     let rank = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"];
     let size = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS", RANKS_VARIABLE];
@@ -100,7 +103,8 @@ impl Supervised {
             FAILED
         })?;
         let mut starter = with_sources(sources, command);
-        // A process group of its own: what the launcher sends to this one's group comes to the rank once, from here.
+        // The rank gets its own process group. So signals of the launcher to the group of this process reach the rank
+        // once, through this process.
         starter.process_group(0);
         spawn::default_signals(&mut starter);
         spawn::die_with_parent(&mut starter);
@@ -162,7 +166,8 @@ impl Supervised {
     }
 }
 
-/// The program itself, or a shell that reads the files before it becomes the program.
+/// Gives the command of the program itself, or of a shell that reads the files `sources` first and then becomes the
+/// program.
 fn with_sources(sources: &[String], command: &[String]) -> Command {
     let (program, rest) = command.split_first().expect("checked by the caller");
     if sources.is_empty() {
@@ -170,7 +175,7 @@ fn with_sources(sources: &[String], command: &[String]) -> Command {
         direct.args(rest);
         return direct;
     }
-    // Files of modules and of vendors are written for bash.
+    // The scripts of modules and of vendors are written for bash.
     let shell = if std::path::Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
     let mut words = Command::new(shell);
     let script = r#"n=$1; shift; while [ "$n" -gt 0 ]; do . "$1" || exit 126; shift; n=$((n - 1)); done; exec "$@""#;
@@ -178,18 +183,18 @@ fn with_sources(sources: &[String], command: &[String]) -> Command {
     words
 }
 
-/// Does the rank's MPI library take what its launcher offers?
+/// Checks whether the rank's MPI library understands what its launcher offers.
 struct Check {
     began: Instant,
     looks: u32,
-    /// Since when its library has not fitted.
+    /// Since when the library did not fit, and its name.
     suspicious: Option<(Instant, &'static str)>,
     settled: bool,
     told: bool,
     ended: bool,
 }
 
-/// How long a library may go without loading what talks to its launcher.
+/// How long the check waits for a library to load the part that talks to its launcher.
 const GRACE: Duration = Duration::from_millis(1500);
 
 impl Check {
@@ -198,7 +203,8 @@ impl Check {
         Self { began: Instant::now(), looks: 0, suspicious: None, settled: alone, told: false, ended: false }
     }
 
-    /// Until the next look: short at first, since a program may end soon; none after ten seconds.
+    /// The pause until the next look at the memory map. It is short at first, because a program may end soon. After ten
+    /// seconds there are no more looks.
     fn pause(&self) -> Duration {
         if self.settled || self.began.elapsed() > Duration::from_secs(10) {
             return Duration::from_secs(3600);
@@ -241,7 +247,7 @@ impl Check {
     }
 }
 
-/// What the launcher offers to ranks.
+/// The interfaces that the launcher offers to ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Offered {
     pmi: bool,
@@ -266,7 +272,7 @@ impl Offered {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// No MPI library is mapped yet.
+    /// The rank has not mapped any MPI library yet.
     Unknown,
     Fits,
     Alone(&'static str),

@@ -1,15 +1,15 @@
-//! How messages become bytes: a list of fields, each with its length before it. What is read is unchecked until it comes
-//! out of here.
+//! Converts messages to bytes: a list of fields, each with its length before it. Received bytes are unchecked until the
+//! `Reader` has read them.
 
-/// Most bytes of one message; a command line of a launcher with ten thousand hosts fits.
+/// The most bytes of one message. The command line of a launcher for ten thousand hosts fits.
 pub const MESSAGE_MAX: usize = 160 << 10;
 
-/// Puts fields behind each other.
+/// Writes fields one after the other.
 #[derive(Default)]
 pub struct Writer(pub Vec<u8>);
 
 impl Writer {
-    /// Bytes with their length before them.
+    /// Writes bytes, with their length before them.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.number(bytes.len() as i64);
         self.0.extend_from_slice(bytes);
@@ -27,7 +27,7 @@ impl Writer {
         self
     }
 
-    /// How many, and each.
+    /// Writes the number of items, and then each item.
     pub fn list<T>(&mut self, list: &[T], each: impl Fn(&mut Self, &T)) -> &mut Self {
         self.number(list.len() as i64);
         for item in list {
@@ -37,7 +37,7 @@ impl Writer {
     }
 }
 
-/// Takes fields off again; `None` for bytes that no writer made.
+/// Reads the fields one after the other. Its functions return `None` for bytes that no writer could have made.
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl Reader<'_> {
@@ -48,7 +48,7 @@ impl Reader<'_> {
         Some(i64::from_le_bytes(*number))
     }
 
-    /// A number that fits.
+    /// Reads a number that must fit the type `T`.
     pub fn small<T: TryFrom<i64>>(&mut self) -> Option<T> {
         T::try_from(self.number()?).ok()
     }
@@ -66,7 +66,7 @@ impl Reader<'_> {
         String::from_utf8(self.bytes()?).ok()
     }
 
-    /// A list; each item takes at least one byte, so that a lying count ends soon.
+    /// Reads a list. Each item takes at least one byte, so a wrong count cannot make the loop long.
     pub fn list<T>(&mut self, each: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count = usize::try_from(self.number()?).ok().filter(|n| *n <= self.0.len())?;
         (0..count).map(|_| each(self)).collect()

@@ -1,4 +1,5 @@
-//! Random command lines, read by the shim and by the ssh of this machine (`ssh -G`), have the same host, user and port.
+//! Tests that the shim and the ssh of this machine (`ssh -G`) read the same host, user and port from random command
+//! lines.
 
 use std::process::Command;
 
@@ -29,7 +30,7 @@ fn word() -> impl Strategy<Value = Vec<String>> {
     ]
 }
 
-/// host, user, port by ssh itself; `None` when it refuses.
+/// Gives host, user and port as ssh reads them; `None` if ssh refuses the command line.
 fn by_openssh(words: &[String]) -> Option<(String, String, String)> {
     let answer = Command::new("ssh").args(["-F", "none", "-G"]).args(words).output().ok()?;
     if !answer.status.success() {

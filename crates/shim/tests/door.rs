@@ -1,4 +1,4 @@
-//! A program without a loader waits for files by the door of stopped calls.
+//! Tests that a program without a dynamic loader waits for files by seccomp notification.
 
 use std::fs;
 use std::io::Read;
@@ -13,12 +13,12 @@ use crossdock_layout::files::Phase;
 use crossdock_os::spawn;
 use crossdock_shim::program::{self, Door, Kind};
 
-/// How late the producer is.
+/// How long the producer waits before it publishes.
 const LATE: Duration = Duration::from_millis(150);
-/// Longer than anything here takes.
+/// A time that is longer than any step of these tests takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The program, compiled once; removed with the target folder.
+/// Compiles the test program once. It is removed with the target folder.
 fn probe() -> &'static Path {
     static PROBE: OnceLock<PathBuf> = OnceLock::new();
     PROBE.get_or_init(|| {
@@ -83,7 +83,7 @@ fn child_of(of: u32) -> Option<u32> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// The server and the program of a door, once the program runs.
+/// Finds the processes of a door, server and program, once the program runs.
 fn behind(guard: &Child) -> (i32, i32) {
     let mut found = (0, 0);
     await_that("the program", || {
@@ -119,7 +119,7 @@ fn a_static_program_waits_by_every_call_that_takes_a_name() {
         assert!(output.status.success(), "{what}: {:?} {errors}", output.status);
         assert!(output.stdout == content, "{what}: {} bytes; {errors}", output.stdout.len());
         assert!(began.elapsed() >= LATE, "{what} did not wait");
-        // It is there now.
+        // The file is published now, so the call does not wait.
         assert!(scene.run(&[what, &scene.published(what)]).stdout == content, "{what}, published");
     }
 }
@@ -137,7 +137,7 @@ fn a_wait_that_ends_badly_gives_the_usual_errno_and_the_whole_story() {
     }
     scene.deadline = LONG;
     assert_eq!(scene.run(&["interrupted", &never]).stdout, b"EINTR\n");
-    // Not one of a consumer's calls; the name would be awaited otherwise.
+    // This call creates a file, so it does not wait, although tasks wait for this name.
     assert_eq!(scene.run(&["create", &scene.published("no-folder/x")]).stdout, b"ENOENT\n");
     assert_eq!(scene.run(&["open", "/nowhere/x"]).stdout, b"ENOENT\n");
     assert_eq!(scene.run(&["open", &scene.published(".hidden")]).stdout, b"ENOENT\n");

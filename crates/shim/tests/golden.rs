@@ -1,8 +1,8 @@
-//! Command lines that launchers were seen to give their ssh, and what the shim makes of them.
+//! Tests command lines that launchers have given to their ssh, and how the shim reads them.
 
 use crossdock_shim::arguments::{Arguments, parse};
 
-/// One recorded word a part; `·` stands between words.
+/// Reads a recorded line, in which `·` stands between words.
 fn line(recorded: &str) -> Arguments {
     let words: Vec<String> = recorded.split('·').map(str::to_owned).collect();
     parse(&words).unwrap()

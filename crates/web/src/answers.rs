@@ -30,7 +30,7 @@ impl Answer {
 
 const NOT_FOUND: &str = "there is nothing here";
 
-/// The page itself. It contains no data: it asks the server for them with the token.
+/// The page itself. It contains no data; its script asks the server for data with the token.
 pub fn page(path: &str) -> Option<Answer> {
     Some(match path {
         "/" | "/index.html" => Answer::new(200, "text/html; charset=utf-8", include_str!("../page/index.html")),
@@ -42,7 +42,7 @@ pub fn page(path: &str) -> Option<Answer> {
     })
 }
 
-/// The answers that contain data. The caller has checked the token.
+/// Gives the answers that contain data. The caller has checked the token.
 pub fn data(shared: &Shared, path: &str, query: &Query) -> Answer {
     let answer = match path {
         "/api/state" => Ok(Answer::json(&*shared.sample())),
@@ -73,13 +73,13 @@ fn key(query: &Query) -> Result<Key, (u16, String)> {
     Ok(Key { place: get("place")?, workflow: get("workflow")?, series: get("series")?, variable: get("variable")? })
 }
 
-/// The list of a variable's frames, without their numbers.
+/// Gives the list of a variable's frames, without their numbers.
 fn frames(shared: &Shared, query: &Query) -> Asked {
     let key = key(query)?;
     shared.with_frames(&key, |frames| Ok(Answer::json(&json!({ "frames": frames }))))
 }
 
-/// One frame: the length of its description, the description, and its numbers as little-endian f32.
+/// Gives one frame: the length of its description, the description, and its numbers as little-endian f32.
 fn frame(shared: &Shared, query: &Query) -> Asked {
     let key = key(query)?;
     let sequence = query.get("sequence").and_then(|n| n.parse::<u64>().ok());
@@ -90,7 +90,7 @@ fn frame(shared: &Shared, query: &Query) -> Asked {
         };
         let frame = found.ok_or((404, "this version is not kept (any more)".to_owned()))?;
         let mut text = serde_json::to_vec(frame).unwrap_or_default();
-        // The numbers begin at a multiple of 4, so that a browser can read them where they lie.
+        // The numbers begin at a multiple of 4, so that a browser can read them without a copy.
         text.resize(text.len().next_multiple_of(4), b' ');
         let mut body = (text.len() as u32).to_le_bytes().to_vec();
         body.extend(text);

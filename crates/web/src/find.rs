@@ -1,4 +1,4 @@
-//! Finds the daemons to ask: the one that the library would find, and those of the user's runs.
+//! Finds the daemons to ask: the one that the library would find, and the daemons of the user's runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use crossdock_launch::run;
 
 /// A daemon that answered.
 pub struct Found {
-    /// Its socket, or its run.
+    /// The daemon's socket, or the run that it belongs to.
     pub place: String,
     /// The session with it.
     pub session: Session,
-    /// The run's folder, if the daemon is a run's own.
+    /// The run's folder, if the daemon belongs to a run.
     pub run: Option<PathBuf>,
 }
 
@@ -27,7 +27,7 @@ fn options(socket: Option<PathBuf>) -> ConnectOptions {
     }
 }
 
-/// Every daemon that answers; if a socket is given, only that one. The error says why there is none.
+/// Finds every daemon that answers. If a socket is given, only that one is asked. The error says why there is none.
 pub fn daemons(socket: Option<&Path>) -> Result<Vec<Found>, String> {
     if let Some(socket) = socket {
         let session = Session::connect(&options(Some(socket.to_owned()))).map_err(|e| e.to_string())?;
@@ -38,7 +38,8 @@ pub fn daemons(socket: Option<&Path>) -> Result<Vec<Found>, String> {
         found.push(Found { place: "the node's daemon".into(), session, run: None });
     }
     for run::LivingRun { id, folder, .. } in run::living() {
-        // A run that uses an existing daemon has none of its own. A run that is about to end does not answer any more.
+        // A run that uses an existing daemon has no daemon of its own, and the daemon of a run that is about to end
+        // does not answer any more. Both are skipped.
         if let Ok(session) = Session::connect(&options(Some(folder.join("daemon.sock")))) {
             found.push(Found { place: format!("run {id}"), session, run: Some(folder) });
         }
@@ -46,7 +47,7 @@ pub fn daemons(socket: Option<&Path>) -> Result<Vec<Found>, String> {
     Ok(found)
 }
 
-/// The progress that the tasks of a run report, by task and rank: steps done, and steps in all.
+/// Gives the progress that the tasks of a run report, by task and rank: steps done, and the number of all steps.
 pub fn progress(run: &run::LivingRun) -> BTreeMap<(String, u32), (u64, u64)> {
     let Some((socket, workflow)) = run.attach.clone() else { return BTreeMap::new() };
     let wanted = ConnectOptions { workflow: Some(workflow.clone()), ..options(Some(socket)) };
@@ -56,7 +57,7 @@ pub fn progress(run: &run::LivingRun) -> BTreeMap<(String, u32), (u64, u64)> {
 }
 
 impl Found {
-    /// A session inside a workflow, which may look at everything in it.
+    /// Opens a session inside a workflow, which may see everything in it.
     pub fn inside(&self, workflow: &str, socket: Option<&Path>) -> Result<Session, String> {
         let mut wanted = options(socket.map(Path::to_owned));
         if let Some(folder) = &self.run {
@@ -68,7 +69,7 @@ impl Found {
     }
 }
 
-/// The launcher's own endpoint is the last one of a run.
+/// Finds the launcher's own endpoint, which is the last one of a run.
 fn launcher_endpoint(folder: &Path) -> Option<PathBuf> {
     let numbers =
         std::fs::read_dir(folder.join("e")).ok()?.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());

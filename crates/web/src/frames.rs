@@ -1,5 +1,5 @@
-//! Versions of series as the page shows them. Each is reduced to a picture or a curve when it comes, and kept for the
-//! slider.
+//! Versions of series as the page shows them. Each version is reduced to a picture or a curve when it is published, and
+//! kept for the page's slider.
 //!
 //! A version is held only while it is read, so a page costs the publisher no memory.
 
@@ -15,7 +15,7 @@ const KEPT: usize = 240;
 const FOLLOWED: usize = 8;
 /// A variable is forgotten after this time without a request from a page.
 const FORGET: Duration = Duration::from_secs(30);
-/// Most rows and columns of a picture, and points of a curve.
+/// The most rows and columns of a picture, and the most points of a curve.
 const SIDE: usize = 128;
 const POINTS: usize = 512;
 
@@ -35,9 +35,10 @@ pub struct Frame {
     pub time_ns: u64,
     pub attributes: Vec<(String, String)>,
     pub shape: Vec<u64>,
-    /// What was left out, as a sentence.
+    /// A sentence about what the picture or curve leaves out.
     pub note: String,
-    /// 1 for a curve. The columns of a curve are pairs: the least and the greatest number of each stretch.
+    /// The number of rows; 1 for a curve. The columns of a curve are pairs: the least and the greatest number of each
+    /// stretch.
     pub rows: usize,
     pub columns: usize,
     pub least: f64,
@@ -60,7 +61,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// The frames of a variable so far. The first call for a variable begins to follow it.
+    /// Gives the frames of a variable so far. The first call for a variable begins to follow it.
     pub fn of(&mut self, key: &Key, session: Option<Session>) -> Result<&VecDeque<Frame>, String> {
         if !self.all.contains_key(key) {
             let session = session.ok_or_else(|| format!("nothing is known of the workflow {}", key.workflow))?;
@@ -140,7 +141,8 @@ struct Reduced {
     note: String,
 }
 
-/// A picture of the last two dimensions, or a curve of a single dimension; `None` if the elements are no numbers.
+/// Reduces a variable to a picture of its last two dimensions, or to a curve if it has one dimension; `None` if the
+/// elements are no numbers.
 fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<Reduced> {
     let (scalar, inner) = ty.split_once('[').map_or((ty, ""), |(scalar, rest)| (scalar, rest.trim_end_matches(']')));
     let (size, read) = reader(scalar)?;
@@ -153,7 +155,7 @@ fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<Reduced> {
         return None;
     }
     let at = |index: usize| read(&bytes[index * size..index * size + size]);
-    // A short last dimension holds colours, or components of a vector. Their mean is shown.
+    // A short last dimension holds colours, or the components of a vector, so their mean is shown.
     let channels = if extents.len() >= 3 && extents.last().is_some_and(|n| *n <= 4) { extents.pop()? } else { 1 };
     extents.retain(|n| *n > 1);
     let mut note = if channels > 1 { format!("mean of {channels} components; ") } else { String::new() };
@@ -164,7 +166,7 @@ fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<Reduced> {
     let Some((rows, above)) = before.split_last() else {
         return Some(curve(*columns, &element));
     };
-    // If there are more than two dimensions, the middle index of the others is shown.
+    // With more than two dimensions, the picture shows the middle index of the others.
     let mut offset = 0;
     for n in above {
         offset = offset * n + n / 2;

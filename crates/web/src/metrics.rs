@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::sample::Sample;
 
-/// Name, kind and meaning of each metric; docs/metrics.md has the same table, and a test compares them.
+/// Name, kind and meaning of each metric. docs/metrics.md has the same table, and a test compares the two.
 pub const METRICS: &[(&str, &str, &str)] = &[
     ("crossdock_up", "gauge", "1 if the daemon answered"),
     ("crossdock_members", "gauge", "Members of a workflow"),
@@ -104,8 +104,7 @@ fn collect(sample: &Sample, add: &mut Add<'_>) {
             add("crossdock_port_consumer_wait_seconds_total", &of, p.consumer_wait_seconds);
             add("crossdock_port_dead_ends", &of, p.ends.iter().filter(|e| !e.alive).count() as f64);
         }
-        // A former series may have the same name as the living one, and its figures no longer change. So only others
-        // are shown.
+        // An ended series may have the same name as a living one, and its figures no longer change, so it is left out.
         for s in d.series.iter().filter(|s| s.state != "former") {
             let of = [("daemon", place), ("workflow", s.workflow.as_str()), ("series", s.name.as_str())];
             add("crossdock_series_versions_total", &of, s.newest as f64);

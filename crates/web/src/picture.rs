@@ -1,10 +1,10 @@
-//! A sample as a graph: what the workflow file allows, and what exists.
+//! Draws a sample as a graph: what the workflow file allows, and what exists.
 
 use crossdock_launch::graph::{Flow, Graph, NodeKind};
 
 use crate::sample::{Daemon, RunRow, Sample};
 
-/// The graph of a run, or of a daemon; `None` if the sample does not have it.
+/// Makes the graph of a run, or of a daemon; `None` if the sample does not have it.
 pub fn graph(sample: &Sample, run: Option<&str>, place: Option<&str>) -> Option<Graph> {
     let run = run.and_then(|id| sample.runs.iter().find(|r| r.id == id));
     let place = place.map(str::to_owned).or_else(|| run?.place.clone());
@@ -22,7 +22,7 @@ pub fn graph(sample: &Sample, run: Option<&str>, place: Option<&str>) -> Option<
     Some(graph)
 }
 
-/// A text of the greatest length that the page writes under a name.
+/// The longest text that the page writes under a name. Nodes are wide enough for it.
 const ROOM: &str = "000.0 MiB/s · 000 wait";
 
 fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
@@ -30,7 +30,7 @@ fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
         graph.node(NodeKind::Task, &rank.task, ROOM);
     }
     for link in &run.links {
-        // A pattern such as `frames*` stands for the objects that it matches. `of_daemon` draws those that exist.
+        // A pattern such as `frames*` stands for the objects that it matches. `of_daemon` draws the ones that exist.
         if link.name.ends_with('*') && daemon.is_some() {
             continue;
         }
@@ -63,7 +63,7 @@ fn of_daemon(graph: &mut Graph, daemon: &Daemon, only: Option<&str>) {
         let (task, object) = (name(&series.workflow, &series.publisher), name(&series.workflow, &series.name));
         add((NodeKind::Task, task), (NodeKind::Series, object));
     }
-    // Objects without an edge are drawn, too.
+    // Objects without an edge are drawn too.
     for series in daemon.series.iter().filter(|s| wanted(&s.workflow)) {
         graph.node(NodeKind::Series, &name(&series.workflow, &series.name), ROOM);
     }

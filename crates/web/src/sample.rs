@@ -1,4 +1,4 @@
-//! One look at daemons and runs. Two looks make rates.
+//! A sample: the state of daemons and runs at one moment. Rates come from two samples.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -12,29 +12,29 @@ use serde::Serialize;
 
 use crate::find::{self, Found};
 
-/// The number of events that are kept for readers that come later.
+/// The number of events that are kept for pages that are opened later.
 const EVENTS: usize = 200;
 
-/// What to look at.
+/// Which daemons and runs to look at.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     /// Only this daemon.
     pub socket: Option<PathBuf>,
-    /// Only the run whose front process (the one that the user started) has this id. It is set when this process is
-    /// about to start that run.
+    /// If given, only the run whose front process (the one that the user started) has this id. It is set when this
+    /// process is about to start that run.
     pub front: Option<u32>,
 }
 
-/// What went on at one moment.
+/// The state of daemons and runs at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Sample {
     /// Milliseconds since 1970.
     pub time_ms: u64,
-    /// Runs of `crossdock run`.
+    /// The runs of `crossdock run`.
     pub runs: Vec<RunRow>,
     /// Daemons.
     pub daemons: Vec<Daemon>,
-    /// What happened lately: deaths, ends, withheld versions. The newest is the last.
+    /// Recent events: deaths, ends, withheld versions. The newest is the last.
     pub events: Vec<Event>,
 }
 
@@ -48,7 +48,7 @@ pub struct RunRow {
     pub stopping: Option<String>,
     pub ranks: Vec<RankRow>,
     pub links: Vec<Link>,
-    /// The `place` of the daemon that the run uses; `None` if it uses none.
+    /// The `place` of the daemon that the run uses, which is its name in the sample; `None` if it uses none.
     pub place: Option<String>,
 }
 
@@ -64,10 +64,10 @@ pub struct RankRow {
     pub how: Option<String>,
     pub pid: Option<u32>,
     pub seconds: Option<f64>,
-    /// Steps done and steps in all, if the task reports them.
+    /// Steps done, and the number of all steps, if the task reports them.
     pub progress: Option<(u64, u64)>,
     pub cpu_seconds: f64,
-    /// The number of CPUs in use, on average since the look before.
+    /// The number of CPUs that the rank used, on average since the sample before.
     pub cpus: f64,
     pub memory: u64,
     pub shared: u64,
@@ -77,7 +77,7 @@ pub struct RankRow {
 /// A daemon.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Daemon {
-    /// The daemon's name in `crossdock ls`: its socket, or its run.
+    /// The daemon's name in `crossdock ls`: its socket, or the run that it belongs to.
     pub place: String,
     /// Why the daemon gave no answer; `None` if it gave one.
     pub trouble: Option<String>,
@@ -108,7 +108,7 @@ pub struct MemberRow {
     pub rank: u32,
     pub pid: u32,
     pub connected: bool,
-    /// Steps done and steps in all, if the task reports them.
+    /// Steps done, and the number of all steps, if the task reports them.
     pub progress: Option<(u64, u64)>,
     pub cpu_seconds: f64,
     pub cpus: f64,
@@ -132,7 +132,7 @@ pub struct PortRow {
     pub producer_wait_seconds: f64,
     pub consumer_wait_seconds: f64,
     pub redelivered: u64,
-    /// Messages and bytes a second since the look before.
+    /// Messages per second since the sample before; bytes per second follow.
     pub rate: f64,
     pub byte_rate: f64,
     pub ends: Vec<EndRow>,
@@ -174,7 +174,7 @@ pub struct SeriesRow {
     pub reserved: u64,
     pub last_publish_seconds: f64,
     pub longest_publish_seconds: f64,
-    /// Versions and copied bytes a second since the look before.
+    /// Versions per second since the sample before; copied bytes per second follow.
     pub rate: f64,
     pub byte_rate: f64,
 }
@@ -221,16 +221,16 @@ pub struct ItemRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
     pub time_ms: u64,
-    /// `good`, `note` or `bad`.
+    /// The kind of the event: `good`, `note` or `bad`.
     pub kind: &'static str,
     pub text: String,
 }
 
-/// Looks at daemons and runs, and remembers the look before.
+/// Makes samples, and remembers the sample before.
 pub struct Sampler {
     scope: Scope,
     before: Option<(Instant, Sample)>,
-    /// Sessions inside workflows, by the daemon's place and the workflow.
+    /// Sessions inside workflows, by the daemon's name and the workflow.
     inside: HashMap<(String, String), Session>,
     events: VecDeque<Event>,
 }
@@ -274,7 +274,7 @@ impl Sampler {
         sample
     }
 
-    /// The runs in scope, each with the `place` of its daemon.
+    /// Gives the states of the runs in scope, each with the name of its daemon.
     fn states(&self) -> Vec<(State, Option<String>)> {
         if self.scope.socket.is_some() && self.scope.front.is_none() {
             return Vec::new();
@@ -354,12 +354,12 @@ impl Sampler {
         Some(session)
     }
 
-    /// A session within a workflow that the last look saw.
+    /// Gives a session inside a workflow of the last sample.
     pub(crate) fn session(&self, place: &str, workflow: &str) -> Option<Session> {
         self.inside.get(&(place.to_owned(), workflow.to_owned())).cloned()
     }
 
-    /// The log of a rank.
+    /// Gives the path of a rank's log.
     pub(crate) fn log(&self, run: &str, name: &str) -> Option<PathBuf> {
         let states = self.states();
         let (state, _) = states.iter().find(|(state, _)| state.id == run)?;
@@ -506,7 +506,7 @@ fn port_row(inside: &Session, segment: &SegmentInfo) -> PortRow {
     }
 }
 
-/// The state of a series in one word.
+/// Names the state of a series in one word.
 pub fn series_state(report: &SeriesReport, segment: &SegmentInfo, listing: &Listing) -> &'static str {
     let living = listing.members.iter().any(|m| m.id == report.description.publisher);
     match (segment.former, report.ended, living) {
@@ -569,8 +569,8 @@ fn item_row(i: &crossdock_client::ItemInfo) -> ItemRow {
     }
 }
 
-/// Fills in the rates, which need two looks. A counter that became smaller belongs to another incarnation and gives no
-/// rate.
+/// Fills in the rates, which need two samples. A counter that became smaller belongs to another incarnation and gives
+/// no rate.
 fn rates(now: &mut Sample, before: &Sample, seconds: f64) {
     let rate = |is: u64, was: u64| is.saturating_sub(was) as f64 / seconds;
     let cpus = |is: f64, was: f64| ((is - was) / seconds).max(0.0);

@@ -1,4 +1,5 @@
-//! HTTP/1.1 on loopback: GET only, one request a connection, a token for everything but the empty page.
+//! An HTTP/1.1 server on loopback. It answers only GET, takes one request for each connection, and asks for a token for
+//! everything except the empty page.
 //!
 //! The token comes in the header `Authorization: Bearer …`. A page of another site cannot make a browser send that
 //! header.
@@ -33,13 +34,13 @@ const SELDOM: Duration = Duration::from_secs(5);
 pub struct Options {
     /// The port on 127.0.0.1. 0 means the usual one, or any free port if that one is taken.
     pub port: u16,
-    /// The token; `None` asks for a fresh one.
+    /// The token; `None` makes a new one.
     pub token: Option<String>,
-    /// What to look at.
+    /// Which daemons and runs the page shows.
     pub scope: Scope,
 }
 
-/// A server that runs until this is dropped.
+/// A server, which runs until this value is dropped.
 pub struct Web {
     /// The address of the page. The token follows `#`, so the browser does not send it in requests for the page.
     pub url: String,
@@ -62,7 +63,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Web {
-    /// Listens, and serves in threads.
+    /// Starts to listen, and serves the page in threads.
     ///
     /// # Errors
     /// Fails if the port is taken, or if the given token is not valid.
@@ -96,7 +97,7 @@ impl Web {
 impl Drop for Web {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Release);
-        // A connection wakes the thread that accepts.
+        // The connection wakes the thread that accepts connections, so that it sees the end.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.shared.port));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -136,7 +137,7 @@ impl Shared {
         *locked(&self.latest) = (Instant::now(), sample);
     }
 
-    /// The last sample; a fresh one if the last one is old.
+    /// Gives the last sample; a new one if the last one is old.
     pub fn sample(&self) -> Arc<Sample> {
         *locked(&self.asked) = Instant::now();
         if locked(&self.latest).0.elapsed() > 2 * LOOK {
@@ -167,7 +168,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             return;
         }
         let Ok(stream) = stream else {
-            // The process may have no descriptors left, for instance. A later call may succeed.
+            // The accept failed, for instance because the process has no descriptors left. A later accept may succeed.
             thread::sleep(Duration::from_millis(50));
             continue;
         };
@@ -205,7 +206,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     write(&mut stream, &answer, with_body)
 }
 
-/// The answer to a request, and whether the client wants its body; `None` while the head is incomplete.
+/// Answers a request. Returns also whether the client wants the answer's body; `None` while the head is incomplete.
 fn answer(head: &[u8], shared: &Shared) -> Option<(Answer, bool)> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut headers);
@@ -222,7 +223,7 @@ fn answer(head: &[u8], shared: &Shared) -> Option<(Answer, bool)> {
         let found = request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name))?;
         std::str::from_utf8(found.value).ok()
     };
-    // Another site's DNS may point a name of its own at this address. Such a request is refused.
+    // Another site may point a name in its DNS to this address, so a request with another host name is refused.
     let host = header("host").map(|h| h.rsplit_once(':').map_or(h, |(name, _)| name));
     if !matches!(host, Some("127.0.0.1" | "localhost" | "[::1]")) {
         return Some((Answer::error(403, "ask by 127.0.0.1 or localhost; from elsewhere, through `ssh -L`"), true));

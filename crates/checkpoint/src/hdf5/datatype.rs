@@ -1,8 +1,8 @@
-//! crossdock's types as HDF5 datatypes. Complex numbers and booleans are as h5py expects them.
+//! Converts crossdock's types to HDF5 datatypes. Complex numbers and booleans have the form that h5py expects.
 
 use crossdock_layout::type_name::Type;
 
-/// The datatype of one element, and the extents that arrays of arrays add after the variable's own.
+/// Gives the datatype of one element, and the extents that arrays of arrays add after the variable's own.
 ///
 /// An opaque type is stored as bytes. `size` gives their number, because the type's name does not.
 pub fn of(ty: &Type, size: u64) -> (Vec<u8>, Vec<u64>) {
@@ -21,19 +21,19 @@ pub fn of(ty: &Type, size: u64) -> (Vec<u8>, Vec<u64>) {
     (out, extents)
 }
 
-/// A text of this many bytes (at least one), padded with zeros.
+/// The datatype of a text of this many bytes (at least one), padded with zeros.
 pub fn text(bytes: usize) -> Vec<u8> {
     begun(1, 3, [0x11, 0, 0], bytes.max(1) as u64)
 }
 
-/// A whole number of 64 bits.
+/// The datatype of a whole number of 64 bits.
 pub fn whole(signed: bool) -> Vec<u8> {
     let mut out = Vec::new();
     fixed(8, signed, &mut out);
     out
 }
 
-/// A floating-point number of 64 bits.
+/// The datatype of a floating-point number of 64 bits.
 pub fn real() -> Vec<u8> {
     let mut out = Vec::new();
     float(8, &mut out);
@@ -61,7 +61,8 @@ fn put(ty: &Type, out: &mut Vec<u8>) {
             put(of, out);
         }
         Type::Struct(fields) => structure(ty, fields, out),
-        // Headers of containers are stored as bytes. Opaque types cannot be inside other types.
+        // The headers of containers are stored as arrays of bytes. An opaque type cannot stand inside another type, so
+        // it does not reach this line.
         Type::Vector(_) | Type::String | Type::Ndarray(_) | Type::Opaque(_) => {
             let bytes = Type::Array(Box::new(Type::Scalar("u8", 1)), ty.size_and_align().map_or(1, |s| s.0));
             put(&bytes, out);
@@ -108,7 +109,7 @@ fn structure(ty: &Type, fields: &[Type], out: &mut Vec<u8>) {
     }
 }
 
-/// The offsets of a struct's fields: C's natural alignment.
+/// Gives the offsets of a struct's fields, with C's natural alignment.
 pub fn offsets(fields: &[Type]) -> Vec<u64> {
     let mut at = 0u64;
     let mut found = Vec::new();
@@ -121,7 +122,7 @@ pub fn offsets(fields: &[Type]) -> Vec<u64> {
     found
 }
 
-/// A field's name and offset. The offset takes as many bytes as the struct's size needs.
+/// Writes a field's name and offset. The offset takes as many bytes as the struct's size needs.
 fn member(name: &str, at: u64, whole: u64, out: &mut Vec<u8>) {
     out.extend(name.as_bytes());
     out.push(0);

@@ -1,7 +1,6 @@
-//! Reads object headers back. It knows only headers that this library writes; anything else is an error and never a
-//! guess.
+//! Reads object headers. It knows only headers that this library writes; all others are an error and are never guessed.
 //!
-//! The bytes have passed a checksum, but any program may have made the file. So every number is checked before it is
+//! The bytes have a correct checksum, but any program may have made the file. So every number is checked before it is
 //! used.
 
 use std::collections::HashSet;
@@ -13,13 +12,13 @@ use crate::contents::Value;
 /// The contents of a header.
 #[derive(Debug, Default)]
 pub struct Object {
-    /// The path below the root: `field/3/u`.
+    /// The path of the object below the root: `field/3/u`.
     pub path: String,
     /// Attributes, in order.
     pub attributes: Vec<(String, Value)>,
     /// A dataset's extents.
     pub shape: Vec<u64>,
-    /// A dataset's bytes: their offset from the superblock, and their number.
+    /// The bytes of a dataset: their offset from the superblock, and their number.
     pub data: Option<(u64, u64)>,
 }
 
@@ -27,7 +26,7 @@ type Read<T> = Result<T, &'static str>;
 const SHORT: &str = "a header ends before it should";
 const STRANGE: &str = "it holds what crossdock does not write";
 
-/// Every object of a file, root first; `bytes` begins with the superblock.
+/// Reads every object of a file, root first. `bytes` begins with the superblock.
 pub fn objects(bytes: &[u8]) -> Read<Vec<Object>> {
     let block = bytes.get(..SUPERBLOCK as usize).ok_or(SHORT)?;
     if block[..8] != SIGNATURE || block[8..12] != [2, 8, 8, 0] {

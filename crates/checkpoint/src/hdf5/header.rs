@@ -1,4 +1,4 @@
-//! Object headers: the description of a group or a dataset.
+//! Object headers, which describe groups and datasets.
 
 use super::message::{self, kind};
 use super::{datatype, lookup3};
@@ -12,7 +12,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// A group with links to other headers.
+    /// Makes the header of a group with links to other headers.
     pub fn group(links: &[(&str, u64)], attributes: &[(String, Value)]) -> Self {
         let mut header = Self::default();
         header.put(kind::LINK_INFO, &message::link_info());
@@ -24,7 +24,7 @@ impl Header {
         header
     }
 
-    /// A dataset whose bytes lie at an address.
+    /// Makes the header of a dataset whose bytes lie at the position `place`.
     pub fn dataset(ty: &Type, item: u64, shape: &[u64], place: (u64, u64), attributes: &[(String, Value)]) -> Self {
         let (datatype, more) = datatype::of(ty, item);
         let shape: Vec<u64> = shape.iter().copied().chain(more).collect();
@@ -53,7 +53,7 @@ impl Header {
         self.messages.extend(body);
     }
 
-    /// The bytes as they are in the file.
+    /// Gives the bytes as they are in the file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = b"OHDR".to_vec();
         out.extend([2, 2]); // version; four bytes say how long the messages are

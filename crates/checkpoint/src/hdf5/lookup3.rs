@@ -1,6 +1,7 @@
-//! Bob Jenkins' lookup3, with which HDF5 checks its headers (his `hashlittle`, begun with 0). Public domain.
+//! Bob Jenkins' hash function lookup3, which HDF5 uses as the checksum of its headers (his `hashlittle` with the start
+//! value 0). Public domain.
 
-/// The checksum of some bytes.
+/// Computes the checksum of these bytes.
 pub fn sum(bytes: &[u8]) -> u32 {
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
     let (mut a, mut b, mut c) = (start, start, start);
@@ -58,7 +59,7 @@ fn finish(mut a: u32, mut b: u32, mut c: u32) -> u32 {
 mod tests {
     use super::sum;
 
-    /// From the comment of the original.
+    /// The expected values come from the comment in the original source.
     #[test]
     fn it_is_the_original() {
         assert_eq!(sum(b""), 0xdead_beef);

@@ -16,26 +16,26 @@ pub mod kind {
     pub const ATTRIBUTE_INFO: u8 = 0x15;
 }
 
-/// The extents of an array. An empty `shape` means a single value.
+/// Writes the extents of an array. An empty `shape` means a single value.
 pub fn dataspace(shape: &[u64]) -> Vec<u8> {
     let mut out = vec![2, shape.len() as u8, 0, u8::from(!shape.is_empty())];
     out.extend(shape.iter().flat_map(|n| n.to_le_bytes()));
     out
 }
 
-/// A group keeps its links in its header.
+/// Says that a group keeps its links in its header.
 pub fn link_info() -> Vec<u8> {
     let mut out = vec![0, 0];
     out.extend([0xff; 16]); // no heap, no index
     out
 }
 
-/// An object keeps its attributes in its header.
+/// Says that an object keeps its attributes in its header.
 pub fn attribute_info() -> Vec<u8> {
     link_info()
 }
 
-/// A name, and where its object header is.
+/// Writes a link: a name, and the address of its object header.
 pub fn link(name: &str, address: u64) -> Vec<u8> {
     // Names have at most 255 bytes here, so one byte gives the length. They are UTF-8.
     let mut out = vec![1, 0x10, 1, name.len() as u8];
@@ -44,7 +44,7 @@ pub fn link(name: &str, address: u64) -> Vec<u8> {
     out
 }
 
-/// Space is taken when data are written, and nothing is filled in.
+/// Says that space is taken when data are written, and that it is not filled.
 pub fn fill_value() -> Vec<u8> {
     vec![3, 0x0a]
 }
@@ -57,7 +57,7 @@ pub fn layout(address: u64, bytes: u64) -> Vec<u8> {
     out
 }
 
-/// A name and a single value.
+/// Writes an attribute: a name and a single value.
 pub fn attribute(name: &str, value: &Value) -> Vec<u8> {
     let (datatype, data) = match value {
         Value::I64(n) => (datatype::whole(true), n.to_le_bytes().to_vec()),

@@ -6,14 +6,14 @@ pub mod header;
 pub mod lookup3;
 pub mod message;
 
-/// An address that is not set.
+/// The value of an address that is not set.
 pub const UNDEFINED: u64 = u64::MAX;
-/// What every HDF5 file's superblock begins with.
+/// The bytes with which the superblock of every HDF5 file begins.
 pub const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
-/// Bytes of a superblock of version 2.
+/// The size of a superblock of version 2, in bytes.
 pub const SUPERBLOCK: u64 = 48;
 
-/// The superblock. Addresses in the file count from `base`; `end` counts from the first byte of the file.
+/// Writes the superblock. Addresses in the file count from `base`; `end` counts from the first byte of the file.
 pub fn superblock(base: u64, end: u64, root: u64) -> Vec<u8> {
     let mut bytes = SIGNATURE.to_vec();
     bytes.extend([2, 8, 8, 0]); // version; bytes of an offset, of a length; no flags
