@@ -1,5 +1,5 @@
-//! A program that tests start as a task. `publish N` publishes N versions of the series `field` (without end if N is
-//! 0). `produce N` sends N blocks of a region through the port `numbers`, and `consume N` takes them. `await PATH`
+//! A program that tests start as a task. `publish N` publishes N versions of the series `field`; with N = 0 it never
+//! ends. `produce N` sends N blocks of a region through the port `numbers`, and `consume N` takes them. `await PATH`
 //! waits for a file by the library and reads it. `hold` and `intrude` are explained below.
 
 use std::time::Duration;
