@@ -1,15 +1,17 @@
-//! Which raw system calls take a file's name, and in which argument. For code that stands between programs and the
-//! kernel.
+//! Tells which raw system calls take the name of a file, and in which argument. The shim and the supervisor of stopped
+//! calls need this, because they stand between a program and the kernel.
 
-/// The folder descriptor and the address of the name that this call looks up without creating it; `None` if it does neither.
-/// `arguments` are the call's first three.
+/// If this system call looks up a file's name and neither creates the file nor opens it for writing, gives the folder's
+/// descriptor and the address of the name. Gives `None` for every other call. `arguments` are the first three arguments
+/// of the call.
 pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i32, usize)> {
     let [a, b, c] = arguments;
     let at = |folder: libc::c_long, path: libc::c_long| Some((folder as i32, path as usize));
     let reads = |flags: libc::c_long| only_reads(flags as u64);
     match number {
         libc::SYS_openat if reads(c) => at(a, b),
-        // The flags of openat2 lie in memory that the kernel checks. A missing name is looked up by `at` alone.
+        // The flags of `openat2` lie in the program's memory, and this function does not see them. The caller must look
+        // at them too: `flags_of` gives their address.
         libc::SYS_openat2 => at(a, b),
         libc::SYS_chdir => at(libc::AT_FDCWD.into(), a),
         libc::SYS_newfstatat | libc::SYS_statx | libc::SYS_faccessat | libc::SYS_faccessat2 => at(a, b),
@@ -21,13 +23,14 @@ pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i3
     }
 }
 
-/// The address of this call's flags in its program's memory, if they lie there.
+/// Gives the address at which the flags of this call lie in the calling program's memory. `None` if the flags are an
+/// argument of the call, or if the call has none.
 pub fn flags_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<u64> {
-    // The first member of `struct open_how`.
+    // The third argument points to a `struct open_how`, whose first field holds the flags.
     (number == libc::SYS_openat2).then_some(arguments[2] as u64)
 }
 
-/// Do these flags of an open neither create nor write?
+/// Tells whether an open with these flags neither creates a file nor allows writing to it.
 pub fn only_reads(flags: u64) -> bool {
     let creates = libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY);
     flags & (libc::O_ACCMODE | creates) as u64 == 0

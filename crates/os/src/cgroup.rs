@@ -17,14 +17,16 @@ use rustix::io::Errno;
 
 use crate::error::{OsError, OsResult};
 
-/// How old the list of limits may be: an administrator may change them.
+/// The list of limits is read again when it is older than this, because an administrator may change the limits.
 const AGE: Duration = Duration::from_secs(1);
-/// A process that takes less than this is not checked each time, but once the amounts add up to this.
+/// A request for fewer bytes than this is not checked. When such requests add up to this number, the next one is
+/// checked.
 const SMALL: u64 = 1 << 20;
-/// Limits from here on count as none: version 1 expresses "unlimited" by a large number.
+/// A limit of this size or more counts as no limit, because version 1 expresses "unlimited" by a large number.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The memory cgroup of a process, with those cgroups above it that can be seen and have a limit.
+/// The memory cgroup of a process, together with the cgroups above it. It contains only those levels that can be seen
+/// from here and have a limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cgroup(Vec<Level>);
 
@@ -35,12 +37,12 @@ struct Level {
     limit: u64,
 }
 
-/// A cgroup has no room for that many more bytes.
+/// The error when a cgroup has no room for the requested bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Short {
-    /// The bytes that the cgroup may have.
+    /// The limit of the cgroup, in bytes.
     pub limit: u64,
-    /// The bytes that are left of them.
+    /// The bytes that the cgroup may still take.
     pub left: u64,
 }
 
@@ -51,7 +53,8 @@ impl Cgroup {
         Self::read("/proc/self/cgroup")
     }
 
-    /// The cgroup of another process, as far as this process sees the hierarchy. Empty if that process is dead.
+    /// Finds the memory cgroup of another process, as far as this process sees the hierarchy. The result is empty if
+    /// that process is dead.
     #[must_use]
     pub fn of(pid: u32) -> Self {
         Self::read(&format!("/proc/{pid}/cgroup"))
@@ -65,7 +68,8 @@ impl Cgroup {
     fn find(membership: &str, mounts: &str) -> Self {
         let Some((path, unified)) = member_of(membership) else { return Self::default() };
         let Some((root, point)) = mounted(mounts, unified) else { return Self::default() };
-        // A cgroup outside of what is mounted here appears as the top of the mounted part.
+        // If the cgroup lies outside the part of the hierarchy that is mounted here, the top of that part is taken
+        // instead.
         let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
         let below = if below.components().any(|part| part.as_os_str() == "..") { Path::new("") } else { below };
         let own = Path::new(point).join(below);
@@ -78,22 +82,22 @@ impl Cgroup {
         Self(levels.collect())
     }
 
-    /// Is there a limit at all?
+    /// Tells whether any cgroup of this process has a limit.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// The bytes that may still be taken; `u64::MAX` without a limit.
+    /// The bytes that the processes of this cgroup may still take; `u64::MAX` if there is no limit.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.0.iter().map(|level| level.left(u64::MAX)).min().unwrap_or(u64::MAX)
     }
 
-    /// Is there room for this many more bytes?
+    /// Checks that the cgroup, and every cgroup above it, has room for this many more bytes.
     ///
     /// # Errors
-    /// The error is the level that has no room.
+    /// The limit and the remaining bytes of the first level without enough room.
     pub fn has_room(&self, bytes: u64) -> Result<(), Short> {
         for level in &self.0 {
             let left = level.left(bytes);
@@ -106,8 +110,8 @@ impl Cgroup {
 }
 
 impl Level {
-    /// The bytes that may still be taken, as exactly as `wanted` requires. What the kernel could give back first is
-    /// looked up only if it matters.
+    /// The bytes that this level may still take. The file cache, which the kernel could give back, is added only if the
+    /// room without it is less than `wanted`.
     fn left(&self, wanted: u64) -> u64 {
         let name = if self.unified { "memory.current" } else { "memory.usage_in_bytes" };
         let Some(used) = number(&self.folder.join(name)) else { return u64::MAX };
@@ -128,14 +132,15 @@ impl Level {
     }
 }
 
-/// A process's path in the hierarchy in which its memory is charged, and whether that is the unified one.
+/// Finds the path of a process's cgroup in the hierarchy that counts its memory. The flag is true if this is the
+/// unified hierarchy.
 fn member_of(membership: &str) -> Option<(&str, bool)> {
     let lines = || membership.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let first = lines().find(|(controllers, _)| controllers.split(',').any(|c| c == "memory"));
     first.map(|(_, path)| (path, false)).or_else(|| lines().find(|(c, _)| c.is_empty()).map(|(_, path)| (path, true)))
 }
 
-/// The part of that hierarchy that is mounted here, and its mount point.
+/// Finds where the hierarchy that counts memory is mounted. Gives the part of it that is mounted and the mount point.
 fn mounted(mounts: &str, unified: bool) -> Option<(&str, &str)> {
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
@@ -155,7 +160,8 @@ fn limit_of(folder: &Path, unified: bool) -> Option<u64> {
     number(&folder.join(file)).filter(|limit| *limit < NO_LIMIT)
 }
 
-/// Version 1: the tightest limit of the folders above, also of those that cannot be seen here.
+/// For version 1: the smallest limit of this cgroup and of all cgroups above it. The kernel includes those that cannot
+/// be seen from here.
 fn limit_above(folder: &Path) -> Option<u64> {
     let stat = sys::read_text(folder.join("memory.stat")).ok()?;
     let limit = stat.lines().find_map(|line| line.strip_prefix("hierarchical_memory_limit ")?.trim().parse().ok());
@@ -167,11 +173,11 @@ fn number(path: &Path) -> Option<u64> {
 }
 
 static OWN: Mutex<Option<(Instant, Arc<Cgroup>)>> = Mutex::new(None);
-/// Bytes that were taken without a check.
+/// The bytes that this process has taken since the last check.
 static UNSEEN: AtomicU64 = AtomicU64::new(0);
 
 fn own_now() -> Arc<Cgroup> {
-    // In a forked child the lock may be held by a thread of the parent, which never releases it.
+    // After a fork, the child may find the lock held by a thread of the parent, and no thread of the child releases it.
     let Ok(mut own) = OWN.try_lock() else { return Arc::new(Cgroup::own()) };
     match &*own {
         Some((since, cgroup)) if since.elapsed() < AGE => cgroup.clone(),
@@ -183,7 +189,8 @@ fn own_now() -> Arc<Cgroup> {
     }
 }
 
-/// May this process take this many more pages? Asked each time before it takes shared memory.
+/// Checks that the memory cgroup of this process has room for this many more bytes. It is called each time before the
+/// process takes shared memory.
 pub fn check(bytes: u64) -> OsResult<()> {
     if bytes < SMALL && UNSEEN.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) < SMALL {
         return Ok(());
@@ -212,7 +219,7 @@ mod tests {
         assert_eq!(mounted("", true), None);
     }
 
-    /// Files as the kernel shows them, in a folder.
+    /// Makes a folder with these files, in the form in which the kernel shows a cgroup.
     fn shown(files: &[(&str, &str)]) -> tempdir::Folder {
         let folder = tempdir::Folder::new();
         for (path, text) in files {
@@ -224,7 +231,7 @@ mod tests {
     }
 
     mod tempdir {
-        /// A folder that goes with its last user.
+        /// A temporary folder, which is removed when the value is dropped.
         pub struct Folder(std::path::PathBuf);
         impl Folder {
             pub fn new() -> Self {

@@ -1,4 +1,4 @@
-//! Child processes that continue in this program's code.
+//! Forks child processes that go on in this program's code, and reaps them.
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -9,13 +9,13 @@ use rustix::process::{Pid, WaitOptions};
 /// How a child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// By itself, with this exit code.
+    /// The process ended by itself, with this exit code.
     Code(i32),
     /// By this signal.
     Signal(i32),
 }
 
-/// The number of this process's threads; `None` if it is not known, for example without `/proc`.
+/// The number of threads of this process; `None` if it cannot be found out, for example without `/proc`.
 pub fn threads() -> Option<usize> {
     threads_in("/proc/self/task")
 }
@@ -24,10 +24,11 @@ fn threads_in(folder: &str) -> Option<usize> {
     Some(std::fs::read_dir(folder).ok()?.count()).filter(|count| *count > 0)
 }
 
-/// Forks a child that runs `body` and ends with the code that `body` gives, without running the parent's exit handlers.
+/// Forks a child that runs `body`. The child exits with the code that `body` returns, and does not run the parent's
+/// exit handlers.
 ///
-/// Refused if there are other threads, or if their number is not known: a child would inherit their locks but not the
-/// threads.
+/// It fails if this process has other threads, or if their number is not known, because the child would inherit their
+/// locks but not the threads.
 pub fn fork(body: impl FnOnce() -> i32) -> OsResult<i32> {
     match threads() {
         Some(1) => {}
@@ -37,8 +38,8 @@ pub fn fork(body: impl FnOnce() -> i32) -> OsResult<i32> {
     fork_beside_threads(body)
 }
 
-/// As [`fork`], with any number of other threads. `body` must take no lock that one of them may hold. The C library
-/// makes its own locks usable in the child, also those of the allocator.
+/// Forks a child as [`fork`] does, but this process may have other threads. `body` must not take a lock that another
+/// thread may hold. The locks of the C library can be used in the child, also those of the allocator.
 pub fn fork_beside_threads(body: impl FnOnce() -> i32) -> OsResult<i32> {
     // SAFETY: the child runs only `body`, on its only thread, and leaves by _exit. A lock that it takes against the rule
     // above is never given back, which is a deadlock and no undefined behaviour.
@@ -54,7 +55,7 @@ pub fn fork_beside_threads(body: impl FnOnce() -> i32) -> OsResult<i32> {
     Ok(pid)
 }
 
-/// Reaps a child that has ended; `None` while it runs. Waits for its end if `wait` is true.
+/// Reaps the child `pid` if it has ended. Gives `None` while it runs. If `wait` is true, waits for its end.
 pub fn ended(pid: i32, wait: bool) -> OsResult<Option<Ended>> {
     let options = if wait { WaitOptions::empty() } else { WaitOptions::NOHANG };
     loop {
@@ -70,7 +71,8 @@ pub fn ended(pid: i32, wait: bool) -> OsResult<Option<Ended>> {
     }
 }
 
-/// Sends a signal to a child that has not been reaped yet, so that its process id is still its own.
+/// Sends a signal to a child that has not been reaped yet. Until it is reaped, no other process can have its process
+/// id.
 pub fn signal(pid: i32, signal: Signal) -> OsResult<()> {
     let Some(id) = Pid::from_raw(pid) else { return Ok(()) };
     match rustix::process::kill_process(id, signal) {
@@ -100,12 +102,12 @@ pub fn reap_all() {
 
 /// Leaves the terminal's process group and session, so that the terminal's signals do not reach this process.
 pub fn leave_session() {
-    // The call fails for a process that leads a group already; that process needs no new session.
+    // The call fails if this process leads a process group. Then it needs no new session.
     let _ = rustix::process::setsid();
 }
 
-/// Replaces a standard stream (0, 1, 2) by /dev/null. A process that waits for the stream's end would otherwise wait
-/// for this daemon's end.
+/// Replaces a standard stream (0, 1 or 2) of the daemon by `/dev/null`. Otherwise a process that reads the stream to
+/// its end would wait until the daemon ends.
 pub fn leave_stream(number: i32) {
     if let Ok(nothing) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
         use std::os::fd::AsRawFd;
@@ -129,7 +131,7 @@ pub fn group() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
-/// Raises this process's limit of descriptors as far as it may, and gives the limit.
+/// Raises this process's limit of open descriptors to its hard limit and gives the new limit.
 pub fn raise_descriptor_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -138,8 +140,8 @@ pub fn raise_descriptor_limit() -> u64 {
     allowed.unwrap_or(1 << 20)
 }
 
-/// From now on a file that would grow beyond this process's limit (`ulimit -f`) is an error of the call, and not a
-/// signal that ends the process. The limit is raised as far as it may be.
+/// Makes the system call fail when a file would grow beyond this process's limit (`ulimit -f`). By default the kernel
+/// sends a signal that ends the process. The limit itself is raised to its hard limit.
 pub fn survive_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     // SAFETY: ignoring a signal runs no code of ours.
@@ -153,7 +155,7 @@ pub fn descriptor_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Starts a thread that handles no signals: signals for the program go to the program's own threads.
+/// Starts a thread that blocks all signals. Signals for the program then go to the program's own threads.
 pub fn spawn_quiet(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: both sets are written by the calls before they are read; only this thread's mask changes, and is restored.
@@ -169,7 +171,7 @@ pub fn spawn_quiet(name: &str, stack: usize, body: impl FnOnce() + Send + 'stati
     started.map(drop)
 }
 
-/// Random bytes that cannot be guessed.
+/// Gives `N` random bytes from the kernel, which cannot be guessed.
 pub fn random<const N: usize>() -> OsResult<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;

@@ -1,4 +1,4 @@
-//! Times that mean the same in every process of the node, in nanoseconds of the monotonic clock.
+//! Reads the clocks. The times in nanoseconds of the monotonic clock mean the same in every process of the node.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,8 +1,8 @@
-//! Copying large blocks, past the caches where that pays.
+//! Copies large blocks. Where it is faster, the copy bypasses the CPU's caches.
 //!
-//! If the same processor does not read the target soon, the target need not be read into its caches first: non-temporal
-//! stores save a third of the traffic to memory. For blocks that fit into the caches they are slower. The caller
-//! chooses the [`Way`] by measurement.
+//! An ordinary copy first reads the target's memory into the caches. If the same CPU does not read the target soon,
+//! non-temporal stores avoid that and save a third of the memory traffic. They are slower for blocks that fit into the
+//! caches, so the caller measures and chooses the [`Way`].
 
 use std::sync::atomic::AtomicU8;
 #[cfg(any(miri, not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))))]
@@ -11,15 +11,15 @@ use std::sync::atomic::Ordering;
 /// How to store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Way {
-    /// As the C library copies.
+    /// Copies by the C library's `memcpy`.
     #[default]
     Cached,
     /// Past the caches.
     Streaming,
 }
 
-/// Asks the processor to fetch the line at `at`, and what it needs to translate the address, while the caller goes on.
-/// Any address may be given: this is no access, and an invalid address costs only time.
+/// Asks the CPU to fetch the cache line at `at` and its address translation, while the caller goes on. Any address is
+/// allowed, because this is not an access. An invalid address only costs time.
 #[inline]
 pub fn fetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -31,11 +31,13 @@ pub fn fetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// Eight bytes that other threads and processes store one by one, the first in the lowest byte of the result. `first`
-/// is a multiple of eight. Each byte is a value that was there at some moment of the call.
+/// Loads eight bytes that other threads and processes store one by one. The first byte is the lowest byte of the
+/// result. The address of `first` must be a multiple of eight. Each byte of the result is a value that it had at some
+/// moment during the call.
 ///
-/// One load does the work of eight. In Rust, an atomic load of eight bytes that races with atomic stores of one byte is
-/// undefined. An instruction behind `asm!` is not: it may do whatever eight loads of one byte may do.
+/// One load of eight bytes replaces eight loads. In Rust, an atomic load of eight bytes that races with atomic stores
+/// of single bytes is undefined behaviour. The load is therefore an `asm!` instruction, which may do whatever eight
+/// loads of one byte may do.
 #[inline]
 pub fn load_eight(first: &[AtomicU8; 8]) -> u64 {
     debug_assert!(first.as_ptr().addr() % 8 == 0);
@@ -63,7 +65,7 @@ pub fn load_eight(first: &[AtomicU8; 8]) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|n| first[n].load(Ordering::Relaxed)))
 }
 
-/// Does this processor have stores that bypass the caches?
+/// Tells whether this CPU has stores that bypass the caches.
 pub const fn can_stream() -> bool {
     cfg!(target_arch = "x86_64")
 }
@@ -93,8 +95,8 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, way: Way) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, length) }
 }
 
-/// Copies `length` bytes that another process may be writing. Each word is one of the values that were there, and the
-/// copy may be a mixture of old and new. The caller must find out by other means whether it is.
+/// Copies `length` bytes that another process may be writing. Each word of the copy is a value that the word had during
+/// the call, but the whole may mix old and new words. The caller must find out by other means whether it is a mixture.
 ///
 /// # Safety
 /// Both ranges must be mapped during the call. `to` must be writable and belong to this process alone. The ranges must
@@ -119,7 +121,7 @@ pub unsafe fn copy_racing(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// Four streams, a page apart, keep more of the memory's banks busy than one.
+/// Four streams that are a page apart keep more banks of the memory busy than one stream does.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn stream_avx(to: *mut u8, from: *const u8, length: usize) {

@@ -1,21 +1,21 @@
-//! The moment at which a wait ends.
+//! Deadlines: the moment at which a wait ends.
 
 use std::time::{Duration, Instant};
 
-/// A moment on the monotonic clock. Every wait of crossdock has one.
+/// A moment on the monotonic clock. Every waiting function of crossdock takes one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// The longest wait there is, so that sums cannot overflow: a hundred years.
+    /// The longest wait: a hundred years. The limit keeps sums of times from overflowing.
     const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-    /// A moment this far from now; zero for a poll.
+    /// The deadline that is `duration` from now. With a duration of zero a function polls once and does not wait.
     pub fn after(duration: Duration) -> Self {
         Self(Instant::now() + duration.min(Self::FOREVER))
     }
 
-    /// The time that is left; zero when the moment has passed.
+    /// The time until the deadline; zero when it has passed.
     pub fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
@@ -25,14 +25,14 @@ impl Deadline {
         Instant::now() >= self.0
     }
 
-    /// The earlier of this deadline and one `slice` from now.
+    /// The earlier of two moments: this deadline, or `slice` from now.
     #[must_use]
     pub fn at_most(self, slice: Duration) -> Self {
         self.min(Self::after(slice))
     }
 
-    /// The time that is left in whole milliseconds, rounded up so that a wait never ends early. For `poll` and
-    /// `epoll_wait`.
+    /// The time until the deadline in milliseconds, for `poll` and `epoll_wait`. It is rounded up so that a wait never
+    /// ends early.
     pub fn left_ms(self) -> i32 {
         let ms = self.left().as_nanos().div_ceil(1_000_000);
         i32::try_from(ms).unwrap_or(i32::MAX)

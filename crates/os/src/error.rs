@@ -1,13 +1,13 @@
-//! The error of a system call: the call, its object, and the kernel's answer.
+//! The error of a failed system call: the name of the call, the object, and the error number.
 
 use rustix::io::Errno;
 
 /// A system call that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OsError {
-    /// The name of the call in its manual page.
+    /// The name of the call, as in its manual page.
     pub call: &'static str,
-    /// The object of the call: a path, a name, a size.
+    /// What the call was about: a path, a name or a size.
     pub object: String,
     /// The kernel's answer.
     pub errno: Errno,
@@ -17,63 +17,64 @@ pub struct OsError {
 pub type OsResult<T> = Result<T, OsError>;
 
 impl OsError {
-    /// Puts an error together.
+    /// Makes an error from the call's name, its object and the error number.
     pub fn new(call: &'static str, object: impl Into<String>, errno: Errno) -> Self {
         Self { call, object: object.into(), errno }
     }
 
-    /// Does the kernel, or this file system, lack the call?
+    /// Tells whether the kernel or the file system does not have this call.
     pub fn is_unsupported(&self) -> bool {
         matches!(self.errno, Errno::OPNOTSUPP | Errno::NOSYS)
     }
 
-    /// Does the thing that was to be made exist already?
+    /// Tells whether the call failed because the new object's name exists already.
     pub fn is_taken(&self) -> bool {
         self.errno == Errno::EXIST
     }
 
-    /// Are there no descriptors left, here or on the whole node?
+    /// Tells whether this process or the whole node has no free descriptors.
     pub fn is_out_of_descriptors(&self) -> bool {
         matches!(self.errno, Errno::MFILE | Errno::NFILE)
     }
 
-    /// Does nothing have this name?
+    /// Tells whether the call failed because no object has this name.
     pub fn is_absent(&self) -> bool {
         matches!(self.errno, Errno::NOENT | Errno::NOTDIR)
     }
 
-    /// Would a file become larger than this process's limit (`ulimit -f`)?
+    /// Tells whether the call failed because a file would exceed this process's limit (`ulimit -f`).
     pub fn is_beyond_file_limit(&self) -> bool {
         self.errno == Errno::FBIG
     }
 
-    /// Has this process or the node run out of something, so that the same call may succeed later?
+    /// Tells whether this process or the node has run out of a resource. The same call may succeed later.
     pub fn is_out_of_room(&self) -> bool {
         self.is_out_of_descriptors()
             || matches!(self.errno, Errno::NOMEM | Errno::NOBUFS | Errno::NOSPC | Errno::NOLCK | Errno::DQUOT)
     }
 
-    /// Does the kernel want the same call again (`EAGAIN`), as for a `fork` when there are too many processes?
+    /// Tells whether the caller should repeat the call (`EAGAIN`). For example, `fork` fails like this when there are
+    /// too many processes.
     pub fn is_to_be_repeated(&self) -> bool {
         self.errno == Errno::AGAIN
     }
 
-    /// Are too many descriptors in flight through sockets?
+    /// Tells whether the call failed because too many descriptors are in flight in sockets.
     pub fn is_too_many_in_flight(&self) -> bool {
         self.errno == Errno::TOOMANYREFS
     }
 
-    /// Does a socket of another type than ours listen there?
+    /// Tells whether a socket of another type, or no socket at all, is at the path that was connected to.
     pub fn is_wrong_kind_of_socket(&self) -> bool {
         matches!(self.errno, Errno::PROTOTYPE | Errno::NOTSOCK)
     }
 
-    /// The kernel's answer as the standard library's error.
+    /// The kernel's error number as an error of the standard library.
     pub fn reason(&self) -> std::io::Error {
         self.errno.into()
     }
 
-    /// The error of the libc call that has just failed on this thread.
+    /// Makes an error from `errno`, right after a call of the C library failed on this thread.
     pub fn last(call: &'static str, object: impl Into<String>) -> Self {
         let raw = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
         Self::new(call, object, Errno::from_raw_os_error(raw))
@@ -89,9 +90,9 @@ impl std::fmt::Display for OsError {
 
 impl std::error::Error for OsError {}
 
-/// Adds to an error of rustix the name of the system call and the object that it was about.
+/// Adds the name of the system call and its object to an error of `rustix`.
 pub trait Context<T> {
-    /// Names the call and what it was about.
+    /// Adds the name of the call, and the object that the call was about, to the error.
     fn context(self, call: &'static str, object: impl FnOnce() -> String) -> OsResult<T>;
 }
 

@@ -10,12 +10,13 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::time::Duration;
 
-/// A counter that can be polled. It does not block.
+/// Makes an eventfd, a counter that can be polled. Reads of it do not block.
 pub fn eventfd() -> OsResult<OwnedFd> {
     sys::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("eventfd", || "a counter".into())
 }
 
-/// Makes an eventfd readable. A full counter is readable already. A descriptor that is no eventfd does no harm.
+/// Makes an eventfd readable. It does nothing if the counter is full, because then the eventfd is readable already. It
+/// does no harm to a descriptor that is not an eventfd.
 pub fn signal(fd: impl AsFd) {
     let _ = sys::io::write(fd, &1u64.to_ne_bytes());
 }
@@ -25,7 +26,7 @@ pub fn clear(fd: impl AsFd) {
     let _ = sys::io::read(fd, &mut [0u8; 8]);
 }
 
-/// A timer that can be polled, not yet set. Non-blocking.
+/// Makes a timer that can be polled and is not set yet. Reads of it do not block.
 pub fn timerfd() -> OsResult<OwnedFd> {
     sys::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
         .context("timerfd_create", || "a timer".into())
@@ -41,8 +42,8 @@ pub fn set_timer(timer: impl AsFd, delay: Duration) -> OsResult<()> {
     Ok(())
 }
 
-/// Turns signals into reads: blocks them for this thread and the threads that it starts, and gives a descriptor at
-/// which they arrive.
+/// Makes a descriptor from which the signals are read. It also blocks these signals for this thread and for all threads
+/// that it starts later.
 pub fn signalfd(signals: &[i32]) -> OsResult<OwnedFd> {
     // SAFETY: an uninitialised set is what sigemptyset takes; the calls write only to it.
     let make = || unsafe {
@@ -71,8 +72,8 @@ pub fn next_signal(fd: impl AsFd) -> Option<i32> {
     }
 }
 
-/// Sleeps until the bell (an eventfd) is readable, the peer of one of these sockets is gone, or the deadline passes.
-/// Gives the sockets whose peer is gone. Readable data on a socket does not end the sleep.
+/// Sleeps until the bell (an eventfd) is readable, until a socket has lost its peer, or until the deadline passes.
+/// Gives for each socket whether its peer is gone. Readable data on a socket does not end the sleep.
 pub fn wait_for_ends(bell: impl AsFd, sockets: &[BorrowedFd<'_>], deadline: Deadline) -> Vec<bool> {
     use rustix::event::{PollFd, PollFlags};
     let bell = bell.as_fd();
@@ -88,7 +89,7 @@ pub fn wait_for_ends(bell: impl AsFd, sockets: &[BorrowedFd<'_>], deadline: Dead
     watched[..sockets.len()].iter().map(|socket| socket.revents().intersects(gone)).collect()
 }
 
-/// The most events that one wait gives.
+/// The largest number of events that one wait returns.
 pub const ROUND: usize = 256;
 
 /// A set of descriptors to wait for. Each has a number that the caller chose.
@@ -96,16 +97,16 @@ pub struct Epoll {
     fd: OwnedFd,
 }
 
-/// What a descriptor of an [`Epoll`] is ready for.
+/// What one descriptor of an [`Epoll`] is ready for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ready {
     /// The number that the descriptor was added with.
     pub token: u64,
-    /// Something can be read, or the peer is gone (reading says which).
+    /// There is something to read, or the peer is gone. A read shows which of the two it is.
     pub readable: bool,
-    /// Something can be written.
+    /// The descriptor can be written to.
     pub writable: bool,
-    /// The peer is gone or the descriptor broken.
+    /// The peer is gone, or the descriptor is broken.
     pub hung_up: bool,
 }
 
@@ -116,19 +117,19 @@ impl Epoll {
         Ok(Self { fd })
     }
 
-    /// Watches a descriptor for reading and, when asked, for writing. Level-triggered.
+    /// Starts to watch a descriptor for reading, and for writing if `also_write` is true. It is level-triggered.
     pub fn add(&self, fd: impl AsFd, token: u64, also_write: bool) -> OsResult<()> {
         epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), flags(also_write))
             .context("epoll_ctl", || format!("number {token}"))
     }
 
-    /// Changes what a descriptor is watched for.
+    /// Changes whether a descriptor is watched for writing. Reading is watched in any case.
     pub fn change(&self, fd: impl AsFd, token: u64, also_write: bool) -> OsResult<()> {
         epoll::modify(&self.fd, fd, epoll::EventData::new_u64(token), flags(also_write))
             .context("epoll_ctl", || format!("number {token}"))
     }
 
-    /// No longer watches a descriptor.
+    /// Stops watching a descriptor.
     pub fn remove(&self, fd: impl AsFd) -> OsResult<()> {
         epoll::delete(&self.fd, fd).context("epoll_ctl", || "removing a descriptor".into())
     }
@@ -160,18 +161,19 @@ fn flags(also_write: bool) -> epoll::EventFlags {
     if also_write { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN }
 }
 
-/// Waits until `fd` is readable or the deadline passes. Gives whether it is readable.
+/// Waits until `fd` is readable or the deadline passes. Gives `true` if it is readable.
 pub fn wait_readable(fd: impl AsFd, deadline: Deadline) -> OsResult<bool> {
     wait_for(fd, rustix::event::PollFlags::IN, deadline)
 }
 
-/// Waits until `fd` is writable or the deadline passes. Gives whether it is writable.
+/// Waits until `fd` is writable or the deadline passes. Gives `true` if it is writable.
 pub fn wait_writable(fd: impl AsFd, deadline: Deadline) -> OsResult<bool> {
     wait_for(fd, rustix::event::PollFlags::OUT, deadline)
 }
 
-/// Waits until one of these is readable, or has lost its other end, or the deadline passes. Gives for each whether it
-/// is. If a signal arrives the wait ends early, with none. Without a deadline the wait is unlimited.
+/// Waits until one of these descriptors is readable or has lost its other end, or until the deadline passes. Gives for
+/// each descriptor whether it is ready. If a signal arrives, the wait ends early and no descriptor counts as ready.
+/// `None` as the deadline means to wait without a limit.
 pub fn wait_any(fds: &[BorrowedFd<'_>], deadline: Option<Deadline>) -> OsResult<Vec<bool>> {
     let mut polled: Vec<_> =
         fds.iter().map(|fd| rustix::event::PollFd::from_borrowed_fd(*fd, rustix::event::PollFlags::IN)).collect();

@@ -1,10 +1,11 @@
-//! Tells whether this process ends in order.
+//! Calls a hook when this process exits normally.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The hook, a `fn()`; null until it is set. This is no lock, because a forked child might meet a held one.
+/// The hook, stored as the address of a `fn()`; null until it is set. It is no lock, because a forked child could find
+/// the lock held.
 static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 #[cfg(target_env = "gnu")]
@@ -16,7 +17,7 @@ unsafe extern "C" {
 /// process ends with another status, by `_exit`, by `exec` or by a signal. A forked child that ends in this way calls
 /// it as well. Only the first hook counts.
 ///
-/// A C library without `on_exit` (musl) does not give the status. With it the hook is called at any exit.
+/// A C library without `on_exit` (musl) does not tell the exit status. There the hook is called at every exit.
 pub fn at_normal_exit(hook: fn()) {
     let hook = hook as *mut ();
     if HOOK.compare_exchange(ptr::null_mut(), hook, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -44,7 +45,7 @@ extern "C" fn ends(status: c_int, _: *mut c_void) {
     if status == 0 && !hook.is_null() {
         // SAFETY: `at_normal_exit` stored a `fn()`.
         let hook = unsafe { std::mem::transmute::<*mut (), fn()>(hook) };
-        // A panic must not unwind through the C library. The process ends in any case.
+        // A panic must not unwind through the C library. The process is about to end anyway.
         let _ = std::panic::catch_unwind(hook);
     }
 }

@@ -1,10 +1,11 @@
-//! System calls that fail on purpose, only in builds with the feature `faults`. Tests see what a process does if
-//! descriptors, memory or space run out, if signals interrupt it, and if data come in parts.
+//! Makes system calls fail on purpose. This module exists only in builds with the feature `faults`. Tests use it to see
+//! what a process does when descriptors, memory or space run out, when signals interrupt it, or when data arrive in
+//! parts.
 //!
-//! A *plan* says which calls fail: the n-th from now on, with one of the errors that the kernel gives for that call, or
-//! one in so many, drawn from a seed. A plan belongs to one thread ([`arm_thread`]), or lies in a *page* of a file that
-//! other processes map too ([`Page`]). `CROSSDOCK_FAULTS=path` names that file, so that a test can arm a daemon, or all
-//! parts of a soak, while they run.
+//! A *plan* says which calls fail. Either the n-th call from now on fails with a chosen error that the kernel may give
+//! for it, or one call in N fails, drawn from a seed. A plan belongs to one thread ([`arm_thread`]), or it lies in a
+//! *page* of a file that other processes map too ([`Page`]). The variable `CROSSDOCK_FAULTS` names that file. Through
+//! it a test can arm a daemon, or all processes of a soak test, while they run.
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -13,15 +14,15 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The variable that names the page.
+/// The environment variable with the path of the page's file.
 pub const VARIABLE: &str = "CROSSDOCK_FAULTS";
 
-/// How a call fails.
+/// In which way a call fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// With this error; the call did nothing.
+    /// The call does nothing and returns this error.
     Error(Errno),
-    /// Half of the bytes are read or written.
+    /// Only half of the bytes are read or written.
     Short,
     /// The message arrives without its descriptors.
     Stripped,
@@ -34,8 +35,8 @@ const fn error(errno: Errno) -> Failure {
 const DESCRIPTORS: &[Failure] = &[error(Errno::MFILE), error(Errno::NFILE), error(Errno::NOMEM)];
 const MEMORY: &[Failure] = &[error(Errno::NOMEM)];
 
-/// The answers that the kernel may give, by the names that [`crate::sys`] uses. A call that is not listed here never
-/// fails by plan.
+/// The errors that the kernel may give for each call. The names are those that [`crate::sys`] uses. A call that is not
+/// in this table never fails by a plan.
 const TABLE: &[(&str, &[Failure])] = &[
     ("open", DESCRIPTORS),
     ("memfd_create", DESCRIPTORS),
@@ -94,23 +95,23 @@ const TABLE: &[(&str, &[Failure])] = &[
     ("clone", &[error(Errno::AGAIN)]),
 ];
 
-/// A plan and its counters: words that several processes may share.
+/// A plan and its counters. It consists of atomic words, so several processes can share it.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Words {
-    /// The n-th call from now on fails; 0: no call fails.
+    /// How many calls remain until the one that fails; 0 means that no call fails.
     nth: AtomicU64,
-    /// The index of the error among the call's errors; it wraps.
+    /// Which of the call's possible errors it fails with. The index wraps around.
     which: AtomicU64,
-    /// One call in this many fails; 0: no call fails.
+    /// On average one call in this number fails; 0 means that no call fails.
     one_in: AtomicU64,
     /// The state of the random numbers.
     seed: AtomicU64,
     /// Calls so far.
     calls: AtomicU64,
-    /// Calls that failed so far.
+    /// The number of calls that failed so far.
     failed: AtomicU64,
-    /// The index in the table of the last call that failed, counted from 1.
+    /// The position in the table, counted from 1, of the call that failed last.
     last: AtomicU64,
 }
 
@@ -134,7 +135,7 @@ impl Words {
         if one_in == 0 {
             return None;
         }
-        // SplitMix64, whose state is a counter.
+        // The random numbers come from SplitMix64, whose state is a counter.
         let mut z = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -142,20 +143,21 @@ impl Words {
         (z % one_in == 0).then_some(z >> 32)
     }
 
-    /// From now on the n-th call (from 1) fails with its error number `which`, which wraps.
+    /// Makes the n-th call from now on fail (n counts from 1). `which` selects one of its possible errors and wraps
+    /// around.
     pub fn fail_nth(&self, n: u64, which: u64) {
         self.last.store(0, Ordering::Relaxed);
         self.which.store(which, Ordering::Relaxed);
         self.nth.store(n, Ordering::Release);
     }
 
-    /// From now on one call in `one_in` fails.
+    /// Makes one call in `one_in` fail from now on.
     pub fn fail_some(&self, seed: u64, one_in: u64) {
         self.seed.store(seed, Ordering::Relaxed);
         self.one_in.store(one_in, Ordering::Release);
     }
 
-    /// From now on no call fails. Gives the name of the last call that failed, and its errors.
+    /// Makes no call fail from now on. Gives the name of the call that failed last and its possible errors.
     pub fn disarm(&self) -> Option<(&'static str, &'static [Failure])> {
         self.nth.store(0, Ordering::Release);
         self.one_in.store(0, Ordering::Release);
@@ -163,21 +165,21 @@ impl Words {
         TABLE.get(last.wrapping_sub(1)).copied()
     }
 
-    /// How many calls there were, and how many failed by plan.
+    /// The number of calls, and the number of those that failed because of the plan.
     pub fn counted(&self) -> (u64, u64) {
         (self.calls.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
     }
 }
 
-/// A plan in a file.
+/// A plan in a file that several processes map.
 #[derive(Debug)]
 pub struct Page(&'static Words);
 
 impl Page {
-    /// Makes the file if it does not exist, and maps it for good.
+    /// Opens the file, or makes it if it does not exist, and maps it. The mapping stays until the process ends.
     ///
     /// # Errors
-    /// The errors of `open`, `ftruncate` and `mmap`.
+    /// `open`, `ftruncate` or `mmap` failed.
     pub fn open(path: &Path) -> rustix::io::Result<Self> {
         use rustix::fs::{Mode, OFlags};
         use rustix::mm::{MapFlags, ProtFlags};
@@ -212,20 +214,20 @@ thread_local! {
     static OWN: RefCell<Option<Words>> = const { RefCell::new(None) };
 }
 
-/// The calls of this thread follow a plan of their own until [`disarm_thread`]: the n-th call fails with error `which`.
+/// Gives this thread a plan of its own until [`disarm_thread`]: the n-th call fails with its error number `which`.
 pub fn arm_thread(n: u64, which: u64) {
     let words = Words::default();
     words.fail_nth(n, which);
     OWN.with_borrow_mut(|own| *own = Some(words));
 }
 
-/// From now on no call of this thread fails. Gives the call that failed, and its errors; `None` if the n-th call was
+/// Ends this thread's plan. Gives the name and the possible errors of the call that failed; `None` if the n-th call was
 /// not reached.
 pub fn disarm_thread() -> Option<(&'static str, &'static [Failure])> {
     OWN.take().and_then(|words| words.disarm())
 }
 
-/// Does this call fail now, and how?
+/// Counts a call. Gives the failure if the call must fail now.
 pub(crate) fn next(call: &'static str) -> Option<Failure> {
     let row = TABLE.iter().position(|(name, _)| *name == call);
     let row = row.unwrap_or_else(|| panic!("the table of failures has no row '{call}'"));
@@ -236,7 +238,7 @@ pub(crate) fn next(call: &'static str) -> Option<Failure> {
     }
 }
 
-/// As `next`, for calls that can only fail with an error.
+/// Counts a call that can only fail with an error, as `next` does.
 pub(crate) fn check(call: &'static str) -> rustix::io::Result<()> {
     match next(call) {
         Some(Failure::Error(errno)) => Err(errno),

@@ -1,5 +1,5 @@
-//! Ordinary files: space that is reserved in advance, locks that end with their holder, folders that belong to one user
-//! only.
+//! Ordinary files: space that is reserved in advance, locks that end with their holder, and folders that only one user
+//! may enter.
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -8,8 +8,8 @@ use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags}
 use rustix::io::Errno;
 use std::path::Path;
 
-/// Reserves `more` bytes from `from` on and extends the file to that length, filled with zeros. Later writes there
-/// cannot fail for lack of space.
+/// Reserves `more` bytes of disk space from the offset `from` on and extends the file to that length with zeros. A
+/// later write to this range cannot fail for lack of space.
 pub fn extend(file: impl AsFd, from: u64, more: u64) -> OsResult<()> {
     loop {
         match sys::fs::fallocate(&file, FallocateFlags::empty(), from, more) {
@@ -19,13 +19,13 @@ pub fn extend(file: impl AsFd, from: u64, more: u64) -> OsResult<()> {
     }
 }
 
-/// Locks a file unless another open description of it holds the lock; `false` if one does. The lock ends with the last
-/// copy of the descriptor, however the processes end.
+/// Locks a file. Gives `false` if another open file description holds the lock. The lock ends with the last copy of
+/// this descriptor, in whatever way the processes end.
 pub fn try_lock(file: impl AsFd) -> OsResult<bool> {
     try_flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// Locks a file together with others that take the lock shared; `false` if one holds it alone.
+/// Takes a shared lock on a file. Gives `false` if another open file description holds the exclusive lock.
 pub fn try_lock_shared(file: impl AsFd) -> OsResult<bool> {
     try_flock(file, FlockOperation::NonBlockingLockShared)
 }
@@ -38,13 +38,13 @@ fn try_flock(file: impl AsFd, how: FlockOperation) -> OsResult<bool> {
     }
 }
 
-/// Another descriptor of the same open file.
+/// Gives another descriptor of the same open file description.
 pub fn duplicate(file: impl AsFd) -> OsResult<OwnedFd> {
     duplicate_from(file, 3)
 }
 
-/// Renames a file or folder to a name that must be free. If the file system cannot check that in the same step, an
-/// existing file may be replaced.
+/// Renames a file or folder to a name that must be free. If the file system cannot check this and rename in one step,
+/// an existing file may be replaced.
 pub fn rename_to_free_name(from: &Path, to: &Path) -> OsResult<()> {
     let named = || format!("{} to {}", from.display(), to.display());
     match sys::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
@@ -53,18 +53,18 @@ pub fn rename_to_free_name(from: &Path, to: &Path) -> OsResult<()> {
     }
 }
 
-/// May this process make files in that folder?
+/// Tells whether this process may create files in the folder.
 pub fn is_writable(folder: &Path) -> bool {
     rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// The same file through a descriptor that does not allow writing.
+/// Opens the same file once more, for reading only.
 pub fn reopen_read_only(file: impl AsFd) -> OsResult<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     sys::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
 }
 
-/// A copy of a descriptor with the first free number from `lowest` on.
+/// Copies a descriptor. The copy gets the first free number that is at least `lowest`.
 pub fn duplicate_from(fd: impl AsFd, lowest: i32) -> OsResult<OwnedFd> {
     sys::io::fcntl_dupfd_cloexec(fd, lowest).context("F_DUPFD_CLOEXEC", || format!("a descriptor from {lowest} on"))
 }
@@ -74,11 +74,11 @@ pub fn open_read_only(path: &Path) -> OsResult<OwnedFd> {
     sys::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path.display().to_string())
 }
 
-/// Opens an ordinary file for reading; `None` for a folder, a link, a pipe or a device. Those are not kept open.
+/// Opens an ordinary file for reading. Gives `None` for a folder, a symbolic link, a pipe or a device.
 pub fn open_ordinary(path: &Path) -> OsResult<Option<OwnedFd>> {
     let named = || path.display().to_string();
-    // Without NONBLOCK the open of a pipe would wait for the pipe's writer, and an open that breaks a lease would wait
-    // for the lease's holder.
+    // Without NONBLOCK, opening a pipe would wait for its writer, and opening a file with a lease would wait for the
+    // lease's holder.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match sys::fs::open(path, flags, Mode::empty()) {
         Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
@@ -88,7 +88,7 @@ pub fn open_ordinary(path: &Path) -> OsResult<Option<OwnedFd>> {
     Ok((rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile).then_some(file))
 }
 
-/// Device and inode of the file that this process has open under a number.
+/// The device and the inode of the file that this process has open as descriptor `number`.
 pub fn identity(number: i32) -> OsResult<(u64, u64)> {
     // SAFETY: the number is only looked at for the length of one call, which fails if nothing is open there.
     let file = unsafe { rustix::fd::BorrowedFd::borrow_raw(number) };
@@ -109,14 +109,15 @@ pub fn working_folder() -> OsResult<Vec<u8>> {
     Ok(path.into_bytes())
 }
 
-/// The path of the folder that this process has open under a number.
+/// The path of the folder that this process has open as descriptor `number`.
 pub fn folder_of(number: i32) -> OsResult<Vec<u8>> {
     let link = format!("/proc/self/fd/{number}");
     let path = rustix::fs::readlink(&link, Vec::new()).context("readlink", || link)?;
     Ok(path.into_bytes())
 }
 
-/// The path of another process's working folder, or of the folder that it has open under a number.
+/// The path of another process's working folder; or, if `number` is given, of the folder that it has open as that
+/// descriptor.
 pub fn folder_of_process(thread: i32, number: Option<i32>) -> OsResult<Vec<u8>> {
     let link = match number {
         Some(number) => format!("/proc/{thread}/fd/{number}"),
@@ -126,20 +127,20 @@ pub fn folder_of_process(thread: i32, number: Option<i32>) -> OsResult<Vec<u8>> 
     Ok(path.into_bytes())
 }
 
-/// Does this name exist? This does not follow a symbolic link at its end, and calls the kernel directly and not through
-/// libc.
+/// Tells whether this name exists. A symbolic link at the end is not followed. The call goes to the kernel directly,
+/// and not through the C library.
 pub fn exists(path: &std::ffi::CStr) -> bool {
     rustix::fs::lstat(path).is_ok()
 }
 
-/// The same file through a description of this process's own, for reading and writing.
+/// Opens the same file once more, for reading and writing, as a file description of this process alone.
 pub fn reopen(file: impl AsFd) -> OsResult<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     sys::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
 }
 
-/// Copies bytes of one file to the same offset of another, at most as many as fit into `buffer`. Gives their number; 0
-/// at the end.
+/// Copies bytes from one file to the same offset of another file, at most as many as fit into `buffer`. Gives the
+/// number of bytes copied; 0 at the end of the file.
 pub fn copy_part(from: impl AsFd, to: impl AsFd, offset: u64, buffer: &mut [u8]) -> OsResult<usize> {
     let named = || format!("bytes at {offset} of a file that is copied");
     let length = loop {
@@ -158,12 +159,12 @@ pub fn copy_part(from: impl AsFd, to: impl AsFd, offset: u64, buffer: &mut [u8])
     Ok(length)
 }
 
-/// Opens a file for reading and writing, and makes an empty one of this mode if there is none.
+/// Opens a file for reading and writing. If it does not exist, creates an empty one with this mode.
 pub fn open_or_make(path: &Path, mode: u32) -> OsResult<OwnedFd> {
     open_to_write(path, OFlags::CREATE, mode)
 }
 
-/// Makes a file whose name must be free, for reading and writing.
+/// Creates a file for reading and writing. Its name must be free.
 pub fn make(path: &Path, mode: u32) -> OsResult<OwnedFd> {
     open_to_write(path, OFlags::CREATE | OFlags::EXCL, mode)
 }
@@ -173,12 +174,12 @@ fn open_to_write(path: &Path, how: OFlags, mode: u32) -> OsResult<OwnedFd> {
     sys::fs::open(path, flags, Mode::from_raw_mode(mode)).context("open", || path.display().to_string())
 }
 
-/// Gives a file another name. A file that had the name loses it.
+/// Renames a file. A file that already has the new name is replaced.
 pub fn rename(from: &Path, to: &Path) -> OsResult<()> {
     sys::fs::rename(from, to).context("rename", || format!("{} to {}", from.display(), to.display()))
 }
 
-/// Fills `buffer` from `offset` on. If the file ends before, that is an `EIO`.
+/// Fills `buffer` with the bytes from `offset` on. If the file is too short, the error is `EIO`.
 pub fn read_all_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> OsResult<()> {
     let named = || format!("bytes at {offset} of a file");
     let mut done = 0;
@@ -192,12 +193,12 @@ pub fn read_all_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> OsResult<
     Ok(())
 }
 
-/// Writes all of these bytes at `offset`. After an error some of them may be in the file.
+/// Writes all of these bytes at `offset`. If it fails, a part of them may be in the file.
 pub fn write_all_at(file: impl AsFd, bytes: &[u8], offset: u64) -> OsResult<()> {
     write_by(bytes, offset, |rest, at| sys::io::pwrite(&file, rest, at))
 }
 
-/// The same for room that [`extend`] has taken, where the kernel needs no space.
+/// Writes like [`write_all_at`] into space that [`extend`] has reserved. The kernel needs no new space for it.
 pub fn write_reserved_at(file: impl AsFd, bytes: &[u8], offset: u64) -> OsResult<()> {
     write_by(bytes, offset, |rest, at| sys::io::pwrite_reserved(&file, rest, at))
 }
@@ -208,7 +209,7 @@ fn write_by(bytes: &[u8], offset: u64, write: impl Fn(&[u8], u64) -> rustix::io:
     while done < bytes.len() {
         match write(&bytes[done..], offset + done as u64) {
             Err(Errno::INTR) => {}
-            // A file that takes nothing must not be asked for ever.
+            // Without this error, the loop would never end for a file that accepts no bytes.
             Ok(0) => return Err(OsError::new("pwrite", named(), Errno::IO)),
             other => done += other.context("pwrite", named)?,
         }
@@ -216,7 +217,7 @@ fn write_by(bytes: &[u8], offset: u64, write: impl Fn(&[u8], u64) -> rustix::io:
     Ok(())
 }
 
-/// Waits until the file's bytes are on the disk.
+/// Waits until the bytes of the file are on the disk.
 pub fn sync(file: impl AsFd) -> OsResult<()> {
     loop {
         match sys::fs::fdatasync(&file) {
@@ -237,12 +238,12 @@ pub fn sync_folder(path: &Path) -> OsResult<()> {
     }
 }
 
-/// Gives a file this size. Bytes beyond it are given up, and new bytes are zero.
+/// Sets the size of a file. Bytes beyond the new size are lost, and added bytes are zero.
 pub fn set_size(file: impl AsFd, size: u64) -> OsResult<()> {
     sys::fs::ftruncate(file, size).context("ftruncate", || format!("a file to {size} bytes"))
 }
 
-/// Makes sure that the owner of the file may open it for reading and writing, whatever its mode is.
+/// Lets the file's owner open it for reading and writing. If the mode does not allow this, the mode becomes 0600.
 pub fn let_owner_open(file: impl AsFd) -> OsResult<()> {
     let named = || "the mode of a file".to_string();
     let mode = Mode::from_raw_mode(rustix::fs::fstat(&file).context("fstat", named)?.st_mode);
@@ -252,18 +253,20 @@ pub fn let_owner_open(file: impl AsFd) -> OsResult<()> {
     rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).context("fchmod", named)
 }
 
-/// A file's size, and the bytes of memory or disk that it takes.
+/// The size of a file, and the bytes of memory or disk that it occupies.
 pub fn sizes(file: impl AsFd) -> OsResult<(u64, u64)> {
     let stat = rustix::fs::fstat(file).context("fstat", || "a file".into())?;
     Ok((u64::try_from(stat.st_size).unwrap_or(0), u64::try_from(stat.st_blocks).unwrap_or(0) * 512))
 }
 
-/// A descriptor that refers to nothing useful. It is kept so that it can be given up when no descriptor is left.
+/// Opens `/dev/null` in order to reserve a descriptor. The process closes it when it needs a free descriptor and has
+/// none.
 pub fn spare() -> OsResult<OwnedFd> {
     sys::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || "/dev/null".into())
 }
 
-/// Makes a folder that only this user may enter, unless exactly that exists. Gives whether it was made.
+/// Makes a folder that only this user may enter. Gives `true` if it was made, and `false` if such a folder exists
+/// already.
 pub fn private_folder(path: &Path) -> OsResult<bool> {
     let named = || path.display().to_string();
     let made = match sys::fs::mkdir(path, Mode::RWXU) {
@@ -295,7 +298,8 @@ mod tests {
         assert!(try_lock(&one).unwrap());
         assert!(!try_lock(&other).unwrap());
         drop(one);
-        // A child that another test forked just now has a copy of that descriptor, until it execs or ends.
+        // Another test may have forked just now. Its child has a copy of the descriptor until it execs or ends, so this
+        // is tried several times.
         assert!((0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             try_lock(&other).unwrap()

@@ -1,4 +1,4 @@
-//! Has this process forked since? One load gives the answer.
+//! Tells whether this process is a forked child of the process that made a value. The answer costs one load.
 //!
 //! A child inherits its parent's mappings but not its identity: it must not use the parent's heap slots or ports. The
 //! kernel zeroes a page marked `MADV_WIPEONFORK` in every child, so a word in that page gives the answer without a
@@ -9,20 +9,21 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// Null until the first question. This is no lock: if a thread forked while another one made the page, the child would
-/// inherit a lock that no thread releases.
+/// The address of the page; null until it is first needed. It is no lock, because a thread could fork while another
+/// thread makes the page, and no thread of the child would release the inherited lock.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-/// Stands for the page if the page cannot be made.
+/// A word that is used if the page cannot be made.
 static NO_PAGE: AtomicU32 = AtomicU32::new(0);
 
-/// A number that stays the same for the whole life of a process and differs in each of its children. It is never 0.
+/// A number that is the same during the whole life of a process and is different in each of its children. It is never
+/// 0.
 ///
-/// Keep the number when something is made that only this process may use, and compare it before use.
+/// A caller stores the number in a value that only this process may use, and compares it before each use.
 pub fn token() -> u32 {
     let page = PAGE.load(Ordering::Acquire);
     let page = if page.is_null() { first_page() } else { page };
     if ptr::eq(page, &raw const NO_PAGE) {
-        // The process id, which costs a system call.
+        // Without the page, the process id serves as the token. It costs a system call.
         return std::process::id();
     }
     // SAFETY: not null, so a page that was made below; it is aligned, zeroed by the kernel, and never unmapped.
@@ -35,8 +36,8 @@ pub fn token() -> u32 {
 
 /// The process that made something. Only that process may use it.
 ///
-/// It keeps the address of the word, so that asking touches one page only, and not also the page where that address is
-/// stored. With cold caches that page would be a large part of a call's time.
+/// `word` is the address of the token in the page. With it, a check touches only that page, and not also the page in
+/// which the static variable lies. With cold caches the second page would cost a large part of a call's time.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     word: &'static AtomicU32,
@@ -52,7 +53,7 @@ impl Origin {
         Self { word: unsafe { &*PAGE.load(Ordering::Acquire) }, token }
     }
 
-    /// Is this still that process, and not a child of it?
+    /// Tells whether this is still the process that made the value, and not a child of it.
     #[inline]
     #[must_use]
     pub fn is_here(&self) -> bool {
@@ -77,21 +78,22 @@ impl<T: Send + Sync> PerProcess<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// This process's value, if it was made.
+    /// This process's value; `None` if it has not been made yet.
     pub fn get(&self) -> Option<&'static T> {
         // SAFETY: null, or what `get_or_make` leaked; it is never freed nor changed.
         let found: Option<&'static (u32, T)> = unsafe { self.0.load(Ordering::Acquire).as_ref() };
         found.filter(|(process, _)| *process == token()).map(|(_, value)| value)
     }
 
-    /// This process's value, made now if necessary. If two threads make it at the same time, one of them drops its own.
+    /// This process's value. `make` makes it if there is none. If two threads make one at the same time, one of the two
+    /// values is dropped.
     pub fn get_or_make(&self, make: impl FnOnce() -> Option<T>) -> Option<&'static T> {
         self.get_or_inherit(|_| make())
     }
 
-    /// As [`PerProcess::get_or_make`], for a child that takes over what its parent had. `make` gets the parent's value
-    /// as it was when the parent forked. Another thread of the parent may have held a lock in it then, and no thread of
-    /// the child releases that lock. So `make` may only try the lock.
+    /// Works as [`PerProcess::get_or_make`], for a child that takes something over from its parent. `make` gets the
+    /// parent's value as it was at the fork. A thread of the parent may have held one of its locks at that moment, and
+    /// no thread of the child releases it. So `make` may try the lock but must not wait for it.
     pub fn get_or_inherit(&self, make: impl FnOnce(Option<&'static T>) -> Option<T>) -> Option<&'static T> {
         let before = self.0.load(Ordering::Acquire);
         if let Some(found) = self.get() {
@@ -114,8 +116,9 @@ impl<T: Send + Sync> Default for PerProcess<T> {
     }
 }
 
-/// Runs `hook` in every child that this process forks, on the thread that forked. For caches that a child must not use.
-/// Children that are made without the C library's `fork` do not run it; for them only `token` changes.
+/// Runs `hook` in every forked child of this process, on the thread that forked. It is for caches that a child must not
+/// use. A child that was made without the C library's `fork` does not run the hook; in such a child only [`token`]
+/// changes.
 pub fn in_child(hook: extern "C" fn()) {
     // SAFETY: the hook is a plain function that stays; registering it touches nothing of the caller's.
     unsafe { libc::pthread_atfork(None, None, Some(hook)) };
@@ -123,13 +126,13 @@ pub fn in_child(hook: extern "C" fn()) {
 
 #[cold]
 fn renew(word: &AtomicU32) -> u32 {
-    // Only the process id certainly differs between parent and child while both live.
+    // The process id is the only number that surely differs between parent and child while both live.
     let own = std::process::id();
     word.store(own, Ordering::Relaxed);
     own
 }
 
-/// The page that all threads use: the one made here, unless another thread was faster.
+/// Makes the page for all threads. If another thread made it first, gives that thread's page.
 #[cold]
 fn first_page() -> *const AtomicU32 {
     let (none, length) = ((&raw const NO_PAGE).cast_mut(), rustix::param::page_size());

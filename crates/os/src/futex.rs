@@ -1,7 +1,7 @@
-//! Waiting on words of shared memory.
+//! Lets threads wait for changes of words in shared memory.
 //!
-//! The words lie in segments that several processes map, so none of these futexes is private. Waits and wakes work on a
-//! read-only mapping, too. A wait can end without a reason, so callers look at the word again.
+//! The words lie in segments that several processes map, so these futexes are not private ones. Waits and wakes also
+//! work through a read-only mapping. A wait can end without a reason, so the caller looks at the word again.
 
 use crate::deadline::Deadline;
 use crate::error::OsError;
@@ -13,13 +13,14 @@ use std::time::Duration;
 /// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
-    /// The caller must look again: a wake or a signal came, the word had changed already, or there was no reason.
+    /// The caller must look at the word again. A wake or a signal came, or the word had changed before the sleep, or
+    /// the kernel ended the wait without a reason.
     LookAgain,
     /// The deadline passed.
     TimedOut,
 }
 
-/// The longest sleep of a wait on two words if the kernel has no `futex_waitv` or a filter forbids it.
+/// The longest time that a wait on two words sleeps at once, if the kernel has no `futex_waitv` or a filter forbids it.
 pub const SLICE: Duration = Duration::from_millis(20);
 
 /// Sleeps while `word` holds `expected`, until a wake comes or the deadline passes.
@@ -37,9 +38,9 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Woken {
     if answer < 0 && Errno::from_raw_os_error(errno()) == Errno::TIMEDOUT { Woken::TimedOut } else { Woken::LookAgain }
 }
 
-/// As [`wait`], but a signal whose handler does not restart calls ends the wait; the result is `true` then. Other
-/// processes can see what is waited for: its address is the call's fifth argument, which the kernel ignores and shows
-/// in /proc/PID/task/TID/syscall.
+/// Sleeps like [`wait`], but a signal also ends the sleep if its handler does not restart calls. The result is `true`
+/// then. `what` tells other processes the reason for the wait: its address is the fifth argument of the call, which the
+/// kernel ignores and shows in `/proc/PID/task/TID/syscall`.
 pub fn wait_interruptible(word: &AtomicU32, expected: u32, deadline: Deadline, what: &std::ffi::CStr) -> bool {
     let left = deadline.left();
     if left.is_zero() {
@@ -63,8 +64,8 @@ pub fn wait_interruptible(word: &AtomicU32, expected: u32, deadline: Deadline, w
 
 /// Sleeps while both words hold the expected values, until a wake for either comes or the deadline passes.
 ///
-/// Without `futex_waitv` it sleeps on the first word in slices of [`SLICE`], so that it still sees a change of the
-/// second word in time.
+/// Without `futex_waitv` it sleeps on the first word for at most [`SLICE`] at a time, and looks at the second word in
+/// between.
 pub fn wait_either(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline) -> Woken {
     static NO_WAITV: AtomicBool = AtomicBool::new(false);
     if !NO_WAITV.load(Ordering::Relaxed) {
@@ -103,7 +104,7 @@ fn waitv(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline
     if left.is_zero() {
         return Err(Errno::TIMEDOUT);
     }
-    // The call takes a point in time and not a duration.
+    // The call takes a point in time instead of a duration.
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let until = Duration::new(now.tv_sec as u64, now.tv_nsec as u32).saturating_add(left);
     let until = timespec(until);
@@ -122,7 +123,7 @@ fn waitv(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline
     if answer < 0 { Err(Errno::from_raw_os_error(errno())) } else { Ok(()) }
 }
 
-/// Wakes up to `count` sleepers on `word` and gives how many there were.
+/// Wakes at most `count` sleepers on `word` and gives the number of those that were woken.
 pub fn wake(word: &AtomicU32, count: i32) -> i32 {
     // SAFETY: `word` is a live, aligned u32; waking reads nothing from it.
     let answer =
@@ -130,7 +131,7 @@ pub fn wake(word: &AtomicU32, count: i32) -> i32 {
     i32::try_from(answer).unwrap_or(0).max(0)
 }
 
-/// Wakes all who sleep on `word`.
+/// Wakes all threads that sleep on `word`.
 pub fn wake_all(word: &AtomicU32) -> i32 {
     wake(word, i32::MAX)
 }

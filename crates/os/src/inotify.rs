@@ -1,7 +1,7 @@
-//! Events of folders: which files were closed after writing, renamed, made or removed in them.
+//! Events of folders: a file in the folder was closed after writing, renamed, made or removed.
 //!
-//! An event is a hint. It can be late, repeated, or about a file that has changed again since. The caller looks at the
-//! file itself before it acts. If events were lost, [`Change::Overflow`] says so, and the caller looks at everything.
+//! An event is only a hint. It can come late or twice, or the file may have changed again since. The caller looks at
+//! the file itself before it acts. If events were lost, the caller gets [`Change::Overflow`] and looks at all files.
 
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
@@ -15,11 +15,11 @@ use rustix::io::Errno;
 
 use crate::error::{Context, OsError, OsResult};
 
-/// Watches folders. Each has a number, which its events carry.
+/// Watches folders. Each folder has a number, and each event carries the number of its folder.
 #[derive(Debug)]
 pub struct Watch(OwnedFd);
 
-/// What happened to one name of a folder.
+/// What happened to one name in a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// A file that was open for writing was closed.
@@ -28,7 +28,7 @@ pub enum Change {
     Arrived,
     /// The name disappeared by a rename.
     Left,
-    /// The name was made.
+    /// A file or folder of this name was made.
     Made,
     /// The name was removed.
     Removed,
@@ -41,25 +41,25 @@ pub enum Change {
 /// One event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// The folder's number, as [`Watch::add`] gave it.
+    /// The number of the folder, as [`Watch::add`] returned it.
     pub folder: i32,
     /// What happened.
     pub change: Change,
-    /// The name in the folder.
+    /// The name of the file in the folder.
     pub name: OsString,
-    /// It is a folder itself.
+    /// The name belongs to a folder and not to a file.
     pub is_folder: bool,
 }
 
 impl Watch {
-    /// A watch of no folder yet. Its descriptor does not block.
+    /// Makes a watch that watches no folder yet. Reading from it does not block.
     pub fn new() -> OsResult<Self> {
         inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .context("inotify_init1", || "a watch of folders".into())
             .map(Self)
     }
 
-    /// Watches a folder, but not those below it.
+    /// Starts to watch a folder, but not the folders in it.
     pub fn add(&self, folder: &Path) -> OsResult<i32> {
         let events = WatchFlags::CLOSE_WRITE
             | WatchFlags::MOVED_TO
@@ -71,13 +71,13 @@ impl Watch {
         inotify::add_watch(&self.0, folder, events).context("inotify_add_watch", || folder.display().to_string())
     }
 
-    /// Watches a folder for files that are closed after reading, and only for these.
+    /// Starts to watch a folder only for files that are closed after reading.
     pub fn add_reads(&self, folder: &Path) -> OsResult<i32> {
         let events = WatchFlags::CLOSE_NOWRITE | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
         inotify::add_watch(&self.0, folder, events).context("inotify_add_watch", || folder.display().to_string())
     }
 
-    /// All events that have arrived.
+    /// Gives all events that have arrived, without waiting.
     pub fn read(&self) -> OsResult<Vec<Event>> {
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut reader = inotify::Reader::new(&self.0, &mut buffer);

@@ -1,13 +1,13 @@
-//! Proof by lease that no other process has a file open or mapped.
+//! Proves by a lease of the kernel that no other process has a file open or mapped.
 //!
 //! The kernel grants a write lease on a tmpfs file only if the file has no other open file description, and a read
 //! lease only if no process has it open for writing. A mapping counts as long as it exists, also after its descriptor
 //! is closed. So does a descriptor in flight in a socket, and a child's copy of a mapping. Leases on memfds are no
 //! proof, because the memfd's first description is not counted.
 //!
-//! The proof holds at the moment of the grant, and as long as no process can open the file anew. So the process that
-//! asks keeps the only way to open the file (a directory that no other process reaches), and asks on the one
-//! description that it keeps.
+//! The proof holds at the moment of the grant, and for as long as no process can open the file anew. So the process
+//! that asks must have the only way to open the file: a directory that no other process reaches. It asks through the
+//! only open file description that it keeps.
 
 use crate::error::{OsError, OsResult};
 use crate::sys;
@@ -15,17 +15,16 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is to be proved.
+/// What a lease can prove about a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
     /// No other process has the file open or mapped.
     Alone,
-    /// No process has it open or mapped for writing. The asker's own description must be read-only.
+    /// No process has the file open or mapped for writing. The descriptor that is used for the proof must be read-only.
     NoWriter,
 }
 
-/// Asks the kernel for the proof and gives the lease back at once. `false` if another process still has the file open
-/// or mapped.
+/// Takes the lease and gives it back at once. Gives `false` if another process still has the file open or mapped.
 pub fn prove(file: impl AsFd, proof: Proof) -> OsResult<bool> {
     let file = file.as_fd();
     let kind = match proof {
@@ -46,8 +45,8 @@ pub fn prove(file: impl AsFd, proof: Proof) -> OsResult<bool> {
 #[derive(Debug)]
 pub struct Held<'a>(BorrowedFd<'a>);
 
-/// Asks for the proof and keeps the lease. While the lease is held, an open that would break the proof waits in the
-/// kernel (at most `/proc/sys/fs/lease-break-time`). `None` if the proof fails now.
+/// Takes the lease and keeps it. An open that would break the proof waits in the kernel while the lease is held, at
+/// most for `/proc/sys/fs/lease-break-time`. Gives `None` if another process still has the file open or mapped.
 pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Held<'a>>> {
     let file = file.as_fd();
     let kind = match proof {
@@ -62,12 +61,13 @@ pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Held<'a>>>
     }
 }
 
-/// When an open breaks a lease, the kernel sends SIGIO to the holder, which by default ends the process. A handler that
-/// does nothing replaces the default. Unlike "ignore", a handler is not inherited by programs that this process starts.
+/// Installs a handler for SIGIO that does nothing. The kernel sends SIGIO to the holder when an open breaks its lease,
+/// and by default the signal ends the process. Programs that this process starts do not inherit a handler, whereas they
+/// would inherit "ignore".
 fn survive_breaking() {
     extern "C" fn nothing(_: libc::c_int) {}
-    // This is no `Once`, whose lock a forked child might meet. Two threads may both install the handler, which changes
-    // nothing.
+    // This is no `Once`, because a forked child could find the lock of the `Once` held. If two threads install the
+    // handler, nothing changes.
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.load(Ordering::Acquire) {
         return;
@@ -88,7 +88,7 @@ fn survive_breaking() {
 }
 
 impl Held<'_> {
-    /// Does an open wait for the end of this lease?
+    /// Tells whether an open in another process waits for the end of this lease.
     pub fn is_being_broken(&self) -> bool {
         // SAFETY: F_GETLEASE takes no argument and touches no memory of ours.
         let kind = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) };
@@ -98,7 +98,7 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // This cannot fail for a lease that this process holds. A lease that the kernel took back is gone already.
+        // Giving the lease back cannot fail, unless the kernel has taken it back already.
         let _ = set_lease(self.0, libc::F_UNLCK);
     }
 }
@@ -106,7 +106,7 @@ impl Drop for Held<'_> {
 fn set_lease(file: BorrowedFd<'_>, kind: i32) -> OsResult<()> {
     // SAFETY: F_SETLEASE takes an int and touches no memory of ours.
     let set = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
-    // Giving a lease back needs no resources, so it does not fail.
+    // Tests never make the return of a lease fail, because it needs no resources.
     let answer = if kind == libc::F_UNLCK { set() } else { sys::raw("F_SETLEASE", set) };
     if answer == 0 { Ok(()) } else { Err(OsError::last("F_SETLEASE", "a segment's file")) }
 }
@@ -152,14 +152,14 @@ mod tests {
         let asker = crate::tmpfs::open_anew(&file, Access::Read).unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         assert!(hold(&asker, Proof::NoWriter).unwrap().is_none(), "the first description is a writer");
-        // A path descriptor is no writer.
+        // The lease is granted, because a path descriptor does not count as a writer.
         let name = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
         drop(file);
         let held = hold(&asker, Proof::NoWriter).unwrap().unwrap();
         assert!(!held.is_being_broken());
         let path = format!("/proc/self/fd/{}", name.as_raw_fd());
         let writer = std::thread::spawn(move || {
-            // The kernel sends SIGIO to the holder of the lease when an open breaks it.
+            // The kernel sends SIGIO to the holder of the lease when this open breaks it.
             std::fs::OpenOptions::new().write(true).open(path).map(drop)
         });
         let deadline = crate::Deadline::after(std::time::Duration::from_secs(10));

@@ -1,7 +1,8 @@
 //! Every raw system call of crossdock, behind safe functions.
 //!
-//! There is one file per kind of kernel object. This crate does not know what crossdock does with them. Every error
-//! names the call and its object. Every descriptor is close-on-exec. `sys` lets tests make any call fail.
+//! Each file is about one kind of kernel object. This crate does not know what crossdock does with these objects. Every
+//! error names the system call and its object. Every descriptor is close-on-exec. The module `sys` lets tests make any
+//! call fail.
 
 pub mod calls;
 pub mod cgroup;

@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 const PAGE: u64 = 4096;
 
-/// What may be done through a mapping.
+/// What a process may do through a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Reading only; a write is a fault.
+    /// The memory can only be read. A write is a fault.
     Read,
     /// Reading and writing.
     ReadWrite,
 }
 
-/// A mapping of memory that other processes see too. It gives out its address; code that makes references from the
-/// address is responsible for races.
+/// A mapping of memory that other processes see too. It gives out only the address. Code that makes references from the
+/// address must take care of races.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -35,7 +35,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `length` bytes of `fd`, shared.
+    /// Maps the first `length` bytes of `fd` as shared memory.
     pub fn new(fd: impl AsFd, length: usize, access: Access) -> OsResult<Self> {
         let protection = match access {
             Access::Read => ProtFlags::READ,
@@ -48,13 +48,13 @@ impl Mapping {
         Ok(Self { start, length })
     }
 
-    /// As [`Self::new`], at an address that is a multiple of a huge page, so that huge pages of the file can be mapped
-    /// as such.
+    /// Maps like [`Self::new`], at an address that is a multiple of a huge page. So the kernel can map huge pages of
+    /// the file as huge pages.
     pub fn for_huge_pages(fd: impl AsFd, length: usize, access: Access) -> OsResult<Self> {
         if length < HUGE {
             return Self::new(fd, length, access);
         }
-        // The place owns the addresses until the file is mapped there; from then on the mapping owns them.
+        // `place` owns the addresses until the file is mapped at them. From then on the mapping owns them.
         let place = crate::place::Place::reserve(length)?;
         let mapping = Self { start: place.start(), length };
         std::mem::forget(place);
@@ -62,8 +62,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps a part of this mapping once more at other addresses: the same memory, without its descriptor. `offset` and
-    /// `length` must be whole pages.
+    /// Maps a part of the same memory once more, at other addresses. It needs no descriptor. `offset` and `length` must
+    /// be whole pages.
     pub fn again(&self, offset: u64, length: u64) -> OsResult<Self> {
         let named = || format!("{length} bytes at {offset} of a mapping");
         let from = self.at(offset, length).ok_or(rustix::io::Errno::INVAL).context("mremap", named)?;
@@ -81,12 +81,13 @@ impl Mapping {
         self.start
     }
 
-    /// How many bytes it has.
+    /// The number of bytes of the mapping.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// The address `offset` bytes in, if `size` bytes from there lie within the mapping.
+    /// The address `offset` bytes behind the start; `None` unless all of the `size` bytes from there lie in the
+    /// mapping.
     pub fn at(&self, offset: u64, size: u64) -> Option<NonNull<u8>> {
         let end = offset.checked_add(size)?;
         if end > self.length as u64 {
@@ -96,22 +97,21 @@ impl Mapping {
         Some(unsafe { self.start.add(offset as usize) })
     }
 
-    /// The bytes of memory that only this process has: a fresh segment, mapped for writing, that was not given to any
-    /// process yet.
+    /// The bytes of a new segment that no other process has yet. It must be mapped for writing.
     ///
-    /// If a process has the segment all the same, it can change what is read here and do nothing worse, because callers
-    /// compute no address from it.
+    /// If another process has the segment after all, it can change what is read here. It can do nothing worse, because
+    /// no caller computes an address from these bytes.
     pub fn fresh_bytes(&mut self) -> &mut [u8] {
         // SAFETY: the range is mapped for as long as `self`, of which this is the only user here. Other processes have no
         // access, as the caller states; one that has it against the rules changes plain bytes, of which each value is valid.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
-    /// The bytes of memory that no process changes any more: a published version, or an item that its owner gave up.
+    /// Bytes that no process changes any more: those of a published version, or of an item that its owner gave up.
     /// `None` if the range is not within the mapping.
     ///
-    /// If a process changes them against the rules, it changes what is read here and does nothing worse: callers
-    /// compute no address from it, and a checksum of the bytes finds most changes.
+    /// If a process breaks this rule, it changes what is read here. It can do nothing worse, because no caller computes
+    /// an address from these bytes. A checksum of the bytes finds most such changes.
     pub fn settled_bytes(&self, offset: u64, size: u64) -> Option<&[u8]> {
         let start = self.at(offset, size)?;
         // SAFETY: within the mapping, which stays for as long as `self`. That nothing writes it is what the caller states;
@@ -119,7 +119,8 @@ impl Mapping {
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), size as usize) })
     }
 
-    /// The aligned word at `offset`, if it lies within the mapping. Storing into a read-only mapping is a fault.
+    /// The 32-bit word at `offset`; `None` if it is not aligned or not within the mapping. Storing into a read-only
+    /// mapping is a fault.
     pub fn word32(&self, offset: u64) -> Option<&AtomicU32> {
         let address = self.at(offset, 4)?.cast::<AtomicU32>();
         if !address.is_aligned() {
@@ -129,7 +130,8 @@ impl Mapping {
         Some(unsafe { address.as_ref() })
     }
 
-    /// The aligned word at `offset`, if it lies within the mapping. Storing into a read-only mapping is a fault.
+    /// The 64-bit word at `offset`; `None` if it is not aligned or not within the mapping. Storing into a read-only
+    /// mapping is a fault.
     pub fn word64(&self, offset: u64) -> Option<&AtomicU64> {
         let address = self.at(offset, 8)?.cast::<AtomicU64>();
         if !address.is_aligned() {
@@ -139,7 +141,8 @@ impl Mapping {
         Some(unsafe { address.as_ref() })
     }
 
-    /// Maps another file at this mapping's addresses in one step: a reader sees the old bytes or the new ones.
+    /// Maps another file at the addresses of this mapping in one step. A reader sees the old bytes or the new ones, and
+    /// never a gap.
     pub fn replace(&self, fd: impl AsFd, access: Access) -> OsResult<()> {
         let protection = match access {
             Access::Read => ProtFlags::READ,
@@ -153,8 +156,9 @@ impl Mapping {
         Ok(())
     }
 
-    /// Enters the range into this process's page tables, for reading or for writing, so that touching it is no fault.
-    /// The memory must have been reserved. This is only advice: `false` if the kernel (< 5.14) does not know it.
+    /// Enters the pages of the range into this process's page tables, so that the first access is no page fault. The
+    /// memory must have been reserved. Gives `false` if the kernel is too old for it (before 5.14); then nothing
+    /// happens.
     pub fn populate(&self, offset: u64, size: u64, access: Access) -> bool {
         const MADV_POPULATE_READ: i32 = 22;
         const MADV_POPULATE_WRITE: i32 = 23;
@@ -164,9 +168,9 @@ impl Mapping {
         sys::raw("MADV_POPULATE", || unsafe { libc::madvise(start.as_ptr().cast(), size as usize, advice) }) == 0
     }
 
-    /// Takes memory for the whole huge pages of a range of `fd`, where there is no memory so far. `fd` is the file of
-    /// this mapping. The kernel fills a huge page at once if its first small page exists. This is only an attempt: if
-    /// the kernel has no huge pages nothing changes, and `memfd::reserve` takes what is missing afterwards in any case.
+    /// Takes memory in huge pages for those parts of the range that have no memory yet. `fd` is the file of this
+    /// mapping. The kernel fills a whole huge page as soon as its first small page exists. If the kernel has no huge
+    /// pages, nothing happens; `memfd::reserve` takes the missing memory afterwards in any case.
     pub fn take_huge_pages(&self, fd: impl AsFd, offset: u64, size: u64) {
         const HUGE: u64 = crate::place::HUGE as u64;
         let (first, end) = (offset.next_multiple_of(HUGE), (offset + size) / HUGE * HUGE);
@@ -184,8 +188,9 @@ impl Mapping {
         }
     }
 
-    /// Asks the kernel to put huge pages under a range now; `false` if it has none. The range is reduced to whole huge
-    /// pages. This works on memfds even if transparent huge pages are off for shared memory (kernel ≥ 6.1).
+    /// Asks the kernel to replace the pages of a range by huge pages now. Gives `false` if the kernel has none. Only
+    /// the whole huge pages within the range are replaced. This works on memfds even if transparent huge pages are off
+    /// for shared memory (kernel ≥ 6.1).
     pub fn collapse(&self, offset: u64, size: u64) -> bool {
         const MADV_COLLAPSE: i32 = 25;
         let Some(start) = self.at(offset, size) else { return false };
@@ -217,7 +222,7 @@ mod tests {
         let fd = memfd::create("crossdock-test", LENGTH as u64).unwrap();
         let mapping = Mapping::for_huge_pages(&fd, LENGTH, Access::ReadWrite).unwrap();
         assert_eq!(mapping.start().as_ptr() as usize % HUGE, 0);
-        // Only the one in the middle is whole.
+        // The range has three huge pages, of which only the middle one is whole.
         mapping.take_huge_pages(&fd, PAGE, LENGTH as u64 - 2 * PAGE);
         let taken = memfd::resident(&fd).unwrap();
         if taken != HUGE as u64 {

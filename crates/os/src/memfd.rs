@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The seals of every segment. A peer that maps a segment can rely on its size for good: no truncation causes a SIGBUS.
 pub const SEGMENT_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Makes a sealed segment of `size` bytes. All of it is virtual: memory is taken when it is reserved or touched.
+/// Makes a sealed segment of `size` bytes. It takes no memory until memory is reserved or a page is touched.
 ///
-/// `name` appears as `/memfd:name` in `/proc/PID/maps`, by which `audit` finds the owner.
+/// `name` appears as `/memfd:name` in `/proc/PID/maps`. `crossdock audit` finds the segment's owner by this name.
 pub fn create(name: &str, size: u64) -> OsResult<OwnedFd> {
     let fd = sys::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .context("memfd_create", || name.into())?;
@@ -21,13 +21,14 @@ pub fn create(name: &str, size: u64) -> OsResult<OwnedFd> {
     Ok(fd)
 }
 
-/// Makes memory that this process has mapped for writing and that no other process can ever write. This process's
-/// writable mapping (and its children's) stays. Every other process that gets the descriptor can only read, also root.
+/// Makes memory that only this process can write, through the mapping that is returned. The children of this process
+/// inherit the mapping. Every other process that gets the descriptor can only read, even a process of root.
 pub fn create_for_own_writing(name: &str, size: u64) -> OsResult<(OwnedFd, crate::Mapping)> {
     create_published(name, size, size)
 }
 
-/// As above, with memory for the first `reserved` bytes only. The rest is virtual until [`reserve`] takes it.
+/// Works as `create_for_own_writing`, but takes memory for the first `reserved` bytes only. [`reserve`] takes memory
+/// for the rest later.
 pub fn create_published(name: &str, size: u64, reserved: u64) -> OsResult<(OwnedFd, crate::Mapping)> {
     let fd = sys::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .context("memfd_create", || name.into())?;
@@ -38,30 +39,30 @@ pub fn create_published(name: &str, size: u64, reserved: u64) -> OsResult<(Owned
     Ok((fd, mapping))
 }
 
-/// The size of this descriptor's memory, if it has the [`SEGMENT_SEALS`].
+/// The size of a segment; `None` if the descriptor is not memory with the [`SEGMENT_SEALS`].
 pub fn sealed_size(fd: impl AsFd) -> Option<u64> {
     let seals = rustix::fs::fcntl_get_seals(&fd).ok()?;
     let stat = rustix::fs::fstat(&fd).ok()?;
     seals.contains(SEGMENT_SEALS).then(|| u64::try_from(stat.st_size).unwrap_or(0))
 }
 
-/// The size of this descriptor's memory, if it has the [`SEGMENT_SEALS`] and if no process can write it except through
-/// a mapping that existed before: neither root nor its maker.
+/// The size of a pool. `None` unless the memory has the [`SEGMENT_SEALS`] and is sealed against writing: it can then be
+/// written only through a mapping that existed before the seal.
 pub fn pool_size(fd: impl AsFd) -> Option<u64> {
     let seals = rustix::fs::fcntl_get_seals(&fd).ok()?;
     seals.contains(SealFlags::FUTURE_WRITE).then(|| sealed_size(fd)).flatten()
 }
 
-/// Is this memory that cannot be written through any descriptor, however it was opened?
+/// Tells whether this memory is sealed against writing through every descriptor, however the descriptor was opened.
 pub fn is_sealed_for_writing(fd: impl AsFd) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok_and(|s| s.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE))
 }
 
-/// The number of this memory, which the kernel gives to no other memory as long as the kernel runs; 0 if this is no
-/// memfd.
+/// The inode number of this memfd; 0 if the file is not a memfd. The kernel gives the number to no other memfd until
+/// the next boot.
 ///
-/// All memfds are in one file system of the kernel, whose 64-bit inode numbers only grow. Other files, and memfds of
-/// huge pages, are in other file systems and could have any number.
+/// All memfds are in one file system of the kernel. Its inode numbers have 64 bits and only grow. Other files, and
+/// memfds of huge pages, are in other file systems and could have the same number.
 pub fn number(fd: impl AsFd) -> u64 {
     match rustix::fs::fstat(fd) {
         Ok(stat) if Some(stat.st_dev) == device() => stat.st_ino,
@@ -69,9 +70,10 @@ pub fn number(fd: impl AsFd) -> u64 {
     }
 }
 
-/// The file system of all memfds. If no memfd can be made for lack of descriptors, the next call asks again.
+/// The device number of the file system that holds all memfds. If no memfd can be made because descriptors are short,
+/// the next call tries again.
 fn device() -> Option<u64> {
-    // 0 if not known yet. This is no lock, because a forked child might meet a held one.
+    // The device number; 0 until it is known. It is no lock, because a forked child could find the lock held.
     static DEVICE: AtomicU64 = AtomicU64::new(0);
     match DEVICE.load(Ordering::Relaxed) {
         0 => {
@@ -84,7 +86,7 @@ fn device() -> Option<u64> {
     }
 }
 
-/// Fills `size` bytes from `offset` on with zeros through the descriptor, for all processes that have them mapped.
+/// Fills `size` bytes from `offset` on with zeros, through the descriptor. All processes that map them see the zeros.
 pub fn clear(fd: impl AsFd, offset: u64, size: u64) -> OsResult<()> {
     let zeros = vec![0; usize::try_from(size).unwrap_or(0)];
     let mut done = 0;
@@ -98,7 +100,7 @@ pub fn clear(fd: impl AsFd, offset: u64, size: u64) -> OsResult<()> {
     Ok(())
 }
 
-/// Checks a descriptor that another process sent: is it a memfd of exactly this size with the [`SEGMENT_SEALS`]?
+/// Checks that a descriptor from another process is a memfd of exactly this size with the [`SEGMENT_SEALS`].
 pub fn check(fd: impl AsFd, size: u64) -> OsResult<()> {
     let seals = rustix::fs::fcntl_get_seals(&fd).context("F_GET_SEALS", || "a received segment".into())?;
     let stat = rustix::fs::fstat(&fd).context("fstat", || "a received segment".into())?;
@@ -112,10 +114,10 @@ pub fn check(fd: impl AsFd, size: u64) -> OsResult<()> {
     Ok(())
 }
 
-/// Takes memory for `length` bytes from `offset` on, so that touching them can never end in SIGBUS.
+/// Takes memory for `length` bytes from `offset` on, so that an access to them never ends in SIGBUS.
 ///
-/// A full node answers `NOSPC` or `NOMEM`, and so does a memory cgroup without room ([`crate::cgroup`]). In both cases
-/// nothing new is taken. The pages are charged to this process's cgroup.
+/// `NOSPC` or `NOMEM` if the node is full, or if the memory cgroup of this process has no room ([`crate::cgroup`]). In
+/// both cases no memory is taken. The pages are charged to the cgroup of this process.
 pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
     let (size, taken) = crate::file::sizes(&fd)?;
     let missing = length.min(size.max(offset.saturating_add(length)).saturating_sub(taken));
@@ -130,13 +132,14 @@ pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
     }
 }
 
-/// Gives the memory of a range back. The range then reads as zeros and must be reserved again before use.
+/// Gives the memory of a range back to the kernel. The range then reads as zeros, and must be reserved again before it
+/// is written.
 pub fn give_back(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
     sys::fs::fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
         .context("fallocate", || format!("punching {length} bytes at {offset} out of a segment"))
 }
 
-/// How many bytes of memory the segment holds now.
+/// The number of bytes of memory that the segment occupies now.
 pub fn resident(fd: impl AsFd) -> OsResult<u64> {
     let stat = rustix::fs::fstat(&fd).context("fstat", || "a segment".into())?;
     Ok(u64::try_from(stat.st_blocks).unwrap_or(0) * 512)

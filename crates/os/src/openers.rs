@@ -1,8 +1,9 @@
-//! Which processes open and close the files of watched folders: the kernel asks before each open and reports each close
-//! after writing. This needs the rights of the initial user namespace's root.
+//! Watches which processes open and close the files of folders. The kernel asks this process before each open, and
+//! reports each close after writing. It needs the rights of root in the initial user namespace.
 //!
-//! The kernel names processes by number, and a number can be used again after its process was reaped. So the process is
-//! identified by a pidfd while it waits for the answer to its open and cannot end.
+//! The kernel names a process by its number, and a number can be used again after its process was reaped. But a process
+//! that waits for the answer to its open cannot end. So a pidfd that is made before the answer surely belongs to that
+//! process.
 
 use crate::sys;
 use std::mem::MaybeUninit;
@@ -13,25 +14,25 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::error::{OsError, OsResult};
 use crate::process;
 
-/// Watches opens and closes in folders.
+/// A set of watched folders and the events in them.
 #[derive(Debug)]
 pub struct Openers(OwnedFd);
 
-/// One open or close.
+/// One open or one close of a file.
 #[derive(Debug)]
 pub struct Event {
     /// The file's inode number.
     pub inode: u64,
-    /// The process that opens or closes the file, if it still exists.
+    /// The process that opens or closes the file; `None` if it no longer exists.
     pub process: Option<(i32, OwnedFd)>,
     /// The process number that the kernel gave.
     pub pid: i32,
-    /// A file that was open for writing was closed. If `false`, a file is being opened.
+    /// `true`: a file that was open for writing was closed. `false`: a process is opening a file.
     pub closed: bool,
 }
 
 impl Openers {
-    /// Watches no folder yet. Its descriptor does not block.
+    /// Makes a set without folders. Reading from its descriptor does not block.
     pub fn new() -> OsResult<Self> {
         let kind = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | libc::FAN_UNLIMITED_QUEUE;
         let files = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
@@ -45,7 +46,7 @@ impl Openers {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Watches the files of a folder, but not of those below it.
+    /// Starts to watch the files of a folder, but not of the folders in it.
     pub fn add(&self, folder: &Path) -> OsResult<()> {
         let named = || folder.display().to_string();
         let path = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes())
@@ -58,7 +59,7 @@ impl Openers {
         if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", named())) }
     }
 
-    /// All events that have arrived. The processes whose opens they tell of continue when this returns.
+    /// Gives all events that have arrived. The processes whose opens are among them go on when this function returns.
     pub fn read(&self) -> Vec<Event> {
         let mut events = Vec::new();
         let mut buffer = [MaybeUninit::<libc::fanotify_event_metadata>::uninit(); 64];
@@ -97,7 +98,7 @@ impl Openers {
 }
 
 impl AsFd for Openers {
-    /// The descriptor is readable while there is an event.
+    /// The descriptor is readable while an event waits to be read.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

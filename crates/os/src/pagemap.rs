@@ -1,4 +1,4 @@
-//! Which pages of a range changed, found by one call for the whole range (`PAGEMAP_SCAN`, kernel ≥ 6.7).
+//! Finds which pages of a range changed, by one system call for the whole range (`PAGEMAP_SCAN`, kernel ≥ 6.7).
 
 use crate::sys;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use crate::error::{Context, OsError, OsResult};
 /// The property by which pages are selected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Looking {
-    /// Pages of a private file mapping that this process wrote to: they are its own copies now.
+    /// Pages of a private mapping of a file that this process wrote to. The kernel has made private copies of them.
     PrivateCopies,
-    /// Pages that were written since an asynchronous userfaultfd last write-protected them. The same call protects them
-    /// again.
+    /// Pages that were written since they were last write-protected by an asynchronous userfaultfd. The same call
+    /// protects these pages again.
     WrittenAndProtectAgain,
 }
 
@@ -32,7 +32,8 @@ const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PM_SCAN_WP_MATCHING: u64 = 1;
 const PM_SCAN_CHECK_WPASYNC: u64 = 1 << 1;
-/// `_IOWR('f', 16, struct pm_scan_arg)`. musl's type of a request has a sign, glibc's has none; the bits are the same.
+/// `_IOWR('f', 16, struct pm_scan_arg)`. The type of a request number is signed in musl and unsigned in glibc; the bits
+/// are the same.
 const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
 
 #[repr(C)]
@@ -61,13 +62,13 @@ struct PageRegion {
 }
 
 impl PageMap {
-    /// The page map of this process. All users share one descriptor.
+    /// Gives the page map of this process. All its users share one descriptor.
     pub fn shared() -> OsResult<Arc<Self>> {
         static SHARED: PerProcess<PageMap> = PerProcess::new();
         SHARED.get(Self::open)
     }
 
-    /// Opens the page map of this process. The default settings of every container runtime allow it.
+    /// Opens the page map of this process. The default settings of all container runtimes allow this.
     pub fn open() -> OsResult<Self> {
         let path = "/proc/self/pagemap";
         let fd = sys::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -75,7 +76,8 @@ impl PageMap {
         Ok(Self { fd })
     }
 
-    /// The byte ranges of the selected pages, in order, adjacent ones joined. `addresses` must be page-aligned.
+    /// Finds the selected pages and stores their address ranges in `found`, in ascending order. Adjacent pages form one
+    /// range. `addresses` must be page-aligned.
     pub fn scan(&self, addresses: Range<usize>, looking: Looking, found: &mut Vec<Range<usize>>) -> OsResult<()> {
         found.clear();
         let mut regions = [PageRegion::default(); 512];
@@ -89,7 +91,7 @@ impl PageMap {
         };
         match looking {
             Looking::PrivateCopies => {
-                // An own copy is anonymous memory: present or swapped out, and not of a file.
+                // A private copy is anonymous memory: it is present or swapped out, and it does not belong to a file.
                 argument.category_inverted = PAGE_IS_FILE;
                 argument.category_mask = PAGE_IS_FILE;
                 argument.category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED;

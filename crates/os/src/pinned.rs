@@ -1,8 +1,8 @@
-//! Does this process have memory that a device or the kernel may write to without the processor's page tables?
+//! Tells whether a device or the kernel may write to memory of this process without using the CPU's page tables.
 //!
-//! A program that registers memory (io_uring's registered buffers, RDMA) pins its pages. Asynchronous write protection
-//! does not note what is written to them later. The kernel counts a process's pinned pages: `VmPin` in
-//! `/proc/self/status`. Some drivers do not count their pages there (CUDA and VFIO do not).
+//! A program that registers memory (registered buffers of `io_uring`, RDMA) pins its pages. Asynchronous write
+//! protection does not notice later writes to pinned pages. The kernel counts the pinned pages of a process as `VmPin`
+//! in `/proc/self/status`. Some drivers do not count theirs (CUDA and VFIO).
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::error::{Context, OsResult};
 
-/// The counters of this process.
+/// The counters of this process's memory in `/proc/self/status`.
 #[derive(Debug)]
 pub struct Pinned {
     status: OwnedFd,
 }
 
 impl Pinned {
-    /// The counters. All users share one descriptor.
+    /// Gives the counters. All their users share one descriptor.
     pub fn shared() -> OsResult<Arc<Self>> {
         static SHARED: PerProcess<Pinned> = PerProcess::new();
         SHARED.get(Self::open)
@@ -34,7 +34,8 @@ impl Pinned {
         Ok(Self { status })
     }
 
-    /// Is any memory of this process pinned at present? Also true if the kernel does not say.
+    /// Tells whether any memory of this process is pinned at present. The answer is also `true` if the kernel does not
+    /// tell.
     #[must_use]
     pub fn any(&self) -> bool {
         let mut text = [0; 4096];

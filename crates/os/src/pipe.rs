@@ -1,4 +1,4 @@
-//! Pipes, and plain reading and writing of descriptors that are no files.
+//! Pipes, and plain reads and writes of descriptors other than files.
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -6,14 +6,15 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
-/// A pipe: its reading end, which never blocks, and its writing end, which does.
+/// Makes a pipe and gives its reading end and its writing end. Reads never block; writes may block.
 pub fn pipe() -> OsResult<(OwnedFd, OwnedFd)> {
     let (read, write) = sys::pipe::pipe_with(PipeFlags::CLOEXEC).context("pipe2", || "a pipe".into())?;
     rustix::io::ioctl_fionbio(&read, true).context("FIONBIO", || "a pipe".into())?;
     Ok((read, write))
 }
 
-/// Reads what is available. 0 bytes mean the end; `None` means that nothing is available yet.
+/// Reads the bytes that are available. 0 bytes mean the end of the stream; `None` means that no bytes are available
+/// yet.
 pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usize>> {
     loop {
         match sys::io::read(&fd, &mut *buffer) {

@@ -1,5 +1,5 @@
-//! Addresses that are reserved for good, and the mappings that are put there. An address that was given out stays
-//! valid, whatever is mapped there.
+//! Reserves ranges of addresses and maps memory into them. The addresses stay valid for the whole life of the process,
+//! whatever is mapped at them.
 
 use crate::sys;
 use std::ptr::NonNull;
@@ -10,10 +10,11 @@ use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use crate::error::{Context, OsResult};
 use crate::{Mapping, OsError};
 
-/// A huge page. Places begin at a multiple of it, so that huge pages fit into them.
+/// The size of a huge page. A `Place` begins at a multiple of it, so that huge pages fit into it.
 pub const HUGE: usize = 2 << 20;
 
-/// A range of addresses of this process that nothing else can take. While nothing is mapped there it costs no memory.
+/// A reserved range of addresses in this process, which nothing else can take. It costs no memory while nothing is
+/// mapped in it.
 #[derive(Debug)]
 pub struct Place {
     start: NonNull<u8>,
@@ -27,8 +28,8 @@ unsafe impl Send for Place {}
 unsafe impl Sync for Place {}
 
 impl Place {
-    /// Reserves `length` addresses, rounded up to whole pages. Touching them before something is mapped there is a
-    /// fault.
+    /// Reserves `length` bytes of addresses, rounded up to whole pages. Before something is mapped there, an access to
+    /// them is a fault.
     pub fn reserve(length: usize) -> OsResult<Self> {
         let length = length.max(1).next_multiple_of(4096);
         let taken = length + HUGE;
@@ -59,12 +60,12 @@ impl Place {
         Ok(Self { start, length })
     }
 
-    /// The first address, a multiple of [`HUGE`].
+    /// The first address of the range. It is a multiple of [`HUGE`].
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// The number of addresses.
+    /// The length of the range in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
@@ -79,7 +80,8 @@ impl Place {
         Ok(unsafe { self.start.as_ptr().add(offset) }.cast())
     }
 
-    /// Maps fresh zeroed memory of this process there, instead of what was there; with huge pages where they fit.
+    /// Maps new, zeroed memory of this process at `offset` and replaces what was mapped there. It uses huge pages where
+    /// they fit.
     pub fn put_memory(&self, offset: usize, length: usize) -> OsResult<()> {
         let at = self.range(offset, length, "mmap")?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -94,8 +96,9 @@ impl Place {
         Ok(())
     }
 
-    /// Removes all mappings in this place, however many, and maps fresh zeroed memory there. This works in a process
-    /// that has no mappings left, where the other calls fail. After an error the place cannot be used any more.
+    /// Removes all mappings of this range, however many there are, and maps new, zeroed memory. It works even in a
+    /// process that has reached the kernel's limit of mappings, where the other functions fail. If it fails, the range
+    /// cannot be used any more.
     pub fn start_afresh(&mut self) -> OsResult<()> {
         let length = std::mem::replace(&mut self.length, 0);
         let named = || format!("{length} bytes");
@@ -109,7 +112,7 @@ impl Place {
         }
         .context("mmap", named)?;
         if again != self.start.as_ptr().cast() {
-            // A kernel before 4.17 takes the address only as a hint.
+            // A kernel before 4.17 may choose another address, because it takes the address only as a hint.
             // SAFETY: the mapping made just now, elsewhere.
             let _ = unsafe { sys::mm::munmap_whole(again, length) };
             return Err(OsError::new("mmap", named(), rustix::io::Errno::EXIST));
@@ -118,12 +121,14 @@ impl Place {
         Ok(())
     }
 
-    /// Maps `length` bytes of a file from `from` on there, for reading only. What others write to the file is seen.
+    /// Maps `length` bytes of a file, from `from` on, at `offset` for reading only. It shows what other processes write
+    /// to the file later.
     pub fn put_readable(&self, offset: usize, length: usize, fd: impl AsFd, from: u64) -> OsResult<()> {
         self.put_file(offset, length, fd, from, ProtFlags::READ, MapFlags::SHARED)
     }
 
-    /// Maps `length` bytes of a file from `from` on there. A page that is written becomes this process's own copy.
+    /// Maps `length` bytes of a file, from `from` on, at `offset`. When this process writes to a page, the page becomes
+    /// its private copy.
     pub fn put_private(&self, offset: usize, length: usize, fd: impl AsFd, from: u64) -> OsResult<()> {
         self.put_file(offset, length, fd, from, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     }
@@ -145,7 +150,8 @@ impl Place {
         Ok(())
     }
 
-    /// Moves the first `length` bytes of `other` there without copying. `other` has nothing mapped there afterwards.
+    /// Moves the mappings of the first `length` bytes of `other` into this range, without copying. Afterwards nothing
+    /// is mapped in that part of `other`.
     pub fn take_from(&self, other: &Place, length: usize) -> OsResult<()> {
         let to = self.range(0, length, "mremap")?;
         let from = other.range(0, length, "mremap")?;
@@ -157,8 +163,8 @@ impl Place {
         Ok(())
     }
 
-    /// Maps the memory of a shared writable mapping there once more, for the same use. Unlike a new mapping this needs
-    /// no descriptor, so it works on memory that is sealed against further writers.
+    /// Maps the memory of a shared writable mapping once more, at `offset`. Unlike a new mapping this needs no
+    /// descriptor, so it works on memory that is sealed against further writers.
     pub fn put_again(&self, offset: usize, length: usize, mapping: &Mapping, from: u64) -> OsResult<()> {
         let at = self.range(offset, length, "mremap")?;
         let Some(source) = mapping.at(from, length as u64) else {
@@ -174,8 +180,8 @@ impl Place {
         Ok(())
     }
 
-    /// Makes every page of a private mapping this process's own copy, with its contents, as if each page had been
-    /// written. It needs memory and no further mapping.
+    /// Makes every page of a private mapping a private copy with the same contents, as if each page had been written.
+    /// It takes memory but no further mapping.
     pub fn make_own(&self, offset: usize, length: usize) -> OsResult<()> {
         const MADV_POPULATE_WRITE: i32 = 23;
         let at = self.range(offset, length, "madvise")?;
@@ -191,7 +197,7 @@ impl Place {
         }
     }
 
-    /// Removes what is mapped there. Touching the addresses is a fault again.
+    /// Removes the mappings of a part of the range. After that, an access to it is a fault again.
     pub fn clear(&self, offset: usize, length: usize) -> OsResult<()> {
         let at = self.range(offset, length, "mmap")?;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
@@ -201,7 +207,7 @@ impl Place {
         Ok(())
     }
 
-    /// Forbids writing there, or allows it again.
+    /// Forbids writing to a part of the range, or allows it again.
     pub fn set_writable(&self, offset: usize, length: usize, writable: bool) -> OsResult<()> {
         let at = self.range(offset, length, "mprotect")?;
         let flags = if writable { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::READ };

@@ -1,4 +1,5 @@
-//! Other processes: whether they are still the same, whether they are alive, and what limits this process has.
+//! Other processes: tells whether a process is still the same one and whether it is alive. It also reads the limits of
+//! this process.
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -9,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, Resource};
 use rustix::thread::CpuSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A pidfd of `pid`; `None` when there is no such process.
+/// Opens a pidfd of the process `pid`; `None` if there is no such process.
 pub fn open_pidfd(pid: i32) -> OsResult<Option<OwnedFd>> {
     let Some(id) = Pid::from_raw(pid) else { return Ok(None) };
     match sys::process::pidfd_open(id, PidfdFlags::empty()) {
@@ -19,26 +20,26 @@ pub fn open_pidfd(pid: i32) -> OsResult<Option<OwnedFd>> {
     }
 }
 
-/// Is the process of this pidfd dead? (A zombie is.)
+/// Tells whether the process of this pidfd is dead. A zombie counts as dead.
 pub fn is_dead(pidfd: impl AsFd) -> bool {
     crate::event::wait_readable(pidfd, crate::Deadline::after(std::time::Duration::ZERO)).unwrap_or(false)
 }
 
-/// How a process ended, that may have been killed.
+/// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// It runs.
     Lives,
-    /// A signal ended it, or is ending it now.
+    /// A signal ended the process, or is ending it now.
     Killed,
-    /// It ended by itself, or is about to.
+    /// The process exited by itself, or is about to exit.
     Ended,
-    /// It is gone, and this kernel (before 6.15) does not keep how it ended.
+    /// The process is gone, and this kernel (before 6.15) does not keep its exit status.
     Unknown,
 }
 
-/// Is a signal on its way to a thread that sleeps in a call: one that it neither blocks nor ignores? A thread that is gone
-/// counts as told, too.
+/// Tells whether a signal is on its way to a thread that sleeps in a system call. Signals that the thread blocks or
+/// ignores do not count. The answer is also `true` if the thread no longer exists.
 pub fn has_signal(thread: i32) -> bool {
     let Ok(status) = sys::read_text(format!("/proc/{thread}/status")) else { return true };
     let set = |name: &str| {
@@ -48,13 +49,14 @@ pub fn has_signal(thread: i32) -> bool {
     (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & !set("SigIgn:") != 0
 }
 
-/// How the process with this pidfd and number ended. A process that is ending at this moment counts as ended or killed
-/// already, before its parent can see that.
+/// Tells how the process with this pidfd and number ended. A process that is ending at this moment counts as ended or
+/// killed, even before its parent can see its end.
 pub fn fate(pidfd: impl AsFd, pid: i32) -> Fate {
     const EXITING: u64 = 0x4;
     const SIGNALED: u64 = 0x400;
     let flags = sys::read_text(format!("/proc/{pid}/stat")).ok().and_then(|stat| {
-        // The second field is the program's name in brackets and may hold any text. The 9th field has the flags.
+        // The second field is the program's name in brackets and may contain any text. So the fields are counted from
+        // the last bracket; the flags are field 9.
         stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(6)?.parse::<u64>().ok()
     });
     let gone = is_dead(&pidfd);
@@ -70,7 +72,8 @@ pub fn fate(pidfd: impl AsFd, pid: i32) -> Fate {
     }
 }
 
-/// The wait status of a process that was reaped; `None` before that, and on kernels that do not keep it.
+/// The wait status of a process that was reaped; `None` if it was not reaped yet or if the kernel does not keep the
+/// status.
 fn exit_code(pidfd: impl AsFd) -> Option<i32> {
     const EXIT: u64 = 1 << 3;
     /// `struct pidfd_info` of the kernel's interface, version 0.
@@ -90,7 +93,7 @@ fn exit_code(pidfd: impl AsFd) -> Option<i32> {
     (answer == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
 }
 
-/// Sends a signal to exactly the process of this pidfd. A dead process is no error.
+/// Sends a signal to the process of this pidfd, and never to another process. It is no error if the process is dead.
 pub fn send_signal(pidfd: impl AsFd, signal: Signal) -> OsResult<()> {
     match rustix::process::pidfd_send_signal(pidfd, signal) {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -98,31 +101,33 @@ pub fn send_signal(pidfd: impl AsFd, signal: Signal) -> OsResult<()> {
     }
 }
 
-/// Kills this process at once, as the kernel would. For fault points of test builds.
+/// Kills this process at once with SIGKILL. The fault points of test builds use it.
 pub fn kill_self() -> ! {
     loop {
-        // It cannot fail, and does not return; the loop is for the type.
+        // The signal cannot fail, so the loop is never entered. It is here because the function must not return.
         let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
     }
 }
 
-/// The start time of a process, in clock ticks since boot. Together with its number it identifies a process for good.
+/// The time at which a process started, in clock ticks since boot. The process id and the start time together identify
+/// a process for good.
 pub fn start_time(pid: i32) -> Option<u64> {
     let stat = sys::read_text(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name in brackets and may hold any text. The 22nd field is the time.
+    // The second field is the program's name in brackets and may contain any text. So the fields are counted from the
+    // last bracket; the start time is field 22.
     let behind_name = &stat[stat.rfind(')')? + 1..];
     behind_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The namespace of the process numbers that this process sees; 0 if it is not known. Numbers of another namespace mean
-/// nothing here.
+/// The inode number of this process's PID namespace; 0 if it is not known. A process id from another PID namespace
+/// means nothing here.
 pub fn number_space() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 
-/// How many processors this thread may run on.
+/// The number of CPUs that this thread may run on.
 pub fn processors() -> usize {
-    // 0 if not asked yet. This is no lock, because a forked child might meet a held one.
+    // The number of CPUs; 0 until it was asked for. It is no lock, because a forked child could find the lock held.
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     match COUNT.load(Ordering::Relaxed) {
         0 => {
@@ -134,13 +139,13 @@ pub fn processors() -> usize {
     }
 }
 
-/// The numbers of the processors that this thread may run on; empty if the kernel does not say.
+/// The numbers of the CPUs that this thread may run on; empty if the kernel does not tell.
 pub fn affinity() -> Vec<u32> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|i| set.is_set(*i)).map(|i| i as u32).collect()
 }
 
-/// Restricts this thread, and what it starts, to these processors.
+/// Restricts this thread, and all threads and processes that it starts later, to these CPUs.
 pub fn set_affinity(processors: &[u32]) -> OsResult<()> {
     let mut set = CpuSet::new();
     processors.iter().filter(|p| (**p as usize) < CpuSet::MAX_CPU).for_each(|p| set.set(*p as usize));
@@ -152,7 +157,7 @@ pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
-/// What a limit is about.
+/// The resource that a limit is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Open descriptors of this process.
@@ -163,7 +168,8 @@ pub enum Limit {
     AddressSpace,
 }
 
-/// A limit of this process: the present value, and the value that it may raise that to. `None` = no limit.
+/// A limit of this process: its present value, and the maximum to which the process may raise it. `None` means no
+/// limit.
 pub fn limit(of: Limit) -> (Option<u64>, Option<u64>) {
     let limit = rustix::process::getrlimit(match of {
         Limit::Descriptors => Resource::Nofile,
@@ -175,18 +181,18 @@ pub fn limit(of: Limit) -> (Option<u64>, Option<u64>) {
 
 /// Lets the kernel send this process `signal` when its parent dies.
 ///
-/// There is a race: a parent that died before the call sends nothing. So the caller compares its parent's number
+/// If the parent dies before the call, no signal is sent. So the caller must compare its parent's process id
 /// afterwards.
 pub fn set_parent_death_signal(signal: Signal) -> OsResult<()> {
     rustix::process::set_parent_process_death_signal(Some(signal)).context("PR_SET_PDEATHSIG", || format!("{signal:?}"))
 }
 
-/// Bytes of memory that could be given out now without swapping, by the kernel's estimate; 0 if it does not say.
+/// The kernel's estimate of how many bytes of memory are available without swapping; 0 if it does not tell.
 pub fn available_memory() -> u64 {
     memory("MemAvailable:")
 }
 
-/// Bytes of memory that the node has; 0 if the kernel does not say.
+/// The bytes of memory of the whole node; 0 if the kernel does not tell.
 pub fn total_memory() -> u64 {
     memory("MemTotal:")
 }

@@ -1,25 +1,27 @@
-//! The roll: a file without bytes, on which each living member holds one lock. The lock is the kernel's proof of life.
+//! The roll: a file without contents on which each living member holds one lock. While the kernel shows the lock, the
+//! member is alive.
 //!
-//! **The calls.** A lock is set with `F_OFD_SETLK` and belongs to the open file *description*, not to a process or a
-//! descriptor. For each member the daemon opens the roll anew, read-locks the byte whose offset is the member's number,
-//! and sends that descriptor. The member maps a page of it (`PROT_NONE`, `MAP_SHARED`, `MADV_DONTFORK`) and closes the
-//! descriptor. A mapping holds its description, so the lock lives exactly as long as this process image. It ends by
-//! `_exit`, by any signal and by `execve`. It does not end by `close`, by `closefrom` or when the descriptor table is
-//! full, and a forked child does not prolong it. (A child that is forked between receiving and mapping has a copy of
-//! the descriptor until it execs or ends. The proof comes later then, and never too early. A `vfork` child shares the
-//! image, and the lock rightly lasts as long as either of the two runs.)
+//! **The calls.** A lock is set with `F_OFD_SETLK`. It belongs to the open file *description*, not to a process or a
+//! descriptor. For each member the daemon opens the roll anew, takes a read lock on the byte whose offset is the
+//! member's number, and sends the descriptor to the member. The member maps a page of it (`PROT_NONE`, `MAP_SHARED`,
+//! `MADV_DONTFORK`) and closes the descriptor. The mapping keeps the description, so the lock lives exactly as long as
+//! this process image. `_exit`, any signal that ends the process, and `execve` end the lock. `close`, `closefrom` and a
+//! full descriptor table do not end it, and a forked child does not prolong it. (If the member forks between receiving
+//! and mapping, the child has a copy of the descriptor until it execs or ends. Then the proof of death comes later, but
+//! never too early. A `vfork` child shares the process image, so the lock rightly lasts as long as either of the two
+//! runs.)
 //!
-//! **The question** is `F_OFD_GETLK` for a write lock on that byte through another description; it takes 0.4 µs. The
-//! answer "free" stays true for ever, because no number is given out twice, and only the roll's keeper gives numbers
-//! out.
+//! **The question** whether a member is alive is `F_OFD_GETLK` for a write lock on the member's byte, through another
+//! description. It takes 0.4 µs. The answer "free" stays true for ever, because only the keeper of the roll gives out
+//! numbers, and it gives out each number once.
 //!
 //! **The self-check.** With each question the asking process also asks, through the same descriptor, about a byte that
-//! it has locked itself. If that byte seems free, the descriptor is not what it was (closed and used again), or the
-//! file system does not keep locks by mapping (overlayfs maps another file than was opened; NFS may). The answer is
-//! then "not proved".
+//! it has locked itself. If that byte seems free, either the descriptor was closed and its number used again, or the
+//! file system does not keep locks by mapping. (overlayfs maps another file than the one that was opened; NFS may do so
+//! too.) The answer is then "not proved".
 //!
-//! The locks are read locks, and the descriptors allow only reading. So no holder can write the file or keep others
-//! from locking. A lock on another member's byte can delay a proof of death but cannot make one.
+//! All locks are read locks, and the descriptors allow only reading. So no holder can write the file or keep other
+//! members from locking. A lock on another member's byte can delay a proof of death, but cannot cause a false proof.
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -34,7 +36,7 @@ use std::ptr::NonNull;
 
 const PAGE: usize = 4096;
 
-/// The identity of a roll's file. The same name may belong to another file later.
+/// Identifies the file of a roll, because the same path may belong to another file later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
     /// The device.
@@ -45,16 +47,17 @@ pub struct Identity {
     pub born: u64,
 }
 
-/// The roll, for its keeper.
+/// The roll, as the keeper uses it.
 #[derive(Debug)]
 pub struct Roll {
-    /// Opened through a mount that no process can write through, if this process may make such a mount.
+    /// The file of the roll. If this process may make mounts, it is opened through a mount that no process can write
+    /// through.
     anchor: OwnedFd,
     identity: Identity,
 }
 
 impl Roll {
-    /// Opens the roll at `path`, or makes it.
+    /// Opens the roll at `path`. Makes the file if it does not exist.
     pub fn open(path: &Path) -> OsResult<Self> {
         let named = || path.display().to_string();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -67,14 +70,13 @@ impl Roll {
         Ok(Self { anchor, identity })
     }
 
-    /// Which file it is.
+    /// The identity of the roll's file.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Opens the roll anew, with a lock on the byte `number`. The lock ends with the last copy or mapping of the
-    /// descriptor.
+    /// Opens the roll anew and locks the byte `number`. The lock ends with the last copy or mapping of the descriptor.
     pub fn enter(&self, number: u64) -> OsResult<OwnedFd> {
         let Some(mut lock) = question(libc::F_RDLCK, number) else {
             return Err(OsError::new("F_OFD_SETLK", format!("number {number} of the roll"), Errno::INVAL));
@@ -84,13 +86,13 @@ impl Roll {
         Ok(fd)
     }
 
-    /// Opens the roll anew, for asking.
+    /// Opens the roll anew for an [`Asker`], without a lock.
     pub fn reader(&self) -> OsResult<OwnedFd> {
         file::reopen_read_only(&self.anchor)
     }
 }
 
-/// A lock on the roll. It lasts as long as this process image, or until it is dropped.
+/// A member's lock on the roll. It lasts until the value is dropped, or as long as this process image.
 #[derive(Debug)]
 pub struct Entry {
     page: NonNull<u8>,
@@ -103,7 +105,7 @@ unsafe impl Send for Entry {}
 unsafe impl Sync for Entry {}
 
 impl Entry {
-    /// Takes over a descriptor of [`Roll::enter`], which is closed.
+    /// Maps a descriptor that [`Roll::enter`] gave, and closes the descriptor. The mapping keeps the lock.
     pub fn hold(fd: OwnedFd) -> OsResult<Self> {
         let named = || "a page of the roll".to_owned();
         // SAFETY: a new mapping at an address that the kernel chooses, which can be neither read nor written.
@@ -119,7 +121,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // A forked child does not have the page, and may have something else at that address.
+        // A forked child does not inherit the page. It may have another mapping at that address, which must stay.
         if self.origin.is_here() {
             // SAFETY: exactly the range that `hold` mapped; nothing refers into it.
             let _ = unsafe { sys::mm::munmap_whole(self.page.as_ptr().cast(), PAGE) };
@@ -131,52 +133,56 @@ impl Drop for Entry {
 #[derive(Debug)]
 pub struct Asker {
     fd: OwnedFd,
-    /// A number that this process has locked through another description, or that a process it relies on has.
+    /// A number that is locked through another description, by this process or by a process that lives at least as
+    /// long.
     own: u64,
 }
 
 impl Asker {
-    /// `fd` is a [`Roll::reader`]. An [`Entry`] must hold `own` locked as long as this value is used.
+    /// Makes an asker. `fd` comes from [`Roll::reader`]. An [`Entry`] must keep `own` locked as long as the asker is
+    /// used.
     #[must_use]
     pub fn new(fd: OwnedFd, own: u64) -> Self {
         Self { fd, own }
     }
 
-    /// Is the holder of this number proved dead? `false` means that it lives, or that nothing is proved.
+    /// Tells whether it is proved that the holder of this number is dead. `false` means that the holder is alive, or
+    /// that nothing is proved.
     ///
-    /// The caller must know that the number was given out. A number that was not given out yet is free as well.
+    /// The caller must know that the number was given out to a member, because a number that was never given out is
+    /// also free.
     #[must_use]
     pub fn has_left(&self, number: u64) -> bool {
         number != self.own && is_proof(is_free(self.fd.as_fd(), number), || is_free(self.fd.as_fd(), self.own))
     }
 
-    /// Does the descriptor show this process's own lock?
+    /// Tells whether the descriptor shows this process's own lock. If not, it cannot prove anything.
     #[must_use]
     pub fn works(&self) -> bool {
         is_free(self.fd.as_fd(), self.own) == Some(false)
     }
 
-    /// Gives the descriptor up without closing it, because its number may belong to another file by now.
+    /// Forgets the descriptor without closing it, because its number may belong to another file by now.
     pub fn disown(self) {
         std::mem::forget(self.fd);
     }
 }
 
-/// Do two answers of one descriptor prove a death? The byte must be free, and the asking process's own byte must be
-/// seen locked.
+/// Tells whether two answers through one descriptor prove a death. The member's byte must be free, and the asking
+/// process's own byte must be locked.
 #[must_use]
 pub fn is_proof(free: Option<bool>, own_free: impl FnOnce() -> Option<bool>) -> bool {
     free == Some(true) && own_free() == Some(false)
 }
 
-/// Is there no lock on this byte? `None` if it is not known.
+/// Tells whether there is no lock on this byte; `None` if the kernel does not answer.
 fn is_free(fd: BorrowedFd<'_>, number: u64) -> Option<bool> {
     let mut lock = question(libc::F_WRLCK, number)?;
     ask(fd, libc::F_OFD_GETLK, &mut lock).ok()?;
     Some(i32::from(lock.l_type) == libc::F_UNLCK)
 }
 
-/// One byte of the roll; `None` for a number that is no file offset.
+/// Describes a lock on one byte of the roll; `None` for a number that is no file offset.
 fn question(kind: i32, number: u64) -> Option<libc::flock> {
     let start = i64::try_from(number).ok().filter(|start| *start < i64::MAX)?;
     Some(libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: start, l_len: 1, l_pid: 0 })
@@ -196,8 +202,8 @@ fn ask(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> OsResult<()>
     }
 }
 
-/// The file through a mount of its own that no process can write through, not even a container's root that opens it
-/// anew. `None` if this process may not make a mount.
+/// Opens the file through a mount of its own that no process can write through, not even a container's root that opens
+/// the file anew. `None` if this process may not make a mount.
 fn read_only_mount(path: &Path) -> Option<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
     let mount = sys::mount::open_tree(rustix::fs::CWD, path, flags).ok()?;
@@ -239,7 +245,8 @@ mod tests {
         Setting { _folder: folder, roll, asker, _entry: entry }
     }
 
-    /// Other tests of this process fork; their children have copies of descriptors until they exec or end.
+    /// Waits until the condition holds. Other tests of this process fork, and their children have copies of descriptors
+    /// until they exec or end.
     fn soon(holds: impl Fn() -> bool) -> bool {
         (0..2000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -1,12 +1,13 @@
-//! Calls that look up a file's name. They are stopped before they happen, so that another process can let them wait.
+//! Stops the system calls of a program that look up a file's name, before the kernel does them. So another process can
+//! let them wait.
 //!
-//! The filter stops only calls that take a name and neither create nor write. All others run as before, also `close`,
-//! `fork` and `fstat`. It answers `io_uring_setup` with ENOSYS, because a ring opens files past every filter. A program
-//! of another instruction set (32 bits) is not stopped.
+//! The filter stops only calls that take a name and neither create nor write a file. All other calls run as before, for
+//! example `close`, `fork` and `fstat`. `io_uring_setup` fails with ENOSYS, because an `io_uring` would open files past
+//! every filter. The filter does not stop a program of another instruction set (32 bits).
 //!
-//! This is no security boundary: a program can change the name in its memory after the supervisor read it and before
-//! the kernel does. So the supervisor never opens anything for the program. It only lets the call go on, with the
-//! program's own rights.
+//! This is no security boundary. A program can change the name in its memory after the supervisor has read it and
+//! before the kernel reads it. So the supervisor never opens a file for the program. It only lets the call go on with
+//! the program's own rights.
 
 use std::mem::{MaybeUninit, zeroed};
 use std::os::unix::process::CommandExt;
@@ -18,11 +19,11 @@ use rustix::io::Errno;
 use crate::error::{OsError, OsResult};
 use crate::socket;
 
-/// A stopped call. Its process sleeps until the call is answered, or until the process is killed or interrupted by a
-/// signal.
+/// A stopped call. The thread that made it sleeps until the supervisor answers, or until a signal interrupts or kills
+/// the thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopped {
-    /// Names the call for the answer.
+    /// The number of the stopped call, by which the answer names it.
     pub id: u64,
     /// The thread that made the call.
     pub thread: i32,
@@ -32,15 +33,16 @@ pub struct Stopped {
     pub arguments: [u64; 6],
 }
 
-/// The stopped calls of a program, and of everything that it starts, arrive here. Closing it makes all of them fail
-/// with ENOSYS.
+/// The descriptor through which the supervisor receives the stopped calls of a program and of all its descendants. When
+/// it is closed, all stopped calls fail with ENOSYS.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
 const RET_ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const RET_NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
 const RET_NOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
-/// An open with one of these bits writes or creates. (O_TMPFILE without its O_DIRECTORY part.)
+/// An open with one of these flags writes or creates a file. (`O_DIRECTORY` is taken out of `O_TMPFILE`, of which it is
+/// a part.)
 const WRITES: u32 = (libc::O_ACCMODE | libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
 const NO_NAME: u32 = libc::AT_EMPTY_PATH as u32;
 
@@ -49,7 +51,8 @@ const ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xC000_00B7;
 
-/// The calls that are stopped: the number, and the argument whose bits let the call pass.
+/// The numbers of the calls that are stopped. If a call has flags, the argument and the bits follow; a call with one of
+/// these bits passes.
 #[rustfmt::skip]
 const CALLS: &[(libc::c_long, Option<(u32, u32)>)] = &[
     (libc::SYS_openat, Some((2, WRITES))),
@@ -83,7 +86,8 @@ fn filter() -> Vec<libc::sock_filter> {
     for (call, unless) in CALLS {
         match unless {
             None => steps.extend([equal(*call as u32, 0, 1), answer(RET_NOTIFY)]),
-            // The low half of the argument: flags have no more bits. (Both instruction sets are little-endian.)
+            // Only the low half of the argument is tested, because all flags lie there. (Both instruction sets are
+            // little-endian.)
             Some((argument, bits)) => steps.extend([
                 equal(*call as u32, 0, 4),
                 load(arguments + 8 * *argument as usize),
@@ -101,8 +105,9 @@ fn step(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: yes, jf: no, k }
 }
 
-/// Stops the program that this command starts, and all that it starts in turn, at names. The listener arrives at the
-/// other end of `to`, which must be one of [`socket::pair`]. The program can no longer gain rights by exec.
+/// Makes the command start its program behind the filter, which then stops the calls of the program and of all its
+/// descendants. The listener arrives at the other end of `to`, which must be one end of a [`socket::pair`]. The program
+/// can no longer gain rights by exec.
 pub fn stop_at_names(command: &mut Command, to: OwnedFd) {
     let steps = filter();
     // SAFETY: system calls between fork and exec, on memory that was made before; the closure owns the socket.
@@ -121,7 +126,7 @@ pub fn stop_at_names(command: &mut Command, to: OwnedFd) {
             if listener < 0 {
                 return Err(std::io::Error::last_os_error());
             }
-            // The kernel closes it at exec.
+            // The listener must stay open until it is sent. The kernel closes it at exec.
             let listener = OwnedFd::from_raw_fd(listener as i32);
             match socket::send(&to, b"listener", &[listener.as_fd()]) {
                 Ok(true) => Ok(()),
@@ -133,10 +138,10 @@ pub fn stop_at_names(command: &mut Command, to: OwnedFd) {
 }
 
 impl Listener {
-    /// Takes the listener that [`stop_at_names`] sent.
+    /// Makes a listener from the descriptor that [`stop_at_names`] sent.
     ///
     /// # Errors
-    /// The descriptor is no such listener.
+    /// The descriptor is not a listener for stopped calls.
     pub fn new(descriptor: OwnedFd) -> OsResult<Self> {
         // SAFETY: three numbers that the kernel writes.
         let sizes = unsafe {
@@ -149,14 +154,15 @@ impl Listener {
         if usize::from(sizes.seccomp_notif) > notice || usize::from(sizes.seccomp_notif_resp) > answer {
             return Err(OsError::new("SECCOMP_GET_NOTIF_SIZES", "notices of a newer kind", Errno::NOSYS));
         }
-        // The answer wakes the program on the CPU of the thread that answers. Kernels before 6.6 refuse this.
+        // With this flag the answer wakes the program on the CPU of the thread that answers. Kernels before 6.6 do not
+        // know the flag.
         const SYNC_WAKE_UP: libc::c_ulong = 1;
         // SAFETY: takes a number.
         unsafe { libc::ioctl(descriptor.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) };
         Ok(Self(descriptor))
     }
 
-    /// Sleeps until a call is stopped. `None` if no process is left that could make one.
+    /// Sleeps until a call is stopped. Gives `None` if no process is left that could make a call.
     pub fn next(&self) -> OsResult<Option<Stopped>> {
         loop {
             // SAFETY: plain numbers, which have to be zero before the call.
@@ -173,7 +179,7 @@ impl Listener {
                 }));
             }
             match OsError::last("SECCOMP_IOCTL_NOTIF_RECV", "stopped calls") {
-                // The call was interrupted before it was read, or no process is left.
+                // Either a signal interrupted the call before it was read, or no process is left.
                 error if error.errno == Errno::NOENT => {
                     if self.is_deserted() {
                         return Ok(None);
@@ -192,13 +198,13 @@ impl Listener {
         poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::HUP)
     }
 
-    /// Does the process still wait for the answer? It does not after a signal.
+    /// Tells whether the thread still waits for the answer. After a signal it does not.
     pub fn is_waiting(&self, id: u64) -> bool {
         // SAFETY: the kernel reads one number.
         unsafe { libc::ioctl(self.0.as_raw_fd(), ID_VALID, &raw const id) == 0 }
     }
 
-    /// Lets the call happen. If its process no longer waits, that is no error.
+    /// Lets the kernel do the call. It is no error if the calling thread no longer waits.
     pub fn let_go(&self, id: u64) {
         self.answer(libc::seccomp_notif_resp {
             id,
@@ -225,7 +231,7 @@ impl AsFd for Listener {
     }
 }
 
-/// It has room for fields that later kernels may add.
+/// A notice of a stopped call. The array is room for fields that later kernels may add.
 #[repr(C)]
 struct Notice {
     of: libc::seccomp_notif,
@@ -237,21 +243,21 @@ const SEND: libc::Ioctl = code(3, 1, size_of::<libc::seccomp_notif_resp>());
 const ID_VALID: libc::Ioctl = code(1, 2, size_of::<u64>());
 const SET_FLAGS: libc::Ioctl = code(1, 4, size_of::<u64>());
 
-/// `_IOC(direction, '!', number, size)`.
+/// Computes the request number of an ioctl, as `_IOC(direction, '!', number, size)` does.
 const fn code(direction: u64, number: u64, size: usize) -> libc::Ioctl {
     (direction << 30 | (size as u64) << 16 | (b'!' as u64) << 8 | number) as libc::Ioctl
 }
 
-/// Reads memory of other processes: names of stopped calls.
+/// Reads memory of other processes, for example the names in stopped calls.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// A container may forbid the fast way. Then /proc is read.
+    /// If true, memory is read through `/proc/PID/mem`, because this container forbids the faster system call.
     by_file: bool,
 }
 
 impl Reader {
-    /// The text at this address, without the final zero; `None` if it cannot be read or is longer than the kernel
-    /// accepts.
+    /// Reads the text at this address, up to its final zero. `None` if it cannot be read or is longer than the kernel
+    /// accepts for a path.
     pub fn text(&mut self, thread: i32, address: u64) -> Option<Vec<u8>> {
         const PAGE: u64 = 4096;
         let mut text = Vec::with_capacity(256);
@@ -274,7 +280,7 @@ impl Reader {
         None
     }
 
-    /// The number at this address.
+    /// Reads the 64-bit number at this address.
     pub fn word(&mut self, thread: i32, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         (self.read(thread, address, &mut bytes)? == bytes.len()).then(|| u64::from_ne_bytes(bytes))
@@ -300,7 +306,7 @@ impl Reader {
     }
 }
 
-/// Can this process have a listener at all? It asks the kernel whether it knows the filter's answer.
+/// Tells whether this kernel lets a process stop calls by such a filter.
 pub fn is_supported() -> bool {
     let action = MaybeUninit::new(RET_NOTIFY);
     // SAFETY: the kernel reads one number.
@@ -312,7 +318,7 @@ mod tests {
     use super::*;
     use crate::calls::name_of;
 
-    /// Runs the filter as the kernel would.
+    /// Computes the filter's answer to a call, as the kernel would.
     fn judge(number: libc::c_long, arguments: [u64; 6]) -> u32 {
         let mut data = Vec::from((number as u32).to_le_bytes());
         data.extend(ARCHITECTURE.to_le_bytes());

@@ -1,4 +1,5 @@
-//! One descriptor per process for a file that many objects read. It stays open as long as one of them uses it.
+//! Shares one descriptor per process of a file that many objects read. The descriptor stays open as long as one of the
+//! objects uses it.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -14,8 +15,8 @@ impl<T> PerProcess<T> {
         Self(Mutex::new(None))
     }
 
-    /// The shared value, opened if there is none. If another thread is opening it, or was when this process was forked,
-    /// the caller gets one of its own: a child must not wait for a thread that it does not have.
+    /// Gives the shared value, and makes it with `open` if there is none. The caller gets a value of its own if another
+    /// thread holds the lock. In a forked child that thread may not exist, so the function never waits for the lock.
     pub fn get(&self, open: impl FnOnce() -> OsResult<T>) -> OsResult<Arc<T>> {
         let Ok(mut known) = self.0.try_lock() else { return open().map(Arc::new) };
         let token = fork::token();

@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The most descriptors that one message carries.
 pub const MAX_DESCRIPTORS: usize = 4;
 
-/// What a received message was.
+/// The result of receiving one message.
 #[derive(Debug)]
 pub enum Received {
-    /// So many bytes of the buffer, and these descriptors.
+    /// The number of bytes in the buffer, and the descriptors that came with them.
     Message(usize, Vec<OwnedFd>),
-    /// This many bytes of the buffer. This process had no room for the message's descriptors; those that arrived were
-    /// closed. The peer is not to blame.
+    /// The number of bytes in the buffer. This process had no room for the message's descriptors, and those that
+    /// arrived were closed. The peer did nothing wrong.
     Stripped(usize),
-    /// More bytes or more descriptors than fit. What arrived was closed. The caller must drop the peer.
+    /// The message had more bytes or more descriptors than fit. What arrived was closed. The caller must drop the peer.
     Truncated,
     /// The peer is gone.
     End,
@@ -31,7 +31,7 @@ pub enum Received {
 /// The process at the other end, as the kernel recorded it at `connect`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// The process id in our namespace; 0 for a process that has none here.
+    /// The process id in this process's PID namespace; 0 if the peer has none in it.
     pub pid: i32,
     /// User id.
     pub uid: u32,
@@ -41,7 +41,7 @@ pub struct Peer {
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// A listening socket at `path`; it must not exist. Non-blocking.
+/// Makes a listening socket at `path`, where no file may exist. It is non-blocking.
 pub fn listen(path: &Path) -> OsResult<OwnedFd> {
     let named = || path.display().to_string();
     let address = SocketAddrUnix::new(path).context("bind", named)?;
@@ -52,11 +52,12 @@ pub fn listen(path: &Path) -> OsResult<OwnedFd> {
     Ok(socket)
 }
 
-/// A listening socket that the service manager passed to this process (systemd's protocol: `LISTEN_PID` names this
-/// process, the first socket is descriptor 3), with its path; `None` if there is none. Only the first call finds it.
+/// The listening socket that the service manager passed to this process, and the path of the socket; `None` if there is
+/// none. This follows systemd's protocol: `LISTEN_PID` names this process, and the first socket is descriptor 3. Only
+/// the first call of this function finds the socket.
 ///
 /// # Errors
-/// The passed descriptor is no listening SOCK_SEQPACKET socket with a path, or there are several.
+/// The passed descriptor is no listening SOCK_SEQPACKET socket with a path, or several descriptors were passed.
 pub fn passed_listener() -> OsResult<Option<(OwnedFd, PathBuf)>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     const FIRST: RawFd = 3;
@@ -84,7 +85,7 @@ pub fn passed_listener() -> OsResult<Option<(OwnedFd, PathBuf)>> {
     Ok(Some((socket, PathBuf::from(OsStr::from_bytes(path)))))
 }
 
-/// Connects to `path`. The connection is non-blocking. Connecting returns at once, with `AGAIN` if the backlog is full.
+/// Connects to `path` and returns at once. The connection is non-blocking. `AGAIN` if the listener's backlog is full.
 pub fn connect(path: &Path) -> OsResult<OwnedFd> {
     let named = || path.display().to_string();
     let address = SocketAddrUnix::new(path).context("connect", named)?;
@@ -94,7 +95,7 @@ pub fn connect(path: &Path) -> OsResult<OwnedFd> {
     Ok(socket)
 }
 
-/// The next waiting connection of a listening socket, non-blocking; `None` when there is none.
+/// Takes the next waiting connection of a listening socket; `None` if there is none. The connection is non-blocking.
 pub fn accept(listener: impl AsFd) -> OsResult<Option<OwnedFd>> {
     match sys::net::accept_with(listener, FLAGS) {
         Ok(socket) => Ok(Some(socket)),
@@ -103,7 +104,7 @@ pub fn accept(listener: impl AsFd) -> OsResult<Option<OwnedFd>> {
     }
 }
 
-/// Was this socket shut down, so that nothing more arrives through it?
+/// Tells whether this socket was shut down, so that nothing more arrives through it.
 pub fn is_shut_down(socket: impl AsFd) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -111,7 +112,8 @@ pub fn is_shut_down(socket: impl AsFd) -> bool {
         && polled[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
 }
 
-/// Is this a Unix socket of ours that listens? (Another process may have sent it.)
+/// Tells whether this descriptor, which another process may have sent, is a listening Unix socket that keeps message
+/// boundaries.
 pub fn is_listener(socket: impl AsFd) -> bool {
     use rustix::net::sockopt;
     let unix = sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX);
@@ -119,32 +121,32 @@ pub fn is_listener(socket: impl AsFd) -> bool {
     unix && kind && sockopt::socket_acceptconn(&socket) == Ok(true)
 }
 
-/// Makes a socket that another process made non-blocking.
+/// Sets a socket that another process made to non-blocking.
 pub fn set_nonblocking(socket: impl AsFd) -> OsResult<()> {
     let flags = rustix::fs::fcntl_getfl(&socket).context("F_GETFL", || "a socket".into())?;
     rustix::fs::fcntl_setfl(&socket, flags | rustix::fs::OFlags::NONBLOCK).context("F_SETFL", || "a socket".into())
 }
 
-/// Two sockets that are connected to each other, non-blocking.
+/// Makes two non-blocking sockets that are connected to each other.
 pub fn pair() -> OsResult<(OwnedFd, OwnedFd)> {
     sys::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
         .context("socketpair", || "a pair".into())
 }
 
-/// Ends a connection in both directions, for all copies of the descriptor.
+/// Ends a connection in both directions, also for all other copies of the descriptor.
 pub fn shut_down(socket: impl AsFd) {
-    // A connection that is gone already need not be ended.
+    // An error means that the connection is gone already.
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
 }
 
-/// Who is at the other end?
+/// Asks the kernel which process is at the other end.
 pub fn peer(socket: impl AsFd) -> OsResult<Peer> {
     let found = rustix::net::sockopt::socket_peercred(socket).context("SO_PEERCRED", || "a connection".into())?;
     Ok(Peer { pid: found.pid.as_raw_nonzero().get(), uid: found.uid.as_raw(), gid: found.gid.as_raw() })
 }
 
-/// A pidfd of the process at the other end. It refers to that process, whatever happens to its number. `None` if the
-/// kernel is older than 6.5.
+/// Opens a pidfd of the process at the other end. It refers to that process even if the process number is used again.
+/// `None` if the kernel is older than 6.5.
 pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
     const SO_PEERPIDFD: i32 = 77;
     let (mut fd, mut size): (RawFd, libc::socklen_t) = (-1, size_of::<RawFd>() as libc::socklen_t);
@@ -164,7 +166,8 @@ pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
         return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
     }
     let error = OsError::last("SO_PEERPIDFD", "a connection");
-    // ENODATA and ESRCH mean that the peer was dead already. Only a kernel that lacks the option is no error.
+    // ENODATA and ESRCH mean that the peer was dead already, and are errors. The answer is `None` only if the kernel
+    // lacks the option.
     if error.errno == Errno::NOPROTOOPT { Ok(None) } else { Err(error) }
 }
 
@@ -189,9 +192,9 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> 
     }
 }
 
-/// Takes one waiting message into `buffer`; `None` if there is none. Descriptors are close-on-exec.
+/// Takes one waiting message into `buffer`; `None` if no message waits. The received descriptors are close-on-exec.
 ///
-/// A message without bytes cannot be told from the end of the connection and counts as the end.
+/// A message without bytes looks like the end of the connection and counts as the end.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<Received>> {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
@@ -206,14 +209,14 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<Received
             Err(Errno::CONNRESET) => return Ok(Some(Received::End)),
             Err(errno) => return Err(OsError::new("recvmsg", "a connection", errno)),
         };
-        // All descriptors that arrived are owned from here on, so that none leaks if the message is refused.
+        // From here on this process owns all descriptors that arrived, so that none leaks if the message is refused.
         let mut descriptors = Vec::new();
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(received) = part {
                 descriptors.extend(received);
             }
         }
-        // Padding of the control buffer may let one or two more descriptors through than were asked for.
+        // The control buffer has padding, so the kernel may pass one or two more descriptors than the maximum.
         let too_many = descriptors.len() > MAX_DESCRIPTORS;
         let cut = message.flags.contains(ReturnFlags::CTRUNC);
         if !descriptors.is_empty() && sys::strips() {
@@ -223,7 +226,8 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<Received
             return Ok(Some(Received::Truncated));
         }
         if cut {
-            // The buffer had room for more descriptors, but this process's table, or the node's, was full.
+            // The buffer had room for more descriptors. So the kernel dropped them because the descriptor table of this
+            // process, or of the node, was full.
             return Ok(Some(Received::Stripped(message.bytes)));
         }
         if message.bytes == 0 {
@@ -268,7 +272,8 @@ mod tests {
         let before = open_files();
         send_raw(&one, b"x", &fds);
         assert!(matches!(receive(&other, &mut [0; 64]).unwrap(), Some(Received::Truncated)));
-        // Other tests of this process may open files meanwhile; a leak of five would stay.
+        // Other tests of this process may open files at the same time, so the count is tried several times. A real leak
+        // of five descriptors would stay.
         assert!((0..100).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             open_files() <= before
@@ -289,7 +294,7 @@ mod tests {
         assert_eq!(peer(&one).unwrap().pid, std::process::id() as i32);
     }
 
-    /// Sends more descriptors than the safe function would.
+    /// Sends more descriptors than the safe function allows.
     fn send_raw(socket: &OwnedFd, bytes: &[u8], fds: &[RawFd]) {
         let payload = size_of_val(fds);
         // SAFETY: the two macros only compute sizes; the buffers live through the call.

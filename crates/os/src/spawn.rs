@@ -1,4 +1,4 @@
-//! Starts programs with more options than the standard library has, and reaps any child.
+//! Starts programs with options that the standard library lacks, and reaps any child.
 
 use crate::child::Ended;
 use crate::error::{Context, OsError, OsResult};
@@ -11,13 +11,14 @@ use std::process::Command;
 
 /// Lets the kernel kill the program when the thread that starts it ends.
 ///
-/// The thread counts and not the process. So the program must be started from a thread that lives as long as the
-/// program may.
+/// The kernel looks at the thread and not at the process. So the program must be started by a thread that lives at
+/// least as long as the program.
 pub fn die_with_parent(command: &mut Command) {
     signal_with_parent(command, Signal::KILL);
 }
 
-/// As [`die_with_parent`], with SIGUSR2: for `srun`, which passes that signal on to what it has started on all hosts.
+/// Lets the kernel send SIGUSR2 to the program when the thread that starts it ends. `srun` passes this signal on to the
+/// processes that it started on all hosts.
 pub fn tell_at_parents_end(command: &mut Command) {
     signal_with_parent(command, Signal::USR2);
 }
@@ -28,13 +29,13 @@ fn signal_with_parent(command: &mut Command, signal: Signal) {
     unsafe {
         command.pre_exec(move || {
             rustix::process::set_parent_process_death_signal(Some(signal))?;
-            // The parent may have died before the call. Then no signal would come.
+            // If the parent died before the call, the kernel sends no signal. So the program is not started then.
             if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
         });
     }
 }
 
-/// Passes a descriptor to the program, which inherits it under this number.
+/// Passes a descriptor to the program, which inherits it as descriptor `number`.
 pub fn inherit(command: &mut Command, descriptor: OwnedFd, number: i32) {
     // SAFETY: plain system calls between fork and exec; the closure owns the descriptor, so it is open then.
     unsafe {
@@ -50,7 +51,8 @@ pub fn inherit(command: &mut Command, descriptor: OwnedFd, number: i32) {
     }
 }
 
-/// A copy of a descriptor that this process has from its parent; its number comes from a variable and may be wrong.
+/// Copies a descriptor that this process inherited from its parent. The number comes from an environment variable and
+/// may be wrong.
 pub fn inherited(number: i32) -> OsResult<OwnedFd> {
     if number < 0 {
         return Err(Errno::BADF).context("fcntl", || format!("descriptor {number}"));
@@ -60,7 +62,7 @@ pub fn inherited(number: i32) -> OsResult<OwnedFd> {
     sys::io::fcntl_dupfd_cloexec(theirs, 3).context("fcntl", || format!("descriptor {number}"))
 }
 
-/// Starts the program with every signal unblocked and at its default, as after a login.
+/// Starts the program with no signal blocked and with the default action for each signal, as after a login.
 pub fn default_signals(command: &mut Command) {
     // SAFETY: plain system calls between fork and exec on memory of this function alone.
     unsafe {
@@ -76,12 +78,13 @@ pub fn default_signals(command: &mut Command) {
     }
 }
 
-/// From now on this process leads a process group of its own, so that signals to its former group do not reach it.
+/// Makes this process the leader of a new process group, so that signals to its former group do not reach it.
 pub fn lead_group() -> OsResult<()> {
     rustix::process::setpgid(None, None).context("setpgid", || "this process".into())
 }
 
-/// Orphans among this process's descendants become its children, also outside a process namespace of its own.
+/// Makes orphans among the descendants of this process its children. This also works outside a PID namespace of its
+/// own.
 pub fn adopt_orphans() -> OsResult<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .context("PR_SET_CHILD_SUBREAPER", || "this process".into())
@@ -90,15 +93,15 @@ pub fn adopt_orphans() -> OsResult<()> {
 /// What [`reap`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaped {
-    /// A child that has ended.
+    /// This child has ended.
     Child(i32, Ended),
-    /// There are children, none of which has ended.
+    /// This process has children, but none of them has ended.
     Running,
-    /// There is no child.
+    /// This process has no child.
     None,
 }
 
-/// Reaps one child that has ended, without waiting.
+/// Reaps one child that has ended. It does not wait.
 pub fn reap() -> OsResult<Reaped> {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
@@ -115,19 +118,20 @@ pub fn reap() -> OsResult<Reaped> {
     }
 }
 
-/// Sends a signal, by number, to one process. Gives whether there was one.
+/// Sends a signal, given by its number, to one process. Gives `true` if the process exists.
 pub fn signal_process(pid: i32, signal: i32) -> bool {
     // SAFETY: a plain system call; a wrong number is an error of the call. Numbers below 2 would mean groups, or init.
     pid > 1 && unsafe { libc::kill(pid, signal) } == 0
 }
 
-/// Sends a signal, by number, to a process group. Gives whether there was one.
+/// Sends a signal, given by its number, to a process group. Gives `true` if the group exists.
 pub fn signal_group(leader: i32, signal: i32) -> bool {
     // SAFETY: as above.
     leader > 1 && unsafe { libc::kill(-leader, signal) } == 0
 }
 
-/// Ends this process as `signal` would, so that its parent sees the same end. It writes no core dump.
+/// Ends this process by `signal`, so that its parent sees the same end as if the signal had come from outside. No core
+/// dump is written.
 pub fn end_by_signal(signal: i32) -> ! {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
@@ -139,18 +143,18 @@ pub fn end_by_signal(signal: i32) -> ! {
         libc::sigaddset(set.as_mut_ptr(), signal);
         libc::sigprocmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
         libc::raise(signal);
-        // This signal ends no process.
+        // The signal did not end the process.
         libc::_exit(128 + signal)
     }
 }
 
-/// The CPUs that this thread may use, in order.
+/// The CPUs that this thread may use, in ascending order.
 pub fn allowed_cpus() -> Vec<u32> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect()
 }
 
-/// Binds this thread, and what it starts, to these CPUs.
+/// Binds this thread, and what it starts later, to these CPUs.
 pub fn use_cpus(cpus: &[u32]) -> OsResult<()> {
     let mut set = rustix::thread::CpuSet::new();
     for cpu in cpus {
@@ -175,7 +179,7 @@ pub fn use_memory_of(nodes: &[u32]) -> OsResult<()> {
     if answer == 0 { Ok(()) } else { Err(OsError::last("set_mempolicy", format!("nodes {nodes:?}"))) }
 }
 
-/// Raises this process's limits of locked memory and of descriptors as far as it is allowed to.
+/// Raises this process's limits of locked memory and of descriptors to their hard limits.
 pub fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     for resource in [Resource::Memlock, Resource::Nofile] {
@@ -184,14 +188,14 @@ pub fn raise_limits() {
     }
 }
 
-/// The hard limits of this process for locked memory, descriptors and processes; `None` where there is no limit.
+/// The hard limits of this process for locked memory, descriptors and processes; `None` means no limit.
 pub fn hard_limits() -> [(&'static str, Option<u64>); 3] {
     use rustix::process::{Resource, getrlimit};
     [("memlock", Resource::Memlock), ("nofile", Resource::Nofile), ("nproc", Resource::Nproc)]
         .map(|(name, resource)| (name, getrlimit(resource).maximum))
 }
 
-/// Takes the lock of a file for this open file description, or says that another description has it. The lock ends with
+/// Locks a file for this open file description. Gives `false` if another description holds the lock. The lock ends with
 /// the last copy of the descriptor.
 pub fn lock_file(file: impl AsFd) -> OsResult<bool> {
     match sys::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
@@ -201,7 +205,7 @@ pub fn lock_file(file: impl AsFd) -> OsResult<bool> {
     }
 }
 
-/// A pipe: its reading end and its writing end.
+/// Makes a pipe and gives its reading end and its writing end.
 pub fn pipe() -> OsResult<(OwnedFd, OwnedFd)> {
     sys::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("pipe2", || "a pipe".into())
 }
@@ -217,7 +221,7 @@ pub fn groups() -> Vec<u32> {
     groups
 }
 
-/// User and group that this process acts for.
+/// The user id and the group id that this process acts with.
 pub fn user_and_group() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
@@ -227,7 +231,7 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Does this process exist? A process that ended and was not reaped counts as well.
+/// Tells whether this process exists. A process that has ended and was not reaped also counts.
 pub fn exists(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }

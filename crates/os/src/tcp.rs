@@ -1,4 +1,5 @@
-//! TCP connections whose every wait has a deadline. They are non-blocking; a call first tries, and waits only if it must.
+//! TCP connections on which every wait has a deadline. The sockets are non-blocking: each function first tries, and
+//! waits only if it must.
 
 use crate::deadline::Deadline;
 use crate::error::{Context, OsError, OsResult};
@@ -21,24 +22,25 @@ fn socket(address: SocketAddr) -> OsResult<OwnedFd> {
     sys::net::socket_with(family, SocketType::STREAM, FLAGS, None).context("socket", || address.to_string())
 }
 
-/// A listening socket. Port 0 takes any free one; [`local_address`] says which.
+/// Makes a listening socket. With port 0 the kernel chooses a free port; [`local_address`] gives it.
 pub fn listen(address: SocketAddr) -> OsResult<OwnedFd> {
     let named = || address.to_string();
     let socket = socket(address)?;
-    // A restarted daemon takes its port again while connections of the former daemon still time out.
+    // With this option a restarted daemon can listen on its port again while connections of the former daemon still
+    // time out.
     sockopt::set_socket_reuseaddr(&socket, true).context("SO_REUSEADDR", named)?;
     sys::net::bind(&socket, &address).context("bind", named)?;
     sys::net::listen(&socket, 1024).context("listen", named)?;
     Ok(socket)
 }
 
-/// The address that a socket of ours has.
+/// The local address of a socket.
 pub fn local_address(socket: impl AsFd) -> OsResult<SocketAddr> {
     let found = sys::net::getsockname(socket).context("getsockname", || "a socket".into())?;
     SocketAddr::try_from(found).context("getsockname", || "a socket that is not of TCP".into())
 }
 
-/// The next connection that arrives before the deadline, and the address it came from.
+/// Waits for the next connection until the deadline. Gives the connection and the address that it came from.
 pub fn accept(listener: impl AsFd, deadline: Deadline) -> OsResult<Option<(OwnedFd, SocketAddr)>> {
     loop {
         match sys::net::acceptfrom_with(&listener, FLAGS) {
@@ -53,8 +55,8 @@ pub fn accept(listener: impl AsFd, deadline: Deadline) -> OsResult<Option<(Owned
                     return Ok(None);
                 }
             }
-            // The connection ended before it was accepted, or the network reported an error for it. The next one may be
-            // fine.
+            // The connection ended before it was accepted, or the network reported an error for it. The next connection
+            // may work.
             Err(
                 Errno::INTR
                 | Errno::CONNABORTED
@@ -69,7 +71,7 @@ pub fn accept(listener: impl AsFd, deadline: Deadline) -> OsResult<Option<(Owned
     }
 }
 
-/// Connects; `ETIMEDOUT` when the deadline passes first.
+/// Connects to an address. If the deadline passes first, the error is `ETIMEDOUT`.
 pub fn connect(address: SocketAddr, deadline: Deadline) -> OsResult<OwnedFd> {
     let named = || address.to_string();
     let socket = socket(address)?;
@@ -87,7 +89,8 @@ pub fn connect(address: SocketAddr, deadline: Deadline) -> OsResult<OwnedFd> {
     Ok(socket)
 }
 
-/// Small messages leave at once. The kernel, too, notices a peer whose host is gone, in case that no other part does.
+/// Sets the options of a connection. Small messages are sent at once. The kernel notices a peer whose host is gone, in
+/// case nothing else notices it.
 fn tune(socket: impl AsFd) -> OsResult<()> {
     let named = || "a TCP connection".to_owned();
     sockopt::set_tcp_nodelay(&socket, true).context("TCP_NODELAY", named)?;
@@ -97,8 +100,8 @@ fn tune(socket: impl AsFd) -> OsResult<()> {
     sockopt::set_tcp_keepcnt(&socket, 4).context("TCP_KEEPCNT", named)
 }
 
-/// Reads at least one byte into `buffer`, which must not be empty; 0 at the end of the stream; `None` if the deadline
-/// passes.
+/// Waits for bytes and reads at least one into `buffer`, which must not be empty. 0 means the end of the stream; `None`
+/// means that the deadline passed.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8], deadline: Deadline) -> OsResult<Option<usize>> {
     loop {
         if let Some(read) = try_receive(&socket, buffer)? {
@@ -110,8 +113,8 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8], deadline: Deadline) -> OsRe
     }
 }
 
-/// Reads the bytes that have arrived into `buffer`, which must not be empty; 0 at the end of the stream; `None` if
-/// there are none.
+/// Reads the bytes that have arrived into `buffer`, which must not be empty. 0 means the end of the stream; `None`
+/// means that no bytes have arrived.
 pub fn try_receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usize>> {
     assert!(!buffer.is_empty(), "a read into nothing cannot be told from the end");
     loop {
@@ -124,8 +127,8 @@ pub fn try_receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usiz
     }
 }
 
-/// Sends at least one byte of these parts, which must not all be empty (at most [`MAX_PARTS`] are used); `None` if the
-/// deadline passes before the peer takes any.
+/// Sends at least one byte of these parts, which must not all be empty. It uses at most [`MAX_PARTS`] parts. `None` if
+/// the deadline passes before the peer accepts any byte.
 pub fn send(socket: impl AsFd, parts: &[&[u8]], deadline: Deadline) -> OsResult<Option<usize>> {
     let mut slices = [IoSlice::new(&[]); MAX_PARTS];
     let count = parts.len().min(MAX_PARTS);
@@ -147,9 +150,9 @@ pub fn send(socket: impl AsFd, parts: &[&[u8]], deadline: Deadline) -> OsResult<
     }
 }
 
-/// Ends a connection in both directions; reads and writes of other threads end too.
+/// Ends a connection in both directions. Reads and writes of other threads on it end, too.
 pub fn shut_down(socket: impl AsFd) {
-    // A connection that is gone already need not be ended.
+    // An error means that the connection is gone already.
     let _ = sys::net::shutdown(socket, Shutdown::Both);
 }
 

@@ -1,12 +1,12 @@
-//! For tests: if a machine cannot do something, that is a skip that is counted.
+//! Counts skipped tests: a test calls this if the machine lacks something that the test needs.
 
 use std::io::Write;
 
-/// Says that the calling test was skipped because this kernel or machine lacks a feature. `scripts/test` counts the line,
-/// and fails unless `tests/skips` lists the feature with its reason.
+/// Reports that the calling test was skipped because this kernel or machine lacks a feature. `scripts/test` counts
+/// these lines, and fails unless `tests/skips` lists the feature with a reason.
 pub fn skip(feature: &str) {
     let thread = std::thread::current();
     let line = format!("\nSKIP {feature}: {}\n", thread.name().unwrap_or("a test"));
-    // No macro is used for this, because the test runner would capture its output.
+    // No macro such as `eprintln!` is used, because the test runner would capture its output.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

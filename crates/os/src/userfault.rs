@@ -1,15 +1,15 @@
-//! Asynchronous write protection: the kernel notes which pages of a range are written to, and no thread has to answer
-//! for it (`UFFD_FEATURE_WP_ASYNC`, kernel ≥ 6.7). [`crate::pagemap`] reads the notes.
+//! Asynchronous write protection: the kernel notes which pages of a range are written to, and no thread has to handle
+//! the faults (`UFFD_FEATURE_WP_ASYNC`, kernel ≥ 6.7). [`crate::pagemap`] reads the notes.
 //!
-//! The default seccomp filters of docker and podman forbid the call, so users of this module need another way in such
-//! containers.
+//! The default seccomp filters of docker and podman forbid the call. In such containers the callers must detect changes
+//! in another way.
 
 use crate::sys;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::error::{OsError, OsResult};
 
-/// Ranges of this process whose writes are noted, as long as this value exists.
+/// Ranges of this process's memory in which the kernel notes writes, as long as this value exists.
 #[derive(Debug)]
 pub struct WriteNotes {
     fd: OwnedFd,
@@ -21,13 +21,13 @@ const UFFD_FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
 const UFFD_FEATURE_WP_ASYNC: u64 = 1 << 15;
 const UFFDIO_REGISTER_MODE_WP: u64 = 2;
 const UFFDIO_WRITEPROTECT_MODE_WP: u64 = 1;
-/// `_IOWR(0xaa, 0x3f, struct uffdio_api)`
+/// The ioctl request `_IOWR(0xaa, 0x3f, struct uffdio_api)`.
 const UFFDIO_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
-/// `_IOWR(0xaa, 0x00, struct uffdio_register)`
+/// The ioctl request `_IOWR(0xaa, 0x00, struct uffdio_register)`.
 const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
-/// `_IOR(0xaa, 0x01, struct uffdio_range)`
+/// The ioctl request `_IOR(0xaa, 0x01, struct uffdio_range)`.
 const UFFDIO_UNREGISTER: libc::Ioctl = 0x8010_aa01_u32 as libc::Ioctl;
-/// `_IOWR(0xaa, 0x06, struct uffdio_writeprotect)`
+/// The ioctl request `_IOWR(0xaa, 0x06, struct uffdio_writeprotect)`.
 const UFFDIO_WRITEPROTECT: libc::Ioctl = 0xc018_aa06_u32 as libc::Ioctl;
 
 #[repr(C)]
@@ -58,7 +58,8 @@ struct WriteProtect {
 }
 
 impl WriteNotes {
-    /// Asks the kernel. `PERM` if a filter or a setting forbids it, `NOSYS` or `INVAL` if the kernel is too old.
+    /// Opens a userfaultfd. The error is `PERM` if a filter or a setting forbids it, and `NOSYS` or `INVAL` if the
+    /// kernel is too old.
     pub fn open() -> OsResult<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | UFFD_USER_MODE_ONLY;
         // SAFETY: makes a descriptor and touches no memory.
@@ -74,21 +75,22 @@ impl WriteNotes {
         Ok(notes)
     }
 
-    /// Notes writes to this range of private memory from the next [`Self::begin`] on. Page-aligned.
+    /// Registers a page-aligned range of private memory. The kernel notes writes to it from the next [`Self::begin`]
+    /// on.
     pub fn watch(&self, start: usize, length: usize) -> OsResult<()> {
         let range = Range { start: start as u64, len: length as u64 };
         let mut register = Register { range, mode: UFFDIO_REGISTER_MODE_WP, ioctls: 0 };
         self.control(UFFDIO_REGISTER, &raw mut register, "UFFDIO_REGISTER", format!("{length} bytes"))
     }
 
-    /// Forgets all writes noted so far: every page of the range counts as unwritten.
+    /// Forgets all writes that were noted so far. Every page of the range counts as unwritten again.
     pub fn begin(&self, start: usize, length: usize) -> OsResult<()> {
         let range = Range { start: start as u64, len: length as u64 };
         let mut protect = WriteProtect { range, mode: UFFDIO_WRITEPROTECT_MODE_WP };
         self.control(UFFDIO_WRITEPROTECT, &raw mut protect, "UFFDIO_WRITEPROTECT", format!("{length} bytes"))
     }
 
-    /// Notes writes to this range no longer. A range that something else was mapped over needs no such call.
+    /// Stops noting writes to this range. The call is not needed if another mapping has replaced the range.
     pub fn leave(&self, start: usize, length: usize) -> OsResult<()> {
         let mut range = Range { start: start as u64, len: length as u64 };
         self.control(UFFDIO_UNREGISTER, &raw mut range, "UFFDIO_UNREGISTER", format!("{length} bytes"))
@@ -114,7 +116,7 @@ mod tests {
     use crate::pagemap::{Looking, PageMap};
     use crate::place::Place;
 
-    /// `None` where the kernel or a filter forbids it: its users do without.
+    /// Opens the write notes; `None` if the kernel or a filter forbids them.
     fn notes() -> Option<WriteNotes> {
         WriteNotes::open().ok()
     }

@@ -1,9 +1,10 @@
-//! The calls of [`super`] in a build with the feature `faults`.
+//! The system calls of [`super`] in a build with the feature `faults`.
 
 use crate::faults::{self, Failure};
 use rustix::io::Errno;
 
-/// Functions that first ask whether to fail. Reads and writes that may be `short` are not among them.
+/// Declares functions that first ask the plan whether to fail. Reads and writes that may be `short` are written out
+/// below instead.
 macro_rules! failing {
     ($($name:ident($($arg:ident: $of:ty),*) -> $answer:ty = $call:literal, $($real:ident)::+;)*) => {$(
         pub(crate) fn $name($($arg: $of),*) -> rustix::io::Result<$answer> {
@@ -13,7 +14,7 @@ macro_rules! failing {
     )*};
 }
 
-/// The same for calls on memory.
+/// Declares the same kind of functions for calls on memory, which are unsafe.
 macro_rules! failing_on_memory {
     ($($name:ident($($arg:ident: $of:ty),*) -> $answer:ty = $call:literal, $($real:ident)::+;)*) => {$(
         /// # Safety
@@ -82,7 +83,7 @@ pub(crate) mod io {
         fcntl_dupfd_cloexec(file: impl AsFd, lowest: i32) -> OwnedFd = "F_DUPFD_CLOEXEC", rustix::io::fcntl_dupfd_cloexec;
     }
 
-    /// How many of these bytes to read or write now. The eight bytes of a counter are never split.
+    /// Gives how many of `of` bytes to read or write now. The eight bytes of an eventfd or timer are never split.
     fn length(call: &'static str, of: usize) -> Result<usize> {
         if of <= 8 {
             return Ok(of);
@@ -226,7 +227,7 @@ pub(crate) mod mount {
     }
 }
 
-/// As in an ordinary build, after asking. A planned failure gives -1 and sets `errno`.
+/// Makes the call, unless the plan makes it fail. A planned failure gives -1 and sets `errno`.
 pub(crate) fn raw<N: From<i8>>(name: &'static str, call: impl FnOnce() -> N) -> N {
     match faults::check(name) {
         Ok(()) => call(),

@@ -1,31 +1,32 @@
-//! Doors: mounts of the tmpfs. One party opens a file through each, and the door is shut behind it.
+//! Doors: mounts of the tmpfs. Each party opens a file through its own door, and the door is shut behind it.
 //!
 //! A lease counts open files. It does not count a path descriptor (`O_PATH`), by which a former user may open the file
 //! anew later, or truncate it. But such a descriptor leads to the file through the mount by which it was opened. So
 //! each party gets a mount of its own, which is attached nowhere. Before the lease is asked for, that *door* is shut:
 //!
-//! 1. The mount becomes read-only. The kernel refuses that while any process writes through the mount. Afterwards the
-//!    mount opens nothing for writing, truncates nothing and changes no mode or owner, for any caller.
-//! 2. The *gate* is shut: the kernel asks the daemon before it opens anything through this mount (a fanotify permission
-//!    event), and the daemon refuses.
+//! 1. The mount becomes read-only. The kernel refuses this while any process writes through the mount. Afterwards no
+//!    caller can open a file for writing through the mount, truncate it or change its mode or owner.
+//! 2. The *gate* is shut. From then on the kernel asks the daemon before it opens anything through this mount (a
+//!    fanotify permission event), and the daemon refuses.
 //!
-//! The gate also refuses each read by a call, whether the door is open or shut: read, splice, sendfile,
-//! copy_file_range, and the same calls in an io_uring. A splice or sendfile takes references to the file's pages into a
-//! pipe or socket, where they outlive the descriptor and every mapping. Its caller would then read there what the next
-//! owner writes. The kernel asks before it takes the references. A mapping does not ask, so the owner works at full
-//! speed.
+//! The gate also refuses each read by a system call, whether the door is open or shut: read, splice, sendfile,
+//! copy_file_range, and the same operations of an io_uring. The reason is that a splice or sendfile puts references to
+//! the file's pages into a pipe or socket. They outlive the descriptor and every mapping, so the former user would read
+//! there what the next owner writes. The kernel asks before it takes the references. Accesses through a mapping are not
+//! asked about, so the owner works at full speed.
 //!
-//! This leaves no gap, because of the order in the kernel's open: it first counts the open file, as the lease does, and
-//! then examines whether the mount is read-only, and the gate. So an open that has begun meanwhile was counted, and the
-//! lease is refused; or it finds the door shut. A process cannot use another task's door: the path descriptor is no
-//! mount, and the mount may not be cloned (it is unbindable).
+//! There is no gap, because of the order of steps in the kernel's open. The kernel first counts the open file, as the
+//! lease does. Only then does it check whether the mount is read-only, and ask the gate. So an open that began earlier
+//! was either counted, and the lease is refused, or it finds the door shut. A process cannot use another task's door,
+//! because a path descriptor is no mount, and the mount cannot be cloned (it is unbindable).
 //!
-//! Two other ways would leave gaps. *Modes and owners*, on mounts with mapped ids: a container's root with CAP_CHOWN
-//! may change the owner of a file from an unmapped id to a mapped one. And the kernel checks permission so long before
-//! it counts the open file that a reader that is preempted in between enters after the proof. The *mount's count of
-//! references* (`MNT_EXPIRE`) is a sum over processors, and it may miss a reference that moves between two of them.
+//! Two other methods would leave gaps. The first is *modes and owners* on mounts with mapped ids: a container's root
+//! with CAP_CHOWN may change the owner of a file from an unmapped id to a mapped one. Also, the kernel checks
+//! permissions long before it counts the open file, so a reader that is preempted in between could enter after the
+//! proof. The second is the *mount's count of references* (`MNT_EXPIRE`): it is a sum over CPUs, and it may miss a
+//! reference that moves between two of them.
 //!
-//! A door needs the rights of the initial user namespace's root. An ordinary user's daemon has none.
+//! A door needs the rights of root in the initial user namespace. The daemon of an ordinary user has no doors.
 
 use crate::sys;
 use std::mem::MaybeUninit;
@@ -39,21 +40,23 @@ use super::mount::{clone_mount, set_attributes};
 use crate::error::{Context, OsError, OsResult};
 use crate::mapping::Access;
 
-/// Asks the daemon before anything is opened through a shut door. Doors stay shut as long as any process has the gate
-/// open, and a process that opens the file waits for [`Gate::turn_away`].
+/// The check of all opens through shut doors: the kernel asks the daemon through this descriptor. Doors stay shut as
+/// long as any process has the descriptor open. A process that opens a file through a shut door waits until
+/// [`Gate::turn_away`] refuses it.
 #[derive(Debug)]
 pub struct Gate(OwnedFd);
 
-/// What a process tried that the gate refused.
+/// What a process tried when the gate refused it, with the number of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tried {
-    /// This process opened a file through a door that is shut.
+    /// The process opened a file through a door that is shut.
     Open(i32),
-    /// This process read a file by a call (read, splice, sendfile) instead of by a mapping.
+    /// The process read a file by a system call (read, splice, sendfile) instead of through a mapping.
     Read(i32),
 }
 
-/// The most batches of refusals in one turn, so that processes that keep trying do not delay anything else.
+/// The largest number of batches of requests that one call refuses, so that processes that keep trying do not delay the
+/// caller.
 const BATCHES: usize = 4;
 
 /// A mount through which one party opens a file.
@@ -85,8 +88,8 @@ impl Gate {
         if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", "a door")) }
     }
 
-    /// Refuses what waits at the gate now, and gives what was tried. More may be waiting; then the gate is still
-    /// readable.
+    /// Refuses the requests that wait at the gate now, and gives what the processes tried. If more requests wait, the
+    /// gate stays readable.
     pub fn turn_away(&self) -> Vec<Tried> {
         let mut tried = Vec::new();
         let mut buffer = [MaybeUninit::<libc::fanotify_event_metadata>::uninit(); 64];
@@ -118,23 +121,23 @@ impl Gate {
 }
 
 impl AsFd for Gate {
-    /// The descriptor is readable while a process waits before a shut door.
+    /// The descriptor is readable while a process waits at a shut door.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
 impl Folder {
-    /// The gate of this folder's doors. Without a gate the folder has no doors.
+    /// The gate of the doors of this folder. Without a gate the folder has no doors.
     pub fn gate(&self) -> Option<&Gate> {
         self.gate.as_ref()
     }
 
-    /// A new door, shut. A reader's door never allows writing.
+    /// Makes a new door, which is shut. A door for a reader never allows writing.
     pub fn new_door(&self, access: Access) -> OsResult<Door> {
         let gate = self.gate.as_ref().ok_or(Errno::OPNOTSUPP).context("open_tree", || "a door".into())?;
         let mount = clone_mount(&self.writable)?;
-        // Access times are off. A reader would write them for a moment each time and so count as a writer.
+        // Access times are off. Otherwise a reader would update them, and would count as a writer for a moment.
         let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOATIME;
         set_attributes(&mount, attributes, libc::MOUNT_ATTR__ATIME, libc::MS_UNBINDABLE)?;
         gate.mark(&mount, libc::FAN_MARK_ADD, libc::FAN_OPEN_PERM | libc::FAN_ACCESS_PERM)?;
@@ -143,12 +146,12 @@ impl Folder {
 }
 
 impl Door {
-    /// A door that another process of this daemon has made.
+    /// Takes over a door that another process of this daemon has made.
     pub fn inherited(mount: OwnedFd) -> Self {
         Self { mount, writable: true }
     }
 
-    /// Opens the door for its party.
+    /// Opens the door, so that its party can open files through it.
     pub fn open(&self, gate: &Gate) -> OsResult<()> {
         if self.writable {
             set_attributes(&self.mount, 0, libc::MOUNT_ATTR_RDONLY, 0)?;
@@ -157,8 +160,8 @@ impl Door {
         gate.mark(&self.mount, libc::FAN_MARK_ADD | passing, libc::FAN_OPEN_PERM)
     }
 
-    /// Shuts the door: no process can open a file through it any more. `false` if a process writes through it; then the
-    /// door stays open. Present readers keep reading.
+    /// Shuts the door, so that no process can open a file through it any more. Gives `false` if a process writes
+    /// through it; then the door stays open. Processes that read already can go on reading.
     pub fn shut(&self, gate: &Gate) -> OsResult<bool> {
         if self.writable {
             match set_attributes(&self.mount, libc::MOUNT_ATTR_RDONLY, 0, 0) {
@@ -170,7 +173,7 @@ impl Door {
         Ok(true)
     }
 
-    /// A new open file description of a file, through this door, which must be open.
+    /// Opens a file through this door, as a new open file description. The door must be open.
     pub fn file(&self, name: &str) -> OsResult<OwnedFd> {
         let access = if self.writable { OFlags::RDWR } else { OFlags::RDONLY };
         sys::fs::openat(&self.mount, name, access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
@@ -184,7 +187,7 @@ impl AsFd for Door {
     }
 }
 
-/// Makes the gate, if this kernel and this process's rights allow doors.
+/// Makes the gate if this kernel, and the rights of this process, allow doors.
 pub(super) fn gate_of(folder: &mut Folder) -> OsResult<()> {
     folder.gate = Some(Gate::new()?);
     let tried = folder.new_door(Access::ReadWrite).and_then(|door| {
@@ -203,7 +206,7 @@ mod tests {
     use super::*;
     use crate::lease::{Proof, prove};
 
-    /// `None` where this user has no doors.
+    /// Mounts a folder for the test; `None` if this user may not have doors.
     fn folder() -> Option<Folder> {
         let folder = Folder::mount(64 << 20).unwrap();
         let root = rustix::process::geteuid().is_root();
@@ -211,7 +214,8 @@ mod tests {
         folder.gate.is_some().then_some(folder)
     }
 
-    /// Opens the file of a path descriptor anew in a thread of its own, while this thread serves the gate.
+    /// Opens the file of a path descriptor anew. A thread of its own does this while the calling thread serves the
+    /// gate.
     fn reopened(gate: &Gate, path: &OwnedFd, flags: OFlags) -> Result<(), Errno> {
         let name = format!("/proc/self/fd/{}", path.as_raw_fd());
         std::thread::scope(|scope| {
@@ -364,7 +368,8 @@ mod tests {
             let race = || {
                 while !ended.load(Ordering::Relaxed) {
                     let Ok(file) = std::fs::File::open(&name) else {
-                        // A process that waits at the gate is counted, so the proof needs a moment without one.
+                        // A process that waits at the gate counts as one that has the file open. So the proof succeeds
+                        // only at a moment without such a process.
                         std::thread::sleep(std::time::Duration::from_micros(200));
                         continue;
                     };
@@ -379,7 +384,7 @@ mod tests {
                 let _ = kept.write_all_at(&[0; 8], 0);
                 let _ = door.open(gate);
                 std::thread::yield_now();
-                // A panic in here would leave the racing threads behind.
+                // A panic at this point would leave the racing threads running, so no result is unwrapped here.
                 let shut = door.shut(gate).unwrap_or(false);
                 let alone = || {
                     gate.turn_away();

@@ -1,12 +1,13 @@
-//! Segments that are files of a tmpfs, for what memfds lack: leases ([`crate::lease`]), huge pages whatever the
-//! machine's setting for shared memory is, and descriptors that no process can reopen for writing.
+//! Makes segments that are files of a tmpfs. They have three things that memfds lack: leases ([`crate::lease`]), huge
+//! pages whatever the machine's setting for shared memory is, and descriptors that no process can reopen for writing.
 //!
-//! The daemon mounts a tmpfs of its own that is attached nowhere. The only way into it is a descriptor of its root, so
-//! no other process sees it, and the kernel removes it with the last descriptor. A second, read-only mount of the same
-//! tmpfs opens readers' descriptors: reopening one through `/proc/self/fd` gives EROFS, even to a container's root.
-//! Where the kernel allows it, each party has a mount of its own, which is shut behind it: [`door`]. For an ordinary
-//! user, a short-lived helper mounts the tmpfs in a user namespace and passes the descriptors out. Where user
-//! namespaces are forbidden, files without a name in `/dev/shm` allow leases, but not the rest.
+//! The daemon mounts a tmpfs of its own that is attached nowhere. The only way into it is a descriptor of its root. So
+//! no other process sees it, and the kernel removes it with the last descriptor. Readers get descriptors that were
+//! opened through a second, read-only mount of the same tmpfs: reopening such a descriptor through `/proc/self/fd`
+//! fails with EROFS, even for a container's root. Where the kernel allows it, each party has a mount of its own, which
+//! is shut behind it ([`door`]). For an ordinary user, a short-lived helper mounts the tmpfs in a user namespace and
+//! passes the descriptors out. Where user namespaces are forbidden, the segments are files without a name in
+//! `/dev/shm`; they have leases, but not the rest.
 
 pub mod door;
 pub(crate) mod mount;
@@ -22,28 +23,29 @@ use crate::error::{Context, OsError, OsResult};
 use crate::mapping::Access;
 use door::Gate;
 
-/// A place for files that are segments.
+/// A folder of a tmpfs, whose files are segments.
 #[derive(Debug)]
 pub struct Folder {
     writable: OwnedFd,
-    /// The same tmpfs, mounted read-only. If there is none, files have no names either.
+    /// The same tmpfs, mounted read-only. If it is `None`, the files have no names either.
     read_only: Option<OwnedFd>,
     gate: Option<Gate>,
 }
 
 impl Folder {
-    /// A tmpfs of one's own, with huge pages where files are large enough, of at most `size` bytes.
+    /// Mounts a new tmpfs of at most `size` bytes. It uses huge pages for files that are large enough.
     ///
-    /// Needs the right to mount, or otherwise the right to make a user namespace. The error is that of the second
-    /// attempt.
+    /// This process has neither the right to mount nor the right to make a user namespace. The error is that of the
+    /// second attempt.
     pub fn mount(size: u64) -> OsResult<Self> {
         let mut folder = mount::mount_here(size).or_else(|_| mount::mount_in_namespace(size))?;
-        // `crossdock doctor` says what is missing then; everything else works without.
+        // If it fails, `crossdock doctor` tells what is missing. Everything except the doors works without the gate.
         let _ = door::gate_of(&mut folder);
         Ok(folder)
     }
 
-    /// Files without a name in `/dev/shm`: leases only.
+    /// Makes a folder whose files have no names and lie in `/dev/shm`. They have leases, but no read-only descriptors
+    /// and no doors.
     pub fn shared_memory() -> OsResult<Self> {
         let path = Path::new("/dev/shm");
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -51,13 +53,13 @@ impl Folder {
         Ok(Self { writable, read_only: None, gate: None })
     }
 
-    /// Can readers be given descriptors that no process can reopen for writing?
+    /// Tells whether readers can get descriptors that no process can reopen for writing.
     pub fn has_read_only_door(&self) -> bool {
         self.read_only.is_some()
     }
 
-    /// A new file of `size` bytes, opened for reading and writing. If files have names, the name must be new and a
-    /// plain word.
+    /// Creates a file of `size` bytes, opened for reading and writing. If the files have names, the name must be new
+    /// and a plain word.
     pub fn create(&self, name: &str, size: u64) -> OsResult<OwnedFd> {
         let mode = Mode::RUSR | Mode::WUSR;
         let opened = if self.read_only.is_some() {
@@ -86,20 +88,21 @@ impl Folder {
             .context("openat", || format!("segment file {name} for reading"))
     }
 
-    /// A new open file description of a file for reading and writing. A new owner gets it, and leases count it.
+    /// Opens a file for reading and writing, as a new open file description that leases count. The file's new owner
+    /// gets it.
     pub fn open_writer(&self, name: &str) -> OsResult<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         sys::fs::openat(&self.writable, name, flags, Mode::empty())
             .context("openat", || format!("segment file {name} for writing"))
     }
 
-    /// The names of all files; empty if files have no names.
+    /// The names of all files; empty if the files have no names.
     pub fn names(&self) -> OsResult<Vec<String>> {
         if self.read_only.is_none() {
             return Ok(Vec::new());
         }
         let named = || "the segment files' folder".to_string();
-        // A mount's descriptor only allows passing through. Reading needs a descriptor of the folder itself.
+        // The descriptor of a mount cannot be read as a folder. So the folder itself is opened.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = sys::fs::openat(&self.writable, ".", flags, Mode::empty()).context("openat", named)?;
         let entries = rustix::fs::Dir::new(folder).context("readdir", named)?;
@@ -119,7 +122,8 @@ impl Folder {
     }
 }
 
-/// A new open file description of the file behind a descriptor, with its own access rights. Leases count it.
+/// Opens the file behind a descriptor anew, with these access rights. The new open file description is counted by
+/// leases.
 pub fn open_anew(file: impl AsFd, access: Access) -> OsResult<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let flags = match access {
@@ -167,7 +171,7 @@ mod tests {
     fn an_ordinary_user_gets_the_same_through_a_user_namespace() {
         match mount::mount_in_namespace(64 << 20) {
             Ok(folder) => check_folder(&folder),
-            // Some systems forbid user namespaces, and the fallback exists for them.
+            // Some systems forbid user namespaces. For them there is `Folder::shared_memory`.
             Err(error) => assert!(matches!(error.errno, Errno::PERM | Errno::NOSPC | Errno::ACCESS), "{error}"),
         }
     }

@@ -1,4 +1,4 @@
-//! Mounting the tmpfs: with the rights of this thread, or in a user namespace of a short-lived helper.
+//! Mounts the tmpfs with the rights of this thread, or in a user namespace of a short-lived helper.
 
 use crate::sys;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::deadline::Deadline;
 use crate::error::{Context, OsError, OsResult};
 use crate::socket::{self, Received};
 
-/// Mounts with the rights of this thread.
+/// Mounts the tmpfs with the rights of this thread.
 pub(super) fn mount_here(size: u64) -> OsResult<Folder> {
     let named = || "a tmpfs".to_string();
     let context = sys::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).context("fsopen", named)?;
@@ -22,26 +22,26 @@ pub(super) fn mount_here(size: u64) -> OsResult<Folder> {
     };
     set("size", &size.to_string())?;
     set("mode", "0700")?;
-    // A kernel without transparent huge pages does not know the option; everything else works there too.
+    // A kernel without transparent huge pages does not know this option. Everything else works there too.
     let _ = set("huge", "within_size");
     rustix::mount::fsconfig_create(context.as_fd()).context("fsconfig", named)?;
     let attributes =
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let writable =
         sys::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).context("fsmount", named)?;
-    // A second mount of the same tmpfs, read-only.
+    // A second, read-only mount of the same tmpfs.
     let read_only = clone_mount(&writable)?;
     set_attributes(&read_only, libc::MOUNT_ATTR_RDONLY, 0, 0)?;
     Ok(Folder { writable, read_only: Some(read_only), gate: None })
 }
 
-/// One more mount of the same tmpfs, attached nowhere.
+/// Makes one more mount of the same tmpfs, attached nowhere.
 pub(super) fn clone_mount(mount: &OwnedFd) -> OsResult<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     sys::mount::open_tree(mount, "", flags).context("open_tree", || "a mount of the tmpfs".into())
 }
 
-/// Changes what a mount allows, by a descriptor of its root.
+/// Changes what a mount allows. `mount` is a descriptor of its root.
 pub(crate) fn set_attributes(mount: &OwnedFd, set: u64, clear: u64, propagation: u64) -> OsResult<()> {
     #[repr(C)]
     struct MountAttr {
@@ -66,7 +66,7 @@ pub(crate) fn set_attributes(mount: &OwnedFd, set: u64, clear: u64, propagation:
     if answer == 0 { Ok(()) } else { Err(OsError::last("mount_setattr", "a mount of the tmpfs")) }
 }
 
-/// Mounts in a user namespace of a child, which passes the descriptors out and ends.
+/// Mounts the tmpfs in a user namespace of a child. The child sends the descriptors back and ends.
 pub(super) fn mount_in_namespace(size: u64) -> OsResult<Folder> {
     let (ours, theirs) = socket::pair()?;
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
@@ -89,12 +89,12 @@ pub(super) fn mount_in_namespace(size: u64) -> OsResult<Folder> {
     answer
 }
 
-/// The helper's whole life: namespace, mounts, answer.
+/// What the helper does: enter the namespace, mount the tmpfs, send the descriptors.
 fn serve_mount(to: &OwnedFd, size: u64, uid: u32, gid: u32) -> OsResult<()> {
     let folder = enter_namespace(uid, gid).and_then(|()| mount_here(size));
     match folder {
         Ok(Folder { writable, read_only: Some(read_only), .. }) => {
-            // A task with a user namespace of its own could clone the mount of its descriptor and make the clone
+            // A task with a user namespace of its own could clone the mount behind its descriptor and make the clone
             // writable. An unbindable mount cannot be cloned.
             for mount in [&writable, &read_only] {
                 set_attributes(mount, 0, 0, libc::MS_UNBINDABLE)?;
