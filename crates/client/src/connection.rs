@@ -1,14 +1,15 @@
-//! Requests and answers over one connection, which all threads of a process share.
+//! One connection to the daemon, over which all threads of a process send requests and get answers.
 //!
-//! A thread that waits for an answer while no other thread reads becomes the reader. It hands each message to the
-//! thread that waits for it, and lets another thread read when it has its own answer. If the connection breaks (the
-//! broker was restarted), the reader connects again with the session's token and sends all unanswered requests again.
-//! The daemon remembers what it has done already, so nothing happens twice. While no request is in flight, one thread
-//! of the process notices the end of a connection and connects again. So a new daemon gets everything that living
-//! members hold, and members hear of deaths.
+//! If no thread reads from the connection, a thread that waits for an answer becomes the reader. It hands each message
+//! to the thread that waits for it. When it has its own answer, it lets another thread read. If the connection breaks,
+//! for example because the broker was restarted, the reader connects again with the session's token and sends all
+//! unanswered requests again. The daemon remembers what it has done already, so nothing happens twice. While no request
+//! is in flight, one watching thread of the process notices the end of a connection and connects again. So a new daemon
+//! learns everything that living members hold, and members hear of deaths.
 //!
-//! `asking` sends, reads and hands out messages; `held` lists what this process has open; `progress` reports the task's
-//! progress; `room` makes room for descriptors; `reconnecting` connects again; `watching` is the thread.
+//! The submodules: `asking` sends requests and hands out the answers; `held` lists what this process has open;
+//! `progress` reports the task's progress; `room` reserves descriptors for the answers; `reconnecting` connects again;
+//! `watching` is the watching thread.
 
 mod asking;
 mod held;
@@ -37,25 +38,26 @@ use self::progress::Progress;
 use crate::handshake::{Welcome, Who};
 use crate::{Error, Reason, Result};
 
-/// How long a session that leaves tries to tell the daemon.
+/// The longest time that a leaving session tries to tell the daemon about it.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 struct State {
     socket: Option<Arc<OwnedFd>>,
-    /// The number of this connection of the session.
+    /// The number of the present connection. It grows with each reconnection.
     generation: u64,
     next: u64,
     pending: BTreeMap<u64, Pending>,
-    /// Descriptors that keep places free for those that are expected.
+    /// Descriptors without another use. Each reserves a place in the descriptor table for a descriptor that an answer
+    /// will bring.
     room: Vec<OwnedFd>,
     held: Held,
     progress: Progress,
     reading: bool,
     /// The number of threads that wait for the reading thread.
     asleep: usize,
-    /// The session is leaving, so no daemon needs to be started.
+    /// The session is leaving, so a daemon that is gone is not started again.
     leaving: bool,
-    /// No request is possible any more, for this reason.
+    /// If this is set, every request fails with this error.
     over: Option<Error>,
     incarnation: u64,
     /// Why the last attempt to connect again failed.
@@ -70,9 +72,9 @@ pub(crate) struct Connection {
     liveness: Liveness,
     state: Mutex<State>,
     changed: Condvar,
-    /// The process that made the connection. A forked child of it must not use it.
+    /// The process that made the connection. Its forked children must not use the connection.
     origin: fork::Origin,
-    /// Does the watching thread know this connection?
+    /// Tells whether the watching thread knows this connection.
     watched: AtomicBool,
     this: Weak<Self>,
 }
@@ -86,7 +88,7 @@ impl Connection {
             let text = format!("the daemon at {} sent no liveness table of this layout", path.display());
             return Err(Error::new(Status::Incompatible, text));
         };
-        // After reconnecting, this session must be the same member or none.
+        // If this session connects again, the daemon must give it the same member id.
         who.member = welcome.member;
         let state = State {
             socket: Some(Arc::new(welcome.socket)),
@@ -120,12 +122,12 @@ impl Connection {
         &self.liveness
     }
 
-    /// Is this the process that connected?
+    /// Tells whether this process made the connection.
     fn is_ours(&self) -> bool {
         self.origin.is_here()
     }
 
-    /// Gives an error in a forked child of the process that connected.
+    /// Fails in a forked child of the process that made the connection.
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.is_ours() {
             return Ok(());
@@ -137,16 +139,16 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the threads that wait for the reader. Nearly always there are none, and a wake without a sleeper is a
-    /// system call as well.
+    /// Wakes the threads that wait for the reader. The check avoids a system call, because nearly always no thread
+    /// waits.
     fn wake_others(&self, state: &State) {
         if state.asleep > 0 {
             self.changed.notify_all();
         }
     }
 
-    /// Leaves in order, if the daemon answers soon; no request is possible afterwards. If the daemon does not hear of
-    /// it, the member counts as alive until its process ends.
+    /// Leaves in order and tells the daemon, if the daemon answers soon. No request is possible afterwards. If the
+    /// daemon does not hear of it, the member counts as alive until its process ends.
     pub(crate) fn end(&self) {
         if !self.is_ours() {
             return;
@@ -162,7 +164,7 @@ impl Connection {
         self.part();
     }
 
-    /// Ends it without a word to the daemon, as a death would.
+    /// Ends the connection without a message to the daemon. For the daemon the member has died.
     pub(crate) fn abandon(&self) {
         if self.is_ours() {
             self.liveness.resign();

@@ -1,4 +1,4 @@
-//! Finding the node daemon or starting a private one, so that a first program works without any set-up.
+//! Finds the node daemon, or starts a private one. So a first program works without any set-up.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,22 +10,22 @@ use crossdock_os::{Deadline, child, file};
 use crate::handshake::{self, Failure, Welcome, Who};
 use crate::{ConnectOptions, Error, Result};
 
-/// The path of the endpoint in a container.
+/// The path of the endpoint inside a container.
 const IN_CONTAINER: &str = "/run/crossdock/endpoint.sock";
 
-/// How long a daemon that was just started is waited for before the next attempt to start one.
+/// The longest wait for a daemon that was just started. After it, the program tries to start one again.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// A daemon that was found.
+/// A daemon that was found, with its answer to the hello.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub path: PathBuf,
-    /// It was started on demand for this user, so it may be started again.
+    /// The daemon was started on demand for this user, so this library may start it again.
     pub private: bool,
     pub welcome: Welcome,
 }
 
-/// Looks for a daemon in the places in their order. If there is none and the options allow it, starts a private one.
+/// Looks for a daemon at each possible path in turn. If there is none and the options allow it, starts a private one.
 pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> Result<Found> {
     let named = options.socket.clone().or_else(|| variable("CROSSDOCK_SOCKET").map(PathBuf::from));
     if let Some(path) = named {
@@ -35,9 +35,10 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
     let path = PathBuf::from(IN_CONTAINER);
     match handshake::greet(&path, who, deadline) {
         Ok(welcome) => return Ok(Found { path, private: false, welcome }),
-        // If a task's endpoint is dead, the task must not use another daemon unnoticed.
+        // If the endpoint of a task is dead, the task must not silently use another daemon.
         Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(in_task(failure)),
-        // No daemon listens there, or it serves another user only. The next place is the user's own.
+        // No daemon listens at this path, or it does not serve this user. The next path is that of the user's own
+        // daemon.
         Err(Failure::NotListening(_)) => {}
         Err(Failure::Final(error)) if error.status == Status::Denied => {}
         Err(failure) => return Err(failure.into_error()),
@@ -58,7 +59,8 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
     let welcome = match handshake::greet(&path, who, deadline) {
         Err(Failure::NotListening(_) | Failure::Ended(_)) if options.private_daemon => loop {
             start(&path, deadline)?;
-            // If another daemon was just ending, the new one was refused. There is none yet then, so this tries again.
+            // If another daemon was just ending, it kept the new one from starting. Then no daemon runs, so the loop
+            // tries again.
             match greet_until(&path, who, deadline.at_most(RETRY), true) {
                 Err(error) if deadline.passed() => return Err(error),
                 Err(error) if !matches!(error.status, Status::NotFound | Status::Disconnected) => return Err(error),
@@ -72,7 +74,7 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
     Ok(Found { path, private: true, welcome })
 }
 
-/// Greets a daemon that may be starting or ending at this moment.
+/// Says hello to a daemon that may be starting or ending at this moment, and tries again until the deadline.
 pub(crate) fn greet_until(path: &Path, who: &Who, deadline: Deadline, starting: bool) -> Result<Welcome> {
     let mut pause = Duration::from_micros(200);
     loop {
@@ -89,8 +91,8 @@ pub(crate) fn greet_until(path: &Path, who: &Who, deadline: Deadline, starting: 
     }
 }
 
-/// Starts a private daemon that listens at `path`. If two programs do so at the same time, the daemons' lock lets one
-/// of them live.
+/// Starts a private daemon that listens at `path`. If two programs start one at the same time, a lock lets only one of
+/// the daemons run.
 pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
     let command = command();
     let mut starter = Command::new(&command);
@@ -105,8 +107,8 @@ pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
         Error::new(Status::NotFound, text)
     };
     let mut started = starter.spawn().map_err(|error| failed(error.to_string()))?;
-    // The command ends as soon as the daemon serves (the daemon itself continues in the background) or has failed to
-    // start. In the second case another program's daemon may have been first, so connecting decides.
+    // The command ends when the daemon serves or has failed to start; the daemon itself goes on in the background. If
+    // it failed, another program may have started its daemon first. The caller sees this when it connects.
     let mut pause = Duration::from_micros(200);
     while started.try_wait().map_err(|error| failed(error.to_string()))?.is_none() {
         if deadline.passed() {
@@ -128,7 +130,7 @@ fn user_folder() -> PathBuf {
     }
 }
 
-/// Why a task of a workflow finds no daemon.
+/// Makes the error for a task of a workflow that finds no daemon.
 fn in_task(failure: Failure) -> Error {
     let error = failure.into_error();
     if error.status != Status::NotFound {
@@ -142,7 +144,8 @@ fn in_task(failure: Failure) -> Error {
     Error::new(Status::Denied, text)
 }
 
-/// The crossdock command: the one that was named; or the one beside this library or program; or the one in the PATH.
+/// The path of the `crossdock` command. It is the one that `CROSSDOCK_COMMAND` names, or the one near this library or
+/// program, or the one in the PATH.
 fn command() -> PathBuf {
     if let Some(told) = variable("CROSSDOCK_COMMAND") {
         return PathBuf::from(told);
@@ -184,7 +187,7 @@ fn own_file() -> Option<PathBuf> {
     })
 }
 
-/// The value of a variable that is set and not empty.
+/// The value of an environment variable; `None` if it is not set or empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

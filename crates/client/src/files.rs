@@ -1,4 +1,4 @@
-//! The library door to managed directories: it waits for a file that another task publishes (`docs/files.md`).
+//! Lets a program wait for a file that another task publishes in a managed directory (`docs/files.md`).
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crossdock_layout::Status;
 use crate::{Error, Reason, Result};
 
 /// Waits until the file exists, if it lies in a managed directory that this task consumes. For every other path, and
-/// outside of `crossdock run`, it returns at once, and the caller's own open says whether the file exists.
+/// outside of `crossdock run`, it returns at once. Whether the file exists, the caller learns when it opens the file.
 ///
 /// Blocks for at most the directory's `wait`. Any number of threads may wait. No session is needed.
 ///

@@ -25,7 +25,7 @@ pub(crate) struct Who {
     pub visitor: bool,
 }
 
-/// What the daemon said to it.
+/// The daemon's answer to a hello, and the socket of the connection.
 #[derive(Debug)]
 pub(crate) struct Welcome {
     pub socket: OwnedFd,
@@ -39,7 +39,7 @@ pub(crate) struct Welcome {
     pub workflow: String,
 }
 
-/// Why the daemon gave no welcome.
+/// The reason why the daemon gave no welcome.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// No daemon listens there at present. Another attempt may succeed.
@@ -82,7 +82,7 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
         match sent {
             Ok(_) if event::wait_writable(&socket, deadline).unwrap_or(false) => {}
             Ok(_) => return Err(Failure::Final(late(path))),
-            // The daemon may have said why before it hung up, so the answer is read.
+            // The daemon may have sent the reason before it closed the connection, so the answer is read.
             Err(error) if matches!(error.reason().kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => break,
             Err(error) => return Err(refusal(path, &error)),
         }
@@ -92,8 +92,8 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
     let (length, fds) = loop {
         match socket::receive(&socket, &mut buffer) {
             Ok(Some(Received::Message(length, fds))) => break (length, fds),
-            // If a daemon closes without having read our hello, the connection is reset, and the kernel reports that
-            // before it gives out what the daemon had sent.
+            // If a daemon closes the socket before it has read the hello, the kernel first reports the reset and only
+            // then gives out what the daemon had sent. So the first end is ignored.
             Ok(Some(Received::End)) if ends == 0 => {
                 ends = 1;
                 continue;
@@ -119,7 +119,8 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
         }
         Ok((1, Answer::Failed { status, text })) => {
             let error = Error::new(status, format!("the node daemon at {at}: {text}"));
-            // A session that the daemon knows ends only when the session itself says so.
+            // If the daemon knows the session, a lack of space is no reason to end the session, so another attempt
+            // follows.
             let known = who.member != MemberId::NOBODY;
             Err(if known && status == Status::NoSpace { Failure::NoRoom(error) } else { Failure::Final(error) })
         }
@@ -133,7 +134,7 @@ fn late(path: &Path) -> Error {
     Error::new(Status::TimedOut, text)
 }
 
-/// The error of a call for which this process has no descriptor left.
+/// The error of a call that fails because this process has no free descriptor.
 pub(crate) fn no_descriptor() -> Error {
     let limit = crossdock_os::child::descriptor_limit();
     let text = format!("this process has no file descriptor left (limit {limit}); close some or raise ulimit -n");
@@ -188,7 +189,7 @@ fn refusal(path: &Path, error: &OsError) -> Failure {
     }
 }
 
-/// The welcome must come from a daemon of this user or of root, unless the path alone guarantees that.
+/// Checks that the daemon belongs to this user or to root. Callers do not check this if the path alone guarantees it.
 pub(crate) fn check_server(socket: impl AsFd, path: &Path) -> Result<()> {
     let peer = socket::peer(socket).map_err(|e| Error::new(Status::System, e.to_string()))?;
     if peer.uid != 0 && peer.uid != crossdock_os::child::user() {

@@ -1,4 +1,4 @@
-//! What open objects ask of their session.
+//! `SessionHost`: the calls that open objects make on their session.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,39 +13,40 @@ use crate::segment::Lease;
 use crate::series::Place;
 use crate::{Result, Session};
 
-/// The host of one open object. It keeps the session and the daemon's count of openings.
+/// The host of one open object. While the object exists, the host keeps the session alive and keeps the daemon's count
+/// of openings.
 pub(crate) struct SessionHost {
-    /// The daemon's counts of openings. They are given back in this order, before the session may end.
+    /// The openings that the daemon counts. They are given back in this order, and only then may the session end.
     _leases: Vec<Lease>,
-    /// The publisher's place, once the daemon knows the series.
+    /// The registration of the series that this process publishes. It is not set before the daemon knows the series.
     place: OnceLock<Place>,
-    /// The segment that is counted against the quota. Not set before the daemon knows the segment, or if all of it is
-    /// counted already.
+    /// The segment whose reserved bytes count against the quota. It is not set before the daemon knows the segment, or
+    /// if all bytes of the segment are counted already.
     segment: OnceLock<SegmentId>,
-    /// How long growing waits for the daemon, if that differs from other requests.
+    /// The longest wait for the daemon when a segment grows. `None` means the session's usual time.
     patience: Option<Duration>,
     session: Session,
 }
 
 impl SessionHost {
-    /// For memory that is complete and counted.
+    /// Makes the host of an object whose memory is complete and counted.
     pub fn new(session: &Session, leases: Vec<Lease>) -> Self {
         let (place, segment) = (OnceLock::new(), OnceLock::new());
         Self { _leases: leases, place, segment, patience: None, session: session.clone() }
     }
 
-    /// For a segment that grows.
+    /// Makes the host of an object whose segment can grow.
     pub fn growing(session: &Session, lease: Lease, segment: SegmentId) -> Self {
         Self { segment: OnceLock::from(segment), ..Self::new(session, vec![lease]) }
     }
 
-    /// For a series that will be published and gets its place later. `patience` is how long growing waits for the
-    /// daemon.
+    /// Makes the host of a series that is registered with the daemon later. `patience` is the longest wait for the
+    /// daemon when its memory grows.
     pub fn patient(session: &Session, patience: Duration) -> Self {
         Self { patience: Some(patience), ..Self::new(session, Vec::new()) }
     }
 
-    /// The daemon knows the series now.
+    /// Keeps the registration, after the daemon has accepted the series.
     pub fn keep_place(&self, place: Place) {
         self.segment.get_or_init(|| place.segment());
         self.place.get_or_init(|| place);

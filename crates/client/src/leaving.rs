@@ -1,10 +1,10 @@
-//! How a program ends. If it ends with status 0, it has left in order, in every language, even if it closed nothing:
-//! its series end, its ports close, and sessions with nothing else open leave. A program that ends with another status,
-//! by a signal or by `exec` has died, as far as its peers can tell.
+//! The end of a program. A program that ends with status 0 leaves in order, in every language, even if it closed
+//! nothing: its series end, its ports close, and each session that has nothing else open leaves. If a program ends with
+//! another status, by a signal or by `exec`, its peers see that it died.
 //!
-//! Other threads may still run then, and so may destructors that were registered before the first session. So nothing
-//! is unmapped or freed here. A session that has regions, items or versions open does not leave: the kernel ends it a
-//! moment later, and until then its heap slots and pins are its own.
+//! At this time other threads may still run, and destructors that were registered before the first session have not run
+//! yet. So this module unmaps and frees nothing. A session that has regions, items or versions open does not leave. The
+//! kernel ends it a moment later; until then its heap slots and pins stay valid.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crossdock_os::fork::PerProcess;
 use crate::connection::Connection;
 use crate::owned::Owned;
 
-/// The sessions and series that this process ends when it exits in order.
+/// The sessions and series that end when this process exits in order.
 #[derive(Default)]
 struct Open {
     sessions: Vec<(Weak<Owned>, Weak<Connection>)>,
     series: Vec<Weak<EndMark>>,
 }
 
-/// A forked child begins with nothing, because the parent ends what the parent has open.
+/// A forked child begins with an empty list, because the parent ends what the parent has open.
 static OPEN: PerProcess<Mutex<Open>> = PerProcess::new();
 
-/// How often, and with what pause, the list is asked for at the end. A thread might hold its lock for ever.
+/// At the end, the lock of the list is tried this many times with this pause, because a thread might hold it for ever.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -35,7 +35,7 @@ fn open() -> MutexGuard<'static, Open> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Remembers a session that was made.
+/// Adds a new session to the list of sessions to end.
 pub(crate) fn keep_session(owned: &Arc<Owned>, connection: &Arc<Connection>) {
     exit::at_normal_exit(leave);
     let mut open = open();
@@ -43,14 +43,14 @@ pub(crate) fn keep_session(owned: &Arc<Owned>, connection: &Arc<Connection>) {
     open.sessions.push((Arc::downgrade(owned), Arc::downgrade(connection)));
 }
 
-/// Remembers a series that is being published.
+/// Adds a series to the list of series to end, when its publishing begins.
 pub(crate) fn keep_series(mark: &Arc<EndMark>) {
     let mut open = open();
     open.series.retain(|mark| mark.strong_count() > 0);
     open.series.push(Arc::downgrade(mark));
 }
 
-/// Ends everything when the process ends in order.
+/// Ends all series, ports and sessions of this process. It is called when the process exits in order.
 fn leave() {
     let Some((sessions, series)) = take_all() else { return };
     for mark in series.iter().filter_map(Weak::upgrade) {

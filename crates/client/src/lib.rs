@@ -1,7 +1,8 @@
-//! The library: session, region, port, series.
+//! The client library: sessions, regions, ports, series and items.
 //!
-//! A program connects once ([`Session::connect`]) and asks the session for regions, ports and series. Every wait has a
-//! deadline. Every error names the object, the place and a hint. This library neither prints nor exits.
+//! A program connects once ([`Session::connect`]) and asks the session for regions, ports, series and items. Every wait
+//! has a deadline. Every error names the object, tells what was tried and gives a hint. This library neither prints nor
+//! exits.
 
 #![warn(missing_docs)]
 
@@ -31,7 +32,7 @@ pub use crossdock_core::heap::{HealReport, Statistics, allocate_at, deallocate_a
 pub use crossdock_core::region::{at_base, with_base};
 pub use crossdock_core::typed::{NdArray, Plain, Raw, Simple, Text, Vector};
 pub use crossdock_layout::wire::NodeState;
-/// How to open a region by name.
+/// How to open a region by name: whether it must exist, must not exist yet, may be made, or replaces an existing one.
 pub use crossdock_layout::wire::OpenMode as Mode;
 pub use crossdock_layout::wire::{Grant, InUse, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};

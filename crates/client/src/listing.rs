@@ -1,4 +1,4 @@
-//! Lists of what the daemon has, requested page by page.
+//! Lists of what the daemon has. They are requested page by page.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::connection::Connection;
 use crate::session::unexpected;
 use crate::{Error, ItemInfo, Result};
 
-/// A segment, as the daemon knows it.
+/// What the daemon knows about a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// The id is never used again for another segment.
+    /// The id of the segment, which no other segment ever gets.
     pub id: SegmentId,
     /// Region or port.
     pub kind: SegmentKind,
@@ -21,36 +21,38 @@ pub struct SegmentInfo {
     pub workflow: String,
     /// Its name there.
     pub name: String,
-    /// Size (capacity) in bytes.
+    /// The size in bytes. For a region this is its capacity.
     pub size: u64,
-    /// Bytes that count against the quota.
+    /// The number of bytes that count against the quota.
     pub reserved: u64,
     /// The member that made the segment.
     pub creator: MemberId,
     /// The time when the segment was made, in milliseconds since 1970.
     pub since_ms: u64,
-    /// The number of members that have it open.
+    /// The number of members that have the segment open.
     pub members: u32,
-    /// The name is removed already, and the memory is still in use.
+    /// The name was removed, but members still use the memory.
     pub removed: bool,
     /// A series that was published in a run that has ended.
     pub former: bool,
-    /// The value that the maker gave: a port's options. For a series see [`Self::observers`].
+    /// A number that the maker of the segment gave, for example the options of a port. For a series, use
+    /// [`Self::observers`].
     pub attribute: u64,
 }
 
 impl SegmentInfo {
-    /// For a series: the number of its observers, and the largest number that it allows.
+    /// For a series: the number of its observers, and the largest number of observers that it allows. `None` for other
+    /// segments.
     #[must_use]
     pub fn observers(&self) -> Option<(u32, u32)> {
         (self.kind == SegmentKind::Series).then_some(((self.attribute >> 32) as u32, self.attribute as u32))
     }
 }
 
-/// A member, as the daemon knows it.
+/// What the daemon knows about a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberInfo {
-    /// The id is never used again for another member.
+    /// The id of the member, which no other member ever gets.
     pub id: MemberId,
     /// The workflow that the member takes part in.
     pub workflow: String,
@@ -58,30 +60,32 @@ pub struct MemberInfo {
     pub task: String,
     /// The member's rank in the task.
     pub rank: u32,
-    /// The member's process id, as the node sees it.
+    /// The process id of the member, in the PID namespace of the node.
     pub pid: u32,
-    /// The member's user id, as the node sees it.
+    /// The user id of the member, in the user namespace of the node.
     pub uid: u32,
-    /// Does the member have a connection now? (It may have none for a moment while a daemon restarts.)
+    /// Tells whether the member is connected now. A living member may have no connection for a moment while a daemon
+    /// restarts.
     pub connected: bool,
-    /// The last report to [`Session::progress`](crate::Session::progress): steps done, and steps in all.
+    /// The last call of [`Session::progress`](crate::Session::progress): the steps done, and the steps in all.
     pub progress: Option<(u64, u64)>,
 }
 
-/// A workflow, as the daemon knows it.
+/// What the daemon knows about a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkflowInfo {
     /// Its name.
     pub name: String,
-    /// The most bytes that its segments may reserve together; 0 = no limit but the node's.
+    /// The largest number of bytes that the workflow's segments may reserve together; 0 means that only the node's
+    /// memory is the limit.
     pub quota: u64,
-    /// The bytes that its segments have reserved.
+    /// The number of bytes that the workflow's segments have reserved.
     pub reserved: u64,
     /// The number of runs that the workflow has had, with the current one.
     pub run: u64,
 }
 
-/// What the daemon has, as far as the asking task may see it.
+/// Everything that the daemon has and the asking task may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Workflows, by name.
@@ -94,33 +98,34 @@ pub struct Listing {
     pub items: Vec<ItemInfo>,
 }
 
-/// A node of the daemon's site.
+/// What the daemon knows about a node of its site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
     /// The site.
     pub site: String,
     /// The node's name.
     pub name: String,
-    /// The node's number, which the ids of its segments hold above bit 50.
+    /// The node's number. The ids of its segments contain it in the bits above bit 50.
     pub number: u64,
-    /// The node's state, as far as the daemon knows.
+    /// The node's state, as far as this daemon knows.
     pub state: NodeState,
-    /// How long ago the node was last known to have its lease; for this node, how long ago it last reached the catalog.
+    /// The time since the node was last known to have its lease. For this node: the time since it last reached the
+    /// catalog.
     pub silent: Duration,
     /// The number of names of regions, ports and items that belong to the node.
     pub names: u32,
-    /// The address at which the node's daemon can be reached; empty if unknown.
+    /// The address of the node's daemon; empty if it is unknown.
     pub address: String,
-    /// What carries bytes between this node and that one: `tcp`, or `tcp+tls`. `None` for this node, and as long as no link
-    /// was needed.
+    /// The transport that carries bytes between this node and that node: `tcp` or `tcp+tls`. `None` for this node, and
+    /// as long as no link was needed.
     pub transport: Option<String>,
-    /// The time from a question to that node to its answer, if it was measured.
+    /// The round-trip time between this node and that node; `None` if it was not measured.
     pub round_trip: Option<Duration>,
-    /// Why no better transport carries the bytes, or why there is no connection now; empty without a link.
+    /// The reason why no better transport is used, or why there is no connection now; empty if there is no link.
     pub why: String,
 }
 
-/// The nodes of the daemon's site by number; none if the daemon is in no site.
+/// The nodes of the daemon's site, in the order of their numbers; empty if the daemon is in no site.
 pub(crate) fn nodes(connection: &Connection, deadline: Deadline) -> Result<Vec<NodeInfo>> {
     let mut nodes = Vec::new();
     pages(|after| {
@@ -163,7 +168,7 @@ impl From<MemberEntry> for MemberInfo {
     }
 }
 
-/// Everything, or everything of one workflow.
+/// Lists everything, or everything of one workflow if `workflow` is given.
 pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: Deadline) -> Result<Listing> {
     let ask = |of, after| {
         let request = Request::List { of, after, workflow: workflow.map(str::to_owned) };
@@ -223,7 +228,7 @@ pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: De
     Ok(listing)
 }
 
-/// Requests page after page. Each page says where the next one begins.
+/// Requests all pages one after the other. `page` requests one page and gives the beginning of the next one.
 fn pages(mut page: impl FnMut(u64) -> Result<Option<u64>>) -> Result<()> {
     let mut after = 0;
     while let Some(next) = page(after)? {

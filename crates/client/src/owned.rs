@@ -1,5 +1,5 @@
-//! What belongs to a session: the regions and ports that it has open. This table does not keep them open; they keep the
-//! session.
+//! The table of the regions and ports that a session has open. The table does not keep them open; they keep the session
+//! alive.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,7 +10,7 @@ use crossdock_layout::SegmentId;
 use crate::Region;
 use crate::port::Shared as Port;
 
-/// One session's regions and ports.
+/// The regions and ports of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
     regions: Mutex<BTreeMap<SegmentId, Weak<region::Region>>>,
@@ -18,21 +18,21 @@ pub(crate) struct Owned {
 }
 
 fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No holder of these locks leaves a table half changed.
+    // The lock can be used after a panic, because no code leaves a table half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Owned {
-    /// The region of this segment, if it is open.
+    /// The region of this segment; `None` if it is not open.
     pub fn region(&self, id: SegmentId) -> Option<Region> {
         enter(&self.regions).get(&id)?.upgrade()
     }
 
-    /// Adds a region that was mapped just now. If another thread was faster, the result is that thread's mapping.
+    /// Adds a region that was just mapped. If another thread added the same region first, gives that thread's mapping.
     pub fn note_region(&self, region: Region) -> Region {
         let mut regions = enter(&self.regions);
         if let Some(known) = regions.get(&region.id()).and_then(Weak::upgrade) {
-            // Dropping a region asks the daemon, so this must not happen under the lock.
+            // Dropping a region sends a request to the daemon, so this must not happen while the lock is held.
             drop(regions);
             return known;
         }
@@ -41,7 +41,7 @@ impl Owned {
         region
     }
 
-    /// Adds a port that was opened just now.
+    /// Adds a port that was just opened.
     pub fn note_port(&self, port: &Arc<Port>) {
         let mut ports = enter(&self.ports);
         ports.retain(|known| known.strong_count() > 0);

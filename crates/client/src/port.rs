@@ -1,8 +1,9 @@
-//! Ports: bounded channels that carry handles and small values between tasks (Dhmem, section III-C; design 3.3).
+//! Ports: bounded channels that carry handles and small values between tasks (Dhmem paper, section III-C).
 //!
-//! A port is a segment with a ring of cells. Both ends map it, and messages do not pass through the daemon. What a
-//! consumer releases comes back to the producer as a credit ([`Port::reclaim`]), so buffers are used again and nothing
-//! is overwritten while it is read. Every wait has a deadline, and ends at once when the last peer dies.
+//! A port is a segment with a ring of cells. Both ends map it, and messages do not pass through the daemon. When a
+//! consumer releases a message, the producer gets its cell back as a credit ([`Port::reclaim`]). So buffers are used
+//! again, and nothing is overwritten while it is read. Every wait has a deadline, and ends at once when the last peer
+//! dies.
 
 mod bell;
 mod kept;
@@ -24,11 +25,11 @@ pub use queue::{
 
 use crate::{Error, Region, Result};
 
-/// How long a call with timeout `None` waits.
+/// The time that a call waits if its timeout is `None`.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 
-/// One end of a port. Threads may share it. Dropping it leaves the port in order. The calls that need no session are
-/// those of [`queue::End`].
+/// One end of a port. Threads may share it. When it is dropped, it leaves the port in order. The calls that need no
+/// session are those of [`queue::End`].
 #[derive(Debug)]
 pub struct Port {
     shared: Arc<Shared>,
@@ -44,19 +45,19 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Leaves the port in order, and drops what was kept for the messages.
+    /// Leaves the port in order, and drops the regions that were kept for its messages.
     pub(crate) fn close(&self) {
         self.end.close();
         self.kept.end();
     }
 
-    /// Gives the end up as a death would.
+    /// Gives up the end without leaving in order. For the peers the member has died.
     pub(crate) fn abandon(&self) {
         self.end.abandon();
         self.kept.end();
     }
 
-    /// Keeps a region that a handle named, if the port's messages are about it.
+    /// Keeps a region open, if the last message's handle points into it.
     pub(crate) fn keep(&self, region: &Region) {
         self.kept.keep(region);
     }
@@ -69,7 +70,7 @@ impl Port {
         &self.shared.name
     }
 
-    /// The side of this end.
+    /// Tells whether this end is a producer or a consumer.
     #[must_use]
     pub fn end(&self) -> End {
         self.shared.end.side()
@@ -81,7 +82,8 @@ impl Port {
         self.shared.id
     }
 
-    /// Sends a message; waits for room. `None` waits up to [`DEFAULT_WAIT`], zero polls (`NOT_YET`).
+    /// Sends a message. If the port is full, waits for a free cell. A `timeout` of `None` waits up to [`DEFAULT_WAIT`];
+    /// zero does not wait (`NOT_YET`).
     ///
     /// # Errors
     /// `TIMED_OUT` (names the member that has the cells), `CLOSED` and `PEER_DIED` (no consumer is left and no cell is
@@ -91,7 +93,8 @@ impl Port {
         self.send_sized(message, 0, timeout)
     }
 
-    /// As [`Port::send`]. `bytes` is the amount of data that the handle stands for, for the statistics.
+    /// Works as [`Port::send`]. `bytes` is the amount of data that the handle stands for; it is only used for the
+    /// statistics.
     ///
     /// # Errors
     /// As [`Port::send`].
@@ -101,10 +104,10 @@ impl Port {
         self.named(sent.map(|_position| ()))
     }
 
-    /// For a producer: waits until the next send would find room, and gives a handle whose message was released, so
-    /// that no consumer reads its data any more. Each handle comes back once, the oldest first. `None` if there is room
-    /// and no handle waits to come back (at first, or when messages carried none). A send without this call drops the
-    /// credit of its cell.
+    /// For a producer: waits until the port has room for the next message. Gives the handle of the oldest released
+    /// message that was not reclaimed yet; no consumer reads its data any more. Each handle comes back once. `None` if
+    /// there is room but no handle to give back (at first, or when messages carried no handle). A send without this
+    /// call drops the credit of its cell.
     ///
     /// # Errors
     /// As [`Port::send`].
@@ -117,8 +120,9 @@ impl Port {
         Ok(credit)
     }
 
-    /// Receives a message; waits for one. The message stays this consumer's until it is released. `None` waits up to
-    /// [`DEFAULT_WAIT`], zero polls (`NOT_YET`). What was sent before a producer left or died is received first.
+    /// Receives a message. If there is none, waits for one. The message belongs to this consumer until it is released.
+    /// A `timeout` of `None` waits up to [`DEFAULT_WAIT`]; zero does not wait (`NOT_YET`). Messages that a producer
+    /// sent before it left or died are received first.
     ///
     /// # Errors
     /// `TIMED_OUT` (names the producers), `CLOSED` (all producers left in order), `PEER_DIED`, `INVALID`, `CORRUPT`.
@@ -130,8 +134,8 @@ impl Port {
         Ok(message)
     }
 
-    /// Gives a message's cell, and with it the data, back to the producer. Any order is allowed, each message once. It
-    /// never waits.
+    /// Releases a message: gives its cell, and with it the data, back to the producer. Messages can be released in any
+    /// order, each one once. It never waits.
     ///
     /// # Errors
     /// `INVALID` if the message was not received here or was released already.
@@ -140,7 +144,8 @@ impl Port {
         self.named(self.shared.end.release(message.position))
     }
 
-    /// A descriptor for `poll`/`epoll`. After [`Port::arm`] it becomes readable when something comes or a peer dies.
+    /// A descriptor for `poll` and `epoll`. After [`Port::arm`], it becomes readable when a message or a credit comes
+    /// or a peer dies.
     ///
     /// # Errors
     /// `SYSTEM`.
@@ -148,9 +153,10 @@ impl Port {
         Ok(self.bell()?.as_fd())
     }
 
-    /// Asks for the descriptor to become readable at the next event. `true` if there is something to do now; then
-    /// nothing was armed. How to use it: arm; when ready or readable, poll with zero timeouts until `NOT_YET`; arm
-    /// again. There are false alarms, but no event is missed.
+    /// Makes the descriptor become readable at the next event. Gives `true` if something can be done now; then the
+    /// descriptor does not become readable. How to use it: call `arm`. When it gives `true`, or when the descriptor
+    /// becomes readable, receive or send with zero timeouts until `NOT_YET`. Then call `arm` again. The descriptor may
+    /// become readable without an event, but no event is missed.
     ///
     /// # Errors
     /// `SYSTEM`.
@@ -179,13 +185,13 @@ impl Port {
         self.named(self.shared.end.wait_peer(timeout.unwrap_or(DEFAULT_WAIT)))
     }
 
-    /// Leaves the port in order: peers get what was sent, and then `CLOSED`. Messages that were not released go to a
-    /// successor. Another thread that still waits at this end gets `CLOSED`.
+    /// Leaves the port in order. Peers get all messages that were sent, and then `CLOSED`. Messages that this consumer
+    /// received but did not release go to the next consumer. Another thread that still waits at this end gets `CLOSED`.
     pub fn close(self) {
         drop(self);
     }
 
-    /// As [`Port::close`], for callers that share the port. Later calls at this end give `CLOSED`.
+    /// Works as [`Port::close`], for callers that share the port. Later calls at this end give `CLOSED`.
     pub fn leave(&self) {
         self.shared.close();
     }
@@ -219,7 +225,8 @@ impl std::ops::Deref for Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // The watching thread, if there is one, holds the other parts until it sees this.
+        // The thread behind the descriptor, if there is one, keeps the rest of the port until it sees that the port is
+        // closed.
         self.shared.close();
         if let Some(bell) = self.shared.bell.get() {
             bell.dismiss();

@@ -1,4 +1,4 @@
-//! Names by rank: the `field` of the process with rank 3 of a parallel program is `field/3`.
+//! Names that contain the rank: in a parallel program, the process with rank 3 calls its `field` `field/3`.
 
 use std::env;
 
@@ -6,12 +6,13 @@ use crossdock_layout::{Status, name};
 
 use crate::{Error, Result};
 
-/// The variables in which launchers tell a process its rank, in the order in which they are read: the launcher of the
-/// process itself comes before the launcher of its container.
+/// The variables in which launchers tell a process its rank, in the order in which they are read. The launcher that
+/// started the process itself comes before the launcher that started its container.
 const VARIABLES: [&str; 6] =
     ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "CROSSDOCK_RANK"];
 
-/// This process's rank, as Open MPI, MPICH, MVAPICH, Slurm or `crossdock run` set it; 0 for a process without a rank.
+/// This process's rank as set by Open MPI, MPICH, MVAPICH, Slurm or `crossdock run`. A process without a rank has rank
+/// 0.
 ///
 /// # Errors
 /// `INVALID` if a variable does not hold a number.
@@ -31,8 +32,8 @@ fn rank_in(variable: impl Fn(&str) -> Option<String>) -> Result<u32> {
     Ok(0)
 }
 
-/// `field` becomes `field/3` for rank 3. Without a given rank it is this process's own ([`rank_of_environment`]);
-/// programs that have an MPI communicator give its rank.
+/// Appends the rank to a name: `field` becomes `field/3` for rank 3. If `rank` is `None`, it is this process's rank
+/// ([`rank_of_environment`]). Programs that have an MPI communicator pass its rank.
 ///
 /// # Errors
 /// `INVALID` if the name is invalid or becomes too long.

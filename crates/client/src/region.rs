@@ -1,5 +1,5 @@
 //! The session's calls for regions. A region is a segment with a heap and named objects that tasks share for reading
-//! and writing (Dhmem, section III). The region's own calls are in `core`.
+//! and writing (Dhmem paper, section III). The calls of a region itself are in the crate `core`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,16 @@ use crate::host::SessionHost;
 use crate::segment::{OpenRequest, OpenedSegment};
 use crate::{Error, Mode, Result, Session};
 
-/// A region, mapped in this process. Clones are the same mapping, which ends with the last of them. Threads may share
-/// it.
+/// A region that is mapped in this process. Clones share the mapping, which ends with the last clone. Threads may share
+/// a region.
 pub type Region = Arc<region::Region>;
 
 impl Session {
-    /// Opens or makes a region. `size` is its capacity in bytes, and counts if the region has to be made. The
-    /// capacity is virtual and includes the region's own tables (about a twentieth). Less than 256 KiB makes 256 KiB.
+    /// Opens or makes a region. `size` is the capacity in bytes; it is used only if the region has to be made. The
+    /// capacity is virtual, and includes the region's own tables (about a twentieth). A capacity of less than 256 KiB
+    /// becomes 256 KiB.
     ///
-    /// `timeout` is how long `OpenOnly` waits for a region that does not exist; `None` = not at all.
+    /// `timeout` is how long `OpenOnly` waits for a region that does not exist yet. `None` means that it does not wait.
     ///
     /// # Errors
     /// `INVALID` (name, size 0, or a larger size than an existing region has), `EXISTS`, `NOT_FOUND`, `TIMED_OUT`,
@@ -53,7 +54,7 @@ impl Session {
         }
         let entered = self.enter(opened);
         if entered.is_err() && matches!(mode, Mode::CreateOnly | Mode::Recreate) {
-            // The region that this call made is removed again.
+            // This call made the region, so it removes the region again.
             let _ = self.remove(SegmentKind::Region, name, InUse::Refuse);
         }
         entered
@@ -67,9 +68,9 @@ impl Session {
         self.remove_segment(SegmentKind::Region, name)
     }
 
-    /// The region that a handle points into; it is opened if necessary. If such handles come through a port, that port
-    /// keeps the region open (up to four regions) until the port is closed. So the region is at hand for the next
-    /// message.
+    /// Gives the region that a handle points into, and opens it if necessary. If handles of this region come through a
+    /// port, the port keeps the region open until the port is closed (up to four regions). So the region need not be
+    /// opened again for the next message.
     ///
     /// # Errors
     /// `BAD_HANDLE` if the handle names no existing segment, or one that is no region; `DENIED`.
@@ -90,7 +91,7 @@ impl Session {
             return Err(Error::new(Status::BadHandle, text));
         }
         let region = self.enter(opened)?;
-        // The ports through which such handles come keep it open for the next message.
+        // A port through which handles of this region come keeps it open for the next message.
         for port in self.owned().ports() {
             port.keep(&region);
         }

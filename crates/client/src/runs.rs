@@ -1,7 +1,8 @@
-//! Runs of `crossdock run`: where they are, which of them live, and how a program of the same user takes part in one.
+//! Runs of `crossdock run`: where their folders are, which of them are alive, and how another program of the same user
+//! takes part in one.
 //!
-//! A run has a private folder. A lock in the folder says that the run lives. The file `attach` there names the daemon's
-//! socket and the workflow.
+//! Each run has a private folder. While a process holds the lock in it, the run is alive. The file `attach` in the
+//! folder names the daemon's socket and the workflow.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -12,15 +13,16 @@ use crossdock_os::{child, file::try_lock};
 
 use crate::{Error, Result};
 
-/// The file in a run's folder with two lines: the daemon's socket, and the workflow's name.
+/// The name of a file in a run's folder. It has two lines: the path of the daemon's socket, and the name of the
+/// workflow.
 const ATTACH: &str = "attach";
-/// The first character of a folder's name until its run holds the lock in it.
+/// The first character of the folder's name until the run holds the lock in the folder.
 pub const MAKING: char = '.';
 
-/// A run that lives.
+/// A run that is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LivingRun {
-    /// The id that `crossdock ps` prints.
+    /// The id of the run, as `crossdock ps` prints it.
     pub id: String,
     /// Its folder.
     pub folder: PathBuf,
@@ -44,14 +46,14 @@ pub fn base() -> PathBuf {
     }
 }
 
-/// The user's living runs, by id.
+/// All living runs of the user, sorted by id.
 #[must_use]
 pub fn living() -> Vec<LivingRun> {
     living_in(&base())
 }
 
 fn living_in(base: &Path) -> Vec<LivingRun> {
-    // A folder that another user made there cannot be trusted.
+    // If another user made this folder, its contents cannot be trusted.
     if !fs::symlink_metadata(base).is_ok_and(|m| m.is_dir() && m.uid() == child::user()) {
         return Vec::new();
     }
@@ -72,17 +74,17 @@ fn attach(folder: &Path) -> Option<(PathBuf, String)> {
     Some((PathBuf::from(socket), workflow.to_owned()))
 }
 
-/// For the launcher: writes into a run's folder how a program takes part in the run.
+/// Writes into a run's folder how a program takes part in the run. The launcher calls it.
 ///
 /// # Errors
-/// The errors of the file system.
+/// The error of the file system.
 pub fn note_attach(folder: &Path, socket: &Path, workflow: &str) -> std::io::Result<()> {
     let new = folder.join("attach.new");
     fs::write(&new, format!("{}\n{workflow}\n", socket.display()))?;
     fs::rename(new, folder.join(ATTACH))
 }
 
-/// The living run with this name: its id, the beginning of its id, or the name of its workflow.
+/// Finds a living run by its id, by the beginning of its id, or by the name of its workflow.
 ///
 /// # Errors
 /// `NOT_FOUND` (with the existing names), `INVALID` if several runs have this name.
@@ -118,10 +120,10 @@ fn choose(name: &str, runs: Vec<LivingRun>) -> Result<LivingRun> {
 }
 
 impl LivingRun {
-    /// The socket and the workflow by which a program takes part in this run.
+    /// The daemon's socket and the workflow's name, by which a program takes part in this run.
     ///
     /// # Errors
-    /// `NOT_YET` while the run starts, and for a run whose tasks need no daemon.
+    /// `NOT_YET` while the run starts, and always for a run whose tasks need no daemon.
     pub fn place(&self) -> Result<(PathBuf, String)> {
         self.attach.clone().ok_or_else(|| {
             let text = format!(

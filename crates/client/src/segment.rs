@@ -1,4 +1,4 @@
-//! What regions and ports need from the session: segments by name or id, with their descriptors.
+//! What regions and ports need from the session: segments by name or by id, and their descriptors.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,19 +15,23 @@ pub(crate) struct OpenRequest<'a> {
     pub kind: SegmentKind,
     pub name: &'a str,
     pub mode: OpenMode,
-    /// What the caller will do with the segment. Region: READ, WRITE (denied without that right), or both, which gives
-    /// as much as is granted. Port: PRODUCE, CONSUME, or both (denied unless both are granted).
+    /// What the caller wants to do with the segment. For a region: READ, or WRITE (denied without that right), or both,
+    /// which gives those rights that are granted. For a port: PRODUCE or CONSUME, or both (denied unless both are
+    /// granted).
     pub access: Rights,
-    /// The size in bytes, if the segment has to be made (the daemon rounds it up to whole pages). 0 = only open.
+    /// The size in bytes if the segment has to be made; the daemon rounds it up to whole pages. 0 means to open an
+    /// existing segment only.
     pub size: u64,
-    /// The bytes from the start that count as reserved if the daemon makes the segment. Each process that opens the
-    /// segment for writing takes those of these pages that do not exist yet, so touching them causes no SIGBUS.
+    /// The number of bytes, from the start on, that count as reserved if the daemon makes the segment. Each process
+    /// that opens the segment for writing takes memory for those pages that do not exist yet, so an access to them
+    /// causes no SIGBUS.
     pub reserve: u64,
-    /// Any number. An existing segment keeps its maker's number. Ports put their options here.
+    /// Any number that the maker wants to keep with the segment. An existing segment keeps the number that its maker
+    /// gave. For ports it contains their options.
     pub attribute: u64,
-    /// If the segment is made: it stays when the run ends (regions always do).
+    /// If the segment is made and this is true, it stays when the run ends. Regions always stay.
     pub persistent: bool,
-    /// How long to wait for a segment that does not exist (only `OpenOnly` waits); `None` = not at all.
+    /// How long `OpenOnly` waits for a segment that does not exist yet. `None` means that it does not wait.
     pub timeout: Option<Duration>,
 }
 
@@ -37,18 +41,19 @@ pub(crate) struct OpenedSegment {
     pub id: SegmentId,
     pub kind: SegmentKind,
     pub name: String,
-    /// Sealed against shrinking, growing and further seals. It is read-only if the grant has no WRITE.
+    /// The descriptor of the segment. It is sealed against shrinking, growing and further seals. It is read-only if the
+    /// grant has no WRITE.
     pub descriptor: OwnedFd,
     /// The size in bytes. The daemon knows how much of it is reserved; `Session::reserve` reserves more.
     pub size: u64,
     pub attribute: u64,
     pub writable: bool,
-    /// Keep this as long as the segment is mapped. When it is dropped, the daemon is told that this process no longer
-    /// uses the memory. Clones count as one.
+    /// The caller keeps this lease as long as the segment is mapped. When its last clone is dropped, the daemon is told
+    /// that this process no longer uses the memory.
     pub lease: Lease,
 }
 
-/// Tells the daemon, when the last clone is dropped, that one opening of a segment is closed.
+/// When the last clone is dropped, it tells the daemon that one opening of a segment is closed.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease(#[expect(dead_code, reason = "kept for its drop")] Arc<Leased>);
 

@@ -1,10 +1,10 @@
-//! The session's calls for series. A series is consistent versions of data that one publisher changes in place, for
-//! observers that never stop the publisher (TCASM; design 3.4). The calls of publishers, observers and versions are in
-//! `core`.
+//! The session's calls for series. One publisher changes the data of a series in place and publishes consistent
+//! versions; observers never stop the publisher (TCASM paper). The calls of publishers, observers and versions are in
+//! the crate `core`.
 //!
-//! The publisher works on ordinary memory and publishes. An observer asks for the latest, the next or a certain
-//! version, and reads it as contiguous arrays that neither change nor can be written. The daemon is only asked for a
-//! place in the series.
+//! The publisher works on ordinary memory and publishes it. An observer asks for the latest, the next or a certain
+//! version. It reads the version as contiguous arrays that neither change nor can be written. The daemon is asked only
+//! to register publishers and observers.
 
 mod daemon;
 
@@ -26,17 +26,18 @@ use crate::host::SessionHost;
 use crate::{Error, Result, Session};
 use daemon::Seat;
 
-/// How long a publish waits for the daemon if its pool has to grow.
+/// The longest wait of a publish for the daemon, if the pool of the series has to grow.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 impl Session {
-    /// Begins to publish a series. A name whose former publisher ended or died is taken over; observers of the old
-    /// series keep what they have.
+    /// Begins to publish a series. If the former publisher of this name ended or died, the new series takes over the
+    /// name. Observers of the old series keep their versions.
     ///
     /// # Errors
     /// `EXISTS` (names the living publisher), `INVALID` (names, types, shapes, sizes), `DENIED`, `NO_SPACE`.
     pub fn publisher(&self, name: &str, options: &SeriesOptions) -> Result<Publisher> {
-        // Memory that is taken before the daemon knows the series is counted when the daemon learns of the series.
+        // Memory that is taken before the daemon knows the series is counted against the quota when the series is
+        // registered.
         let host = Arc::new(SessionHost::patient(self, PATIENCE));
         let identity = Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
         let (mut publisher, offer) = Publisher::create(identity, options, host.clone())?;
@@ -47,7 +48,7 @@ impl Session {
         Ok(publisher)
     }
 
-    /// Begins a series that repeats one of another node. For the node daemon.
+    /// Begins a series that repeats the versions of a series on another node. The node daemon uses it.
     ///
     /// # Errors
     /// As [`Session::publisher`].
@@ -61,8 +62,8 @@ impl Session {
         Ok(replica)
     }
 
-    /// Observes the series of this name in the current run; waits for it up to `timeout`. For a series of a former run
-    /// see [`Session::observe_former`].
+    /// Observes the series of this name in the current run. If there is none, waits for it up to `timeout`. For a
+    /// series of a former run see [`Session::observe_former`].
     ///
     /// # Errors
     /// `NOT_FOUND` (with no waiting), `TIMED_OUT`, `DENIED`, `NO_SPACE` (the series has as many observers as it
@@ -71,7 +72,8 @@ impl Session {
         self.attach_observer(self.seat_at_series(name, false, timeout)?)
     }
 
-    /// As [`Session::observe`], but takes the latest series of this name of any run: what an ended run left.
+    /// Works as [`Session::observe`], but takes the latest series of this name from any run. So it finds a series that
+    /// an ended run left.
     ///
     /// # Errors
     /// As [`Session::observe`].
@@ -93,7 +95,7 @@ impl Session {
         })
     }
 
-    /// Reads the counters and versions of a series without being an observer of it (`inspect`, `ls`).
+    /// Reads the counters and versions of a series without being an observer of it. `inspect` and `ls` use it.
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED`, `WRONG_TYPE` (not a series), `CORRUPT`, `INCOMPATIBLE`.

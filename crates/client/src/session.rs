@@ -1,4 +1,4 @@
-//! A session: one member of the node daemon, and everything that it may ask the daemon.
+//! A session: one member of the node daemon, with everything that it may ask the daemon.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -17,22 +17,25 @@ use crate::owned::Owned;
 use crate::segment::{Lease, OpenRequest, OpenedSegment};
 use crate::{Error, Listing, Reason, Result, listing};
 
-/// How to reach the daemon, and as which task.
+/// How to reach the daemon, and as which task to connect.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// The endpoint's socket; `None` looks for one (`CROSSDOCK_SOCKET`, `/run/crossdock`, the user's runtime folder).
+    /// The path of the endpoint's socket. If it is `None`, the library looks for one (`CROSSDOCK_SOCKET`,
+    /// `/run/crossdock`, the user's runtime folder).
     pub socket: Option<PathBuf>,
-    /// The task's name. An endpoint that was made for one task knows that task and accepts no other.
+    /// The name of the task. An endpoint that was made for one task accepts no other name.
     pub task: Option<String>,
-    /// The task's rank; else `CROSSDOCK_RANK`, else 0.
+    /// The rank of this process in the task. If it is `None`, `CROSSDOCK_RANK` gives the rank, and 0 without that
+    /// variable.
     pub rank: Option<u32>,
-    /// The workflow. An endpoint that was made for one workflow knows it and accepts no other.
+    /// The name of the workflow. An endpoint that was made for one workflow accepts no other name.
     pub workflow: Option<String>,
     /// The deadline for connecting, and for each answer of the daemon.
     pub timeout: Duration,
-    /// Start a private daemon if there is none.
+    /// If no daemon is found, start a private one.
     pub private_daemon: bool,
-    /// Only look, as `crossdock ls` does: this session neither begins a run nor keeps one from ending.
+    /// This session only looks at what exists, as `crossdock ls` does. It does not begin a run, and does not keep a run
+    /// from ending.
     pub visitor: bool,
 }
 
@@ -50,9 +53,10 @@ impl Default for ConnectOptions {
     }
 }
 
-/// One member of the node daemon. Clones are the same session, and threads may share it.
+/// One member of the node daemon. Clones share the same session, and threads may share a clone.
 ///
-/// The member lives until the last clone is dropped; each region and port holds one. A forked child must connect anew.
+/// The member lives until the last clone is dropped; each region and port holds a clone. A forked child must connect
+/// anew.
 #[derive(Clone, Debug)]
 pub struct Session {
     shared: Arc<Shared>,
@@ -80,14 +84,15 @@ impl Drop for Shared {
     }
 }
 
-/// How much later than the daemon's own deadline an answer may arrive.
+/// An answer may arrive this much later than the daemon's own deadline.
 const LATE: Duration = Duration::from_millis(500);
 
 impl Session {
     /// Connects to the node daemon. If there is none and the options allow it, starts a private one.
     ///
     /// # Errors
-    /// `NOT_FOUND` without a daemon, `DENIED`, `INCOMPATIBLE` (names both versions), `TIMED_OUT`, `INVALID` (a name).
+    /// `NOT_FOUND` if there is no daemon, `DENIED`, `INCOMPATIBLE` (the text names both versions), `TIMED_OUT`,
+    /// `INVALID` (a name is invalid).
     pub fn connect(options: &ConnectOptions) -> Result<Self> {
         let task = options.task.clone().or_else(|| variable("CROSSDOCK_TASK"));
         let workflow = options.workflow.clone().or_else(|| variable("CROSSDOCK_WORKFLOW"));
@@ -124,48 +129,48 @@ impl Session {
         self.shared.member
     }
 
-    /// The task that this session acts as.
+    /// The name of the task that this session acts as.
     #[must_use]
     pub fn task(&self) -> &str {
         &self.shared.task
     }
 
-    /// The task's name, or the command and process id of a program that is no task. For error messages of other
-    /// members.
+    /// The name of the task. For a program that is no task, the command and the process id. It is used in error
+    /// messages of other members.
     pub(crate) fn label(&self) -> String {
         if self.shared.nameless { format!("{}@{}", command(), std::process::id()) } else { self.task().to_owned() }
     }
 
-    /// The rank in the task.
+    /// The rank of this session in its task.
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.shared.rank
     }
 
-    /// The run of its workflow that this session takes part in, counted from 1. Ports end with it.
+    /// The number of the workflow's run that this session takes part in, counted from 1. Ports end with the run.
     #[must_use]
     pub fn run(&self) -> u64 {
         self.shared.run
     }
 
-    /// The workflow that this session takes part in.
+    /// The name of the workflow that this session takes part in.
     #[must_use]
     pub fn workflow(&self) -> &str {
         &self.shared.workflow
     }
 
-    /// May this session make workflows and see everything on this node?
+    /// Tells whether this session may make workflows and see everything on this node.
     #[must_use]
     pub fn is_admin(&self) -> bool {
         self.shared.admin
     }
 
-    /// Reports how far this task is: `done` of `of` steps, whatever a step is for the task. `crossdock ps`, `top`, the
-    /// live view of `run`, the web page and the metrics show it; nothing waits for it. An `of` of 0 withdraws the
-    /// report.
+    /// Reports how far this task is: `done` of `of` steps. The task decides what a step is. `crossdock ps`, `crossdock
+    /// top`, the live view of `crossdock run`, the web page and the metrics show the report; nothing waits for it. An
+    /// `of` of 0 withdraws the report.
     ///
-    /// The call never waits for the daemon and may be made in every iteration. Calls within 20 ms of another one become
-    /// one message, which has the numbers of the last call.
+    /// The call never waits for the daemon, so it can be made in every iteration. If several calls follow within 20 ms,
+    /// only the numbers of the last one are sent.
     ///
     /// # Errors
     /// `INVALID` if `done` is more than `of`, `CLOSED`, `DISCONNECTED` in a forked child.
@@ -178,7 +183,8 @@ impl Session {
         self.shared.connection.progress(done, of)
     }
 
-    /// Everything that this session may see: its own workflow, or all of the node for the daemon's own user.
+    /// Lists everything that this session may see: its own workflow; or, for the daemon's own user, everything on the
+    /// node.
     ///
     /// # Errors
     /// `DISCONNECTED`, `TIMED_OUT`.
@@ -186,7 +192,7 @@ impl Session {
         listing::list(&self.shared.connection, None, self.deadline())
     }
 
-    /// The nodes of the daemon's site, this one included; none if the daemon is in no site.
+    /// The nodes of the daemon's site, with this node; empty if the daemon is in no site.
     ///
     /// # Errors
     /// `DISCONNECTED`.
@@ -194,7 +200,8 @@ impl Session {
         listing::nodes(&self.shared.connection, self.deadline())
     }
 
-    /// Makes a workflow that ends with this session, or by `end_workflow`. `quota` in bytes; 0 = the node's.
+    /// Makes a workflow. It ends with this session, or earlier by `end_workflow`. `quota` is in bytes; 0 means no limit
+    /// other than that of the node.
     ///
     /// # Errors
     /// `EXISTS`, `DENIED` for a task's endpoint, `INVALID` (name).
@@ -203,8 +210,8 @@ impl Session {
         self.ask(Request::MakeWorkflow { quota, name: name.to_owned() }).map(drop)
     }
 
-    /// Gives a listening SOCK_SEQPACKET socket to the daemon. A process that connects to the socket acts as `task` of
-    /// `workflow` with these grants.
+    /// Gives a listening SOCK_SEQPACKET socket to the daemon. Each process that connects to this socket acts as the
+    /// task `task` of `workflow`, with these grants.
     ///
     /// # Errors
     /// `NOT_FOUND` (workflow), `INVALID` (names, patterns, a descriptor of another kind), `DENIED`.
@@ -235,7 +242,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends a workflow with its segments, endpoints and members.
+    /// Ends a workflow, and with it all its segments, endpoints and members.
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED` for a task's endpoint, `INVALID` for the default workflow.
@@ -245,7 +252,7 @@ impl Session {
         self.ask(Request::EndWorkflow { name: name.to_owned() }).map(drop)
     }
 
-    /// What a workflow has at present.
+    /// Lists what a workflow has at present.
     ///
     /// # Errors
     /// `NOT_FOUND` if this session may see no workflow of this name.
@@ -254,16 +261,17 @@ impl Session {
         listing::list(&self.shared.connection, Some(name), self.deadline())
     }
 
-    /// Leaves in order: the ports are closed, the member is gone, and the workflows that it made end.
+    /// Leaves in order: the ports are closed, the member ends, and the workflows that this session made end.
     ///
     /// # Errors
-    /// `BUSY` while items, regions, publishers, observers or versions of this session are open: drop them first. Until
-    /// then they still work, and the session ends with the last of them.
+    /// `BUSY` while this session has items, regions, publishers, observers or versions open. The caller must drop them
+    /// first. Until then they still work, and the session ends with the last of them.
     pub fn close(self) -> Result<()> {
         self.shared.connection.check_process()?;
         self.owned().close_ports();
-        // When a publisher's member leaves, it is dead for its observers. When an observer's member leaves, the
-        // publisher no longer respects its pins. Neither may happen while this program still holds them.
+        // If the member of a publisher left, its observers would take the publisher for dead. If the member of an
+        // observer left, the publisher would not respect its pins any more. So the session must not leave while the
+        // program still has publishers, observers or versions.
         if self.shared.connection.has_series() {
             let text = format!(
                 "series of task '{}' are still published or observed; end publishers, drop observers and versions, then close",
@@ -288,9 +296,9 @@ impl Session {
         }
     }
 
-    /// Gives the session up as a death would: the daemon hears no goodbye, ends of ports are not closed in order, and the
-    /// member is dead for all others. No thread may work on a region or a port of this session any more, besides
-    /// threads that wait at a port that was given up by `End::abandon`. For a process that acts for members of other nodes.
+    /// Gives up the session without leaving. For the daemon and for all other members, this member has died: ends of
+    /// ports are not closed in order. It is meant for a process that acts for members of other nodes. No thread may use
+    /// a region or a port of this session any more, except threads that wait at a port that `End::abandon` gave up.
     pub fn abandon(&self) {
         for port in self.owned().ports() {
             port.abandon();
@@ -320,7 +328,8 @@ impl Session {
         let deadline = self.late(request.timeout);
         let opened = self.opened(self.shared.connection.ask(message, None, request.timeout, deadline)?)?;
         if opened.writable && request.reserve > 0 {
-            // The pages are charged to the memory cgroup of the task that uses them, and not to the daemon's.
+            // This process takes the pages, so that they are charged to the memory cgroup of the task and not to that
+            // of the daemon.
             crossdock_os::memfd::reserve(&opened.descriptor, 0, request.reserve.min(opened.size)).map_err(|error| {
                 let what = format!("{} '{}'", opened.kind.word(), opened.name);
                 Error::new(Status::NoSpace, format!("there is no memory left for {what}: {error}"))
@@ -329,8 +338,8 @@ impl Session {
         Ok(opened)
     }
 
-    /// Opens a segment by its id, with as many rights as are granted on its name. Only an admin may open one of another
-    /// workflow.
+    /// Opens a segment by its id, with the rights that are granted on its name. Only an admin may open a segment of
+    /// another workflow.
     pub(crate) fn attach_segment(&self, id: SegmentId) -> Result<OpenedSegment> {
         let message = Request::Attach { segment: id, access: Rights::ALL };
         self.opened(self.shared.connection.ask(message, None, None, self.deadline())?)
@@ -343,21 +352,21 @@ impl Session {
             return Err(unexpected());
         };
         let lease = Lease::new(self.shared.connection.clone(), segment);
-        // The daemon can be trusted, but not the member that offered this memory to it.
+        // The memory is checked, because another member gave it to the daemon, and only the daemon can be trusted.
         crossdock_os::memfd::check(&descriptor, size).map_err(|error| {
             Error::new(Status::Corrupt, format!("{} '{name}' cannot be used: {error}", kind.word()))
         })?;
         Ok(OpenedSegment { id: segment, kind, name, descriptor, size, attribute, writable, lease })
     }
 
-    /// Removes a name. The memory is freed with its last mapping.
+    /// Removes a name. The memory is freed with the last mapping.
     pub(crate) fn remove_segment(&self, kind: SegmentKind, name: &str) -> Result<()> {
         check_name(kind.word(), name)?;
         self.ask(Request::Remove { kind, in_use: InUse::Keep, name: name.to_owned() }).map(drop)
     }
 
-    /// Removes the name of a region, port, series or item. If members have it open, the call refuses, lets them keep
-    /// it, or removes it all the same, as `in_use` says. The memory is freed with its last mapping.
+    /// Removes the name of a region, port, series or item. `in_use` says what happens if members have it open: the call
+    /// refuses, lets them keep it, or removes it nevertheless. The memory is freed with the last mapping.
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED`, `BUSY` (names the members).
@@ -366,7 +375,8 @@ impl Session {
         self.ask(Request::Remove { kind, in_use, name: name.to_owned() }).map(drop)
     }
 
-    /// Which members are dead. One load tells what the daemon knows, and two system calls tell what the kernel knows.
+    /// Tells which members are dead. One load gives what the daemon knows, and two system calls give what the kernel
+    /// knows.
     pub(crate) fn liveness(&self) -> &Liveness {
         self.shared.connection.liveness()
     }
@@ -405,7 +415,7 @@ impl Session {
         }
     }
 
-    /// What this session knows of cooperative items.
+    /// The cooperative items that this session knows.
     pub(crate) fn items(&self) -> &crate::item::Local {
         &self.shared.items
     }
@@ -418,7 +428,7 @@ impl Session {
         &self.shared.connection
     }
 
-    /// The time by which an answer must arrive if the daemon itself may wait this long.
+    /// The deadline for an answer, if the daemon itself may wait for `wait`.
     pub(crate) fn late(&self, wait: Option<Duration>) -> Deadline {
         match wait {
             Some(wait) if wait > self.shared.timeout => Deadline::after(wait.saturating_add(LATE)),
@@ -439,13 +449,13 @@ pub(crate) fn unexpected() -> Error {
     Error::because(Status::Incompatible, Reason::UnexpectedAnswer)
 }
 
-/// The program of this process: the script if an interpreter runs one, otherwise the program itself.
+/// The program of this process. If an interpreter runs a script, it is the script.
 fn command() -> String {
     let base = |text: String| text.rsplit('/').next().unwrap_or_default().to_owned();
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let program = words.next().map(base).unwrap_or_default();
     let script = words.next().filter(|word| program.starts_with("python") && !word.starts_with('-')).map(base);
-    // An end of a port keeps 40 bytes, and the process number takes up to 8 of them.
+    // An end of a port has 40 bytes for this text. The process number takes up to 8 of them, so the text is shortened.
     let text = script.unwrap_or(program);
     text.chars().filter(char::is_ascii_graphic).filter(|c| *c != '@').take(30).collect()
 }

@@ -19,21 +19,21 @@ pub(crate) type Answered = (Answer, Option<OwnedFd>);
 /// An answer, and all descriptors that came with it.
 type AnsweredWith = (Answer, Vec<OwnedFd>);
 
-/// A request without an answer, or whose answer was not fetched yet.
+/// A request whose answer has not arrived, or has not been fetched by the asking thread.
 pub(super) struct Pending {
     request: Request,
     descriptors: Vec<Arc<OwnedFd>>,
     /// The time at which the daemon's wait ends. The remaining time goes into the message each time it is sent.
     wait: Option<Deadline>,
-    /// The number of the connection that the request was sent on; 0 if none yet.
+    /// The number of the connection on which the request was sent; 0 if it was not sent yet.
     sent_on: u64,
     answer: Option<AnsweredWith>,
-    /// The number of descriptors that the answer may bring, and one to keep.
+    /// The number of descriptors that the answer may bring, and one more to keep.
     wants: usize,
 }
 
 impl Pending {
-    /// The number of descriptors that are still expected.
+    /// The number of descriptors that this request still expects.
     pub(super) fn room(&self) -> usize {
         if self.answer.is_none() { self.wants } else { 0 }
     }
@@ -52,7 +52,7 @@ impl Connection {
         Ok((answer, descriptors.into_iter().next()))
     }
 
-    /// As `ask`, with any number of descriptors in both directions.
+    /// Works as `ask`, with any number of descriptors in both directions.
     pub(crate) fn ask_with(
         &self,
         request: Request,
@@ -100,7 +100,7 @@ impl Connection {
             }
             state.reading = true;
             drop(state);
-            // Whatever happens here, another thread must be able to read afterwards.
+            // However this call ends, another thread must be able to read afterwards.
             let passed_on = PassOn(self);
             self.read_some(deadline);
             drop(passed_on);
@@ -108,21 +108,21 @@ impl Connection {
         }
     }
 
-    /// For the reader: waits for one message, or for none to come, and hands it out.
+    /// Waits for one message and hands it to the thread that asked. Only the reader calls this.
     fn read_some(&self, deadline: Deadline) {
         let (socket, generation) = {
             let state = self.lock();
             (state.socket.clone(), state.generation)
         };
         let Some(socket) = socket else { return self.connect_again(deadline) };
-        // The slice is short, because another thread's request may have found the socket full.
+        // The wait is short, because another thread may have a request that did not fit into the socket.
         let slice = deadline.at_most(Duration::from_millis(100));
         let mut buffer = [0; MAX_MESSAGE + 1];
-        // A request nearly always has to wait. Looking for its answer first would be a needless system call.
+        // The answer has nearly always not arrived yet. A read without waiting first would be a needless system call.
         if !event::wait_readable(&*socket, slice).unwrap_or(true) {
             return;
         }
-        // The places that were kept free for this are needed now.
+        // The reserved places in the descriptor table are needed now, for the descriptors of this message.
         self.lock().room.clear();
         let received = socket::receive(&*socket, &mut buffer);
         let mut state = self.lock();
@@ -135,14 +135,16 @@ impl Connection {
                 Err(_) if state.generation == generation => state.hang_up(),
                 Err(_) => {}
             },
-            // This is the end, or a message that no daemon sends. In both cases the connection is of no more use.
+            // Either the connection has ended, or the message is one that no daemon sends. In both cases the connection
+            // is useless.
             _ if state.generation == generation => state.hang_up(),
             _ => {}
         }
         state.fit_room();
     }
 
-    /// The descriptors of an answer were lost. What the answer gave is given back, and the asking thread gets an error.
+    /// Handles an answer whose descriptors were lost. It gives back to the daemon what the answer gave, and the asking
+    /// thread gets an error.
     fn hand_out_stripped(&self, state: &mut State, message: &[u8]) {
         let decoded = Header::decode(message).and_then(|(h, _)| Answer::decode(message, usize::from(h.descriptors)));
         let Ok((number, answer)) = decoded else {
@@ -151,7 +153,7 @@ impl Connection {
         };
         state.held.take(&answer, None);
         let pending = state.pending.get_mut(&number).filter(|pending| pending.answer.is_none());
-        // An item that was open before stays open; its owner asks for it again.
+        // An item that was open before the request stays open, because its owner asks for it again.
         let stays = pending.as_ref().is_some_and(|pending| keeps_item(&pending.request, &answer));
         if let Some(pending) = pending {
             let error = no_descriptor();
@@ -168,7 +170,7 @@ impl Connection {
         state.held.take(&answer, descriptors.last());
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptors)),
-            // The asking thread gave up, so what came too late is given back.
+            // The asking thread has given up, so what this late answer gave goes back to the daemon.
             _ => state.refuse(&answer),
         }
         self.wake_others(state);
@@ -188,7 +190,7 @@ impl Connection {
 }
 
 impl State {
-    /// Sends a message that has no answer, if there is a connection.
+    /// Sends a message that has no answer. Without a connection it does nothing.
     pub(super) fn tell(&mut self, request: &Request) {
         self.tell_as(0, request);
     }
@@ -204,19 +206,19 @@ impl State {
         let Some(socket) = self.socket.clone() else { return };
         let message = request.encode(number, self.settled());
         if !matches!(socket::send(&*socket, &message, &[]), Ok(true)) {
-            // The message follows from the list of what is open, which the next connection sends again.
+            // The message need not be sent again. The next connection begins with the list of everything that is open.
             self.hang_up();
         }
     }
 
-    /// Gives this connection up. The thread that watches its end notices that and connects again.
+    /// Gives up this connection. The watching thread notices its end and connects again.
     pub(super) fn hang_up(&mut self) {
         if let Some(socket) = self.socket.take() {
             socket::shut_down(&*socket);
         }
     }
 
-    /// Sends all requests that were not sent on the present connection.
+    /// Sends all requests that were not sent on the present connection yet.
     pub(super) fn send_unsent(&mut self) {
         let Some(socket) = self.socket.clone() else { return };
         let (generation, settled) = (self.generation, self.settled());
@@ -231,7 +233,7 @@ impl State {
             let descriptors: Vec<BorrowedFd<'_>> = pending.descriptors.iter().map(|fd| fd.as_fd()).collect();
             match socket::send(&*socket, &message, &descriptors) {
                 Ok(true) => pending.sent_on = generation,
-                // The daemon is slow. The next attempt follows after the next answer, or in a moment.
+                // The daemon is slow and the socket is full. The rest is sent after the next answer, or a moment later.
                 Ok(false) => return,
                 Err(_) => {
                     self.hang_up();
@@ -241,13 +243,13 @@ impl State {
         }
     }
 
-    /// All requests below this number have been answered or given up.
+    /// The number of the oldest unanswered request. All requests with smaller numbers were answered or given up.
     pub(super) fn settled(&self) -> u64 {
         self.pending.first_key_value().map_or(self.next, |(number, _)| *number)
     }
 }
 
-/// Did this process have the item of this answer open before it asked for it?
+/// Tells whether this process had the item open before it sent the request.
 fn keeps_item(request: &Request, answer: &Answer) -> bool {
     let of_open = matches!(
         request,
@@ -256,7 +258,7 @@ fn keeps_item(request: &Request, answer: &Answer) -> bool {
     of_open && matches!(answer, Answer::Item(given) if given.writable)
 }
 
-/// How long the daemon may wait before it answers this request.
+/// The field of a request that says how long the daemon may wait before it answers.
 fn wait_of(request: &mut Request) -> Option<&mut u64> {
     match request {
         Request::Open { wait_ms, .. }
@@ -266,7 +268,7 @@ fn wait_of(request: &mut Request) -> Option<&mut u64> {
     }
 }
 
-/// Lets another thread read.
+/// Ends this thread's turn as the reader when it is dropped, so that another thread can read.
 pub(super) struct PassOn<'a>(pub(super) &'a Connection);
 
 impl Drop for PassOn<'_> {

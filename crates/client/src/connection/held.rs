@@ -1,5 +1,5 @@
-//! What this process holds. The daemon counts it, is told of it again over a new connection, and gets the descriptors
-//! back if it lost its own.
+//! The list of what this process has open. The daemon counts the openings. On a new connection the list is sent again,
+//! and a daemon that lost its descriptors gets them back from here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,10 +12,10 @@ use crossdock_os::{Deadline, event, file, socket};
 
 use super::{Connection, State};
 
-/// How long each message that gives something back waits for a slow daemon.
+/// The longest time to wait for a slow daemon with each message that gives a descriptor back.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// What a session holds.
+/// What a session has open.
 #[derive(Default)]
 pub(super) struct Held {
     leases: BTreeMap<SegmentId, Leased>,
@@ -31,34 +31,34 @@ pub(super) struct Held {
 struct Leased {
     count: u32,
     kind: SegmentKind,
-    /// The descriptor to give back to a daemon that lost its own. A read-only one is enough, because the daemon opens
-    /// it anew.
+    /// The descriptor that a daemon gets if it lost its own. A read-only one is enough, because the daemon opens the
+    /// memory anew.
     descriptor: Option<OwnedFd>,
 }
 
 /// The memory of a series that this process publishes.
 struct Offered {
     pool: Arc<OwnedFd>,
-    /// The pin pages that the daemon made, by their ids.
+    /// The pin pages that the daemon made for this series, with their ids.
     pages: Vec<(SegmentId, OwnedFd)>,
 }
 
 impl Connection {
-    /// Closes one opening of a segment.
+    /// Counts one opening of a segment less and tells the daemon.
     pub(crate) fn release(&self, segment: SegmentId) {
         if self.is_ours() {
             self.lock().release(segment);
         }
     }
 
-    /// Closes an item here. The item still belongs to this task.
+    /// Notes that the item is closed in this process, and tells the daemon. The item still belongs to this task.
     pub(crate) fn release_item(&self, item: SegmentId) {
         if self.is_ours() {
             self.lock().release_item(item);
         }
     }
 
-    /// Removes an item that was made for a call that fails.
+    /// Removes an item that was made for a call that then failed.
     pub(crate) fn unmake(&self, given: &ItemGiven) {
         if given.created && self.is_ours() {
             self.lock().tell_to_do(&Request::Item(ItemRequest::Destroy { item: given.item }));
@@ -75,7 +75,7 @@ impl Connection {
         self.lock().held.items.len()
     }
 
-    /// Remembers an endpoint, in case that the daemon forgets it.
+    /// Remembers an endpoint, so that it can be given to a daemon that forgot it.
     pub(crate) fn keep_endpoint(&self, request: Request, listener: Arc<OwnedFd>) {
         self.lock().held.endpoints.push((request, listener));
         self.watch();
@@ -87,8 +87,8 @@ impl Connection {
         self.lock().held.endpoints.retain(|(request, _)| other(request));
     }
 
-    /// Remembers a series that this session publishes, in case that the daemon forgets it, and that its pool is open
-    /// here.
+    /// Remembers a series that this session publishes, so that it can be given to a daemon that forgot it. Also notes
+    /// that its pool is open here.
     pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) {
         let mut state = self.lock();
         state.held.lease(segment, SegmentKind::Series, None);
@@ -104,7 +104,7 @@ impl Connection {
         }
     }
 
-    /// This session no longer publishes the series and has closed its pool.
+    /// Forgets a series that this session no longer publishes and whose pool is closed.
     pub(crate) fn forget_series(&self, segment: SegmentId) {
         if !self.is_ours() {
             return;
@@ -120,7 +120,7 @@ impl Connection {
         self.lock().held.leases.values().filter(|leased| leased.kind == SegmentKind::Region).count()
     }
 
-    /// Does this session publish or observe a series, or hold a version of one?
+    /// Tells whether this session publishes or observes a series, or holds a version of one.
     pub(crate) fn has_series(&self) -> bool {
         self.lock().held.leases.values().any(|leased| leased.kind == SegmentKind::Series)
     }
@@ -144,8 +144,8 @@ impl State {
         }
     }
 
-    /// Gives back what an answer gave that came after the asking thread gave up. An item that was made for it is
-    /// removed.
+    /// Gives back what an answer gave, if the answer came after the asking thread gave up. If the request made an item
+    /// or a segment, it is removed.
     pub(super) fn refuse(&mut self, answer: &Answer) {
         match answer {
             Answer::Segment { segment, kind, created, name, .. } => {
@@ -173,20 +173,21 @@ impl State {
         }
     }
 
-    /// Tells a daemon on a new connection everything that is open here. The daemon closes what it does not hear of.
+    /// Tells the daemon on a new connection everything that is open here. The daemon closes everything else of this
+    /// member.
     pub(super) fn tell_held(&mut self) {
         let Held { leases, items, .. } = &self.held;
         let segments = leases.iter().map(|(segment, leased)| Request::Hold { segment: *segment, count: leased.count });
         let items = items.iter().map(|item| ItemRequest::Hold { item: *item });
-        // The number zero says that the list is complete.
+        // A segment with the number zero marks the end of the list.
         let segments = segments.chain([Request::Hold { segment: SegmentId(0), count: 0 }]);
         let items = items.chain([ItemRequest::Hold { item: SegmentId(0) }]).map(Request::Item);
         let requests: Vec<_> = segments.chain(items).collect();
         requests.iter().for_each(|request| self.tell(request));
     }
 
-    /// A daemon that lost its descriptors together with its keeper gets those of this process. No thread waits for the
-    /// answers, because another member may have been first.
+    /// Sends the descriptors of this process to a daemon that lost its own together with its keeper. No thread waits
+    /// for the answers. They may be errors, because another member may have sent the same descriptors first.
     pub(super) fn give_back(&mut self, socket: &OwnedFd) {
         for (request, fds) in self.held.descriptors() {
             let message = request.encode(self.next, 0);
@@ -201,8 +202,8 @@ impl State {
 }
 
 impl Held {
-    /// Notes what the daemon counts when it gives this: openings of memory, or an item of this task. `descriptor` is
-    /// the last one that came with it.
+    /// Notes what the daemon counts as open because of this answer: segments, or an item of this task. `descriptor` is
+    /// the last one that came with the answer.
     pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {
@@ -210,7 +211,8 @@ impl Held {
             }
             Answer::Series(entry) => {
                 self.lease(entry.segment, SegmentKind::Series, None);
-                // The publisher gives the pool back. The page may be known to no other member.
+                // The observer keeps no descriptor of the pool, because the publisher gives it back to the daemon. But
+                // perhaps no other member has the pin page.
                 self.lease(entry.pin, SegmentKind::Series, descriptor);
             }
             Answer::Item(given) if is_owned(given) => {
@@ -223,7 +225,7 @@ impl Held {
         }
     }
 
-    /// Counts one more opening of a segment. A copy of the descriptor is kept, unless there is one already.
+    /// Counts one more opening of a segment. If no descriptor of it is kept yet, keeps a copy of this one.
     fn lease(&mut self, segment: SegmentId, kind: SegmentKind, given: Option<&OwnedFd>) {
         let leased = self.leases.entry(segment).or_insert(Leased { count: 0, kind, descriptor: None });
         leased.count += 1;
@@ -232,7 +234,7 @@ impl Held {
         }
     }
 
-    /// All descriptors that a daemon without them can use, with the requests that give them back.
+    /// All descriptors that a daemon can use if it lost its own, each with the request that gives it to the daemon.
     fn descriptors(&self) -> impl Iterator<Item = (Request, Vec<BorrowedFd<'_>>)> {
         let segments = self.leases.iter().filter_map(|(id, leased)| Some((*id, leased.descriptor.as_ref()?)));
         let segments = segments.map(|(segment, fd)| (Request::Offer { segment }, fd.as_fd()));
@@ -244,7 +246,7 @@ impl Held {
     }
 }
 
-/// Does this member own the item and have it alone?
+/// Tells whether this member owns the item and is the only one that has it open.
 fn is_owned(given: &ItemGiven) -> bool {
     given.writable && given.level != ItemLevel::Cooperative
 }

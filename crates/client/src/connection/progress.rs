@@ -1,6 +1,6 @@
-//! How far this member is, told to the daemon at most every 20 ms, and never waited for.
+//! Reports of the task's progress. A report is sent to the daemon at most every 20 ms, and no call waits for it.
 //!
-//! The call that finds the last message too young, or the socket full, leaves its numbers to the thread of `watching`.
+//! If the last message is too recent, or if the socket is full, the watching thread sends the report later.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use crate::Result;
 /// Between two messages.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What is to be told, and what was.
+/// The last report of the program, and whether the daemon has it.
 #[derive(Default)]
 pub(super) struct Progress {
-    /// The last that the program said: steps done, and steps in all.
+    /// The last report of the program: the steps done, and the steps in all.
     last: Option<(u64, u64)>,
-    /// It was not told on the present connection yet.
+    /// The report has not been sent on the present connection yet.
     untold: bool,
-    /// When the last message was sent.
+    /// The time at which the last message was sent.
     told_at: Option<Instant>,
 }
 
@@ -36,7 +36,7 @@ impl Connection {
         }
         let first = state.progress.last.replace((done, of)).is_none();
         let was_untold = std::mem::replace(&mut state.progress.untold, true);
-        // The thread knows of what was untold before.
+        // If an earlier report is still unsent, the watching thread is already going to send it.
         let waits = state.tell_progress(Instant::now()).is_some() && !was_untold;
         drop(state);
         if first {
@@ -48,17 +48,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells it if the time has come; else when it will have come.
+    /// Sends the report if it is due. Otherwise gives the time at which it will be due.
     pub(super) fn progress_due(&self, now: Instant) -> Option<Instant> {
         self.lock().tell_progress(now)
     }
 }
 
 impl State {
-    /// Tells it if the time has come; else when it will have come.
+    /// Sends the report if it is due. Otherwise gives the time at which it will be due.
     fn tell_progress(&mut self, now: Instant) -> Option<Instant> {
         let (done, of) = self.progress.last.filter(|_| self.progress.untold)?;
-        // A new connection begins with all that is to be told.
+        // Without a connection nothing is sent, because the next connection begins with this report.
         let socket = self.socket.clone()?;
         if let Some(due) = self.progress.told_at.map(|told| told + PAUSE).filter(|due| *due > now) {
             return Some(due);
@@ -67,14 +67,14 @@ impl State {
         let message = Request::Progress { done, of }.encode(0, self.settled());
         match socket::send(&*socket, &message, &[]) {
             Ok(true) => self.progress.untold = false,
-            // The daemon is behind.
+            // The socket is full because the daemon is slow.
             Ok(false) => return Some(now + PAUSE),
             Err(_) => self.hang_up(),
         }
         None
     }
 
-    /// On a new connection.
+    /// Sends the last report on a new connection.
     pub(super) fn tell_progress_again(&mut self) {
         self.progress.untold = self.progress.last.is_some();
         self.progress.told_at = None;

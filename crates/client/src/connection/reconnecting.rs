@@ -10,19 +10,19 @@ use super::{Connection, PassOn};
 use crate::handshake::{self, Failure, Welcome};
 use crate::{Error, discovery};
 
-/// How long a dead private daemon is waited for before this process starts it again.
+/// If a private daemon is gone for longer than this, the process starts it again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
 
-/// The result of an attempt.
+/// The result of one attempt to connect.
 pub(super) enum Tried {
     /// There is a connection, or the session is over.
     Done,
-    /// Another attempt is needed. `true` if no daemon listens there.
+    /// Another attempt is needed. The flag is true if no daemon listens on the socket.
     NotYet(bool),
 }
 
 impl Connection {
-    /// For the reader: the connection is broken and must be restored by the deadline.
+    /// Tries to restore the broken connection until the deadline. Only the reader calls this.
     pub(super) fn connect_again(&self, deadline: Deadline) {
         let began = Deadline::after(RESTART_AFTER);
         let mut pause = Duration::from_micros(100);
@@ -35,7 +35,7 @@ impl Connection {
             if unheard {
                 let mut state = self.lock();
                 if state.leaving {
-                    // There is no daemon that could be told.
+                    // The session need not tell anything to a daemon that no longer exists.
                     state.over = Some(self.unreachable());
                     return;
                 }
@@ -53,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// One attempt by any thread, unless another thread is trying.
+    /// Makes one attempt. It does nothing while another thread tries or reads.
     pub(super) fn try_again(&self, deadline: Deadline) -> Tried {
         {
             let mut state = self.lock();
@@ -102,7 +102,7 @@ impl Connection {
         debug_assert_eq!(welcome.member, self.who.member, "a daemon that knows the token knows whose it is");
         let Welcome { socket, papers, incarnation, .. } = welcome;
         let another = incarnation != state.incarnation;
-        // The entry on the roll is kept from the first connection to the last.
+        // This member's lock on the roll stays the same for all connections of the session.
         let replaced = if another || !self.liveness.works() { self.liveness.replace(papers) } else { Ok(true) };
         match replaced {
             Ok(true) => {}

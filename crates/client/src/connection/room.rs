@@ -1,6 +1,6 @@
-//! Room for the descriptors that an answer brings. It is made before the request is sent: if a process has no
-//! descriptor left, that call fails and nothing has happened. Copies of a descriptor keep the places and are closed
-//! just before the answer is read.
+//! Reserves descriptors for an answer before its request is sent. If the process has no descriptor left, the call fails
+//! and the daemon has done nothing. Copies of a descriptor occupy the places; they are closed just before the answer is
+//! read.
 
 use crossdock_layout::wire::{ItemRequest, Request};
 use crossdock_os::{event, file};
@@ -9,8 +9,8 @@ use super::State;
 use crate::Result;
 use crate::handshake::no_descriptor;
 
-/// The number of descriptors that the answer to this request may bring, and one to keep for a daemon that loses its
-/// own.
+/// The number of descriptors that the answer to this request may bring, and one more. The extra one is a copy that is
+/// kept in case the daemon loses its own.
 pub(super) fn wanted(request: &Request) -> usize {
     match request {
         Request::Open { .. } | Request::Attach { .. } => 2,
@@ -29,7 +29,7 @@ pub(super) fn wanted(request: &Request) -> usize {
 }
 
 impl State {
-    /// Makes room for this many more descriptors.
+    /// Reserves places for `more` descriptors.
     pub(super) fn make_room(&mut self, more: usize) -> Result<()> {
         let all = self.awaited() + more;
         while more > 0 && self.room.len() < all {
@@ -46,7 +46,8 @@ impl State {
         Ok(())
     }
 
-    /// Makes as much room as the expected descriptors need, if possible.
+    /// Adapts the number of reserved places to the number of expected descriptors. If there are too few free
+    /// descriptors, it reserves as many as possible.
     pub(super) fn fit_room(&mut self) {
         let awaited = self.awaited();
         self.room.truncate(awaited);

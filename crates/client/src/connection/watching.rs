@@ -1,11 +1,11 @@
-//! One thread of the process, which notices the end of a connection while no request is in flight.
+//! The watching thread: it notices the end of a connection while no request is in flight. There is one in each process.
 //!
-//! It sleeps in `poll` on the sockets of all sessions that have something open, and only for the sockets' ends:
-//! messages do not wake it. When a daemon is gone, it connects again as soon as there is a new one, gives back what the
-//! session holds, and takes over the new liveness table. It also sends the reports that `progress` left to it. It
-//! starts when the first thing is opened or the first progress is reported, ends with the last session, and blocks all
-//! signals. Forked children do not have it; their sessions start their own. If it cannot be started, the next request
-//! notices the end, as it does in any case.
+//! The thread sleeps in `poll` on the sockets of all sessions that have something open. Only the end of a connection
+//! wakes it, and messages do not. When a daemon is gone, the thread connects again as soon as there is a new daemon,
+//! gives back what the session holds, and takes over the new liveness table. It also sends the progress reports that
+//! `progress` could not send at once. It starts when the process opens its first object or reports its first progress,
+//! and ends with the last session. It blocks all signals. Forked children do not have it; their sessions start a thread
+//! of their own. If the thread cannot be started, the next request notices the end of the connection.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -18,11 +18,11 @@ use crossdock_os::{Deadline, child, event};
 use super::Connection;
 use super::reconnecting::Tried;
 
-/// The pauses between attempts to connect again. They grow up to the first value, and after a while up to the second.
+/// The longest pause between two attempts to connect again: `PAUSE` at first, and `LONG_PAUSE` after `A_WHILE`.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONG_PAUSE: Duration = Duration::from_millis(250);
 const A_WHILE: Duration = Duration::from_secs(10);
-/// How long a daemon that accepted the connection may take to answer.
+/// The longest wait for a daemon that accepted the connection and has not answered yet.
 const PATIENCE: Duration = Duration::from_secs(1);
 const STACK: usize = 128 << 10;
 
@@ -42,7 +42,7 @@ struct Known {
 /// A session that the thread watches.
 struct Watched {
     connection: Weak<Connection>,
-    /// Since when the connection is broken, and when the next attempt follows.
+    /// The time since when the connection is broken, and the time of the next attempt; `None` while it works.
     broken: Option<Broken>,
 }
 
@@ -53,7 +53,7 @@ struct Broken {
 }
 
 impl Connection {
-    /// From now on the thread watches this session.
+    /// Makes the watching thread watch this session.
     pub(super) fn watch(&self) {
         if self.watched.load(Ordering::Relaxed) || self.watched.swap(true, Ordering::Relaxed) {
             return;
@@ -62,12 +62,12 @@ impl Connection {
         self.watched.store(watches, Ordering::Relaxed);
     }
 
-    /// The session is over: the thread no longer watches it.
+    /// Tells the watching thread that the session is over.
     pub(super) fn watch_no_more(&self) {
         self.wake_watcher();
     }
 
-    /// Makes the thread look at this session now.
+    /// Wakes the watching thread, which then looks at this session.
     pub(super) fn wake_watcher(&self) {
         if self.watched.load(Ordering::Relaxed) {
             if let Some(watcher) = WATCHER.get() {
@@ -77,7 +77,7 @@ impl Connection {
     }
 }
 
-/// This process's watcher, made with the first session. `None` if there is no descriptor for it.
+/// The watcher of this process, which the first call makes. `None` if there is no free descriptor for it.
 fn watcher() -> Option<&'static Watcher> {
     WATCHER.get_or_make(|| Some(Watcher { bell: event::eventfd().ok()?, known: Mutex::default() }))
 }
@@ -126,13 +126,13 @@ impl Watcher {
 }
 
 impl Watched {
-    /// When the session next needs the thread.
+    /// The time at which the thread must next do something for this session.
     fn due(&self, now: Instant) -> Option<Instant> {
         let progress = self.connection.upgrade().and_then(|connection| connection.progress_due(now));
         self.broken.as_ref().map(|broken| broken.due).into_iter().chain(progress).min()
     }
 
-    /// Restores the connection if it is broken and the time has come.
+    /// Tries to restore the connection, if it is broken and the next attempt is due.
     fn attend(&mut self) {
         let now = Instant::now();
         let Some(connection) = self.connection.upgrade() else { return };
@@ -161,13 +161,14 @@ impl Connection {
         state.over.is_some() || state.leaving
     }
 
-    /// The socket, and the number of this connection of the session.
+    /// The socket of the present connection, with the connection's number.
     fn socket_of(&self) -> Option<(Arc<OwnedFd>, u64)> {
         let state = self.lock();
         state.socket.clone().map(|socket| (socket, state.generation))
     }
 
-    /// The daemon has ended this connection. A thread that reads gets what the daemon had sent before.
+    /// Handles the end of a connection. If another thread is reading, it is left to that thread, which first gets what
+    /// the daemon had sent.
     fn broke(&self, generation: u64) {
         let mut state = self.lock();
         if state.reading {

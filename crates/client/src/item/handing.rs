@@ -1,4 +1,4 @@
-//! What an owner does with its item: hand it on, copy it, destroy it, resize it, share it.
+//! The operations of an item's owner: transfer the item, copy, destroy, resize and share it.
 
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use crate::connection::Answered;
 use crate::{Error, Result};
 
 impl Item {
-    /// Gives the item to another task: `detect` (any rank of it), `detect/3`, or `#7` (the task that registers number
-    /// 7). The task need not exist yet. A task that waits for the item has it when this returns.
+    /// Gives the item to another task. `to` is a task such as `detect` (any rank of it), a rank such as `detect/3`, or
+    /// a number such as `#7` (the task that registers number 7). The task need not exist yet. If a task waits for the
+    /// item, it has the item when this call returns.
     ///
     /// # Errors
     /// As for [`Item::transfer_mut`]. After an error the item is closed and still belongs to this task.
@@ -20,8 +21,8 @@ impl Item {
         self.transfer_mut(to)
     }
 
-    /// [`Item::transfer`] for callers that must keep the handle. Afterwards the handle is spent. After an error it is
-    /// as before, perhaps at another address.
+    /// Works as [`Item::transfer`], for callers that must keep the handle. Afterwards the handle is spent. After an
+    /// error the handle still has the item, perhaps at another address.
     ///
     /// # Errors
     /// `INVALID` (no addressee, or this task itself), `DENIED` (the addressee may not own the item), `BUSY` while the
@@ -45,7 +46,7 @@ impl Item {
         self.give_up(ItemRequest::Transfer { item: self.id(), to: addressee }, gone)
     }
 
-    /// Removes the item. Tasks that wait for it are told.
+    /// Removes the item. Tasks that wait for it get an error.
     ///
     /// # Errors
     /// As for [`Item::transfer_mut`].
@@ -53,7 +54,7 @@ impl Item {
         self.destroy_mut()
     }
 
-    /// [`Item::destroy`] for callers that must keep the handle.
+    /// Works as [`Item::destroy`], for callers that must keep the handle.
     ///
     /// # Errors
     /// As for [`Item::transfer_mut`].
@@ -86,7 +87,8 @@ impl Item {
         }
     }
 
-    /// After a refusal the item is as before. If the item is shared, the shared item is the result.
+    /// Opens the item again after the daemon refused the request. If the item was shared meanwhile, gives the shared
+    /// item.
     fn open_again(&mut self) -> Option<SharedItem> {
         let answer = self.open.session.ask_item(ItemRequest::Reopen { item: self.id() }, None);
         let is_shared = |answer: &Answered| matches!(&answer.0, Answer::Item(given) if !given.writable);
@@ -107,13 +109,13 @@ impl Item {
         None
     }
 
-    /// A new item with the same bytes and the same description, which this task owns as well.
+    /// Makes a new item with the same bytes and the same description. This task owns the new item, too.
     ///
     /// # Errors
     /// As for [`crate::Session::create_item`].
     pub fn copy(&self, key: &str) -> Result<Item> {
         let contents = self.contents()?;
-        // Until the copy is complete, it is removed if this task dies.
+        // If this task dies before the copy is complete, the daemon removes the copy.
         let options = ItemOptions { size: self.size(), level: self.level(), on_death: OnDeath::Destroy, contents };
         let mut copy = self.open.session.create_item(key, &options)?;
         copy.bytes_mut().copy_from_slice(self.bytes());
@@ -139,11 +141,11 @@ impl Item {
     }
 
     /// Gives the item another size. Existing bytes stay as far as they fit, and new bytes are zero. If the description
-    /// does not fit any more, the item is described as plain bytes. Its data may be at another address afterwards.
+    /// does not fit the new size, the item is described as plain bytes. Afterwards the data may be at another address.
     ///
     /// # Errors
-    /// `INVALID` (size 0, or a cooperative item), `NO_SPACE`, `BUSY` while the item's heap is in use, `CLOSED`. The
-    /// item is as before then.
+    /// `INVALID` (size 0, or a cooperative item), `NO_SPACE`, `BUSY` while the item's heap is in use, `CLOSED`. After
+    /// an error the item is as before.
     pub fn resize(&mut self, size: u64) -> Result<()> {
         self.memory()?;
         self.open.close_region()?;
@@ -152,10 +154,11 @@ impl Item {
             return Err(Error::new(Status::Invalid, text));
         }
         let old = self.size();
-        // The mapping is removed first. Otherwise the next touch of the lost part would be a fault.
+        // The mapping is removed before the daemon shrinks the item. Otherwise an access to the removed part would be a
+        // fault.
         if let State::Own(memory) = &mut self.state {
             if size < old && size > 0 {
-                // If the item grows again later, the bytes must be zero.
+                // The rest of the last page becomes zero, because the bytes must be zero if the item grows again later.
                 let end = size.next_multiple_of(4096).min(old);
                 memory.bytes_mut()[size as usize..end as usize].fill(0);
             }
@@ -183,7 +186,8 @@ impl Item {
         }
     }
 
-    /// The daemon counted more bytes than the node had. It must count only the existing ones.
+    /// Sets the old size again after there was too little memory for the new one. The daemon must count only the bytes
+    /// that exist.
     fn shrink_back(&mut self, old: u64) -> bool {
         let again = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size: old }, None);
         let memory = again.and_then(super::session::taken).and_then(|(given, descriptor)| {
@@ -196,7 +200,7 @@ impl Item {
         false
     }
 
-    /// Lets others read the item. No task writes it, also not this one, until it is unshared.
+    /// Lets other tasks read the item. Until the item is unshared, no task can write it, not even the owner.
     ///
     /// # Errors
     /// `INVALID` for a cooperative item, `NO_SPACE` if a necessary copy has no room, `BUSY`, `CLOSED`. After an error
@@ -205,8 +209,8 @@ impl Item {
         self.share_mut()
     }
 
-    /// [`Item::share`] for callers that must keep the handle. Afterwards the handle is spent; after an error it is as
-    /// before.
+    /// Works as [`Item::share`], for callers that must keep the handle. Afterwards the handle is spent. After an error
+    /// the handle still has the item.
     ///
     /// # Errors
     /// As for [`Item::share`].
@@ -222,7 +226,8 @@ impl Item {
         match shared.and_then(|answer| self.open.session.opened_view(answer)) {
             Ok(view) => Ok(SharedItem::new(view)),
             Err(error) => {
-                // The item may have been shared before it turned out that there was no room to open it.
+                // Perhaps the daemon shared the item, but this process had no room to open it. Then it is a shared item
+                // now.
                 self.open_again().ok_or(error)
             }
         }

@@ -1,5 +1,5 @@
-//! What a session knows of cooperative items without asking the daemon: memory that stays mapped, and the numbers of
-//! parties.
+//! What a session knows about cooperative items without asking the daemon: their memory, which stays mapped, and the
+//! numbers of the parties that can own them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::segment::Lease;
 pub(super) struct Known {
     pub memory: Arc<ItemMemory>,
     pub given: ItemGiven,
-    /// The numbers of this rank, and of any rank of this task.
+    /// The numbers in the item's owner word that mean this rank, or any rank of this task.
     pub own: Words,
     pub _lease: Lease,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Local(Mutex<State>);
 struct State {
     known: BTreeMap<String, Known>,
     words: BTreeMap<Party, u32>,
-    /// Numbers that this session registered.
+    /// The numbers that this session registered, by which items can be transferred to it.
     registered: BTreeSet<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Local {
         self.state().known.insert(key.to_owned(), known);
     }
 
-    /// The item was destroyed, so its memory may be unmapped.
+    /// Forgets an item that was destroyed, so that its memory can be unmapped.
     pub(super) fn forget(&self, key: &str, item: SegmentId) {
         let mut state = self.state();
         if state.known.get(key).is_some_and(|k| k.given.item == item) {

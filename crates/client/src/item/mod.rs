@@ -1,11 +1,11 @@
-//! Items: data that exactly one task owns at a time (CDI).
+//! Items: data that exactly one task owns at a time (source: CDI, see `docs/papers.md`).
 //!
-//! The task that makes an item owns it. The owner reads, writes, copies, resizes, shares, transfers and destroys it; no
-//! other task can reach it. Handing it to another task is one atomic step without a copy. The daemon asks the kernel
-//! whether the former owner has let go of the memory. If it has not, the new owner gets a copy instead.
+//! The task that makes an item owns it. The owner reads, writes, copies, resizes, shares, transfers and destroys the
+//! item; no other task can reach it. A transfer is one atomic step without a copy. The daemon asks the kernel whether
+//! the former owner still has the memory open or mapped. If so, the new owner gets a copy instead.
 //!
-//! An [`Item`] that its task has handed on is *spent*: it has no bytes any more, and every call says which task got it.
-//! Methods that take the item by value make a later use a compile error.
+//! An [`Item`] is *spent* after its task has handed it on. It has no bytes any more, and every call fails with an error
+//! that names the new owner. After a method that takes the item by value, a later use does not compile.
 
 mod handing;
 mod local;
@@ -29,8 +29,8 @@ pub(crate) use local::Local;
 
 use crate::{Error, Mode, Region, Result, Session};
 
-/// An item that this task owns and has open. Dropping it closes it. The item still belongs to this task, which may
-/// access it again.
+/// An item that this task owns and has open. When it is dropped, it is closed. It still belongs to this task, which may
+/// open it again.
 #[derive(Debug)]
 pub struct Item {
     open: OpenItem,
@@ -41,9 +41,9 @@ pub struct Item {
 enum State {
     /// Only this process has the item mapped.
     Own(ItemMemory),
-    /// All tasks that may own the item have it mapped, and this member has it.
+    /// The item is cooperative. All tasks that may own it have it mapped, and this member has it now.
     Cooperative(Arc<ItemMemory>, Held),
-    /// The item belongs to another task, or is gone; the text says so.
+    /// The handle has no item any more. The text says why, for example which task got the item.
     Spent(String),
 }
 
@@ -65,13 +65,13 @@ impl std::ops::Deref for Item {
 }
 
 impl Item {
-    /// Does this handle still have the item?
+    /// Tells whether this handle still has the item.
     #[must_use]
     pub fn is_open(&self) -> bool {
         !matches!(self.state, State::Spent(_))
     }
 
-    /// An error, unless this handle still has the item. The error says where the item went.
+    /// Fails if this handle no longer has the item. The error says which task got it.
     ///
     /// # Errors
     /// `CLOSED`.
@@ -101,7 +101,7 @@ impl Item {
         }
     }
 
-    /// The contents, as the owner or a former owner described them.
+    /// Describes the contents, as the owner or a former owner set the description.
     ///
     /// # Errors
     /// `CLOSED`; `CORRUPT` if a former owner left no valid description.
@@ -109,10 +109,10 @@ impl Item {
         self.memory()?.contents().map_err(|e| self.named(e))
     }
 
-    /// Describes the contents anew. The bytes stay as they are.
+    /// Sets a new description of the contents. The bytes stay as they are.
     ///
     /// # Errors
-    /// `INVALID` if the description does not fit, `CLOSED`, `BUSY` while the item's heap is in use.
+    /// `INVALID` if the description does not fit the item, `CLOSED`, `BUSY` while the item's heap is in use.
     pub fn describe(&mut self, contents: &Contents) -> Result<()> {
         self.open.close_region()?;
         let open = &self.open;
@@ -124,7 +124,8 @@ impl Item {
         }
     }
 
-    /// The heap in an item that was described as holding one. All clones must be dropped before the item is handed on.
+    /// Opens the heap of an item that was described as holding one. All clones must be dropped before the item is
+    /// transferred.
     ///
     /// # Errors
     /// `WRONG_TYPE` if the item holds something else, `CORRUPT`, `CLOSED`.
@@ -132,10 +133,12 @@ impl Item {
         self.open.region_in(self.state.memory()?)
     }
 
-    /// The heap in the item, as `mode` says: an existing one, one that is made of the item's bytes, or a new one.
+    /// Opens the heap in the item. `mode` says whether the heap must exist, must not exist yet, may be made, or is made
+    /// anew.
     ///
     /// # Errors
-    /// `EXISTS` if there is a heap and must not be one; otherwise as [`Item::region`] and [`Item::describe`].
+    /// `EXISTS` if `mode` forbids an existing heap and there is one; otherwise as [`Item::region`] and
+    /// [`Item::describe`].
     pub fn open_region(&mut self, mode: Mode) -> Result<Region> {
         let there = self.contents()? == Contents::Heap;
         match mode {
@@ -157,7 +160,7 @@ impl Item {
         self.state.memory()
     }
 
-    /// A handle of an item that the daemon gave.
+    /// Makes the handle of an item that the daemon gave.
     fn new(session: &Session, given: ItemGiven, state: State) -> Self {
         Self { open: OpenItem::new(session, given), state }
     }
@@ -171,7 +174,7 @@ impl Drop for Item {
                 drop(memory);
                 self.open.session.connection().release_item(self.id());
             }
-            // A forked child has nothing to release.
+            // A forked child has no lock to release, so only the process that made the session releases it.
             State::Cooperative(memory, _) if self.open.session.connection().check_process().is_ok() => {
                 let _ = memory.let_go(self.open.session.member());
             }

@@ -1,4 +1,5 @@
-//! What every open item has: its session, what the daemon said of the item, and the heap in it once a caller asked for it.
+//! The common part of every open item: its session, the daemon's answer about it, and its heap if a caller opened the
+//! heap.
 
 use std::sync::Arc;
 
@@ -33,19 +34,19 @@ impl OpenItem {
         self.given.item
     }
 
-    /// The bytes of data. A spent item still gives this.
+    /// The number of bytes of data. A spent item still gives this number.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.given.size
     }
 
-    /// How ownership is proved.
+    /// The level at which ownership of the item is proved.
     #[must_use]
     pub fn level(&self) -> ItemLevel {
         self.given.level
     }
 
-    /// What happens to the item when its owner is gone.
+    /// What happens to the item when its owner dies or leaves.
     #[must_use]
     pub fn on_death(&self) -> OnDeath {
         self.given.on_death
@@ -61,7 +62,7 @@ impl OpenItem {
         error.about(SegmentKind::Item, &self.given.key)
     }
 
-    /// The heap in the item's memory.
+    /// Opens the heap in the item's memory, or gives it if it is open already.
     pub(super) fn region_in(&mut self, memory: &ItemMemory) -> Result<Region> {
         if memory.contents().map_err(|e| self.named(e))? != Contents::Heap {
             let text = "it holds no heap; describe it as one when you make it";
@@ -76,7 +77,7 @@ impl OpenItem {
         Ok(region)
     }
 
-    /// Closes the heap. It must not be in use when the item leaves.
+    /// Closes the heap before the item is transferred. It fails if the heap is in use.
     pub(super) fn close_region(&mut self) -> Result<()> {
         match self.region.take() {
             Some(region) if Arc::strong_count(&region) > 1 => {
@@ -88,7 +89,7 @@ impl OpenItem {
         }
     }
 
-    /// The item goes, whatever refers to its heap.
+    /// Forgets the heap without a check, because the item is closed even if the heap is in use.
     pub(super) fn drop_region(&mut self) {
         self.region = None;
     }

@@ -1,4 +1,4 @@
-//! Options for making an item, the parties that can own one, and the description of one.
+//! Options for making an item, the names of parties that can own an item, and the information about an item.
 
 use crossdock_layout::wire::{ItemEntry, ItemLevel, ItemState, OnDeath, Party};
 use crossdock_layout::{MemberId, SegmentId, Status, name};
@@ -11,58 +11,61 @@ use crate::{Error, Result};
 pub struct ItemOptions {
     /// Bytes of data.
     pub size: u64,
-    /// How ownership is proved.
+    /// The level at which ownership of the item is proved.
     pub level: ItemLevel,
-    /// What happens to the item when its owner is gone.
+    /// What happens to the item when its owner dies or leaves.
     pub on_death: OnDeath,
     /// What it holds.
     pub contents: Contents,
 }
 
 impl ItemOptions {
-    /// An item of this many plain bytes, at level verified, that is kept for a restarted owner.
+    /// Options for an item of this many plain bytes at level verified. If its owner dies, the item is kept until the
+    /// owner is started again.
     #[must_use]
     pub const fn bytes(size: u64) -> Self {
         Self { size, level: ItemLevel::Verified, on_death: OnDeath::Keep, contents: Contents::Bytes }
     }
 }
 
-/// A description of an item.
+/// What the daemon tells about an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemInfo {
     /// The item's key in the workflow.
     pub key: String,
     /// The workflow that the item belongs to.
     pub workflow: String,
-    /// The item's number. No other item ever has it.
+    /// The item's number, which no other item ever has.
     pub id: SegmentId,
-    /// The segment that holds the item now. It appears as `crossdock-item-NUMBER` in `/proc/PID/maps`.
+    /// The number of the segment that holds the item now. The segment appears as `crossdock-item-NUMBER` in
+    /// `/proc/PID/maps`.
     pub file: SegmentId,
     /// Bytes of data.
     pub size: u64,
-    /// The owner. A cooperative item's owner is in the item's memory; then this is the task that made it.
+    /// The owner. For a cooperative item, this is the task that made the item, because the daemon does not know the
+    /// present owner.
     pub owner: Party,
     /// Who made it.
     pub creator: Party,
-    /// The member of the owning task that has the item open, or none.
+    /// The member of the owner that has the item open; none if no member has.
     pub holder: MemberId,
     /// The item's present state.
     pub state: ItemState,
-    /// How ownership is proved.
+    /// The level at which ownership of the item is proved.
     pub level: ItemLevel,
-    /// What happens to the item when its owner is gone.
+    /// What happens to the item when its owner dies or leaves.
     pub on_death: OnDeath,
-    /// Milliseconds since the item got its present owner, or since the daemon was restarted.
+    /// The milliseconds since the item got its present owner, or since the daemon was restarted.
     pub since_ms: u64,
-    /// How often the item changed its owner.
+    /// The number of times that the item got another owner.
     pub transfers: u64,
-    /// How often the item was copied because a former user kept it open or mapped.
+    /// The number of times that the item was copied because a former user kept it open or mapped.
     pub copies: u64,
     /// The number of requests that wait for the item.
     pub waiting: u32,
     /// The number of members that read the item.
     pub readers: u32,
-    /// Does the asking task own the item?
+    /// Tells whether the asking task owns the item.
     pub mine: bool,
 }
 
@@ -90,8 +93,8 @@ impl From<ItemEntry> for ItemInfo {
     }
 }
 
-/// Parses an addressee: `detect` (any rank of that task), `detect/3` (that rank), `#7` (the task that registers number
-/// 7).
+/// Parses the name of a party: `detect` (any rank of that task), `detect/3` (that rank), or `#7` (the task that
+/// registers number 7).
 ///
 /// # Errors
 /// `INVALID`.
@@ -121,7 +124,7 @@ pub fn party(text: &str) -> Result<Party> {
     Ok(Party::task(text))
 }
 
-/// The text that [`party`] parses.
+/// Writes a party in the form that [`party`] parses.
 #[must_use]
 pub fn address(party: &Party) -> String {
     match party {

@@ -1,4 +1,4 @@
-//! The session's calls for items: make, find, access, read, register.
+//! The session's calls for items: make, find, open, read, remove and register.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::host::SessionHost;
 use crate::segment::Lease;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
-/// How long the daemon may take to prepare an item (for example to copy it) that no other task has. This limit is for a
-/// caller that asked not to wait for another task.
+/// The longest time that the daemon may take to prepare an item, for example to copy it, when no other task has the
+/// item open. It applies to callers that do not want to wait for another task.
 const READY: Duration = Duration::from_secs(60);
 
 impl Session {
-    /// Makes an item, which this task owns. Its bytes are zero.
+    /// Makes an item that this task owns. Its bytes are zero.
     ///
     /// # Errors
     /// `EXISTS` (names the owner), `INVALID` (key, size 0, contents that do not fit), `NO_SPACE` (quota, memory),
@@ -38,10 +38,10 @@ impl Session {
         Ok(item)
     }
 
-    /// A description of an item.
+    /// Asks the daemon about an item.
     ///
     /// # Errors
-    /// `NOT_FOUND` if this task may see no item of this key.
+    /// `NOT_FOUND` if no item has this key, or if this task may not see it.
     pub fn find_item(&self, key: &str) -> Result<ItemInfo> {
         crate::session::check_name("item", key)?;
         match self.ask_item(ItemRequest::Find { key: key.to_owned() }, None)?.0 {
@@ -50,13 +50,13 @@ impl Session {
         }
     }
 
-    /// Opens an item that this task owns, or waits until the task owns it, also for an item that does not exist yet.
-    /// With `None` it does not wait for the owner.
+    /// Opens an item of this task. If the task does not own the item yet, or if it does not exist yet, waits until the
+    /// task owns it. If `timeout` is `None`, it does not wait.
     ///
     /// # Errors
-    /// `TIMED_OUT` (says which task owns the item and since when); without a timeout `NOT_YET` and `NOT_FOUND`;
-    /// `NOT_FOUND` if the item is destroyed meanwhile; `BUSY` if this session has the item open; `DENIED`; `NO_SPACE`
-    /// if a necessary copy has no room.
+    /// `TIMED_OUT` (the text says which task owns the item and since when). Without a timeout `NOT_YET` and
+    /// `NOT_FOUND`. `NOT_FOUND` if the item is destroyed meanwhile. `BUSY` if this session has the item open. `DENIED`.
+    /// `NO_SPACE` if a necessary copy has no room.
     pub fn access_item(&self, key: &str, timeout: Option<Duration>) -> Result<Item> {
         crate::session::check_name("item", key)?;
         match self.items().find(key) {
@@ -65,8 +65,8 @@ impl Session {
         }
     }
 
-    /// Opens the first of these items (at most 24) that this task owns or comes to own. Of cooperative items only the
-    /// first in the list is waited for.
+    /// Opens the first of these items (at most 24) that this task owns or gets. If several of them are cooperative, it
+    /// waits only for the first cooperative one in the list.
     ///
     /// # Errors
     /// As for [`Session::access_item`].
@@ -79,11 +79,11 @@ impl Session {
         self.opened_item(answer, Some((timeout, deadline)))
     }
 
-    /// Opens a shared item for reading, and waits until it is shared. With `None` it does not wait.
+    /// Opens a shared item for reading, and waits until it is shared. If `timeout` is `None`, it does not wait.
     ///
     /// # Errors
-    /// `TIMED_OUT`, `NOT_YET`, `NOT_FOUND`, `DENIED` as for [`Session::access_item`]; `CORRUPT` if the item was shared
-    /// with less data than was promised.
+    /// `TIMED_OUT`, `NOT_YET`, `NOT_FOUND` and `DENIED` as for [`Session::access_item`]. `CORRUPT` if the shared item
+    /// has less data than was promised.
     pub fn read_item(&self, key: &str, timeout: Option<Duration>) -> Result<ItemView> {
         let (keys, wait_ms) = (check_keys(&[key])?, milliseconds(timeout));
         let answer =
@@ -91,7 +91,8 @@ impl Session {
         self.opened_view(answer)
     }
 
-    /// Removes an item of any owner. For the daemon's own user, to tidy up. The owner keeps what it has mapped.
+    /// Removes an item of any owner, in order to tidy up. Only the daemon's own user may do this. A process that has
+    /// the item mapped keeps the memory.
     ///
     /// # Errors
     /// `NOT_FOUND`; `DENIED` at a task's endpoint.
@@ -99,8 +100,8 @@ impl Session {
         self.remove_segment(crossdock_layout::wire::SegmentKind::Item, key)
     }
 
-    /// Lets items be transferred to this task (to this rank of it) by a number as well, as `#number`, also before the
-    /// task has registered the number. The number stays this rank's as long as the workflow lives.
+    /// Lets other tasks transfer items to this rank of this task as `#number`. They may do so even before the number is
+    /// registered. The number belongs to this rank as long as the workflow exists.
     ///
     /// # Errors
     /// `EXISTS` if another task has the number.
@@ -110,7 +111,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends a request about items. The daemon may wait for `wait`.
+    /// Sends a request about items. `wait` is how long the daemon may wait before it answers.
     pub(super) fn ask_item(&self, request: ItemRequest, wait: Option<Duration>) -> Result<Answered> {
         let patient = if wait.is_some() { READY } else { Duration::ZERO };
         let deadline = self.late(wait.map(|w| w.max(patient)));
@@ -118,7 +119,8 @@ impl Session {
         self.connection().ask(Request::Item(request), None, wait, deadline)
     }
 
-    /// An item that the daemon gave to this member to own. A cooperative item may still have to be waited for.
+    /// Opens an item that the daemon gave to this member as its owner. If the item is cooperative, this may still wait
+    /// for the member that has it.
     fn opened_item(&self, answer: Answered, wait: Option<(Option<Duration>, Deadline)>) -> Result<Item> {
         let (given, descriptor) = taken(answer)?;
         if given.level != ItemLevel::Cooperative {
@@ -148,7 +150,7 @@ impl Session {
         self.take_known(&key, known, left)
     }
 
-    /// Waits in shared memory for a cooperative item.
+    /// Takes a cooperative item, and waits for it in shared memory.
     pub(super) fn take_known(&self, key: &str, known: Known, timeout: Option<Duration>) -> Result<Item> {
         self.connection().check_process()?;
         let mut own = known.own.clone();
@@ -160,7 +162,7 @@ impl Session {
             Claim::Taken(held) => Ok(Item::new(self, known.given, State::Cooperative(known.memory, held))),
             Claim::Gone => {
                 self.items().forget(key, known.given.item);
-                // The daemon may not know yet that the item's owner died.
+                // This tells the daemon, which may not know yet that the item's owner died.
                 let _ = self.ask_item(ItemRequest::Destroy { item: known.given.item }, None);
                 let text = format!("item '{key}' is gone: it was destroyed, or its owner died");
                 Err(Error::new(Status::NotFound, text))
@@ -184,7 +186,8 @@ impl Session {
         }
     }
 
-    /// The number of a party in owner words, asked for once.
+    /// The number that stands for a party in the owner word of a cooperative item. The daemon is asked only once for
+    /// each party.
     pub(super) fn word(&self, party: &Party) -> Result<u32> {
         if let Some(word) = self.items().word(party) {
             return Ok(word);
@@ -197,7 +200,7 @@ impl Session {
         Ok(word)
     }
 
-    /// A shared item that the daemon gave for reading.
+    /// Opens a shared item that the daemon gave for reading.
     pub(super) fn opened_view(&self, answer: Answered) -> Result<ItemView> {
         let (given, descriptor) = taken(answer)?;
         let lease = Lease::new(self.connection().clone(), given.file);
@@ -206,7 +209,7 @@ impl Session {
         Ok(ItemView::new(self, given, memory, lease))
     }
 
-    /// A region that lies in an item's data.
+    /// Opens the region that lies in an item's data.
     pub(super) fn region_in_item(&self, key: &str, id: SegmentId, mapping: Mapping, writable: bool) -> Result<Region> {
         let host = Arc::new(SessionHost::new(self, Vec::new()));
         let over = Over { name: key.to_owned(), segment: id, writable, member: self.member(), host };

@@ -1,4 +1,4 @@
-//! Items that are shared for reading: a reader's view, and the owner's.
+//! Items that are shared for reading: `ItemView` for a reader, and `SharedItem` for the owner.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::connection::Answered;
 use crate::segment::Lease;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
-/// A shared item, open for reading. Its bytes do not change as long as this value exists: an owner that takes the item
-/// back waits for its readers, or continues with a copy.
+/// A shared item that is open for reading. Its bytes do not change as long as this value exists, because an owner that
+/// takes the item back waits for its readers or continues with a copy.
 #[derive(Debug)]
 pub struct ItemView {
     open: OpenItem,
-    // Unmapped before the daemon is told.
+    // This field comes first because the memory must be unmapped before the daemon is told.
     memory: ItemMemory,
     _lease: Lease,
 }
@@ -54,7 +54,7 @@ impl ItemView {
         self.memory.contents().map_err(|e| self.named(e))
     }
 
-    /// The heap in the item, for reading.
+    /// Opens the heap in the item for reading.
     ///
     /// # Errors
     /// `WRONG_TYPE` if the item holds something else, `CORRUPT`.
@@ -63,10 +63,10 @@ impl ItemView {
     }
 }
 
-/// An item that this task shares. The task may read it like the others, and take it back.
+/// An item that this task owns and shares. The task can read it like every other task, and can take it back.
 #[derive(Debug)]
 pub struct SharedItem {
-    /// `None` once the item was taken back.
+    /// The view of the item; `None` after the item was taken back.
     view: Option<ItemView>,
     session: Session,
     item: SegmentId,
@@ -93,7 +93,7 @@ impl SharedItem {
         self.view.as_ref().ok_or_else(|| gone(&self.key))
     }
 
-    /// The heap in the item, for reading.
+    /// Opens the heap in the item for reading.
     ///
     /// # Errors
     /// As for [`SharedItem::view`] and [`ItemView::region`].
@@ -101,14 +101,14 @@ impl SharedItem {
         self.view.as_mut().ok_or_else(|| gone(&self.key))?.region()
     }
 
-    /// The item's data; none once the item was taken back.
+    /// The item's data; empty after the item was taken back.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.view.as_ref().map_or(&[], ItemView::bytes)
     }
 
-    /// Takes the item back, to write it again. Readers have until the timeout to leave. A reader that has not left then
-    /// keeps the bytes as they were, and this task continues with a copy.
+    /// Takes the item back in order to write it. It waits for the readers to close the item until the timeout. A reader
+    /// that still has it open then keeps the old bytes, and this task continues with a copy.
     ///
     /// # Errors
     /// `NO_SPACE` if a necessary copy has no room, `BUSY` while the item's heap is in use.
@@ -116,8 +116,8 @@ impl SharedItem {
         self.unshare_mut(timeout)
     }
 
-    /// [`SharedItem::unshare`] for callers that must keep the handle. Afterwards the handle is spent; after an error it
-    /// is as before.
+    /// Works as [`SharedItem::unshare`], for callers that must keep the handle. Afterwards the handle is spent. After
+    /// an error the handle still has the item.
     ///
     /// # Errors
     /// As for [`SharedItem::unshare`].
@@ -126,12 +126,14 @@ impl SharedItem {
             return Err(Error::new(Status::Closed, format!("item '{}' was taken back already", self.key)));
         };
         view.open.close_region()?;
-        // The view is unmapped and the daemon told first. Then the kernel can prove that no process reads.
+        // This process unmaps its view before it asks the daemon. Otherwise the kernel could not prove that no process
+        // reads the item.
         self.view = None;
         let request = ItemRequest::Unshare { item: self.item, wait_ms: milliseconds(timeout) };
         let answer = self.session.ask_item(request, Some(timeout.unwrap_or_default()));
         answer.and_then(|answer| self.open_own(answer)).or_else(|error| {
-            // The item is as before, or it was taken back before it turned out that there was no room to open it.
+            // The request failed. Either the item is still shared, or it was taken back but this process had no room to
+            // open it. Opening it again shows which of the two.
             let reopen = || self.session.ask_item(ItemRequest::Reopen { item: self.item }, None);
             match reopen() {
                 Ok(answer) if matches!(&answer.0, Answer::Item(given) if given.writable) => self.open_own(answer),
@@ -143,7 +145,7 @@ impl SharedItem {
         })
     }
 
-    /// The item that the daemon gave, to write again.
+    /// Opens the item that the daemon gave back, for writing.
     fn open_own(&self, answer: Answered) -> Result<Item> {
         let (given, descriptor) = taken(answer)?;
         let memory = ItemMemory::open(&descriptor, given.size, Backing::Own)
@@ -159,7 +161,7 @@ fn gone(key: &str) -> Error {
 impl Drop for SharedItem {
     fn drop(&mut self) {
         if self.view.take().is_some() {
-            // The item stays shared and still belongs to this task. The task's next process may access it again.
+            // The item stays shared and still belongs to this task, so the task's next process can open it again.
             self.session.connection().release_item(self.item);
         }
     }

@@ -1,8 +1,8 @@
-//! A descriptor for event loops: an eventfd, and a thread that sleeps at the port in place of the loop.
+//! A port's descriptor for event loops: an eventfd, and a thread that waits at the port instead of the loop.
 //!
-//! The first `arm` starts the thread. It sleeps on the same words as every waiting member, so peers know nothing of
-//! descriptors, and a peer's death makes the descriptor readable as a message does. Programs that never ask for a
-//! descriptor have no such thread.
+//! The first `arm` starts the thread. It sleeps on the same words of shared memory as every waiting member, so peers
+//! need not know about descriptors. A peer's death makes the descriptor readable, as a message does. Programs that
+//! never ask for a descriptor have no such thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -14,7 +14,7 @@ use super::Shared;
 
 use crate::{Error, Result};
 
-/// The longest sleep of the thread. It is only a bound: every event wakes the thread.
+/// The longest single sleep of the thread. It is only an upper bound, because every event wakes the thread.
 const STRETCH: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -41,8 +41,8 @@ impl Bell {
         self.eventfd.as_fd()
     }
 
-    /// Lets the thread signal the next event. The thread looks before it sleeps, so it sees what came since the caller
-    /// looked.
+    /// Lets the thread signal the next event. The thread checks the port before it sleeps, so it does not miss an event
+    /// that came after the caller's check.
     pub fn arm(&self, shared: &Arc<Shared>) -> Result<()> {
         let mut state = self.state();
         state.armed = true;
@@ -60,14 +60,14 @@ impl Bell {
         Ok(())
     }
 
-    /// From now on the thread signals nothing, and a signal that is left over is removed.
+    /// Stops the thread from signalling, and clears a signal that has not been read.
     pub fn silence(&self) {
         let mut state = self.state();
         state.armed = false;
         event::clear(&self.eventfd);
     }
 
-    /// The port is closed: the thread ends.
+    /// Tells the thread that the port is closed, so that it ends.
     pub fn dismiss(&self) {
         self.state().dismissed = true;
         self.changed.notify_all();
@@ -81,7 +81,7 @@ impl Bell {
         }
     }
 
-    /// Waits until a caller arms; `false` when the port is closed.
+    /// Waits until a caller arms the descriptor. Gives `false` when the port is closed.
     fn wait_for_arming(&self) -> bool {
         let idle = |state: &mut State| !state.armed && !state.dismissed;
         let state = self.changed.wait_while(self.state(), idle).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -96,7 +96,7 @@ impl Bell {
 fn watch(shared: &Arc<Shared>) {
     let Some(bell) = shared.bell.get() else { return };
     while bell.wait_for_arming() {
-        // It ends at once when the port is closed, because leaving wakes both sides.
+        // When the port is closed, this wait ends at once, because leaving wakes both sides.
         if shared.end.wait_for_event(STRETCH) || shared.end.is_closed() {
             bell.ring();
         }

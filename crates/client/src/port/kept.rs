@@ -1,8 +1,8 @@
-//! Regions that a port keeps open. A consumer that only loads what the messages' handles name would otherwise map the
-//! region, and ask the daemon for it, with every message.
+//! Regions that a port keeps open. Without them, a consumer that only loads what the handles of messages point to would
+//! map the region, and ask the daemon for it, with every message.
 //!
-//! The port owns them and not the session: a region holds its session, so a session that held regions would never end.
-//! They are dropped with the port, or when the port's messages are about other regions.
+//! The port owns these regions, and not the session. A region holds its session, so a session that owned regions would
+//! never end. The regions are dropped with the port, or when the messages' handles point into other regions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,14 @@ use crossdock_layout::{Handle, SegmentId};
 
 use crate::Region;
 
-/// Enough for producers that alternate between a few regions. Each further region costs address space in every
-/// consumer.
+/// The largest number of regions that a port keeps. It is enough for producers that alternate between a few regions.
+/// Each further region would cost address space in every consumer.
 const MOST: usize = 4;
 
-/// The regions of a port's last messages.
+/// The regions into which the last messages' handles point.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// The segment of the last handle. A region is kept for it.
+    /// The segment of the last handle that passed this end. Only a region in this segment is kept.
     last: AtomicU64,
     /// Used last, last.
     regions: Mutex<Vec<Region>>,
@@ -26,7 +26,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Notes a handle that passed this end.
+    /// Notes the segment of a handle that passed this end.
     #[inline]
     pub(super) fn note(&self, handle: Handle) {
         if handle.segment != 0 {
@@ -34,7 +34,7 @@ impl Kept {
         }
     }
 
-    /// Keeps a region that was opened just now, if the port's messages are about it.
+    /// Keeps a region that was just opened, if the last handle points into it.
     pub(super) fn keep(&self, region: &Region) {
         if SegmentId(self.last.load(Ordering::Relaxed)) != region.id() {
             return;
@@ -45,12 +45,12 @@ impl Kept {
         }
         regions.push(region.clone());
         let oldest = (regions.len() > MOST).then(|| regions.remove(0));
-        // Dropping a region asks the daemon, so this must not happen under the lock.
+        // Dropping a region sends a request to the daemon, so this must not happen while the lock is held.
         drop(regions);
         drop(oldest);
     }
 
-    /// The port is closed: drops everything and keeps nothing more.
+    /// Drops all regions when the port is closed, and keeps no further ones.
     pub(super) fn end(&self) {
         let mut regions = self.lock();
         self.closed.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Opening a port, removing its name, and inspecting it from outside.
+//! Opens a port, removes its name, and inspects a port from outside.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,12 +14,13 @@ use crate::host::SessionHost;
 use crate::segment::{OpenRequest, OpenedSegment};
 use crate::{Error, Reason, Result, Session};
 
-/// How long opening waits for the member that formats a fresh port. Formatting takes microseconds, but the member may
-/// be stopped.
+/// The longest wait for the member that formats a new port. Formatting takes microseconds, but that member may be
+/// stopped.
 const FORMAT_WAIT: Duration = Duration::from_secs(5);
 
 impl Session {
-    /// Makes a port without taking an end of it, for the launcher, whose tasks leave the port's options open.
+    /// Makes a port without taking an end of it. The launcher uses it when the tasks leave the options of the port
+    /// open.
     ///
     /// # Errors
     /// `EXISTS`, `INVALID` (name, capacity), `DENIED`, `NO_SPACE`.
@@ -30,8 +31,9 @@ impl Session {
         self.open_segment(&request(name, OpenMode::CreateOnly, access, shape, options.persistent)).map(drop)
     }
 
-    /// Opens one end of a port. The first task that opens it makes it, so producer and consumer may start in any order.
-    /// The call waits for no peer. If the end is taken, it waits up to `timeout` for it (`None` = do not wait).
+    /// Opens one end of a port. The first task that opens the port makes it, so producer and consumer may start in any
+    /// order. The call does not wait for a peer. If another member has the end, it waits for the end up to `timeout`;
+    /// `None` does not wait.
     ///
     /// # Errors
     /// `INVALID` (name, capacity, or options that differ from the port's; the text prints both), `BUSY` (names the
@@ -45,7 +47,8 @@ impl Session {
             End::Consumer => Rights::CONSUME,
         };
         let mut wanted = request(name, OpenMode::OpenOrCreate, access, shape, options.persistent);
-        // On this node, the wait for a place is the end's own. For a port of another node the daemon waits.
+        // If the port is on this node, the wait for a free end happens in shared memory. If the port is on another
+        // node, the daemon waits.
         wanted.timeout = timeout;
         let opened = self.open_segment(&wanted)?;
         let shape = agreed(name, &opened, options)?;
@@ -75,7 +78,8 @@ impl Session {
         self.remove_segment(SegmentKind::Port, name)
     }
 
-    /// A description of a port's present state, read without taking an end of it (launcher, `inspect`).
+    /// Describes the present state of a port. It reads the port without taking an end of it. The launcher and `inspect`
+    /// use it.
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED`, `WRONG_TYPE` (not a port), `NOT_YET` (not formatted yet), `CORRUPT`.
@@ -101,14 +105,15 @@ fn request(name: &str, mode: OpenMode, access: Rights, shape: Shape, persistent:
         access,
         size: shape.size(),
         reserve: shape.size(),
-        // The maker's options go with the segment, so they are known even before a member has formatted it.
+        // The daemon keeps the maker's options with the segment. So they are known even before a member has formatted
+        // the port.
         attribute: u64::from(shape.capacity) << 8 | shape.pattern as u64,
         persistent,
         timeout: None,
     }
 }
 
-/// The options that the port was made with, if they are the ones that were asked for.
+/// Gives the options that the port was made with. Fails if the wanted options differ from them.
 fn agreed(name: &str, opened: &OpenedSegment, wanted: &PortOptions) -> Result<Shape> {
     let pattern = queue::Pattern::from_number((opened.attribute & 0xff) as u32);
     let capacity = u32::try_from(opened.attribute >> 8).unwrap_or(0);

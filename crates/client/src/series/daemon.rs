@@ -15,22 +15,24 @@ use crate::connection::Connection;
 use crate::segment::Lease;
 use crate::{Error, Result, Session};
 
-/// How long a publisher that is dropped tries to tell the daemon. The end of its member tells it as well.
+/// The longest time that a dropped publisher tries to tell the daemon. If it fails, the daemon still learns it when the
+/// member ends.
 const FAREWELL: Duration = Duration::from_millis(300);
 
-/// A series that this process publishes, as the daemon knows it.
+/// The registration of a series that this process publishes.
 pub(crate) struct Place {
     connection: Arc<Connection>,
     segment: SegmentId,
     over: AtomicBool,
 }
 
-/// A series that this process observes: the pool, and a pin page of its own, until this value is dropped.
+/// The registration of a series that this process observes, with its pool and a pin page. It ends when the value is
+/// dropped.
 pub(super) struct Seat {
     pub entry: SeriesEntry,
     pub pool: OwnedFd,
     pub page: OwnedFd,
-    /// They are dropped in this order: the slot first.
+    /// The openings that the daemon counts. They end in this order, the pin page first.
     pub leases: Vec<Lease>,
 }
 
@@ -39,7 +41,7 @@ impl Place {
         self.segment
     }
 
-    /// From now on another member may publish under the name.
+    /// Ends the registration, so that another member may publish under the name.
     pub fn leave(&self, deadline: Deadline) -> Result<()> {
         if self.over.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -57,12 +59,13 @@ impl Drop for Place {
 }
 
 impl Session {
-    /// Passes a fresh series to the daemon. From now on `reserved` counts against the quota.
+    /// Registers a new series with the daemon. From then on its `reserved` bytes count against the quota.
     pub(super) fn place_series(&self, name: &str, offer: Offer) -> Result<Place> {
         check_name(name)?;
         let place = || self.try_to_place(name, &offer.pool, offer.size, offer.reserved, offer.observers);
-        // If the daemon's keeper died meanwhile, the daemon has lost what it was given. In a site, the daemon first has to
-        // claim the name, and does not keep the pool while it waits for that. In both cases this tries once more.
+        // `NOT_FOUND` has two possible causes. If the daemon's keeper died meanwhile, the daemon has lost the pool that
+        // it was given. In a site, the daemon first has to claim the name, and does not keep the pool while it waits.
+        // In both cases the request is sent again, at most twice.
         let again = |error: Error| if error.status == Status::NotFound { place() } else { Err(error) };
         place().or_else(again).or_else(again)
     }
@@ -77,7 +80,7 @@ impl Session {
         Ok(Place { connection: connection.clone(), segment, over: AtomicBool::new(false) })
     }
 
-    /// The next pin page of a series that this session publishes; `None` if there is no other.
+    /// Asks for the next pin page of a series that this session publishes; `None` if there is no further page yet.
     pub(crate) fn pin_page(
         &self,
         segment: SegmentId,
@@ -100,7 +103,7 @@ impl Session {
         Ok(Some(PinPageGiven { page, next, left }))
     }
 
-    /// Asks for a place among a series' observers; waits for the series up to `timeout`.
+    /// Registers this process as an observer of a series. If the series does not exist, waits for it up to `timeout`.
     pub(super) fn seat_at_series(&self, name: &str, former: bool, timeout: Duration) -> Result<Seat> {
         check_name(name)?;
         let timeout = Some(timeout).filter(|t| !t.is_zero());
@@ -114,7 +117,7 @@ impl Session {
         let (Some(pool), Some(page)) = (descriptors.next(), descriptors.next()) else {
             return Err(crate::session::unexpected());
         };
-        // The daemon can be trusted, but not the member that offered this memory to it.
+        // The memory is checked, because another member gave it to the daemon, and only the daemon can be trusted.
         let checked = memfd::check(&pool, entry.size).and_then(|()| memfd::check(&page, PIN_PAGE));
         checked.map_err(|error| Error::new(Status::Corrupt, format!("series '{name}' cannot be used: {error}")))?;
         Ok(Seat { entry, pool, page, leases })
