@@ -1,19 +1,21 @@
-//! Linker settings of libcrossdock.so.
+//! Sets the linker options of `libcrossdock.so`.
 
 use std::path::Path;
 
-/// What programs that are linked against the library load. The number changes when the ABI breaks.
+/// The file name under which programs that are linked against the library load it. The number in it changes when the
+/// ABI breaks.
 const SONAME: &str = "libcrossdock.so.0";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{SONAME}");
-    // Threads of a program may hold thread-local messages of ours: the library stays once it is loaded.
+    // The library is never unloaded, because threads of a program may still have thread-local messages of the library.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     link_beside();
 }
 
-/// Programs that are linked against the library where cargo puts it look for the soname there.
+/// Makes a link named `SONAME` beside the library. Programs that are linked against the library in cargo's folder load
+/// it by this name.
 fn link_beside() {
     let out = std::env::var_os("OUT_DIR").unwrap_or_default();
     // OUT_DIR is PROFILE/build/PACKAGE-HASH/out.

@@ -1,3 +1,3 @@
-//! Fuzzes the broker of a node of a site, which other nodes question and lie to.
+//! Fuzzes the broker of a node in a site. Other nodes send it requests and false answers.
 #![no_main]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| crossdock_node::broker::fuzz_in_site(data));

@@ -1,3 +1,3 @@
-//! Fuzzes the workflow file's reader and checks.
+//! Fuzzes the reader and the checks of workflow files.
 #![no_main]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| crossdock_launch::fuzz_workflow(data));

@@ -1,4 +1,4 @@
-//! Arguments that come from C. They are checked before they are used.
+//! Checks arguments that come from C before they are used.
 
 use std::ffi::{CStr, c_char};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crossdock_layout::set::Closed;
 
 use crate::error::invalid;
 
-/// A longer text is never a name, a path or a type.
+/// The longest text that is accepted. Names, paths and types are never longer.
 const TEXT_MAX: usize = 4096;
 
-/// Zero-terminated text.
+/// Reads a zero-terminated text that the caller gave.
 ///
 /// # Safety
 /// A `pointer` that is not NULL must be readable up to its terminating zero or for `TEXT_MAX` bytes.
@@ -20,7 +20,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
     if pointer.is_null() {
         return Err(invalid(format!("the {what} is NULL")));
     }
-    // This goes byte by byte, because nothing behind the terminating zero may be touched.
+    // The bytes are read one by one, because no byte behind the terminating zero may be read.
     // SAFETY: readable as far as the caller promises; the loop stops at the zero.
     let length = (0..TEXT_MAX).find(|n| unsafe { *pointer.add(*n) } == 0);
     let Some(length) = length else {
@@ -31,7 +31,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
     text.to_str().map_err(|_| invalid(format!("the {what} is not UTF-8")))
 }
 
-/// As `text`, with NULL for "not given".
+/// Reads a zero-terminated text as `text` does. NULL means that no text was given.
 ///
 /// # Safety
 /// As [`text`].
@@ -40,7 +40,7 @@ pub(crate) unsafe fn optional_text<'a>(pointer: *const c_char, what: &str) -> Re
     if pointer.is_null() { Ok(None) } else { unsafe { text(pointer, what) }.map(Some) }
 }
 
-/// Reads a value of the caller's.
+/// Reads a value through a pointer that the caller gave.
 ///
 /// # Safety
 /// A `pointer` that is neither NULL nor misaligned must point to a readable T that no thread writes meanwhile.
@@ -52,12 +52,12 @@ pub(crate) unsafe fn read<T: Copy>(pointer: *const T, what: &str) -> Result<T> {
     Ok(unsafe { pointer.read() })
 }
 
-/// The member of a closed set that has this number in the header.
+/// Gives the member of a closed set for the number that the C header uses.
 pub(crate) fn choice<T: Closed>(number: u32, what: &str, set: &str) -> Result<T> {
     counted(number, 0, what, set)
 }
 
-/// As above, for a set that the header counts from 0 and the library from 1.
+/// Works as `choice`, for a set that the header counts from 0 and the library from 1.
 pub(crate) fn choice_from_0<T: Closed>(number: u32, what: &str, set: &str) -> Result<T> {
     counted(number, 1, what, set)
 }
@@ -69,10 +69,11 @@ fn counted<T: Closed>(number: u32, first: u32, what: &str, set: &str) -> Result<
     })
 }
 
-/// A place of the caller's for a result. It is checked before the work is done, so that a bad pointer has no effect.
+/// A place in the caller's memory for a result. It is checked before the work is done, so that a call with a bad
+/// pointer has no effect.
 pub(crate) struct Out<T>(*mut T);
 
-/// Checks a place for a result.
+/// Checks a pointer for a result: it must be aligned and not NULL.
 pub(crate) fn out<T>(pointer: *mut T, what: &str) -> Result<Out<T>> {
     if pointer.is_null() || !pointer.is_aligned() {
         return Err(invalid(format!(
@@ -84,7 +85,7 @@ pub(crate) fn out<T>(pointer: *mut T, what: &str) -> Result<Out<T>> {
 }
 
 impl<T> Out<T> {
-    /// Writes the result.
+    /// Writes the result to the caller's memory.
     ///
     /// # Safety
     /// The pointer that this was made from must point to a writable T.
@@ -94,7 +95,7 @@ impl<T> Out<T> {
     }
 }
 
-/// Copies text with its terminating zero into a buffer of the caller's.
+/// Copies a text with its terminating zero into a buffer that the caller gave.
 ///
 /// # Safety
 /// `buffer`, if not NULL, must have `size` writable bytes.
@@ -116,7 +117,7 @@ pub(crate) unsafe fn copy_text(text: &str, buffer: *mut c_char, size: usize) -> 
     Ok(())
 }
 
-/// Converts a `timeout_ms`: 0 is zero, −1 is the default.
+/// Converts a `timeout_ms` argument: 0 means zero, and −1 means the default time.
 pub(crate) fn wait(timeout_ms: i64) -> Result<Duration> {
     match timeout_ms {
         -1 => Ok(DEFAULT_WAIT),
@@ -128,7 +129,7 @@ pub(crate) fn wait(timeout_ms: i64) -> Result<Duration> {
     }
 }
 
-/// As above, for calls that do not wait at all with 0.
+/// Converts a `timeout_ms` argument for a call that does not wait at all if the argument is 0.
 pub(crate) fn optional_wait(timeout_ms: i64) -> Result<Option<Duration>> {
     wait(timeout_ms).map(|d| (!d.is_zero()).then_some(d))
 }

@@ -1,4 +1,4 @@
-//! Checkpoints, and names by rank.
+//! The C functions for checkpoints and for names by rank.
 
 use std::ffi::{c_char, c_void};
 use std::path::Path;
@@ -10,8 +10,8 @@ use crate::arguments::{copy_text, optional_text, out, text};
 use crate::error::{call, invalid};
 use crate::references::{Held, Table};
 
-/// A checkpoint, and the series that is meant if a call names none: that of the publisher that was restarted from the
-/// checkpoint.
+/// An open checkpoint. `series` is used by calls that name no series: it is the series of the publisher that was
+/// restarted from the checkpoint.
 struct Opened {
     found: Restart,
     series: String,
@@ -29,7 +29,7 @@ impl Opened {
     }
 }
 
-/// `crossdock_checkpoint_variable`
+/// The C struct `crossdock_checkpoint_variable`.
 #[repr(C)]
 struct VariableInfo {
     type_name: [u8; 192],
@@ -98,7 +98,7 @@ unsafe extern "C" fn crossdock_checkpoint_skipped(
         let found = &checkpoint(reference)?.found;
         if !buffer.is_null() {
             let mut lines: String = found.skipped.iter().map(|(_, why)| format!("{why}\n")).collect();
-            // As many whole lines as fit, because people read this.
+            // The end of the text is cut off until the rest fits into the buffer.
             while !lines.is_empty() && lines.len() >= size {
                 lines.pop();
             }
@@ -248,7 +248,7 @@ unsafe extern "C" fn crossdock_checkpoint_read(
     })
 }
 
-/// Fills a publisher's arrays from the newest good checkpoint of its series.
+/// Fills the arrays of a publisher from the newest undamaged checkpoint of its series.
 fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restart> {
     let found = restart(folder, &base_of(series))?;
     if !found.checkpoint.series().any(|name| name == series) {
@@ -257,7 +257,7 @@ fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restar
         return Err(invalid(format!("{path} holds {held}, not {series}: is it of another number of ranks?")));
     }
     for stored in found.checkpoint.variables(series)? {
-        // This must not be NOT_FOUND, which means a first start.
+        // The status must not be NOT_FOUND, because for the program this means that it starts for the first time.
         let shape = publisher.shape(&stored.name).map_err(|e| invalid(e.to_string()))?;
         if shape != stored.shape {
             publisher.resize(&stored.name, &stored.shape)?;

@@ -12,7 +12,7 @@ use crate::region::{address_of, mode, offset_of, region};
 
 const RANK_MAX: usize = 8;
 
-/// The offset of a header, which must lie in the region and be aligned.
+/// The offset of a container's header in the region. Fails unless the header is aligned and lies in the region.
 fn header<T>(region: &Region, header: *const T) -> Result<u64> {
     if !header.is_aligned() {
         return Err(invalid(format!("{header:p} is not aligned to 8 bytes")));
@@ -20,12 +20,13 @@ fn header<T>(region: &Region, header: *const T) -> Result<u64> {
     offset_of(region, header.cast(), size_of::<T>() as u64)
 }
 
-/// The header does not say how large an element is. The caller does, and 0 is not allowed.
+/// Checks the size of an element. The header of a container does not contain this size, so the caller gives it. It must
+/// not be 0.
 fn element(size: u64) -> Result<u64> {
     if size == 0 { Err(invalid("the element size is 0")) } else { Ok(size) }
 }
 
-/// The elements' address; NULL if there never were any.
+/// The address of the elements in this process; NULL if the container never had any.
 fn address(region: &Region, data: Option<u64>) -> *mut c_void {
     data.map_or(std::ptr::null_mut(), |offset| address_of(region, offset))
 }
@@ -87,7 +88,7 @@ extern "C" fn crossdock_vector_reserve(region: u64, vector: *mut Vector, element
     })
 }
 
-/// The data and the number of elements of a vector, checked against the region.
+/// The address and the number of the elements of a vector. Fails unless they lie in the region.
 fn vector_view(region: &Region, vector: *const Vector, element_size: u64) -> Result<(*mut c_void, u64)> {
     let found = region.vector_at(header(region, vector)?, element(element_size)?)?;
     Ok((address(region, found.data), found.size))
@@ -182,7 +183,7 @@ unsafe extern "C" fn crossdock_ndarray_open(
     })
 }
 
-/// A new ndarray gets its shape before other members can see it.
+/// Opens a shared ndarray, or makes it. A new ndarray gets its shape before other members can see it.
 fn open_shaped(
     region: &Region,
     name: &str,
@@ -202,7 +203,7 @@ fn open_shaped(
             .ndarray_reshape(claim.offset, element_type.size, order, shape)
             .and_then(|()| region.commit(claim.offset));
         if let Err(error) = made {
-            // An error while giving the object up matters less than the error before.
+            // The first error is the one that matters, so an error of this call is ignored.
             let _ = region.abandon(claim.offset);
             return Err(error);
         }

@@ -1,5 +1,5 @@
-//! The boundary to C: every exported function runs inside [`call`], which turns errors into a status and a message of
-//! this thread, and lets no panic out.
+//! The boundary to C. Every exported function runs inside [`call`], which turns an error into a status and a message of
+//! this thread, and which stops every panic.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -13,12 +13,12 @@ use crossdock_layout::set::Closed;
 thread_local! {
     /// The last failure of this thread, with its message as C text.
     static LAST: RefCell<Option<(Status, CString)>> = const { RefCell::new(None) };
-    /// The place of this thread's last panic. The hook stores it here instead of printing it.
+    /// Where and why this thread panicked last. The panic hook stores it here instead of printing it.
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs the body of an exported function. A panic is a defect of this library and never the caller's fault: it becomes
-/// `SYSTEM` with its place.
+/// Runs the body of an exported function. A panic is a defect of this library and never the caller's fault. It becomes
+/// the status `SYSTEM`, and its place is in the message.
 pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> i32 {
     quiet_panics();
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -28,11 +28,12 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> i32 {
     }
 }
 
-/// [`call`] for the functions of a hand-over. All of it is inlined, so that the exported function is one piece of code.
-/// A section of their own puts these pieces side by side: with cold caches each further page of code costs half a
-/// microsecond.
+/// Works as [`call`], for the few functions that hand data over. All of it is inlined, so that the exported function is
+/// one piece of code. The linker puts these functions side by side in a section of their own, because with cold caches
+/// each further page of code costs half a microsecond.
 ///
-/// Panics are quiet already or cannot happen, because every valid reference was made through [`call`].
+/// The panic hook need not be set here. A body that can panic needs a valid reference, and every valid reference was
+/// made through [`call`], which sets the hook.
 #[inline(always)]
 pub(crate) fn call_in_use(body: impl FnOnce() -> Result<()>) -> i32 {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -42,18 +43,19 @@ pub(crate) fn call_in_use(body: impl FnOnce() -> Result<()>) -> i32 {
     }
 }
 
-/// An `INVALID` error.
+/// Makes an error with the status `INVALID`.
 pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(Status::Invalid, message)
 }
 
-/// Keeps the error for `crossdock_error_message`. "Not yet" is no failure and does not replace the last one.
+/// Keeps the error for `crossdock_error_message`. `NOT_YET` is no failure and does not replace the last error.
 #[cold]
 #[inline(never)]
 fn fail(error: Error) -> i32 {
     if error.status != Status::NotYet {
         let message = CString::new(error.to_string().replace('\0', "\\0")).unwrap_or_default();
-        // A thread that is ending has no place for it any more. The status alone must suffice then.
+        // In a thread that is ending, the thread-local message may be gone already. Then the caller gets only the
+        // status.
         let _ = LAST.try_with(|last| *last.borrow_mut() = Some((error.status, message)));
     }
     error.status as i32
@@ -62,16 +64,16 @@ fn fail(error: Error) -> i32 {
 #[cold]
 #[inline(never)]
 fn fault(payload: Box<dyn Any + Send>) -> Error {
-    // Dropping the payload may panic, too. It holds nothing that must be freed.
+    // The payload is not dropped, because its destructor could panic, too. It holds nothing that must be freed.
     std::mem::forget(payload);
     let place = PANIC.try_with(|p| p.borrow().clone()).unwrap_or_default();
     Error::new(Status::System, format!("a fault in crossdock itself, please report it: {place}"))
 }
 
-/// A library never prints. This is this library's own copy of the standard library, so the hooks of programs stay as
-/// they are.
+/// Sets a panic hook that does not print, because a library never prints. The hook belongs to this library's own copy
+/// of the standard library, so it does not change the hooks of the program.
 fn quiet_panics() {
-    // This is no `Once`, whose lock a forked child might meet.
+    // This is no `Once`, because a forked child could find the lock of the `Once` held.
     static SET: AtomicBool = AtomicBool::new(false);
     if !SET.load(Ordering::Relaxed) && !SET.swap(true, Ordering::Relaxed) {
         std::panic::set_hook(Box::new(|info| {
@@ -80,7 +82,7 @@ fn quiet_panics() {
     }
 }
 
-/// The message of this thread's last failure; "" if there was none. It is valid until the next failure.
+/// The message of this thread's last failure; "" if there was none. The text is valid until this thread's next failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn crossdock_error_message() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ref().map_or(c"".as_ptr(), |(_, message)| message.as_ptr()))
@@ -93,7 +95,7 @@ pub extern "C" fn crossdock_error_status() -> i32 {
     LAST.try_with(|last| last.borrow().as_ref().map_or(Status::Ok, |(status, _)| *status)).unwrap_or(Status::Ok) as i32
 }
 
-/// Makes this the last failure of this thread, and gives the status back.
+/// Stores a status and a message as the last failure of this thread, and returns the status.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_error_raise(status: i32, message: *const c_char) -> i32 {
     call(|| {
@@ -107,19 +109,19 @@ unsafe extern "C" fn crossdock_error_raise(status: i32, message: *const c_char) 
     })
 }
 
-/// The name of a status as the header writes it, without its prefix.
+/// The name of a status as in the C header, without the prefix.
 #[unsafe(no_mangle)]
 pub extern "C" fn crossdock_status_name(status: i32) -> *const c_char {
     texts(status).0.as_ptr()
 }
 
-/// The meaning of a status in one line.
+/// The meaning of a status as one line of text.
 #[unsafe(no_mangle)]
 pub extern "C" fn crossdock_status_meaning(status: i32) -> *const c_char {
     texts(status).1.as_ptr()
 }
 
-/// Name and meaning of each status, by its number.
+/// The name and the meaning of the status with this number.
 fn texts(status: i32) -> (&'static CStr, &'static CStr) {
     static TEXTS: PerProcess<Vec<(CString, CString)>> = PerProcess::new();
     let text = |text: String| CString::new(text).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Waiting for files of managed directories.
+//! The C function that waits for a file of a managed directory.
 
 use std::ffi::c_char;
 

@@ -1,7 +1,7 @@
-//! Locks around objects that one call at a time uses.
+//! Locks for objects that only one call at a time may use.
 //!
-//! If another thread was in such a call when the process forked, the child inherits the lock as held, and no thread of the
-//! child releases it. A child must not use its parent's objects; one that does gets an error instead of waiting for ever.
+//! If another thread held a lock when the process forked, the child inherits a held lock, and no thread of the child
+//! releases it. A child must not use its parent's objects. If it does, it gets an error instead of waiting for ever.
 
 use std::sync::{
     LockResult, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use crossdock_client::{Error, Origin, Result, Status};
 
-/// How long a forked child tries to get a lock: other threads of the child may hold it, too.
+/// How long a forked child tries to get a lock. It waits at all because another thread of the child may hold the lock
+/// for a moment.
 const TRIES: Duration = Duration::from_millis(100);
 
-/// A value behind a lock, and the process that made it.
+/// A value behind a lock. It knows which process made it.
 pub(crate) struct Guarded<L> {
     lock: L,
     origin: Origin,

@@ -1,4 +1,4 @@
-//! Items.
+//! The C functions for items.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Mutex;
@@ -17,13 +17,13 @@ use crate::session::session;
 
 static ITEMS: Table<Guarded<Mutex<State>>> = Table::new(9, "item", Status::Closed);
 
-/// What a reference stands for at present.
+/// The kind of item to which a reference refers at present.
 enum State {
-    /// An item of this task. It may be spent; then its own calls say so.
+    /// An item that this task owns. If it is spent, its calls fail with an error that says so.
     Own(Item),
-    /// An item of this task that the task shares.
+    /// An item that this task owns and shares.
     Shared(SharedItem),
-    /// An item of another task that is read here.
+    /// An item of another task that this process reads.
     Read(ItemView),
 }
 
@@ -36,7 +36,7 @@ impl State {
         }
     }
 
-    /// The item, if it can be changed and handed on.
+    /// The item, if this task can change it and hand it on; otherwise an error.
     fn owned(&mut self) -> Result<&mut Item> {
         match self {
             Self::Own(item) => item.check_open().map(|()| item),
@@ -65,7 +65,7 @@ impl State {
     }
 }
 
-/// Applies `work` to what a reference stands for.
+/// Applies `work` to the item of a reference.
 fn with<R>(reference: u64, work: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
     let held = ITEMS.hold(reference)?;
     let mut state = held.lock()?;
@@ -157,7 +157,8 @@ unsafe extern "C" fn crossdock_item_access(session: u64, key: *const c_char, tim
         let item = out(item, "item")?;
         // SAFETY: the header asks for zero-terminated text.
         let key = unsafe { text(key, "key")? };
-        // The session is not held meanwhile, because closing it could not end the wait otherwise.
+        // The session is cloned and not held during the wait. Otherwise another thread could not end the wait by
+        // closing the session.
         let session = self::session(session)?.clone();
         let got = session.access_item(key, optional_wait(timeout_ms)?)?;
         // SAFETY: the header asks for a writable place.
@@ -180,7 +181,7 @@ unsafe extern "C" fn crossdock_item_access_any(
         if count > 0 && (keys.is_null() || !keys.is_aligned()) {
             return Err(invalid("the keys are NULL or misaligned"));
         }
-        // More are refused below, so no more are read.
+        // Not more than 1024 keys are read, because a longer list is refused below.
         let count = count.min(1024);
         // SAFETY: the header asks for so many pointers to zero-terminated text.
         let keys = (0..count).map(|n| unsafe { text(*keys.add(n), "key") }).collect::<Result<Vec<&str>>>()?;

@@ -1,7 +1,7 @@
-//! The C ABI: libcrossdock.so, crossdock.h, crossdock.pc.
+//! The C ABI: `libcrossdock.so`, `crossdock.h` and `crossdock.pc`.
 //!
-//! A function here only checks its arguments, calls one function of `crossdock-client`, and writes the results.
-//! `include/crossdock.h` alone says what a call means, when it blocks and how it fails.
+//! Each function here only checks its arguments, calls one function of `crossdock-client`, and writes the results. What
+//! a call means, when it blocks and how it fails is described in `include/crossdock.h` alone.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("crossdock's references and offsets are 64 bits wide");

@@ -1,4 +1,4 @@
-//! Named objects, and the objects that handles name.
+//! The C functions for named objects, and for objects that handles refer to.
 
 use std::ffi::c_char;
 
@@ -11,7 +11,7 @@ use crate::plain;
 use crate::region::{address_of, mode, offset_of, refer, region};
 use crate::session::session;
 
-/// The type with this name, whose size and alignment follow from the name.
+/// Parses the name of a type. Its size and alignment follow from the name.
 pub(crate) fn type_of(name: &str) -> Result<(type_name::Type, TypeRef)> {
     let parsed = type_name::Type::parse(name).map_err(|e| invalid(e.to_string()))?;
     let (size, align) = parsed.size_and_align().ok_or_else(|| {
@@ -43,7 +43,8 @@ unsafe fn type_in(ty: *const plain::Type) -> Result<TypeRef> {
     }
 }
 
-/// Finds or makes an object. `Recreate` removes and creates, and repeats that if another task was faster.
+/// Finds or makes an object. `Recreate` removes the old object and makes a new one. If another task makes one in
+/// between, it tries again.
 pub(crate) fn claim(region: &Region, name: &str, ty: &TypeRef, how: Mode, timeout_ms: i64) -> Result<Claim> {
     let timeout = optional_wait(timeout_ms)?;
     let how = match how {
@@ -70,7 +71,7 @@ pub(crate) fn claim(region: &Region, name: &str, ty: &TypeRef, how: Mode, timeou
     region.claim(name, ty, how, timeout)
 }
 
-/// Does a value of this type hold a vector, string or ndarray?
+/// Tells whether a value of this type contains a vector, a string or an ndarray.
 fn grows(ty: &type_name::Type) -> bool {
     match ty {
         type_name::Type::Vector(_) | type_name::Type::String | type_name::Type::Ndarray(_) => true,
@@ -80,12 +81,13 @@ fn grows(ty: &type_name::Type) -> bool {
     }
 }
 
-/// Offsets of the headers of vectors, strings and ndarrays within an object of this type, from its start.
+/// Calls `found` with the offset of the header of each vector, string and ndarray in an object of this type. Offsets
+/// count from the start of the object.
 fn headers(ty: &type_name::Type, at: u64, found: &mut dyn FnMut(u64)) {
     match ty {
         type_name::Type::Vector(_) | type_name::Type::String | type_name::Type::Ndarray(_) => found(at),
         type_name::Type::Array(of, n) => {
-            // Millions of plain numbers need no walk.
+            // If the elements contain no containers, the array is skipped. It may have millions of numbers.
             if let (true, Some((size, _))) = (grows(of), of.size_and_align()) {
                 (0..*n).for_each(|i| headers(of, at + i * size, found));
             }
@@ -103,7 +105,7 @@ fn headers(ty: &type_name::Type, at: u64, found: &mut dyn FnMut(u64)) {
     }
 }
 
-/// Finds or makes an object that is ready to use: its containers know their region.
+/// Finds or makes an object that is ready to use: its containers point to their region.
 pub(crate) fn open(
     region: &Region,
     name: &str,
@@ -115,7 +117,7 @@ pub(crate) fn open(
     let claim = claim(region, name, &ty, how, timeout_ms)?;
     if claim.created {
         headers(&parsed, claim.offset, &mut |at| {
-            // Both kinds of header begin with the self-relative pointer to the region's start.
+            // Both kinds of header begin with the self-relative pointer to the start of the region.
             // SAFETY: within the object that was claimed just now, which no other member sees yet; 8-byte aligned by type.
             unsafe { address_of(region, at).cast::<i64>().write(-(at as i64)) }
         });
@@ -226,7 +228,7 @@ fn info(region: &Region, object: &ObjectInfo) -> plain::ObjectInfo {
         align: object.ty.align,
         reserved: 0,
     };
-    // Both fields keep a zero behind the longest text, whatever the directory says.
+    // Both fields of the struct end with a zero, even if the text in the directory has the full length.
     let (name, ty) = (object.name.as_bytes(), object.ty.name.as_bytes());
     result.name[..name.len().min(127)].copy_from_slice(&name[..name.len().min(127)]);
     result.type_name[..ty.len().min(191)].copy_from_slice(&ty[..ty.len().min(191)]);

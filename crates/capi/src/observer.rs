@@ -1,4 +1,4 @@
-//! Observers of series.
+//! The C functions for observers of series.
 
 use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard};
@@ -16,7 +16,7 @@ use crate::values;
 
 static OBSERVERS: Table<Guarded<Mutex<Observer>>> = Table::new(6, "observer", Status::Closed);
 
-/// The observer of a reference, for one call; calls of other threads wait.
+/// The observer that a reference refers to, for use in one call. Calls of other threads wait meanwhile.
 fn observer(reference: &u64) -> Result<MutexGuard<'_, Observer>> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
     // what it gets beyond its call.
@@ -71,7 +71,7 @@ extern "C" fn crossdock_observer_unref(observer: u64) -> i32 {
     call(|| OBSERVERS.remove(observer))
 }
 
-/// Asks an observer and writes the answer to `place`.
+/// Applies `ask` to an observer and writes the result to `place`.
 ///
 /// # Safety
 /// `place` must be NULL, misaligned or writable.
@@ -136,7 +136,7 @@ unsafe extern "C" fn crossdock_observer_constant(
     unsafe { told(observer, value, "value", look) }
 }
 
-/// Asks for a version and keeps it for the caller.
+/// Applies `ask` to an observer and writes a reference to the resulting version to `place`.
 ///
 /// # Safety
 /// `place` must be NULL, misaligned or writable.

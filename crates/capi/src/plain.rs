@@ -1,10 +1,10 @@
-//! The header's structs, field by field. `tests/header.rs` checks both sides against each other.
+//! The structs of the C header, field by field. `tests/header.rs` checks that both have the same layout.
 
 use std::ffi::{c_char, c_void};
 
 use crossdock_client::Handle;
 
-/// `crossdock_connect_options`
+/// The C struct `crossdock_connect_options`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct ConnectOptions {
@@ -17,7 +17,7 @@ pub(crate) struct ConnectOptions {
     pub reserved: u32,
 }
 
-/// `crossdock_type`
+/// The C struct `crossdock_type`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Type {
@@ -27,7 +27,7 @@ pub(crate) struct Type {
     pub reserved: u32,
 }
 
-/// `crossdock_region_statistics`
+/// The C struct `crossdock_region_statistics`.
 #[repr(C)]
 pub(crate) struct RegionStatistics {
     pub capacity: u64,
@@ -40,7 +40,7 @@ pub(crate) struct RegionStatistics {
     pub unused: u64,
 }
 
-/// `crossdock_heal_report`
+/// The C struct `crossdock_heal_report`.
 #[repr(C)]
 pub(crate) struct HealReport {
     pub slots: u64,
@@ -48,7 +48,7 @@ pub(crate) struct HealReport {
     pub objects: u64,
 }
 
-/// `crossdock_object`
+/// The C struct `crossdock_object`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Object {
@@ -59,7 +59,7 @@ pub(crate) struct Object {
     pub reserved: u32,
 }
 
-/// `crossdock_object_info`
+/// The C struct `crossdock_object_info`.
 #[repr(C)]
 pub(crate) struct ObjectInfo {
     pub name: [u8; 128],
@@ -70,7 +70,7 @@ pub(crate) struct ObjectInfo {
     pub reserved: u32,
 }
 
-/// `crossdock_vector`, `crossdock_string`
+/// The C structs `crossdock_vector` and `crossdock_string`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Vector {
@@ -80,7 +80,7 @@ pub(crate) struct Vector {
     pub capacity: u64,
 }
 
-/// `crossdock_ndarray`
+/// The C struct `crossdock_ndarray`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Ndarray {
@@ -93,7 +93,7 @@ pub(crate) struct Ndarray {
     pub reserved: [u8; 32],
 }
 
-/// `crossdock_port_options`
+/// The C struct `crossdock_port_options`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct PortOptions {
@@ -102,7 +102,7 @@ pub(crate) struct PortOptions {
     pub persistent: u32,
 }
 
-/// `crossdock_message`
+/// The C struct `crossdock_message`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Message {
@@ -114,7 +114,7 @@ pub(crate) struct Message {
     pub inline_bytes: [u8; 24],
 }
 
-/// `crossdock_port_statistics`
+/// The C struct `crossdock_port_statistics`.
 #[repr(C)]
 pub(crate) struct PortStatistics {
     pub messages: u64,
@@ -159,7 +159,7 @@ mod tests {
     }
 }
 
-/// `crossdock_item_options`
+/// The C struct `crossdock_item_options`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct ItemOptions {
@@ -167,7 +167,7 @@ pub(crate) struct ItemOptions {
     pub on_death: u32,
 }
 
-/// `crossdock_item_info`
+/// The C struct `crossdock_item_info`.
 #[repr(C)]
 pub(crate) struct ItemInfo {
     pub key: [u8; 128],

@@ -1,4 +1,4 @@
-//! Ports.
+//! The C functions for ports.
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
@@ -13,7 +13,7 @@ use crate::session::session;
 
 static PORTS: Table<Port> = Table::new(3, "port", Status::Closed);
 
-/// The port of a reference. For use within one call.
+/// The port that a reference refers to, for use in one call.
 #[inline]
 fn port(reference: &u64) -> Result<&Port> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
@@ -21,7 +21,7 @@ fn port(reference: &u64) -> Result<&Port> {
     unsafe { PORTS.peek(*reference) }
 }
 
-/// `CROSSDOCK_ANY_PATTERN`.
+/// The number `CROSSDOCK_ANY_PATTERN` of the C header.
 const ANY_PATTERN: u32 = 4;
 
 fn end(number: u32) -> Result<End> {

@@ -1,4 +1,4 @@
-//! Publishers of series.
+//! The C functions for publishers of series.
 
 use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, MutexGuard};
@@ -15,7 +15,7 @@ use crate::values;
 
 static PUBLISHERS: Table<Guarded<Mutex<Publisher>>> = Table::new(5, "publisher", Status::Closed);
 
-/// The publisher of a reference, for one call; calls of other threads wait.
+/// The publisher that a reference refers to, for use in one call. Calls of other threads wait meanwhile.
 pub(crate) fn publisher(reference: &u64) -> Result<MutexGuard<'_, Publisher>> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
     // what it gets beyond its call.

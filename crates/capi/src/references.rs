@@ -1,14 +1,13 @@
-//! Counted references that C carries as opaque pointers.
+//! A table of counted references, which C programs carry as opaque pointers.
 //!
-//! A reference is no address. It is a kind, a generation and an index into a table of this library. So a stale
-//! reference, a reference of another kind and any random number can be told from a good reference without dereferencing
-//! it. A program that does dereference one faults at once (no user address has these top bits).
+//! A reference is not an address. It consists of a kind, a generation, and an index into a table of this library. So
+//! the library recognizes a stale reference, a reference of another kind and any random number without dereferencing
+//! it. If a program dereferences a reference, it faults at once, because no user address has these top bits.
 //!
-//! There are two ways to use a reference. `hold` counts the call while it runs, so that another thread that closes the
-//! object, or gives up its last reference, cannot take the value away from that call; it serves sessions. `peek` relies
-//! on the header's promise that the caller's reference lasts as long as the call. It saves two compare-and-swaps, 10
-//! ns, where an allocation costs 6; it serves regions and ports, which stay in place until their last reference is
-//! given up.
+//! There are two ways to use a reference. `hold` counts the call while it runs. So if another thread closes the object
+//! or gives up its last reference, the value stays until the call has ended. Sessions use `hold`. `peek` relies on a
+//! promise in the C header: the caller keeps its reference during the call. It saves two compare-and-swaps (10 ns,
+//! where an allocation costs 6). Regions and ports use `peek`; their values stay until the last reference is given up.
 
 use std::cell::UnsafeCell;
 use std::ptr;
@@ -19,24 +18,26 @@ use crossdock_client::{Error, PerProcess, Result, Status};
 
 use crate::error::invalid;
 
-/// Places in the table itself. With cold caches the way to them touches one page less.
+/// The number of slots in the table itself. To reach one of them touches one page less than to reach a slot in a chunk,
+/// which matters with cold caches.
 const FIRST: usize = 8;
 const CHUNK: usize = 256;
 const CHUNKS: usize = 256;
 const TOP: u64 = 0x0cd0 << 48;
 const INDEX: u64 = 0xffff;
-/// The parts of a slot's state: generation (32 bits), two flags, the program's references (14), running calls (16).
+/// The parts of a slot's state: the generation (32 bits), two flags, the number of the program's references (14 bits),
+/// and the number of running calls (16 bits).
 const CLOSED: u64 = 1 << 31;
 const EMPTY: u64 = 1 << 30;
 const REFERENCE: u64 = 1 << 16;
 const REFERENCES: u64 = 0x3fff * REFERENCE;
 const CALLS: u64 = 0xffff;
 
-/// One place of the table.
+/// One slot of the table.
 struct Slot<T> {
-    /// Each thread that uses the slot writes it. Once the slot is closed or has no references, no new call gets the
-    /// value, and the last running call removes it. Acquire and release are needed: the value was written before the
-    /// first reference was given out, and was last used before the last call ended.
+    /// Every thread that uses the slot writes this word. When the slot is closed or has no references, no new call gets
+    /// the value, and the last running call removes the value. Acquire and release are needed for two reasons: the
+    /// value was written before the first reference was given out, and it was last used before the last call ended.
     state: AtomicU64,
     value: UnsafeCell<Option<T>>,
 }
@@ -47,20 +48,20 @@ impl<T> Slot<T> {
     }
 }
 
-/// All references of one kind.
+/// The table of all references of one kind.
 #[repr(C)]
 pub(crate) struct Table<T> {
     kind: u64,
     first: [Slot<T>; FIRST],
     noun: &'static str,
-    /// The status of calls on a closed object.
+    /// The status that calls on a closed object get.
     closed: Status,
-    /// Further places, `CHUNK` at a time; null until they are needed, never freed.
+    /// Further slots in chunks of `CHUNK` slots. A chunk is null until it is needed, and is never freed.
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
-    /// How many places were ever given out.
+    /// The number of slots that were ever used.
     given: AtomicUsize,
-    /// Places that are empty again. A forked child has a list of its own, as the lock of its parent's may be held by a thread
-    /// that the child has not got.
+    /// The indices of slots that are free again. A forked child has a list of its own. The lock of the parent's list
+    /// may be held by a thread that does not exist in the child.
     free: PerProcess<Mutex<Vec<usize>>>,
 }
 
@@ -68,7 +69,7 @@ pub(crate) struct Table<T> {
 // nor calls, by the one thread that made it so; with T: Send + Sync shared references to it may be used by any thread.
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
-/// The hold of one running call on a value.
+/// Keeps the value of a slot while one call runs.
 pub(crate) struct Held<'a, T> {
     table: &'a Table<T>,
     index: usize,
@@ -89,7 +90,7 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// Stores the value and gives the first reference to it.
+    /// Stores a value and gives the first reference to it.
     pub(crate) fn insert(&self, value: T) -> Result<u64> {
         let index = self.take_place()?;
         let slot = self.first.get(index).unwrap_or_else(|| self.chunk(index));
@@ -99,12 +100,12 @@ impl<T: Send + Sync> Table<T> {
         Ok(TOP | self.kind << 48 | generation << 16 | index as u64)
     }
 
-    /// Holds the value of a reference for one call.
+    /// Gives the value of a reference. It stays at least until the result is dropped.
     pub(crate) fn hold(&self, reference: u64) -> Result<Held<'_, T>> {
         self.enter(reference, CLOSED)
     }
 
-    /// The value of a reference, not counted.
+    /// Gives the value of a reference without counting the call.
     ///
     /// # Safety
     /// The caller must not give its reference up while the result is in use, and `close` must never be called on this
@@ -123,7 +124,7 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// One more reference for the caller.
+    /// Adds one more reference for the caller.
     pub(crate) fn add(&self, reference: u64) -> Result<()> {
         self.change(reference, 0, |state| {
             if state & REFERENCES == REFERENCES {
@@ -135,8 +136,8 @@ impl<T: Send + Sync> Table<T> {
         .map(drop)
     }
 
-    /// Gives one reference up. The value is dropped with the last one, as soon as no call holds it. 0 refers to nothing
-    /// and may be given up, as `free` takes NULL.
+    /// Gives up one reference. After the last one, the value is dropped as soon as no call uses it. The reference 0
+    /// refers to nothing, and giving it up does nothing, just as `free` accepts NULL.
     pub(crate) fn remove(&self, reference: u64) -> Result<()> {
         if reference == 0 {
             return Ok(());
@@ -145,7 +146,8 @@ impl<T: Send + Sync> Table<T> {
         self.change(reference, 0, |state| Ok(state - REFERENCE)).map(drop)
     }
 
-    /// The value is dropped as soon as no call holds it. Its references can only be given up afterwards.
+    /// Closes an object. Its value is dropped as soon as no call uses it. Afterwards its references can only be given
+    /// up.
     pub(crate) fn close(&self, reference: u64) -> Result<()> {
         let _held = self.enter(reference, CLOSED)?;
         self.change(reference, CLOSED, |state| Ok(state | CLOSED)).map(drop)
@@ -158,7 +160,7 @@ impl<T: Send + Sync> Table<T> {
         Ok(Held { table: self, index, slot })
     }
 
-    /// Changes the state of a slot that has references, if the slot has this generation.
+    /// Changes the state of a slot. Fails if the slot has no references or another generation than the reference.
     fn change(
         &self,
         reference: u64,
@@ -220,7 +222,7 @@ impl<T: Send + Sync> Table<T> {
 }
 
 impl<T> Table<T> {
-    /// An empty place: one that was used before, or the next one.
+    /// Finds a free slot: one that was used before, or the next unused one.
     fn take_place(&self) -> Result<usize> {
         if let Some(index) = self.free_places().pop() {
             return Ok(index);
@@ -232,8 +234,8 @@ impl<T> Table<T> {
         })
     }
 
-    /// A child takes over its parent's list, unless a thread of the parent was changing it while the parent forked: then the
-    /// child leaves those places alone.
+    /// The list of free slots. A forked child copies its parent's list. If a thread of the parent was changing the list
+    /// during the fork, the child begins with an empty list instead.
     fn free_places(&self) -> MutexGuard<'_, Vec<usize>> {
         let inherit =
             |parents: Option<&Mutex<Vec<usize>>>| parents.and_then(|list| Some(list.try_lock().ok()?.clone()));
@@ -241,7 +243,7 @@ impl<T> Table<T> {
         own.expect("the closure always makes one").lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The slot of a place beyond the first ones, whose chunk is made now if need be.
+    /// The slot with this index beyond the first ones. Its chunk is made if necessary.
     fn chunk(&self, index: usize) -> &Slot<T> {
         let chunk = &self.chunks[index / CHUNK];
         if chunk.load(Ordering::Acquire).is_null() {
@@ -285,8 +287,8 @@ impl<T> Drop for Held<'_, T> {
                 now = state.load(Ordering::Acquire);
             } else {
                 if next & (REFERENCES | CALLS) == 0 {
-                    // No thread can reach the slot now. The generation changes before the place is used again, so that
-                    // old references stay invalid. It skips 0.
+                    // No thread can reach the slot now. The generation changes before the slot is used again, so that
+                    // old references stay invalid. The generation is never 0.
                     let generation = ((next >> 32).wrapping_add(1) & 0xffff_ffff).max(1);
                     state.store(generation << 32, Ordering::Release);
                     self.table.free_places().push(self.index);

@@ -1,4 +1,4 @@
-//! Regions, raw allocation, handles.
+//! The C functions for regions, raw allocation and handles.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::session::session;
 
 static REGIONS: Table<Region> = Table::new(2, "region", Status::Closed);
 
-/// The region of a reference. It is borrowed from the call's own argument, so it cannot outlive the call.
+/// The region that a reference refers to. It is borrowed from the argument of the call, so it cannot be used after the
+/// call.
 #[inline]
 pub(crate) fn region(reference: &u64) -> Result<&Region> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
@@ -22,10 +23,10 @@ pub(crate) fn region(reference: &u64) -> Result<&Region> {
     unsafe { REGIONS.peek(*reference) }
 }
 
-/// A new reference to a region. Each mapping has one place in the table, however often it is opened.
+/// Makes a new reference to a region. Each mapping has one slot in the table, however often the region is opened.
 pub(crate) fn refer(region: Region) -> Result<u64> {
     let known = region.tag().load(Ordering::Acquire);
-    // A place that was given up may belong to another region by now.
+    // The slot may belong to another region by now, so the value is compared.
     let same = known != 0 && REGIONS.hold(known).is_ok_and(|held| Arc::ptr_eq(&held, &region));
     if same && REGIONS.add(known).is_ok() {
         return Ok(known);
@@ -36,27 +37,28 @@ pub(crate) fn refer(region: Region) -> Result<u64> {
     Ok(reference)
 }
 
-/// Runs `work` on the region that is mapped at `base`. This thread then finds that region quickly.
+/// Runs `work` on the region that is mapped at `base`. The next such call of this thread finds the region faster.
 fn at<R>(base: *const c_void, work: impl FnOnce(&Region) -> Result<R>) -> Result<R> {
     with_base(base.cast(), work).unwrap_or_else(|| Err(nothing_mapped(base)))
 }
 
-/// A mode, by its number in the header.
+/// Converts the number of a mode in the C header.
 pub(crate) fn mode(number: u32) -> Result<Mode> {
     choice_from_0(number, "mode", "crossdock_mode")
 }
 
-/// The distance of `bytes` bytes at an address from the start of the region.
+/// Converts an address to an offset from the start of the region. Fails unless all `bytes` bytes at the address lie in
+/// the region.
 pub(crate) fn offset_of(region: &Region, address: *const c_void, bytes: u64) -> Result<u64> {
     let offset = (address as u64).wrapping_sub(region.base() as u64);
-    // Offset 0 is the region's own header and never an object.
+    // Offset 0 is the header of the region, where no object can be.
     if address.is_null() || offset == 0 || offset.checked_add(bytes).is_none_or(|end| end > region.capacity()) {
         return Err(invalid(format!("{address:p} is not in region '{}'", region.name())));
     }
     Ok(offset)
 }
 
-/// The address in this process of an offset that the region gave.
+/// Converts an offset in the region to an address in this process.
 pub(crate) fn address_of(region: &Region, offset: u64) -> *mut c_void {
     region.base().wrapping_add(offset as usize).cast()
 }
@@ -245,7 +247,8 @@ unsafe extern "C" fn crossdock_allocate_at(
     align: u64,
     address: *mut *mut c_void,
 ) -> i32 {
-    // Containers call this for every node. It runs outside of `call`, because nothing here fails or panics.
+    // Containers call this function for every node. It need not run inside `call`, because nothing in it fails or
+    // panics.
     if !address.is_null() && address.is_aligned() {
         if let Some(found) = crossdock_client::allocate_at(base.cast(), size, align) {
             // SAFETY: the header asks for a writable place; checked for NULL and alignment.

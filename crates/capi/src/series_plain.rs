@@ -1,4 +1,4 @@
-//! The header's structs of series, field by field; `tests/layout.c` freezes the same.
+//! The C header's structs for series, field by field. `tests/layout.c` checks their layout.
 
 use std::ffi::c_char;
 
@@ -7,7 +7,7 @@ pub(crate) const NAME: usize = 128;
 pub(crate) const TYPE_NAME: usize = 192;
 pub(crate) const DIMENSIONS: usize = 8;
 
-/// `crossdock_value`: the bits of the number, of whatever kind.
+/// The C struct `crossdock_value`. It holds the bits of a number of any kind.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Value {
@@ -17,7 +17,7 @@ pub(crate) struct Value {
     pub text: [u8; TEXT],
 }
 
-/// `crossdock_attribute`
+/// The C struct `crossdock_attribute`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Attribute {
@@ -25,7 +25,7 @@ pub(crate) struct Attribute {
     pub value: Value,
 }
 
-/// `crossdock_variable`
+/// The C struct `crossdock_variable`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Variable {
@@ -39,7 +39,7 @@ pub(crate) struct Variable {
     pub constant_count: usize,
 }
 
-/// `crossdock_series_options`
+/// The C struct `crossdock_series_options`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct SeriesOptions {
@@ -52,7 +52,7 @@ pub(crate) struct SeriesOptions {
     pub pages: u32,
 }
 
-/// `crossdock_publisher_statistics`
+/// The C struct `crossdock_publisher_statistics`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct PublisherStatistics {
@@ -70,7 +70,7 @@ pub(crate) struct PublisherStatistics {
     pub method: u64,
 }
 
-/// `crossdock_variable_info`
+/// The C struct `crossdock_variable_info`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct VariableInfo {
@@ -84,7 +84,7 @@ pub(crate) struct VariableInfo {
     pub reserved: u32,
 }
 
-/// `crossdock_change`
+/// The C struct `crossdock_change`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Change {

@@ -1,4 +1,4 @@
-//! Versions of series.
+//! The C functions for versions of series.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{RwLock, RwLockReadGuard};
@@ -12,10 +12,10 @@ use crate::references::Table;
 use crate::series_plain as plain;
 use crate::values;
 
-/// Only refresh locks it for writing.
+/// Only `refresh` locks a version for writing.
 static VERSIONS: Table<Guarded<RwLock<Version>>> = Table::new(7, "version", Status::Closed);
 
-/// The first reference to a version.
+/// Stores a version and makes the first reference to it.
 pub(crate) fn keep(version: Version) -> Result<u64> {
     VERSIONS.insert(Guarded::shared(version, "version"))
 }
@@ -30,7 +30,7 @@ fn version(reference: &u64) -> Result<RwLockReadGuard<'_, Version>> {
     slot(reference)?.read()
 }
 
-/// Asks a version and writes the answer to `place`.
+/// Applies `ask` to a version and writes the result to `place`.
 ///
 /// # Safety
 /// `place` must be NULL, misaligned or writable.

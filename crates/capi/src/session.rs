@@ -1,4 +1,4 @@
-//! Sessions.
+//! The C functions for sessions.
 
 use std::ffi::c_char;
 use std::path::PathBuf;
@@ -14,10 +14,11 @@ use crate::references::{Held, Table};
 
 static SESSIONS: Table<Session> = Table::new(1, "session", Status::Disconnected);
 
-/// The process's shared session. A forked child connects one of its own and leaves its parent's as it is.
+/// The session that all parts of this process share. A forked child connects a session of its own and leaves that of
+/// its parent alone.
 static DEFAULT: PerProcess<Mutex<Option<u64>>> = PerProcess::new();
 
-/// The session of a reference.
+/// The session that a reference refers to.
 pub(crate) fn session(reference: u64) -> Result<Held<'static, Session>> {
     SESSIONS.hold(reference)
 }
@@ -73,7 +74,7 @@ unsafe extern "C" fn crossdock_session_default(session: *mut u64) -> i32 {
         let mut default = default.lock().unwrap_or_else(PoisonError::into_inner);
         let reference = match *default {
             Some(reference) if SESSIONS.hold(reference).is_ok() => reference,
-            // There is none yet, or it was closed.
+            // There is no shared session yet, or it was closed.
             _ => {
                 let reference = SESSIONS.insert(Session::connect(&ConnectOptions::default())?)?;
                 *default = Some(reference);
@@ -100,7 +101,7 @@ extern "C" fn crossdock_session_unref(session: u64) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_session_close(session: u64) -> i32 {
     call(|| {
-        // If the session is busy nothing happens, and the reference stays valid.
+        // If objects of the session are open, this fails, and the reference stays valid.
         SESSIONS.hold(session)?.clone().close()?;
         SESSIONS.close(session)
     })

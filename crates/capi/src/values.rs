@@ -1,4 +1,4 @@
-//! Values, attributes and variables of series, converted from C and to C.
+//! Converts values, attributes and variables of series from C and to C.
 
 use std::ffi::c_char;
 
@@ -8,10 +8,10 @@ use crate::arguments::{choice_from_0, text};
 use crate::error::invalid;
 use crate::series_plain as plain;
 
-/// The most attributes or constants of one call. The library's own limits are lower.
+/// The largest number of attributes or constants in one call. The library's own limits are lower.
 const MANY: usize = 4096;
 
-/// The caller's list as a slice; an empty one may be NULL.
+/// The list that the caller gave, as a slice. An empty list may be NULL.
 ///
 /// # Safety
 /// A `list` that is not NULL must have `count` readable elements that no thread writes during the call.
@@ -60,7 +60,7 @@ pub(crate) fn value_out(value: &Value) -> plain::Value {
     out
 }
 
-/// Named values.
+/// Reads names with values from C.
 ///
 /// # Safety
 /// `given` must be NULL or have `count` readable elements, whose names are zero-terminated.
@@ -71,7 +71,7 @@ pub(crate) unsafe fn attributes<'a>(given: *const plain::Attribute, count: usize
     given.iter().map(|a| Ok((unsafe { text(a.name, "attribute's name")? }, value_in(&a.value)?))).collect()
 }
 
-/// The attributes to declare: names and kinds.
+/// Reads the names and kinds of the attributes to declare.
 ///
 /// # Safety
 /// As [`attributes`].
@@ -86,7 +86,7 @@ pub(crate) unsafe fn declared(given: *const plain::Attribute, count: usize) -> R
     given.iter().map(one).collect()
 }
 
-/// Variables.
+/// Reads the descriptions of variables from C.
 ///
 /// # Safety
 /// `given` must be NULL or have `count` readable elements, whose texts and constants are as the header asks.
@@ -119,7 +119,7 @@ pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> R
     given.iter().map(one).collect()
 }
 
-/// The description of a variable, for C.
+/// Converts the description of a variable to the C struct.
 pub(crate) fn variable_out(v: &Variable) -> plain::VariableInfo {
     let size = crossdock_layout::type_name::Type::parse(&v.ty).ok().and_then(|t| t.size_and_align());
     let most = if v.max_shape.is_empty() { &v.shape } else { &v.max_shape };
@@ -137,7 +137,7 @@ pub(crate) fn variable_out(v: &Variable) -> plain::VariableInfo {
     }
 }
 
-/// Copies a name into a buffer of [`plain::NAME`] bytes, if there is a buffer.
+/// Copies a name into a buffer of [`plain::NAME`] bytes. Does nothing if the buffer is NULL.
 ///
 /// # Safety
 /// `buffer` must be NULL or have that many writable bytes.
@@ -149,7 +149,7 @@ pub(crate) unsafe fn name_out(name: &str, buffer: *mut c_char) -> Result<()> {
     unsafe { crate::arguments::copy_text(name, buffer, plain::NAME) }
 }
 
-/// Text into a field of a struct.
+/// Copies a text into a zero-filled field of a struct.
 fn field<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [0; N];
     let length = text.len().min(N - 1);

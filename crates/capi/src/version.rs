@@ -1,4 +1,4 @@
-//! The version of this build.
+//! The C functions that give the version of this build.
 
 use std::ffi::{CStr, c_char};
 
@@ -17,7 +17,7 @@ const fn number(text: &str) -> u32 {
     value
 }
 
-/// major * 1000000 + minor * 1000 + patch.
+/// Returns `major * 1000000 + minor * 1000 + patch`.
 #[unsafe(no_mangle)]
 pub extern "C" fn crossdock_version() -> u32 {
     const {
@@ -27,7 +27,7 @@ pub extern "C" fn crossdock_version() -> u32 {
     }
 }
 
-/// As text.
+/// Returns the version as text, for example "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn crossdock_version_string() -> *const c_char {
     TEXT.as_ptr()

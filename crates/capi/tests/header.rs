@@ -1,4 +1,4 @@
-//! The header and the library say the same: symbols, status numbers, layouts, in C and in C++.
+//! Tests that the C header and the library agree: symbols, status numbers and layouts, in C and in C++.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ fn header() -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("include/crossdock.h")).unwrap()
 }
 
-/// The header without comments and inline bodies' names.
+/// The names of all functions that the header declares. Comments and inline functions do not count.
 fn declared() -> BTreeSet<String> {
     let mut text = header();
     while let Some(start) = text.find("/*") {
@@ -26,7 +26,8 @@ fn declared() -> BTreeSet<String> {
         .collect()
 }
 
-/// The library; tests of a crate that has no Rust API do not make cargo build it by themselves.
+/// Builds the library and gives its path. Cargo does not build it for the tests by itself, because the crate has no
+/// Rust API.
 fn library() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let profile = exe.ancestors().nth(2).unwrap();
@@ -55,7 +56,7 @@ fn the_library_exports_what_the_header_declares_and_nothing_else() {
     let declared = declared();
     assert!(declared.len() > 50, "the header was not understood: {declared:?}");
     assert_eq!(&declared - &exported, BTreeSet::new(), "declared but not exported");
-    // The standard library's personality routine is of no use to a caller, but rustc exports it from every cdylib.
+    // rustc exports the standard library's personality routine from every cdylib, so this name is allowed.
     let extra: Vec<_> = (&exported - &declared).into_iter().filter(|name| name != "rust_eh_personality").collect();
     assert!(extra.is_empty(), "exported but not declared: {extra:?}");
 }

@@ -14,7 +14,7 @@ use crossdock_core::liveness::Papers;
 
 use crate::{Error, Result};
 
-/// Who says hello.
+/// The session that says hello: its token, member id, rank, task and workflow.
 #[derive(Clone, Debug)]
 pub(crate) struct Who {
     pub token: [u8; 16],

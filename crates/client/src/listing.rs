@@ -15,11 +15,11 @@ use crate::{Error, ItemInfo, Result};
 pub struct SegmentInfo {
     /// The id of the segment, which no other segment ever gets.
     pub id: SegmentId,
-    /// Region or port.
+    /// The kind of the segment, for example a region or a port.
     pub kind: SegmentKind,
     /// The workflow that the segment belongs to.
     pub workflow: String,
-    /// Its name there.
+    /// The name of the segment in the workflow.
     pub name: String,
     /// The size in bytes. For a region this is its capacity.
     pub size: u64,
@@ -74,7 +74,7 @@ pub struct MemberInfo {
 /// What the daemon knows about a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkflowInfo {
-    /// Its name.
+    /// The name of the workflow.
     pub name: String,
     /// The largest number of bytes that the workflow's segments may reserve together; 0 means that only the node's
     /// memory is the limit.
@@ -88,20 +88,20 @@ pub struct WorkflowInfo {
 /// Everything that the daemon has and the asking task may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Workflows, by name.
+    /// The workflows, sorted by name.
     pub workflows: Vec<WorkflowInfo>,
-    /// Members, by id.
+    /// The members, sorted by id.
     pub members: Vec<MemberInfo>,
-    /// Segments, by id.
+    /// The segments, sorted by id.
     pub segments: Vec<SegmentInfo>,
-    /// Items, by id.
+    /// The items, sorted by id.
     pub items: Vec<ItemInfo>,
 }
 
 /// What the daemon knows about a node of its site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// The site.
+    /// The name of the site.
     pub site: String,
     /// The node's name.
     pub name: String,

@@ -24,7 +24,7 @@ pub const MAKING: char = '.';
 pub struct LivingRun {
     /// The id of the run, as `crossdock ps` prints it.
     pub id: String,
-    /// Its folder.
+    /// The folder of the run.
     pub folder: PathBuf,
     /// The daemon's socket and the workflow's name. `None` until they exist, and for a run that needs no daemon.
     pub attach: Option<(PathBuf, String)>,

@@ -1,5 +1,5 @@
-//! One program with both ends: a vector in shared memory goes through a port, then a series is published and observed.
-//! Run it as often as you like: each run leaves the daemon as it found it.
+//! One program has both ends. It sends a vector in shared memory through a port; then it publishes a series and
+//! observes it. The program can be run any number of times, because each run leaves the daemon as it found it.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 
 pub use crossdock_client::*;
 
-/// Checkpoints: what `crossdock checkpoint` wrote, to restart from.
+/// Checkpoints: reads what `crossdock checkpoint` wrote, in order to restart from it.
 pub mod checkpoint {
     pub use crossdock_checkpoint::*;
 }

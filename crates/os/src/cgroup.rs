@@ -47,7 +47,7 @@ pub struct Short {
 }
 
 impl Cgroup {
-    /// This process's.
+    /// Finds the memory cgroup of this process.
     #[must_use]
     pub fn own() -> Self {
         Self::read("/proc/self/cgroup")

@@ -11,7 +11,7 @@ use rustix::process::{Pid, WaitOptions};
 pub enum Ended {
     /// The process ended by itself, with this exit code.
     Code(i32),
-    /// By this signal.
+    /// A signal with this number ended the process.
     Signal(i32),
 }
 
@@ -116,7 +116,7 @@ pub fn leave_stream(number: i32) {
     }
 }
 
-/// This process's parent.
+/// The process id of this process's parent.
 pub fn parent() -> i32 {
     rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get())
 }

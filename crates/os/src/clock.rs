@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Now.
+/// The present time of the monotonic clock in nanoseconds.
 pub fn now_ns() -> u64 {
     read(ClockId::Monotonic)
 }

@@ -8,13 +8,13 @@ use std::sync::atomic::AtomicU8;
 #[cfg(any(miri, not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))))]
 use std::sync::atomic::Ordering;
 
-/// How to store.
+/// How a copy stores the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Way {
     /// Copies by the C library's `memcpy`.
     #[default]
     Cached,
-    /// Past the caches.
+    /// Copies by stores that bypass the caches.
     Streaming,
 }
 

@@ -20,7 +20,7 @@ impl Deadline {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    /// Has it passed?
+    /// Tells whether the deadline has passed.
     pub fn passed(self) -> bool {
         Instant::now() >= self.0
     }

@@ -9,7 +9,7 @@ pub struct OsError {
     pub call: &'static str,
     /// What the call was about: a path, a name or a size.
     pub object: String,
-    /// The kernel's answer.
+    /// The error number that the kernel returned.
     pub errno: Errno,
 }
 

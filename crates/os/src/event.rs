@@ -111,7 +111,7 @@ pub struct Ready {
 }
 
 impl Epoll {
-    /// An empty one.
+    /// Makes an empty set of descriptors.
     pub fn new() -> OsResult<Self> {
         let fd = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll_create1", || "a set".into())?;
         Ok(Self { fd })

@@ -107,7 +107,7 @@ pub struct Words {
     one_in: AtomicU64,
     /// The state of the random numbers.
     seed: AtomicU64,
-    /// Calls so far.
+    /// The number of calls so far.
     calls: AtomicU64,
     /// The number of calls that failed so far.
     failed: AtomicU64,
@@ -194,7 +194,7 @@ impl Page {
         Ok(Self(unsafe { &*start.cast::<Words>() }))
     }
 
-    /// The plan.
+    /// The plan in this page.
     #[must_use]
     pub fn words(&self) -> &Words {
         self.0

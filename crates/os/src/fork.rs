@@ -45,7 +45,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// This process.
+    /// The origin that stands for this process.
     #[must_use]
     pub fn here() -> Self {
         let token = token();
@@ -72,7 +72,7 @@ impl Origin {
 pub struct PerProcess<T: 'static>(AtomicPtr<(u32, T)>);
 
 impl<T: Send + Sync> PerProcess<T> {
-    /// Nothing yet.
+    /// Makes an empty cell without a value.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))

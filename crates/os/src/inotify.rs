@@ -34,16 +34,16 @@ pub enum Change {
     Removed,
     /// A file that was open for reading only was closed. Only folders of [`Watch::add_reads`] give this event.
     Read,
-    /// Events were lost.
+    /// Events were lost. The caller must look at all files.
     Overflow,
 }
 
-/// One event.
+/// One event of a watched folder.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     /// The number of the folder, as [`Watch::add`] returned it.
     pub folder: i32,
-    /// What happened.
+    /// What happened to the file.
     pub change: Change,
     /// The name of the file in the folder.
     pub name: OsString,

@@ -16,7 +16,7 @@ const PAGE: u64 = 4096;
 pub enum Access {
     /// The memory can only be read. A write is a fault.
     Read,
-    /// Reading and writing.
+    /// The memory can be read and written.
     ReadWrite,
 }
 
@@ -76,7 +76,7 @@ impl Mapping {
         Ok(Self { start, length: length as usize })
     }
 
-    /// Where it begins.
+    /// The address of the first byte of the mapping.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }

@@ -26,7 +26,7 @@ impl Pinned {
         SHARED.get(Self::open)
     }
 
-    /// Opens them.
+    /// Opens the counters of this process.
     pub fn open() -> OsResult<Self> {
         let path = "/proc/self/status";
         let status = sys::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

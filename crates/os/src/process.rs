@@ -28,7 +28,7 @@ pub fn is_dead(pidfd: impl AsFd) -> bool {
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It runs.
+    /// The process still runs.
     Lives,
     /// A signal ended the process, or is ending it now.
     Killed,

@@ -39,9 +39,9 @@ const PAGE: usize = 4096;
 /// Identifies the file of a roll, because the same path may belong to another file later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
-    /// The device.
+    /// The device number of the file.
     pub device: u64,
-    /// The inode's number.
+    /// The inode number of the file.
     pub inode: u64,
     /// When the file was made, in nanoseconds since 1970; 0 if the file system does not say.
     pub born: u64,

@@ -27,9 +27,9 @@ pub struct Stopped {
     pub id: u64,
     /// The thread that made the call.
     pub thread: i32,
-    /// Its number.
+    /// The number of the system call.
     pub number: libc::c_long,
-    /// Its arguments.
+    /// The arguments of the system call.
     pub arguments: [u64; 6],
 }
 

@@ -33,9 +33,9 @@ pub enum Received {
 pub struct Peer {
     /// The process id in this process's PID namespace; 0 if the peer has none in it.
     pub pid: i32,
-    /// User id.
+    /// The user id of the peer.
     pub uid: u32,
-    /// Group id.
+    /// The group id of the peer.
     pub gid: u32,
 }
 

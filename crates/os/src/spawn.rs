@@ -90,7 +90,7 @@ pub fn adopt_orphans() -> OsResult<()> {
         .context("PR_SET_CHILD_SUBREAPER", || "this process".into())
 }
 
-/// What [`reap`] found.
+/// The result of [`reap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaped {
     /// This child has ended.
@@ -226,7 +226,7 @@ pub fn user_and_group() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// This host's name.
+/// The name of this host.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -1,4 +1,5 @@
-//! Rust: `files read FILE` copies a file to standard output, `files write FILE` the other way round.
+//! A program that uses ordinary files: `files read FILE` copies a file to standard output, and `files write FILE`
+//! copies standard input to a file.
 use std::fs::File;
 use std::io::{copy, stdin, stdout};
 

@@ -10,7 +10,7 @@ use crossdock_os::socket;
 use super::{Connection, State};
 use crate::Result;
 
-/// Between two messages.
+/// The shortest time between two messages.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The last report of the program, and whether the daemon has it.

@@ -20,7 +20,7 @@ pub(super) struct Known {
     pub _lease: Lease,
 }
 
-/// One session's.
+/// The cooperative items that one session knows.
 #[derive(Debug, Default)]
 pub(crate) struct Local(Mutex<State>);
 

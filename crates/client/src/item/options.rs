@@ -9,13 +9,13 @@ use crate::{Error, Result};
 /// Options for making an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemOptions {
-    /// Bytes of data.
+    /// The number of bytes of data.
     pub size: u64,
     /// The level at which ownership of the item is proved.
     pub level: ItemLevel,
     /// What happens to the item when its owner dies or leaves.
     pub on_death: OnDeath,
-    /// What it holds.
+    /// What the item's bytes contain.
     pub contents: Contents,
 }
 
@@ -40,12 +40,12 @@ pub struct ItemInfo {
     /// The number of the segment that holds the item now. The segment appears as `crossdock-item-NUMBER` in
     /// `/proc/PID/maps`.
     pub file: SegmentId,
-    /// Bytes of data.
+    /// The number of bytes of data.
     pub size: u64,
     /// The owner. For a cooperative item, this is the task that made the item, because the daemon does not know the
     /// present owner.
     pub owner: Party,
-    /// Who made it.
+    /// The task that made the item.
     pub creator: Party,
     /// The member of the owner that has the item open; none if no member has.
     pub holder: MemberId,

@@ -46,7 +46,7 @@ impl ItemView {
         self.memory.base()
     }
 
-    /// What it holds.
+    /// Describes what the item's bytes contain.
     ///
     /// # Errors
     /// `CORRUPT` if the owner left no valid description.

@@ -20,7 +20,7 @@ const MOST: usize = 4;
 pub(super) struct Kept {
     /// The segment of the last handle that passed this end. Only a region in this segment is kept.
     last: AtomicU64,
-    /// Used last, last.
+    /// The kept regions. The one that was opened last is at the end.
     regions: Mutex<Vec<Region>>,
     closed: std::sync::atomic::AtomicBool,
 }
