@@ -1,4 +1,5 @@
-//! Reads what `crossdock checkpoint` wrote into NumPy arrays, and makes names by rank. No daemon is needed for this.
+//! Reads the files that `crossdock checkpoint` wrote into NumPy arrays, and makes names that contain the rank. No
+//! daemon is needed for this.
 
 use std::path::PathBuf;
 
@@ -11,20 +12,21 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::dtypes;
 use crate::errors::{OrRaise, error};
 
-/// A checkpoint that is open for reading: `restart(folder)` or `Checkpoint(path)`. The whole file was checked when it
-/// was opened.
+/// A checkpoint that is open for reading. `restart(folder)` or `Checkpoint(path)` makes it. Opening checks the whole
+/// file.
 ///
-/// `series` may be left out for a file with only one series, which programs of one rank write.
+/// `series` names the series to read. It may be left out if the file has only one series, as files of programs with one
+/// rank do.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Checkpoint {
     found: Restart,
 }
 
-/// The newest good checkpoint of a folder. `name`: the beginning of the files' names, if the folder holds checkpoints
-/// of several names.
+/// Opens the newest undamaged checkpoint of a folder. If the folder holds checkpoints of several names, `name` is the
+/// beginning of the files' names.
 ///
-/// NotFoundError: there is no checkpoint, so this is a first start. CorruptError: there are some, and none is good.
-/// Newer ones that were damaged are in `.skipped`.
+/// Raises NotFoundError if there is no checkpoint, so the program starts for the first time. Raises CorruptError if all
+/// checkpoints are damaged. `.skipped` lists damaged checkpoints that are newer than this one.
 #[pyfunction]
 #[pyo3(signature = (folder, name=None))]
 pub fn restart(py: Python<'_>, folder: PathBuf, name: Option<&str>) -> PyResult<Checkpoint> {
@@ -32,7 +34,8 @@ pub fn restart(py: Python<'_>, folder: PathBuf, name: Option<&str>) -> PyResult<
     Ok(Checkpoint { found: found.or_raise(py)? })
 }
 
-/// On rank 3, `ranked('field')` returns 'field/3'. `rank` defaults to the rank that the launcher gave this process.
+/// Appends the rank to a name: on rank 3, `ranked('field')` returns 'field/3'. `rank` defaults to the rank that the
+/// launcher gave this process.
 #[pyfunction]
 #[pyo3(signature = (name, rank=None))]
 pub fn ranked(py: Python<'_>, name: &str, rank: Option<u32>) -> PyResult<String> {
@@ -41,58 +44,58 @@ pub fn ranked(py: Python<'_>, name: &str, rank: Option<u32>) -> PyResult<String>
 
 #[pymethods]
 impl Checkpoint {
-    /// Opens a file and checks it completely. NotFoundError, CorruptError, DeniedError.
+    /// Opens a file and checks it completely. Raises NotFoundError, CorruptError or DeniedError.
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let opened = py.detach(|| file::Checkpoint::open(&path).and_then(|c| c.verify().map(|()| c)));
         Ok(Self { found: Restart { checkpoint: opened.or_raise(py)?, skipped: Vec::new() } })
     }
 
-    /// The file.
+    /// The path of the file.
     #[getter]
     fn path(&self) -> PathBuf {
         self.found.checkpoint.path().to_owned()
     }
 
-    /// Newer checkpoints that were damaged and passed over: (path, reason).
+    /// The newer checkpoints that were skipped because they were damaged, as pairs (path, reason).
     #[getter]
     fn skipped(&self) -> Vec<(PathBuf, String)> {
         self.found.skipped.iter().map(|(path, why)| (path.clone(), why.to_string())).collect()
     }
 
-    /// Names of the series in the file, in the order of the ranks.
+    /// The names of the series in the file, in the order of the ranks.
     #[getter]
     fn series(&self) -> Vec<String> {
         self.found.checkpoint.series().map(str::to_owned).collect()
     }
 
-    /// The version's number.
+    /// The number of the version in the checkpoint.
     #[pyo3(signature = (series=""))]
     fn sequence(&self, py: Python<'_>, series: &str) -> PyResult<u64> {
         self.found.checkpoint.sequence(series).or_raise(py)
     }
 
-    /// The attributes that the publisher gave the version, as a dict.
+    /// The attributes of the version in the checkpoint, as a dict.
     #[pyo3(signature = (series=""))]
     fn attributes<'py>(&self, py: Python<'py>, series: &str) -> PyResult<Bound<'py, PyDict>> {
         dict(py, &self.found.checkpoint.series_attributes(series).or_raise(py)?)
     }
 
-    /// Names of the variables.
+    /// The names of the variables of a series.
     #[pyo3(signature = (series=""))]
     fn variables(&self, py: Python<'_>, series: &str) -> PyResult<Vec<String>> {
         let variables = self.found.checkpoint.variables(series).or_raise(py)?;
         Ok(variables.iter().map(|v| v.name.clone()).collect())
     }
 
-    /// Constants of a variable, as a dict.
+    /// The constants of a variable, as a dict.
     #[pyo3(signature = (name, series=""))]
     fn constants<'py>(&self, py: Python<'py>, name: &str, series: &str) -> PyResult<Bound<'py, PyDict>> {
         dict(py, &self.found.checkpoint.variable(series, name).or_raise(py)?.constants)
     }
 
-    /// The elements of a variable as a new array. `into`: a writable C-contiguous array of the same dtype and shape
-    /// that is filled instead, for example an array of a publisher.
+    /// Reads the elements of a variable into a new array. If `into` is given, they are read into that array instead,
+    /// for example an array of a publisher. It must be writable and C-contiguous, and have the same dtype and shape.
     #[pyo3(signature = (name, series="", into=None))]
     fn read<'py>(
         &self,

@@ -1,4 +1,4 @@
-//! The classes of a region's objects in Python. Each refers to shared memory and copies nothing; `array` is a NumPy
+//! The Python classes for the objects of a region. Each refers to shared memory and copies nothing. `array` is a NumPy
 //! array over that memory.
 
 use crossdock_client::{Order, Status};
@@ -13,28 +13,28 @@ use crate::sizes::count;
 use crate::views::converted;
 use crate::words::member;
 
-/// An object of a region: Vector, Ndarray, String or Simple.
+/// An object of a region. It is a Vector, an Ndarray, a String or a Simple.
 #[pyclass(frozen, subclass, module = "crossdock")]
 pub struct Object {
-    /// The object's place and kind.
+    /// The place of the object in the region, and its kind.
     pub place: Place,
 }
 
 #[pymethods]
 impl Object {
-    /// The object's name in the region; None if only a handle led to it.
+    /// The name of the object in the region; None if the object was opened by a handle and not by its name.
     #[getter]
     fn name(&self) -> Option<&str> {
         self.place.name.as_deref()
     }
 
-    /// The object's type in the grammar of all languages, such as "vector<f64>".
+    /// The type of the object in the grammar of all languages, for example "vector<f64>".
     #[getter]
     fn r#type(&self) -> &str {
         &self.place.ty.name
     }
 
-    /// The name of its region.
+    /// The name of the region that the object is in.
     #[getter]
     fn region(&self) -> &str {
         &self.place.live.name
@@ -46,27 +46,28 @@ impl Object {
         self.place.kind.dtype(py).into_any()
     }
 
-    /// Sixteen bytes that name the object in every process. BadHandleError if it was removed meanwhile.
+    /// The handle of the object: sixteen bytes that name it in every process. Raises BadHandleError if the object was
+    /// removed meanwhile.
     #[getter]
     fn handle(&self, py: Python<'_>) -> PyResult<Handle> {
         Ok(self.place.handle(py)?.into())
     }
 
-    /// The bytes of all elements.
+    /// The number of bytes of all elements.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
         self.place.nbytes(py)
     }
 
-    /// A NumPy array over the shared memory itself. Each use makes a new array object. While one is alive, the object
-    /// cannot be resized or removed and the region not closed by this process (BusyError). The array is read-only if
-    /// the task may only read. CorruptError if the object's header has impossible values.
+    /// A NumPy array over the shared memory itself. Each use makes a new array object. While an array is alive, this
+    /// process cannot resize or remove the object or close the region (BusyError). If the task may only read, the array
+    /// is read-only. Raises CorruptError if the header of the object has impossible values.
     #[getter]
     fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.place.array(py)
     }
 
-    /// What `numpy.asarray(x)` calls: the array, without a copy unless asked.
+    /// `numpy.asarray(x)` calls this. It returns the array, without a copy unless a copy is asked for.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
         &self,
@@ -98,7 +99,7 @@ impl Object {
     }
 }
 
-/// A `vector<T>`: a row of elements that can grow.
+/// A `vector<T>`: a sequence of elements that can grow.
 #[pyclass(frozen, extends = Object, module = "crossdock")]
 pub struct Vector;
 
@@ -108,15 +109,16 @@ impl Vector {
         Ok(slf.as_super().get().place.shape(slf.py())?[0] as usize)
     }
 
-    /// The number of elements that fit without moving the vector.
+    /// The number of elements for which the vector has room without moving.
     #[getter]
     fn capacity(slf: &Bound<'_, Self>) -> PyResult<u64> {
         let place = &slf.as_super().get().place;
         Ok(place.region(slf.py())?.vector_at(place.offset, place.element()).or_raise(slf.py())?.capacity)
     }
 
-    /// Gives the vector `size` elements; new ones are zero. Elements may move, so no array of the vector may be alive
-    /// in this process (BusyError), and no other task may be reading it. After NoSpaceError it is unchanged.
+    /// Changes the number of elements to `size`. New elements are zero. The elements may move, so this process must
+    /// have no array of the vector (BusyError), and no other task may be reading it. After a NoSpaceError the vector is
+    /// unchanged.
     fn resize(slf: &Bound<'_, Self>, #[pyo3(from_py_with = count)] size: u64) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
         place.region(py)?;
@@ -124,7 +126,7 @@ impl Vector {
         place.live.exclusively(py, offset, &place.what(), "resized", |r| r.vector_resize(offset, element, size))
     }
 
-    /// Makes room for `capacity` elements without changing the size. Conditions and errors are those of `resize`.
+    /// Makes room for `capacity` elements without changing the size. The conditions and errors are those of `resize`.
     fn reserve(slf: &Bound<'_, Self>, #[pyo3(from_py_with = count)] capacity: u64) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
         place.region(py)?;
@@ -143,21 +145,21 @@ impl Ndarray {
         Ok(slf.as_super().get().place.shape(slf.py())?.first().map_or(0, |n| *n as usize))
     }
 
-    /// Elements in each dimension.
+    /// The number of elements in each dimension, as a tuple.
     #[getter]
     fn shape<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(slf.py(), slf.as_super().get().place.shape(slf.py())?)
     }
 
-    /// "C" (last index fastest) or "F" (first index fastest).
+    /// The order of the elements: "C" (the last index varies fastest) or "F" (the first index varies fastest).
     #[getter]
     fn order(slf: &Bound<'_, Self>) -> PyResult<&'static str> {
         let place = &slf.as_super().get().place;
         Ok(place.ndarray(slf.py())?.order.word())
     }
 
-    /// Gives the array another shape, and another order if one is given. Elements may move: conditions and errors are
-    /// those of `Vector.resize`.
+    /// Gives the array another shape, and another order if `order` is given. The elements may move, so the conditions
+    /// and errors are those of `Vector.resize`.
     #[pyo3(signature = (shape, *, order=None))]
     fn reshape(slf: &Bound<'_, Self>, shape: &Bound<'_, PyAny>, order: Option<&str>) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
@@ -170,12 +172,12 @@ impl Ndarray {
     }
 }
 
-/// "C" or "F".
+/// Reads an order, which is "C" or "F".
 pub fn order_of(py: Python<'_>, order: &str) -> PyResult<Order> {
     member(py, "order", &order.to_uppercase())
 }
 
-/// A shape as NumPy accepts it: one number or several.
+/// Reads a shape in the forms that NumPy accepts: one number or several.
 pub fn shape_of(given: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
     let shape = match given.extract::<u64>() {
         Ok(one) => vec![one],
@@ -196,7 +198,7 @@ pub struct Simple;
 
 #[pymethods]
 impl Simple {
-    /// A copy of its value: a number, a tuple (struct) or an array.
+    /// A copy of the value. It is a number, a tuple (for a struct) or an array.
     #[getter]
     fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let array = slf.as_super().get().place.array(slf.py())?;
@@ -230,7 +232,7 @@ pub fn settle(
     let done = py.detach(|| match fill() {
         Ok(()) => region.commit(claim.offset),
         Err(e) => {
-            // The first error is reported. If the claim cannot be given back now, it is given back when this member
+            // The caller gets the first error. If the claim cannot be given back now, this happens when the member
             // ends.
             let _ = region.abandon(claim.offset);
             Err(e)

@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::errors::error;
 
-/// NumPy's kind and size, and crossdock's name.
+/// The scalar types. Each row has NumPy's kind and size, NumPy's name, and crossdock's name.
 const SCALARS: [(char, u64, &str, &str); 13] = [
     ('b', 1, "bool", "?"),
     ('i', 1, "i8", "i1"),
@@ -30,8 +30,8 @@ const SCALARS: [(char, u64, &str, &str); 13] = [
     ('c', 16, "c128", "c16"),
 ];
 
-/// A caller's dtype as a NumPy dtype. Crossdock's names and NumPy's need care, because `u8` means one byte in crossdock
-/// and eight bytes in NumPy.
+/// Converts what a caller gave as a dtype to a NumPy dtype. Names are NumPy's: `u8` has eight bytes, although
+/// crossdock's type `u8` has one. If only crossdock has a type of the given name, the error tells NumPy's name for it.
 pub fn to_dtype<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArrayDescr>> {
     let py = given.py();
     if let Ok(dtype) = given.cast::<PyArrayDescr>() {
@@ -47,7 +47,7 @@ pub fn to_dtype<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArrayDe
     })
 }
 
-/// The crossdock type of a dtype.
+/// Gives the crossdock type for a dtype.
 pub fn to_type(dtype: &Bound<'_, PyArrayDescr>) -> PyResult<String> {
     let any = dtype.as_any();
     let py = dtype.py();
@@ -86,7 +86,7 @@ pub fn to_type(dtype: &Bound<'_, PyArrayDescr>) -> PyResult<String> {
     }
 }
 
-/// The type `{T,T,…}` of a structured dtype, if its fields have the offsets that a C compiler gives them.
+/// Gives the type `{T,T,…}` for a structured dtype. Its fields must have the offsets that a C compiler gives them.
 fn struct_type(dtype: &Bound<'_, PyAny>, names: &[String]) -> PyResult<String> {
     let py = dtype.py();
     let fields = dtype.getattr("fields")?;
@@ -115,7 +115,7 @@ fn struct_type(dtype: &Bound<'_, PyAny>, names: &[String]) -> PyResult<String> {
     Ok(name)
 }
 
-/// The size of a struct, and the offsets that C gives its fields.
+/// The size of a struct and the offsets of its fields, as a C compiler lays it out.
 fn natural_layout(py: Python<'_>, name: &str) -> PyResult<(u64, Vec<u64>)> {
     let parsed = parse(py, name)?;
     let Type::Struct(fields) = &parsed else { unreachable!("{name} was made with braces") };
@@ -134,12 +134,12 @@ fn plain_size(py: Python<'_>, of: &Type, name: &str) -> PyResult<(u64, u32)> {
     of.size_and_align().ok_or_else(|| error(py, Status::Invalid, format!("{name} has no size that fits into memory")))
 }
 
-/// Reads a type name.
+/// Parses the name of a type.
 pub fn parse(py: Python<'_>, name: &str) -> PyResult<Type> {
     Type::parse(name).map_err(|e| error(py, Status::Invalid, e.to_string()))
 }
 
-/// The dtype of a crossdock type that is plain data. Fields are called f0, f1, … as in NumPy.
+/// Gives the dtype for a crossdock type of plain data. The fields of a struct are called f0, f1, … as in NumPy.
 pub fn from_type<'py>(py: Python<'py>, of: &Type, name: &str) -> PyResult<Bound<'py, PyArrayDescr>> {
     match of {
         Type::Scalar(word, _) => {

@@ -1,15 +1,16 @@
-//! One exception class per status. The classes are defined in `crossdock/_errors.py`, where each can have one of
-//! Python's own classes as its second base (`TimedOutError` is a `TimeoutError`, `WrongTypeError` a `TypeError`).
+//! There is one exception class for each status. The classes are defined in `crossdock/_errors.py`, where each can have
+//! one of Python's own classes as its second base. For example, `TimedOutError` is a `TimeoutError`, and
+//! `WrongTypeError` is a `TypeError`.
 
 use crossdock_client::{Error, Status};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
-/// The classes by the number of the status. Entry 0 is the base class.
+/// The exception classes, at the index of their status. The class at index 0 is the base class.
 static CLASSES: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
 
-/// The exception for an error of the library.
+/// Makes the exception for an error of the library.
 pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
     let made = || -> PyResult<PyErr> {
         let classes = CLASSES.get_or_try_init(py, || {
@@ -22,14 +23,14 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
     made().unwrap_or_else(|failed| failed)
 }
 
-/// The exception for a status with a message of this binding.
+/// Makes the exception for a status, with a message that this binding wrote.
 pub fn error(py: Python<'_>, status: Status, message: impl Into<std::borrow::Cow<'static, str>>) -> PyErr {
     raise(py, &Error::new(status, message))
 }
 
-/// Turns results of the library into results of Python.
+/// Turns a result of the library into a result for Python.
 pub trait OrRaise<T> {
-    /// The value, or the exception for its status.
+    /// Gives the value, or raises the exception for the status.
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;
 }
 

@@ -1,4 +1,4 @@
-//! Waiting for files of managed directories.
+//! Waits for files of managed directories.
 
 use std::path::PathBuf;
 
@@ -7,16 +7,16 @@ use pyo3::prelude::*;
 
 use crate::errors::OrRaise;
 
-/// Waits until the file is published, if it lies in a managed directory that this task consumes; otherwise returns at
-/// once.
+/// Waits until the file is published, if it lies in a managed directory that this task consumes. Otherwise it returns
+/// at once.
 ///
-/// Other threads run meanwhile. NotFoundError: the producers have ended and did not publish the file. TimedOutError:
-/// the directory's time limit has passed.
+/// Other Python threads run during the wait. Raises NotFoundError if the producers have ended and did not publish the
+/// file. Raises TimedOutError if the time limit of the directory has passed.
 #[pyfunction]
 pub fn await_file(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     loop {
         let waited = py.detach(|| crossdock_client::await_file(&path));
-        // Python's handler of a signal runs here and may raise an exception. If it does not, the wait continues.
+        // This runs Python's handler of the signal, which may raise an exception. If it does not, the wait goes on.
         py.check_signals()?;
         match waited {
             Err(error) if matches!(error.reason, Reason::Interrupted(_)) => {}

@@ -1,5 +1,6 @@
-//! A forked child has a copy of its parent's memory, but the daemon knows only the parent: a child that closed a port
-//! would close its parent's. So an object that a session gave is used, and dropped, only in the process that got it.
+//! A forked child has a copy of its parent's memory, but the daemon knows only the parent. A child that closed a port
+//! would close its parent's port. So an object that belongs to a session is used and dropped only by the process that
+//! opened it.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -10,17 +11,17 @@ use pyo3::prelude::*;
 
 use crate::errors::error;
 
-/// True once the program ends by an error: after that no object is closed in order.
+/// True after the program has ended by an error. From then on no object is closed in order.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
 
-/// Called when the program ends by an error. Nothing is closed in order any more, so peers learn that the program died,
-/// and messages that it did not release go to a successor.
+/// Python calls this when the program ends by an error. From then on nothing is closed in order, so peers learn that
+/// the program died. Messages that it did not release go to the next consumer.
 #[pyfunction]
 pub fn _abandon() {
     ABANDONED.store(true, Ordering::Relaxed);
 }
 
-/// The error for an object that belongs to the parent process.
+/// Makes the error for an object that belongs to the parent process.
 pub fn elsewhere(py: Python<'_>, what: &str) -> PyErr {
     error(
         py,
@@ -39,17 +40,17 @@ pub struct Own<T> {
 }
 
 impl<T> Own<T> {
-    /// Makes this process the owner.
+    /// Wraps an object that this process has made.
     pub fn new(value: T) -> Self {
         Self { value: ManuallyDrop::new(value), origin: Origin::here() }
     }
 
-    /// Is this the process that made the object?
+    /// Tells whether this is the process that made the object.
     pub fn here(&self) -> bool {
         self.origin.is_here() && !ABANDONED.load(Ordering::Relaxed)
     }
 
-    /// An error in a forked child that names the object and gives a hint.
+    /// Fails in a forked child. The error names the object and gives a hint.
     pub fn check(&self, py: Python<'_>, what: impl FnOnce() -> String) -> PyResult<()> {
         if self.here() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Handles in Python: immutable and hashable. Any workflow system can carry their sixteen bytes.
+//! Handles in Python. They are immutable and hashable, and any workflow system can carry their sixteen bytes.
 
 use crossdock_client::{Handle as Inner, Status};
 use pyo3::prelude::*;
@@ -6,15 +6,15 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::errors::error;
 
-/// The place of an object: segment and offset. Handles may be copied, compared, pickled and sent. A task that loads one
-/// has it checked.
+/// The place of an object: a segment and an offset in it. A handle may be copied, compared, pickled and sent. It is
+/// checked when a task loads the object.
 #[pyclass(frozen, eq, hash, from_py_object, module = "crossdock")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle {
-    /// The segment's id; never reused.
+    /// The id of the segment. No other segment ever gets it.
     #[pyo3(get)]
     pub segment: u64,
-    /// Bytes from the segment's start.
+    /// The offset of the object in bytes from the start of the segment.
     #[pyo3(get)]
     pub offset: u64,
 }
@@ -39,7 +39,7 @@ impl Handle {
         Self { segment, offset }
     }
 
-    /// The sixteen bytes in the layout of C's `crossdock_handle`.
+    /// Returns the sixteen bytes, in the layout of C's `crossdock_handle`.
     #[allow(clippy::wrong_self_convention, reason = "a Python method takes a reference")]
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let mut bytes = [0; 16];

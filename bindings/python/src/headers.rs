@@ -1,9 +1,9 @@
-//! Writes the headers of vectors, strings and ndarrays in shared memory; `Region::vector_at` and `ndarray_at` read
-//! them.
+//! Writes the headers of vectors, strings and ndarrays in shared memory. `Region::vector_at` and `ndarray_at` of the
+//! library read them.
 
 use crossdock_client::{Region, Result, VectorData};
 
-/// Stores in the header of a new container where its region is, so that the container can grow.
+/// Stores the distance to the region's start in the header of a new container, so that the container can grow.
 pub fn tie(region: &Region, header: u64) {
     // SAFETY: `header` was just claimed by the caller, at least 32 bytes, aligned to 8, and no other thread sees it yet.
     unsafe { region.base().add(header as usize).cast::<u64>().write_volatile(0u64.wrapping_sub(header)) };

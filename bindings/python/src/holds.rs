@@ -1,8 +1,8 @@
-//! The state that an item shares with everything that looks into it: what this process has of it, and how many views
-//! there are.
+//! The state of an open item, shared by all Python objects that refer to its memory: what this process has of the item,
+//! and the number of views.
 //!
-//! When an item is handed on, its memory becomes another task's, so that happens only while no view exists here. The
-//! lock is never held while this process waits for Python code or for the daemon: a call that changes the item takes it
+//! When an item is handed on, its memory goes to another task. So this is possible only while this process has no view
+//! of it. The lock is never held during a call of Python code or of the daemon. A call that changes the item takes it
 //! out of the lock for that time.
 
 use std::sync::{Arc, Mutex};
@@ -14,17 +14,17 @@ use crate::errors::{OrRaise, error};
 use crate::fork::Own;
 use crate::views::lock;
 
-/// What this process has of an item.
+/// What this process has of an item: the item itself, a shared item, or nothing.
 pub enum Grip {
-    /// The item belongs to this task. It may have been handed on or destroyed; then its own calls fail.
+    /// The item belongs to this task. If it was handed on or destroyed, its own calls fail.
     Own(Own<Inner>),
-    /// The item belongs to this task, which shares it.
+    /// The item belongs to this task, and the task shares it.
     Shared(Own<SharedItem>),
-    /// The item belongs to another task; this one reads it.
+    /// The item belongs to another task, and this process reads it.
     Read(Own<ItemView>),
-    /// The item was closed here.
+    /// This process has closed the item.
     Closed,
-    /// Another thread is changing the item.
+    /// Another thread is changing the item and has taken it out of the lock.
     Moving,
 }
 
@@ -48,7 +48,7 @@ impl Grip {
         }
     }
 
-    /// The item, if it can be changed and handed on.
+    /// The item, if this task can change it and hand it on; otherwise an error.
     pub fn owned(&mut self) -> Result<&mut Inner> {
         match self {
             Self::Own(item) => item.check_open().map(|()| &mut **item),
@@ -64,7 +64,7 @@ impl Grip {
         }
     }
 
-    /// The address and length of the bytes, and whether they can be written.
+    /// The address of the bytes, their number, and whether they can be written.
     fn place(&self) -> Result<(*mut u8, u64, bool)> {
         match self {
             Self::Own(item) => item.check_open().map(|()| (item.base(), item.size(), true)),
@@ -90,34 +90,34 @@ impl Grip {
 struct State {
     grip: Grip,
     views: usize,
-    /// The item was closed while views existed. The last view takes it along.
+    /// The item was closed while it still had views. It is dropped with the last view.
     leaving: bool,
 }
 
-/// One opened item.
+/// An open item, which several Python objects share.
 pub struct Hold {
     /// The item's key.
     pub key: String,
     state: Mutex<State>,
 }
 
-/// The bytes of an item in this process.
+/// The bytes of an item, as they are mapped in this process.
 pub struct Bytes {
-    /// In this process.
+    /// The address of the first byte in this process.
     pub base: *mut u8,
-    /// How many.
+    /// The number of bytes.
     pub size: u64,
-    /// May this process write them?
+    /// Tells whether this process may write the bytes.
     pub writable: bool,
 }
 
 impl Hold {
-    /// The hold of an item that was just opened.
+    /// Makes the state of an item that was just opened.
     pub fn new(grip: Grip) -> Self {
         Self { key: grip.key().to_owned(), state: Mutex::new(State { grip, views: 0, leaving: false }) }
     }
 
-    /// Does this process have nothing of the item any more?
+    /// Tells whether this process can no longer use the item.
     pub fn is_closed(&self) -> bool {
         let state = lock(&self.state);
         state.leaving || !matches!(state.grip, Grip::Moving) && state.grip.place().is_err()
@@ -146,7 +146,7 @@ impl Hold {
         found.or_raise(py)
     }
 
-    /// Counts one more view. The bytes stay where they are until it is gone.
+    /// Adds one view. The bytes stay at their address until the view is dropped.
     pub fn view(self: &Arc<Self>, py: Python<'_>) -> PyResult<(Bytes, View)> {
         self.check_process(py)?;
         let found = {
@@ -159,7 +159,7 @@ impl Hold {
         Ok((Bytes { base, size, writable }, View { hold: self.clone() }))
     }
 
-    /// Changes the item in a way that takes its memory away, so no view may be alive.
+    /// Makes a change after which this process no longer has the memory at the same address. It fails if a view exists.
     pub fn exclusively<T: Send>(
         &self,
         py: Python<'_>,
@@ -169,7 +169,7 @@ impl Hold {
         self.change(py, verb, false, change)
     }
 
-    /// Changes the item in a way that leaves its memory where it is.
+    /// Makes a change that leaves the memory at its address. Views may exist.
     pub fn beside_views<T: Send>(
         &self,
         py: Python<'_>,
@@ -210,7 +210,7 @@ impl Hold {
         done.or_raise(py)
     }
 
-    /// Closes the item here, or when the last view is gone. Its owner stays the same.
+    /// Closes the item now, or together with the last view. The item keeps its owner.
     pub fn let_go(&self) {
         let gone = {
             let mut state = lock(&self.state);
@@ -221,7 +221,7 @@ impl Hold {
     }
 }
 
-/// The base object of an array over an item.
+/// The base object of an array over an item's memory. It counts as a view.
 #[pyclass(frozen, module = "crossdock._native", name = "ItemArrayBase")]
 pub struct View {
     hold: Arc<Hold>,

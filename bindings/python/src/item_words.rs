@@ -1,4 +1,4 @@
-//! The options with which callers describe items, and what they are told about items.
+//! The options with which a program makes an item, and the description that it gets of one.
 
 use crossdock_client::{Contents, ItemInfo, ItemOptions, Status, address};
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
@@ -11,7 +11,7 @@ use crate::errors::error;
 use crate::sizes::bytes_of;
 use crate::words::member;
 
-/// The options of a new item: dtype, shape and order; level and policy.
+/// Reads the options of a new item from the arguments: dtype, shape and order, level, and policy for the owner's death.
 pub fn options_of(
     py: Python<'_>,
     key: &str,
@@ -51,7 +51,7 @@ pub fn options_of(
     Ok(options)
 }
 
-/// What the daemon knows of an item, as a named tuple.
+/// The daemon's information about an item, as a named tuple.
 pub fn info_of<'py>(py: Python<'py>, info: &ItemInfo) -> PyResult<Bound<'py, PyAny>> {
     let fields = PyDict::new(py);
     fields.set_item("key", &info.key)?;
@@ -70,7 +70,7 @@ pub fn info_of<'py>(py: Python<'py>, info: &ItemInfo) -> PyResult<Bound<'py, PyA
     py.import("crossdock._records")?.getattr("ItemInfo")?.call((), Some(&fields))
 }
 
-/// Python objects have a meaning only in their own process, so they cannot lie in an item.
+/// Refuses dtypes that contain Python objects, because a Python object means something only in its own process.
 pub fn check_plain(py: Python<'_>, dtype: &Bound<'_, PyArrayDescr>) -> PyResult<()> {
     if dtype.getattr("hasobject")?.extract()? {
         return Err(error(

@@ -22,22 +22,22 @@ use crate::views::{Shown, array_over, converted, lock};
 use crate::wait::deadline;
 use crate::words::member;
 
-/// An item that this task owns, or reads. Made by `Session.create_item`, `access_item`, `access_any`, `read_item`. A
-/// context manager, which closes the item here: an item that this task owns stays its own.
+/// An item that this task owns or reads. `Session.create_item`, `access_item`, `access_any` and `read_item` make it. As
+/// a context manager it closes the item in this process; an item that this task owns still belongs to it.
 ///
-/// `transfer`, `share`, `unshare`, `resize` and `destroy` take the memory away. They fail (BusyError) while arrays of
-/// it are alive. They release the views that `memory` gave. An item that was handed on gives ClosedError for
-/// everything.
+/// `transfer`, `share`, `unshare`, `resize` and `destroy` take the memory away from this process. They raise BusyError
+/// while arrays over the memory are alive, and they release the view that `memory` gave. After the item was handed on,
+/// every call raises ClosedError.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Item {
     hold: Arc<Hold>,
     session: Arc<Standing>,
-    /// The view that `memory` gave. It is released before the memory goes away.
+    /// The memoryview that `memory` gave. It must be released before the item's memory goes to another task.
     memory: std::sync::Mutex<Option<Py<PyMemoryView>>>,
 }
 
 impl Item {
-    /// An item that was just opened.
+    /// Makes the Python object for an item that was just opened.
     pub fn new(session: &Arc<Standing>, grip: Grip) -> Self {
         let hold = Arc::new(Hold::new(grip));
         session.keep_item(&hold);
@@ -54,7 +54,7 @@ impl Item {
         self.hold.exclusively(py, verb, change)
     }
 
-    /// Releases the memoryview that `memory` gave. Code that still has it gets ValueError from now on.
+    /// Releases the memoryview that `memory` gave. After that, code that still uses the memoryview gets a ValueError.
     fn release_memory(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
         let Some(memory) = lock(&self.memory).take() else { return Ok(()) };
         match memory.call_method0(py, "release") {
@@ -71,7 +71,7 @@ impl Item {
         }
     }
 
-    /// dtype, shape and order: those of the caller, otherwise those that the item's description has.
+    /// Chooses dtype, shape and order for an array: the caller's, or else those of the item's description.
     fn shown<'py>(
         &self,
         py: Python<'py>,
@@ -109,13 +109,13 @@ impl Item {
         &self.hold.key
     }
 
-    /// Bytes of data.
+    /// The number of bytes of data.
     #[getter]
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.hold.bytes(py)?.size)
     }
 
-    /// The number of bytes, under NumPy's name.
+    /// The number of bytes of data. It has the name that NumPy uses.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
         self.size(py)
@@ -125,20 +125,20 @@ impl Item {
         Ok(self.hold.bytes(py)?.size as usize)
     }
 
-    /// Whether this process can write the item: it belongs to this task and is not shared.
+    /// True if this process can write the item: the item belongs to this task and is not shared.
     #[getter]
     fn writable(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.hold.bytes(py)?.writable)
     }
 
-    /// Whether it was handed on, destroyed or closed here.
+    /// True if the item was handed on or destroyed, or was closed by this process.
     #[getter]
     fn closed(&self) -> bool {
         self.hold.is_closed()
     }
 
-    /// The item's bytes as a memoryview, for code that takes a buffer. Each use gives the same view. It is released
-    /// when the item is handed on (ValueError for code that still has it).
+    /// The item's bytes as a memoryview, for code that needs a buffer. Each use gives the same memoryview. It is
+    /// released when the item is handed on; code that still uses it then gets a ValueError.
     #[getter]
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let known = lock(&self.memory).as_ref().map(|memory| memory.clone_ref(py));
@@ -151,11 +151,12 @@ impl Item {
         Ok(made)
     }
 
-    /// A NumPy array over the item's memory. Each use makes a new array object. Without arguments: as the item's maker
-    /// described it (`create_item(dtype=, shape=)`), otherwise its bytes. `shape` defaults to as many elements as fit.
+    /// Makes a NumPy array over the item's memory. Each call makes a new array object. Without arguments the array is
+    /// as the item's maker described it with `create_item(dtype=, shape=)`; without a description it is an array of
+    /// bytes. The default of `shape` is as many elements as fit.
     ///
-    /// While an array is alive, the item cannot be handed on (BusyError). InvalidError: the array is larger than the
-    /// item. ClosedError.
+    /// While an array is alive, the item cannot be handed on (BusyError). Raises InvalidError if the array would be
+    /// larger than the item, and ClosedError if the item is closed.
     #[pyo3(signature = (dtype=None, shape=None, *, order=None))]
     fn array<'py>(
         &self,
@@ -176,7 +177,7 @@ impl Item {
         unsafe { array_over(py, bytes.base.cast::<c_void>(), shown, bytes.writable, base) }
     }
 
-    /// What `numpy.asarray(item)` calls: the array, without a copy unless asked.
+    /// `numpy.asarray(item)` calls this. It returns the array, without a copy unless a copy is asked for.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
         &self,
@@ -187,27 +188,27 @@ impl Item {
         converted(self.array(py, None, None, None)?, dtype, copy)
     }
 
-    /// For `from_dlpack` of other libraries: the array, without a copy. It counts as a view while such a library keeps
-    /// it.
+    /// Functions like `from_dlpack` of other libraries call this. It returns the array without a copy. While the other
+    /// library keeps the array, it counts as a view.
     #[pyo3(signature = (**arguments))]
     fn __dlpack__<'py>(&self, py: Python<'py>, arguments: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
         self.array(py, None, None, None)?.call_method("__dlpack__", (), arguments)
     }
 
-    /// The memory is the CPU's.
+    /// Tells other libraries that the memory belongs to the CPU.
     fn __dlpack_device__(&self) -> (i32, i32) {
         (1, 0)
     }
 
-    /// The buffer protocol for the array that `array()` gives, from Python 3.12 on (`crossdock/__init__.py` sets
-    /// `__buffer__`). With an older Python use `memory`.
+    /// The buffer protocol, with the array that `array()` gives. It works from Python 3.12 on, where
+    /// `crossdock/__init__.py` sets `__buffer__`. With an older Python, use `memory`.
     fn _buffer<'py>(&self, py: Python<'py>, _flags: i32) -> PyResult<Bound<'py, PyMemoryView>> {
         PyMemoryView::from(self.array(py, None, None, None)?.as_any())
     }
 
-    /// The heap in the item, with objects as in any region. create_only makes it in the item's zero bytes (at least 256
-    /// KiB), open_only finds a heap that another task made (WrongTypeError: there is none), open_or_create, recreate.
-    /// Close it before the item is handed on; until then that is a BusyError.
+    /// Opens the heap in the item. It has named objects as a region has. `mode` is one of: create_only makes the heap
+    /// in the item's zero bytes (at least 256 KiB); open_only opens a heap that exists (WrongTypeError if there is
+    /// none); open_or_create; recreate. The heap must be closed before the item is handed on (BusyError).
     #[pyo3(signature = (mode="open_or_create"))]
     fn region(&self, py: Python<'_>, mode: &str) -> PyResult<Region> {
         let mode: Mode = member(py, "mode", mode)?;
@@ -215,27 +216,30 @@ impl Item {
         Ok(Region::new(self.session.shared(region)))
     }
 
-    /// Hands the item to a task in one step: "combine" (the first rank that accesses it), "detect/1" (rank 1), "#7"
-    /// (the task that registers 7). The task need not exist yet. A task that waits gets it at once.
+    /// Hands the item to another task in one step. `to` is "combine" (the first rank of the task that accesses it),
+    /// "detect/1" (rank 1 of the task), or "#7" (the task that registers the number 7). The task need not exist yet. If
+    /// a task waits for the item, it gets the item at once.
     ///
-    /// InvalidError (no such name, or this task itself), DeniedError, BusyError (views), ClosedError. After an error
-    /// this task still has the item.
+    /// Raises InvalidError (there can be no task of this name, or it is this task itself), DeniedError, BusyError
+    /// (there are views) or ClosedError. After an error this task still has the item.
     fn transfer(&self, py: Python<'_>, to: String) -> PyResult<()> {
         self.exclusively(py, "transferred", move |grip| grip.owned()?.transfer_mut(&to))
     }
 
-    /// A new item with the same bytes, owned by this task and independent of this one. Errors as `Session.create_item`.
+    /// Makes a new item with the same bytes. This task owns it, and it is independent of the first item. The errors are
+    /// those of `Session.create_item`.
     fn copy(&self, py: Python<'_>, key: String) -> PyResult<Self> {
         let made = self.hold.beside_views(py, "copied", |grip| grip.owned()?.copy(&key))?;
         Ok(Self::new(&self.session, Grip::Own(Own::new(made))))
     }
 
-    /// Destroys the item. Tasks that wait for it get NotFoundError.
+    /// Destroys the item. Tasks that wait for it get a NotFoundError.
     fn destroy(&self, py: Python<'_>) -> PyResult<()> {
         self.exclusively(py, "destroyed", |grip| grip.owned()?.destroy_mut())
     }
 
-    /// Lets other tasks read the item (`Session.read_item`). No task can write it, this one included, until `unshare`.
+    /// Lets other tasks read the item with `Session.read_item`. Until `unshare`, no task can write it, not even this
+    /// one.
     fn share(&self, py: Python<'_>) -> PyResult<()> {
         self.exclusively(py, "shared", |grip| {
             let shared = grip.owned()?.share_mut()?;
@@ -244,8 +248,8 @@ impl Item {
         })
     }
 
-    /// Ends the sharing. Readers have `timeout` seconds (None: 60) to close it. A reader that does not keeps the bytes
-    /// as they were, and this task gets a copy of its own.
+    /// Ends the sharing. It waits `timeout` seconds (None: 60) until the readers have closed the item. A reader that
+    /// has not closed it by then keeps the old bytes, and this task gets a copy of its own.
     #[pyo3(signature = (*, timeout=None))]
     fn unshare(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let total = deadline(py, timeout)?;
@@ -260,17 +264,18 @@ impl Item {
         })
     }
 
-    /// Gives the item another size. Old bytes stay as far as they fit, and new ones are zero. InvalidError,
-    /// NoSpaceError: it is unchanged.
+    /// Gives the item another size. Old bytes stay as far as they fit, and new bytes are zero. After an InvalidError or
+    /// a NoSpaceError the item is unchanged.
     fn resize(&self, py: Python<'_>, #[pyo3(from_py_with = count)] size: u64) -> PyResult<()> {
         self.exclusively(py, "resized", move |grip| grip.owned()?.resize(size))
     }
 
-    /// Closes the item here. An item that this task owns stays its own: access it again. Arrays that are still alive
-    /// keep the memory until they are gone.
+    /// Closes the item in this process. If this task owns the item, it still does, and can access it again. Arrays that
+    /// are still alive keep the memory until they are gone.
     fn close(&self, py: Python<'_>) {
         if self.release_memory(py, "closed").is_err() {
-            // An object uses the memoryview as its buffer. The view goes with that object.
+            // The memoryview cannot be released, because another object uses it as its buffer. It disappears together
+            // with that object.
             drop(lock(&self.memory).take());
         }
         py.detach(|| self.hold.let_go());

@@ -1,4 +1,4 @@
-//! Iterates with `for message in port` and `async for message in port`.
+//! The iterators for `for message in port` and `async for message in port`.
 
 use crossdock_client::Status;
 use pyo3::prelude::*;
@@ -6,12 +6,12 @@ use pyo3::prelude::*;
 use crate::messages::Message;
 use crate::ports::Port;
 
-/// Messages of a port, one after the other. Made by `Port.messages`.
+/// An iterator over the messages of a port. `Port.messages` makes it.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Messages {
-    /// The consumer's end.
+    /// The consumer's end of the port.
     pub port: Py<Port>,
-    /// The seconds to wait for each message.
+    /// How many seconds to wait for each message.
     pub timeout: Option<f64>,
 }
 

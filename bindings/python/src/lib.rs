@@ -1,9 +1,9 @@
-//! The Python module. It uses the same library as the C ABI.
+//! The Python module. It calls the same library as the C ABI.
 //!
-//! Files: `session`, `regions`, `containers`, `texts`, `ports`, `iteration`, `messages`, `handles`, `items` have the
-//! classes; `standing`, `slots` and `holds` have what the classes share; `opening` and `objects` find the memory behind
-//! names and handles; `views` makes arrays over it and counts them; `dtypes` and `sizes` translate; `headers` writes
-//! headers in shared memory; `wait`, `fork` and `errors` are used by every call.
+//! The files: `session`, `regions`, `containers`, `texts`, `ports`, `iteration`, `messages`, `handles` and `items`
+//! define the classes; `standing`, `slots` and `holds` contain the state that the classes share; `opening` and
+//! `objects` find the memory for a name or a handle; `views` makes arrays over that memory and counts them; `dtypes`
+//! and `sizes` translate; `headers` writes headers in shared memory; every call uses `wait`, `fork` and `errors`.
 
 mod checkpoints;
 mod containers;
@@ -36,20 +36,20 @@ mod words;
 
 use pyo3::prelude::*;
 
-/// The crossdock type of a NumPy dtype: `type_name('f8')` is 'f64'. InvalidError for a dtype without one says what to
-/// use instead.
+/// Returns the crossdock type for a NumPy dtype. For example, `type_name('f8')` is 'f64'. Raises InvalidError for a
+/// dtype that has no crossdock type; the message says what to use instead.
 #[pyfunction]
 fn type_name(dtype: &Bound<'_, PyAny>) -> PyResult<String> {
     dtypes::to_type(&dtypes::to_dtype(dtype)?)
 }
 
-/// The NumPy dtype of a crossdock type that is plain data: `dtype_of('{i32,f64}')`.
+/// Returns the NumPy dtype for a crossdock type of plain data, for example `dtype_of('{i32,f64}')`.
 #[pyfunction]
 fn dtype_of<'py>(py: Python<'py>, type_name: &str) -> PyResult<Bound<'py, PyAny>> {
     Ok(dtypes::from_type(py, &dtypes::parse(py, type_name)?, type_name)?.into_any())
 }
 
-/// Programs import `crossdock/__init__.py`, which uses this module.
+/// The native module. Programs import `crossdock/__init__.py`, which uses it.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::Session>()?;

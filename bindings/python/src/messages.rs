@@ -1,4 +1,4 @@
-//! What a port delivered: a handle, a tag, some bytes, and the credit that must be given back.
+//! A message that a port delivered: a handle, a tag, some bytes, and the credit that the consumer must give back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,8 @@ use crate::slots::Slot;
 use crate::standing::Standing;
 
 /// The credit of a received message: its cell in the port, which the producer does not have back yet. The message and
-/// every array made through it share the credit, so that the data is not overwritten while any of them is in use. The
-/// last of them gives it back.
+/// every array that was made through it share the credit. The last of them gives it back, so that no data is
+/// overwritten while it is in use.
 pub struct Credit {
     slot: Arc<Slot>,
     message: Inner,
@@ -23,7 +23,7 @@ pub struct Credit {
 }
 
 impl Credit {
-    /// Gives the cell back. A second call is an error.
+    /// Gives the cell back to the producer. A second call is an error.
     fn release(&self) -> Result<()> {
         if self.released.swap(true, Ordering::Relaxed) {
             return Err(Error::new(
@@ -37,17 +37,18 @@ impl Credit {
 
 impl Drop for Credit {
     fn drop(&mut self) {
-        // If the program fails, the message stays unreleased, so a successor gets it again.
+        // If the program has failed, the message is not released, so that the next consumer gets it again.
         let Ok(port) = self.slot.open() else { return };
         if port.here() && !*self.released.get_mut() {
-            // The release fails only if the port is corrupt, and then no producer can use the cell.
+            // The release can fail only if the port is corrupt. Then no producer can use the cell.
             let _ = port.release(&self.message);
         }
     }
 }
 
-/// A message. Release it when its data is no longer needed (`with port.receive() as m:` does). A message to which no
-/// reference is left is released, once the arrays loaded through it are gone, too.
+/// A received message. The program releases it when it no longer needs the data, for example at the end of `with
+/// port.receive() as m:`. A message without references is released when the last array that was loaded through it is
+/// gone.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Message {
     credit: Arc<Credit>,
@@ -55,7 +56,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Just received.
+    /// Makes the Python object for a message that was just received.
     pub fn new(slot: Arc<Slot>, message: Inner, session: Arc<Standing>) -> Self {
         Self { credit: Arc::new(Credit { slot, message, released: AtomicBool::new(false) }), session }
     }
@@ -70,7 +71,7 @@ impl Message {
         (!handle.is_none()).then(|| handle.into())
     }
 
-    /// A number that the sender chose, such as a step.
+    /// A number that the sender chose, for example the number of a step.
     #[getter]
     fn tag(&self) -> u64 {
         self.credit.message.tag
@@ -82,23 +83,23 @@ impl Message {
         PyBytes::new(py, &self.credit.message.inline)
     }
 
-    /// The number of this message in the port, from 0.
+    /// The number of this message in the port. The first message has number 0.
     #[getter]
     fn position(&self) -> u64 {
         self.credit.message.position
     }
 
-    /// Whether the producer has the credit back.
+    /// True if the message was released, so that the producer has the credit back.
     #[getter]
     fn released(&self) -> bool {
         self.credit.released.load(Ordering::Relaxed)
     }
 
-    /// The object that the handle names, as a Vector, Ndarray, String or Simple. Its region is attached if this process
-    /// does not have it yet.
+    /// Loads the object that the handle names, as a Vector, Ndarray, String or Simple. If this process does not have
+    /// its region yet, the region is attached.
     ///
-    /// `type` is only needed for a block without a name. While arrays of the object are alive and the message was not
-    /// released explicitly, the producer does not get it back.
+    /// `type` is needed only for a block without a name. While arrays of the object are alive, the producer does not
+    /// get the message back, unless the program releases it explicitly.
     #[pyo3(signature = (r#type=None))]
     fn load<'py>(&self, py: Python<'py>, r#type: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let handle = self.credit.message.handle;
@@ -126,11 +127,11 @@ impl Message {
         objects::load(py, &live, handle, r#type, Some(&self.credit))
     }
 
-    /// Gives the cell, and the data, back to the producer, which may then write the data again. Arrays loaded from this
-    /// message stay valid memory, but their values may change.
+    /// Releases the message: gives the cell and the data back to the producer, which may then write the data again.
+    /// Arrays that were loaded from this message stay valid memory, but their values may change.
     ///
-    /// Messages may be released in any order, each once. The call never waits. InvalidError if the message is released
-    /// already.
+    /// Messages may be released in any order, each one once. The call never waits. Raises InvalidError if the message
+    /// was released already.
     pub fn release(&self, py: Python<'_>) -> PyResult<()> {
         self.credit.slot.get(py)?;
         self.credit.release().or_raise(py)
@@ -140,7 +141,8 @@ impl Message {
         slf
     }
 
-    /// Releases the message, unless the block failed: then a successor of this task gets the message again.
+    /// Releases the message at the end of a `with` block. If the block failed, the message is not released, so that the
+    /// next consumer gets it again.
     #[pyo3(signature = (kind, value, trace))]
     fn __exit__(
         &self,

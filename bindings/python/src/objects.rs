@@ -1,4 +1,4 @@
-//! Objects of a region, of any kind: their place and type, and how a handle or a name leads to them.
+//! Objects of a region, of any kind: where they are, what type they have, and how they are found by a handle or a name.
 
 use std::sync::Arc;
 
@@ -17,18 +17,19 @@ use crate::views::{Live, Shown, View, array};
 
 /// The kind of an object, and the dtype of its elements.
 pub enum Kind {
-    /// `vector<T>`
+    /// A vector, with the dtype of its elements.
     Vector(Py<PyArrayDescr>),
-    /// `ndarray<T>`
+    /// An ndarray, with the dtype of its elements.
     Ndarray(Py<PyArrayDescr>),
-    /// `string`
+    /// A string, with the dtype of its bytes.
     String(Py<PyArrayDescr>),
     /// An object of fixed size: a number, a fixed array, a struct.
     Simple(Py<PyArrayDescr>),
 }
 
 impl Kind {
-    /// The kind for a type name. `given` is the caller's dtype for the elements, which may name the fields of a struct.
+    /// Finds the kind for the name of a type. `given` is the dtype that the caller gave for the elements; it may
+    /// contain names for the fields of a struct.
     pub fn of(py: Python<'_>, name: &str, given: Option<&Bound<'_, PyArrayDescr>>) -> PyResult<Self> {
         let dtype = |of: &Type| match given {
             Some(given) => Ok(given.clone().unbind()),
@@ -48,7 +49,7 @@ impl Kind {
         dtype.bind(py).clone()
     }
 
-    /// The kind's word for error messages.
+    /// The name of the kind, for error messages.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Vector(_) => "vector",
@@ -59,28 +60,29 @@ impl Kind {
     }
 }
 
-/// The place and kind of an object.
+/// The place and the kind of an object.
 pub struct Place {
-    /// Its region.
+    /// The region that the object is in.
     pub live: Arc<Live>,
     /// The offset of the object's header in the region.
     pub offset: u64,
-    /// Its name; `None` if only a handle led to it.
+    /// The name of the object; `None` if the object was opened by a handle and not by its name.
     pub name: Option<String>,
-    /// Its type.
+    /// The type of the object.
     pub ty: TypeRef,
     /// The object's kind in Python.
     pub kind: Kind,
-    /// The credit of the message that the object came with.
+    /// The credit of the message through which the object was loaded.
     credit: Option<Arc<Credit>>,
-    /// Bytes of an element.
+    /// The size of one element in bytes.
     element: u64,
-    /// The object's incarnation; `None` for a block without a name. With it, a use need not search the directory.
+    /// The incarnation of the named object; `None` for a block without a name. It saves a search of the directory at
+    /// each use.
     incarnation: Option<Incarnation>,
 }
 
 impl Place {
-    /// A named object that was just opened or made.
+    /// Describes a named object that was just opened or made.
     pub fn opened(
         py: Python<'_>,
         live: &Arc<Live>,
@@ -94,7 +96,7 @@ impl Place {
         Ok(Self { live, offset, name, ty, kind, credit: None, element, incarnation: loaded.incarnation })
     }
 
-    /// The object for error messages: "vector 'x'".
+    /// The object's kind and name for error messages, for example "vector 'x'".
     pub fn what(&self) -> String {
         match &self.name {
             Some(name) => format!("{} '{name}'", self.kind.word()),
@@ -102,7 +104,7 @@ impl Place {
         }
     }
 
-    /// The region, after a check that the object still exists and has its type.
+    /// Gives the region, after it has checked that the object still exists and has its type.
     pub fn region(&self, py: Python<'_>) -> PyResult<Region> {
         let region = self.live.get(py)?;
         if self.incarnation.is_some_and(|incarnation| region.is_still(self.offset, incarnation)) {
@@ -121,7 +123,7 @@ impl Place {
         RawHandle { segment: region.id().0, offset: self.offset }
     }
 
-    /// The offset of the elements, the shape and the order.
+    /// The offset of the first element, the shape, and whether the order is Fortran's.
     fn extent(&self, py: Python<'_>, region: &Region) -> PyResult<(u64, Vec<u64>, bool)> {
         let (data, shape, fortran) = match self.kind {
             Kind::Simple(_) => return Ok((self.offset, Vec::new(), false)),
@@ -131,7 +133,7 @@ impl Place {
             }
             Kind::Ndarray(_) => {
                 let found = region.ndarray_at(self.offset, self.element).or_raise(py)?;
-                // An ndarray that was never given a shape has no element.
+                // An ndarray that was never given a shape has no elements.
                 let shape =
                     if found.data.is_none() && found.shape().is_empty() { vec![0] } else { found.shape().to_vec() };
                 (found.data, shape, found.order == Order::Fortran)
@@ -145,12 +147,12 @@ impl Place {
         self.region(py)?.ndarray_at(self.offset, self.element).or_raise(py)
     }
 
-    /// Bytes of an element.
+    /// The size of one element in bytes.
     pub fn element(&self) -> u64 {
         self.element
     }
 
-    /// The array over its elements.
+    /// Makes an array over the elements of the object.
     pub fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let region = self.region(py)?;
         let (data, shape, fortran) = self.extent(py, &region)?;
@@ -158,12 +160,12 @@ impl Place {
         array(py, &self.live, self.offset, self.credit.as_ref(), shown)
     }
 
-    /// Elements in each dimension.
+    /// The number of elements in each dimension.
     pub fn shape(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         Ok(self.extent(py, &self.region(py)?)?.1)
     }
 
-    /// Bytes of its elements.
+    /// The number of bytes of all elements.
     pub fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
         self.bytes_in(py, &self.region(py)?)
     }
@@ -179,18 +181,18 @@ impl Place {
         })
     }
 
-    /// Its handle.
+    /// The handle of the object.
     pub fn handle(&self, py: Python<'_>) -> PyResult<RawHandle> {
         Ok(self.handle_in(&self.region(py)?))
     }
 
-    /// Its handle and the bytes of its elements, for a message.
+    /// The handle of the object and the number of bytes of its elements, for a message.
     fn sent(&self, py: Python<'_>) -> PyResult<(RawHandle, u64)> {
         let region = self.region(py)?;
         Ok((self.handle_in(&region), self.bytes_in(py, &region)?))
     }
 
-    /// The Python object for this place.
+    /// Makes the Python object for this place.
     pub fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         let base = |place| PyClassInitializer::from(Object { place });
         Ok(match self.kind {
@@ -202,7 +204,8 @@ impl Place {
     }
 }
 
-/// The type that a caller gives: a name of crossdock's grammar, or a dtype (which also has the names of fields).
+/// Reads the type that a caller gave. It is a name in crossdock's grammar, or a dtype, which also has names for the
+/// fields.
 fn said<'py>(given: &Bound<'py, PyAny>) -> PyResult<(TypeRef, Option<Bound<'py, PyArrayDescr>>)> {
     let py = given.py();
     if let Ok(name) = given.extract::<String>() {
@@ -212,7 +215,7 @@ fn said<'py>(given: &Bound<'py, PyAny>) -> PyResult<(TypeRef, Option<Bound<'py, 
     Ok((type_ref(py, to_type(&dtype)?)?, Some(dtype)))
 }
 
-/// A type with the size that follows from its name.
+/// Makes a type from its name; the size follows from the name.
 pub fn type_ref(py: Python<'_>, name: String) -> PyResult<TypeRef> {
     match parse(py, &name)?.size_and_align() {
         Some((size, align)) => Ok(TypeRef { name, size, align }),
@@ -223,7 +226,7 @@ pub fn type_ref(py: Python<'_>, name: String) -> PyResult<TypeRef> {
     }
 }
 
-/// The object that a handle names.
+/// Loads the object that a handle names.
 pub fn load<'py>(
     py: Python<'py>,
     live: &Arc<Live>,
@@ -248,7 +251,8 @@ pub fn load<'py>(
     Place { live, offset, name: None, ty, kind, credit, element, incarnation }.into_object(py)
 }
 
-/// The handle of the object that a caller sends or saves, and the number of bytes that it stands for (0: unknown).
+/// Gives the handle for the object that a caller sends or saves, and the number of bytes that the handle stands for (0
+/// if it is unknown).
 pub fn handle_of(data: &Bound<'_, PyAny>) -> PyResult<(RawHandle, u64)> {
     let py = data.py();
     if let Ok(handle) = data.cast::<Handle>() {

@@ -17,8 +17,8 @@ use crate::values;
 use crate::views::{Shown, array_over, lock};
 use crate::wait::{deadline, wait};
 
-/// An observer of a series. Made by `Session.observe`; a context manager. Iteration gives versions until the publisher
-/// ends in order; each is the newest one, and newer than the one before.
+/// An observer of a series. `Session.observe` makes it. It is a context manager. Iteration gives versions until the
+/// publisher ends in order. Each of them is the newest version at that time, and newer than the one before.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Observer {
     inner: Mutex<Option<Own<Inner>>>,
@@ -26,7 +26,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// An observer that was just attached.
+    /// Makes the Python object for an observer that was just attached.
     pub fn new(inner: Inner) -> Self {
         let name = inner.name().to_owned();
         Self { inner: Mutex::new(Some(Own::new(inner))), name }
@@ -59,26 +59,28 @@ impl Observer {
         &self.name
     }
 
-    /// A number for this incarnation of the series. A restarted publisher's series has another one.
+    /// A number that identifies this incarnation of the series. When a publisher is restarted, its series gets another
+    /// number.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |o| Ok(o.id().0))
     }
 
-    /// "live", "ended" (in order) or "died".
+    /// The state of the publisher: "live", "ended" (in order) or "died".
     #[getter]
     fn state(&self, py: Python<'_>) -> PyResult<&'static str> {
         self.with(py, |o| Ok(o.state().word()))
     }
 
-    /// The series' description of its variables, by name: type, dtype, shape (the largest), order, constants.
+    /// The description of the variables in the series: a dict from names to type, dtype, shape (the largest), order and
+    /// constants.
     #[getter]
     fn variables<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let description = self.with(py, |o| Ok(o.description().clone()))?;
         let record = py.import("crossdock._records")?.getattr("VariableInfo")?;
         let all = PyDict::new(py);
         for v in &description.variables {
-            // A type that only another language has, has no dtype.
+            // A type that exists only in another language has no dtype.
             let dtype = parse(py, &v.ty)
                 .and_then(|t| from_type(py, &t, &v.ty))
                 .map_or_else(|_| py.None(), |d| d.into_any().unbind());
@@ -89,16 +91,17 @@ impl Observer {
         Ok(all)
     }
 
-    /// The newest version, also after the publisher's end or death. NotYetError: no version was published so far.
+    /// Returns the newest version, even if the publisher has ended or died. Raises NotYetError if no version was
+    /// published yet.
     fn latest(&self, py: Python<'_>) -> PyResult<Version> {
         Ok(Version::new(self.with(py, Inner::latest)?, &self.name))
     }
 
-    /// The newest version, if it is newer than every version given so far. Waits up to `timeout` seconds (None: 60; 0:
-    /// NotYetError).
+    /// Waits for a version that is newer than every version returned so far, and returns the newest one. It waits up to
+    /// `timeout` seconds (None: 60; with 0 it raises NotYetError).
     ///
-    /// TimedOutError; ClosedError: the publisher ended and all versions were given; PeerDiedError. Versions in between
-    /// are passed over; `at` gives those that still exist.
+    /// Raises TimedOutError, PeerDiedError, or ClosedError if the publisher ended and all versions were returned.
+    /// Versions in between are skipped; `at` returns those that still exist.
     #[pyo3(signature = (*, timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Version> {
         self.usable(py)?;
@@ -107,7 +110,7 @@ impl Observer {
         Ok(Version::new(version, &self.name))
     }
 
-    /// `next` for an event loop: other coroutines run while it waits.
+    /// Does the same as `next` in an event loop: other coroutines run while it waits.
     #[pyo3(signature = (*, timeout=None))]
     fn anext<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
@@ -115,8 +118,9 @@ impl Observer {
         py.import("crossdock._aio")?.getattr("next_version")?.call1((slf, timeout))
     }
 
-    /// The version of this number. Waits up to `timeout` seconds until it is published. NotFoundError: it no longer
-    /// exists; NotYetError (timeout 0): it is not published yet; otherwise as `next`.
+    /// Returns the version with this number. Waits up to `timeout` seconds until it is published. Raises NotFoundError
+    /// if the version no longer exists, and NotYetError if `timeout` is 0 and it is not published yet. The other errors
+    /// are those of `next`.
     #[pyo3(signature = (sequence, *, timeout=0.0))]
     fn at(&self, py: Python<'_>, sequence: u64, timeout: Option<f64>) -> PyResult<Version> {
         self.usable(py)?;
@@ -125,9 +129,10 @@ impl Observer {
         Ok(Version::new(version, &self.name))
     }
 
-    /// Iterates over every version in order, from the oldest that exists, until the publisher ends in order. Waits up
-    /// to `timeout` seconds for each (None: 60). Versions that no longer exist are passed over; `version.missed` counts
-    /// those just before that version. The publisher's `keep` decides how far a reader may lag without missing any.
+    /// Iterates over every version in order, from the oldest that exists, until the publisher ends in order. It waits
+    /// up to `timeout` seconds for each version (None: 60). Versions that no longer exist are skipped; `version.missed`
+    /// is the number of those that were skipped just before that version. The `keep` of the publisher decides how far a
+    /// reader can fall behind without missing a version.
     #[pyo3(signature = (*, timeout=None))]
     fn each(slf: Py<Self>, py: Python<'_>, timeout: Option<f64>) -> PyResult<Each> {
         deadline(py, timeout)?;
@@ -154,7 +159,7 @@ impl Observer {
         slf.py().import("crossdock._aio")?.getattr("step_version")?.call1((slf,))
     }
 
-    /// Gives the observer's place up. Versions and arrays stay.
+    /// Ends the observation. Versions and arrays stay valid.
     fn close(&self, py: Python<'_>) {
         let inner = lock(&self.inner).take();
         py.detach(|| drop(inner));
@@ -180,7 +185,7 @@ impl Observer {
     }
 }
 
-/// What `Observer.each` gives.
+/// The iterator that `Observer.each` returns.
 #[pyclass(frozen, module = "crossdock._native")]
 pub struct Each {
     observer: Py<Observer>,
@@ -205,12 +210,12 @@ impl Each {
     }
 }
 
-/// Did the publisher end in order?
+/// Tells whether the error means that the publisher ended in order.
 fn has_ended(py: Python<'_>, error: &PyErr) -> bool {
     error.value(py).getattr("status").is_ok_and(|s| s.eq(Status::Closed as i32).unwrap_or(false))
 }
 
-/// A version, and the number of arrays over it.
+/// A version, and the number of arrays over its memory.
 struct Held {
     version: RwLock<Own<InnerVersion>>,
     arrays: AtomicUsize,
@@ -234,8 +239,8 @@ impl Drop for Pinned {
     }
 }
 
-/// A version of a series: `version["u"]` is a read-only array. The version is kept as long as this object or an array
-/// of it is alive.
+/// A version of a series. `version["u"]` is a read-only array. The memory of the version is kept as long as this object
+/// or one of its arrays is alive.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Version {
     held: Arc<Held>,
@@ -257,51 +262,51 @@ impl Version {
         &self.name
     }
 
-    /// The version's number: 1 for the series' first.
+    /// The number of the version. The first version of a series has number 1.
     #[getter]
     fn sequence(&self, py: Python<'_>) -> PyResult<u64> {
         self.held.read(py, |v| Ok(v.sequence()))
     }
 
-    /// The time of its publication, in nanoseconds since 1970.
+    /// The time at which the version was published, in nanoseconds since 1970.
     #[getter]
     fn time_ns(&self, py: Python<'_>) -> PyResult<u64> {
         self.held.read(py, |v| Ok(v.time()))
     }
 
-    /// The time of its publication, in seconds since 1970.
+    /// The time at which the version was published, in seconds since 1970.
     #[getter]
     fn time(&self, py: Python<'_>) -> PyResult<f64> {
         self.held.read(py, |v| Ok(v.time() as f64 * 1e-9))
     }
 
-    /// Its attributes.
+    /// The attributes of the version, as a dict.
     #[getter]
     fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = self.held.read(py, |v| Ok(v.attributes().to_vec()))?;
         values::dict(py, &all)
     }
 
-    /// Names of its variables.
+    /// The names of the variables.
     #[getter]
     fn variables(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.held.read(py, |v| Ok(v.description().variables.iter().map(|v| v.name.clone()).collect()))
     }
 
-    /// The number of versions that `Observer.each` passed over just before this one, because they no longer existed.
+    /// The number of versions that `Observer.each` skipped just before this one, because they no longer existed.
     #[getter]
     fn missed(&self, py: Python<'_>) -> PyResult<u64> {
         self.held.read(py, |v| Ok(v.missed()))
     }
 
-    /// False once the publisher took the version back (`full="take_back"`). Arrays that were made before stay as they
-    /// are; new ones are a NotFoundError.
+    /// False if the publisher has taken the version back (`full="take_back"`). Arrays that were made before stay as
+    /// they are. Making a new array raises NotFoundError.
     #[getter]
     fn valid(&self, py: Python<'_>) -> PyResult<bool> {
         self.held.read(py, |v| Ok(v.is_valid()))
     }
 
-    /// A variable's elements: a read-only array, without a copy.
+    /// Returns the elements of a variable as a read-only array, without a copy.
     fn __getitem__<'py>(&self, py: Python<'py>, variable: &str) -> PyResult<Bound<'py, PyAny>> {
         let found = self.held.read(py, |v| {
             Ok(v.description().variables.iter().find(|d| d.name == variable).map(|d| (d.ty.clone(), d.order)))
@@ -316,7 +321,7 @@ impl Version {
         })?;
         self.held.arrays.fetch_add(1, Ordering::AcqRel);
         let base = Py::new(py, Pinned(self.held.clone()))?.into_any();
-        // An array without elements has no address. Any aligned number will do.
+        // An array without elements needs no memory, so any aligned address will do.
         let address = if shape.contains(&0) { 64 } else { address };
         let shown = Shown { dtype, shape, fortran: order == Order::Fortran, data: 0 };
         // SAFETY: the version's own bytes, as many as its shape asks for (the library has checked that), mapped until the
@@ -332,7 +337,7 @@ impl Version {
         Ok(self.variables(py)?.len())
     }
 
-    /// Names of its variables, as a dict has them.
+    /// Returns the names of the variables, as for a dict.
     fn keys(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.variables(py)
     }
@@ -341,8 +346,8 @@ impl Version {
         Ok(pyo3::types::PyList::new(py, self.variables(py)?)?.as_any().try_iter()?.into_any().unbind())
     }
 
-    /// Turns this object into the newest version. Only chunks that differ are mapped anew, and existing arrays then
-    /// show the new version. Returns the number of chunks that were mapped. BusyError while there are arrays of
+    /// Turns this object into the newest version. Only the chunks that differ are mapped anew, and existing arrays then
+    /// show the new version. Returns the number of chunks that were mapped. Raises BusyError while there are arrays of
     /// variables that can grow.
     fn refresh(&self, py: Python<'_>) -> PyResult<u64> {
         let grows = self.held.read(py, |v| {
@@ -367,7 +372,8 @@ impl Version {
     }
 }
 
-/// The chunks in which two versions of one observer differ: (variable, first byte, byte after the last).
+/// Lists the chunks in which two versions of one observer differ, as tuples (variable, first byte, byte after the
+/// last).
 #[pyfunction]
 pub fn diff(py: Python<'_>, before: &Version, after: &Version) -> PyResult<Vec<(String, u64, u64)>> {
     let found = before.held.read(py, |one| {

@@ -15,12 +15,12 @@ use crate::regions::Region;
 use crate::wait::{deadline, wait};
 use crate::words::member;
 
-/// How to open an object.
+/// Whether to find, wait for or make an object.
 #[derive(Clone, Copy)]
 pub struct Way {
     mode: ObjectMode,
     anew: bool,
-    /// How long to wait for an object that does not exist; `None`: not at all.
+    /// How long to wait for an object that does not exist; `None` means not to wait.
     timeout: Option<Duration>,
 }
 
@@ -33,7 +33,7 @@ impl Region {
         self.live.get(py)
     }
 
-    /// Finds or makes the object `name` by `claim`, in short waits that Ctrl-C can end.
+    /// Finds or makes the object `name`. It waits in short slices, so that Ctrl-C can end it.
     pub(crate) fn claim(&self, py: Python<'_>, name: &str, ty: &TypeRef, way: Way) -> PyResult<Claim> {
         let region = self.get(py)?;
         if way.anew {
@@ -43,7 +43,8 @@ impl Region {
             }
         }
         match (way.mode, way.timeout) {
-            // The only wait here is for another member that constructs the object, and that ends or dies soon.
+            // Without a timeout, this waits only for another member that is constructing the object. Such a member
+            // finishes or dies soon.
             (ObjectMode::OpenOnly, None) => py.detach(|| region.claim(name, ty, way.mode, None)).or_raise(py),
             (_, timeout) => {
                 let total = timeout.unwrap_or(deadline(py, None)?);
@@ -52,7 +53,7 @@ impl Region {
         }
     }
 
-    /// What is known of the object `name`. Waits for the object if the caller asked for it.
+    /// Finds what the directory knows about the object `name`. With a timeout, waits for the object.
     pub(crate) fn find(&self, py: Python<'_>, name: &str, timeout: Option<Duration>) -> PyResult<ObjectInfo> {
         const STEP: Duration = Duration::from_millis(5);
         let region = self.get(py)?;
@@ -65,7 +66,8 @@ impl Region {
         })
     }
 
-    /// Opens the object `name` with the type `prefix<dtype>`. Without a dtype, the existing object's type counts.
+    /// Opens the object `name`, whose type `named` makes from the dtype, such as `vector<dtype>`. Without a dtype, the
+    /// object must exist and keeps its type.
     pub(crate) fn open_as<'py>(
         &self,
         py: Python<'py>,

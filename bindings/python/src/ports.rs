@@ -1,5 +1,5 @@
-//! Ports: bounded channels that carry handles. Every wait lets other Python threads run. It ends at its deadline, when
-//! the peer dies, or on Ctrl-C.
+//! Ports: bounded channels that carry handles. Other Python threads run during every wait. A wait ends at its deadline,
+//! when the peer dies, or on Ctrl-C.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::slots::Slot;
 use crate::standing::Standing;
 use crate::wait::{deadline, wait};
 
-/// One end of a port. Made by `Session.port`; a context manager. Iterating over a consumer gives its messages until the
-/// producer has left in order.
+/// One end of a port. `Session.port` makes it. It is a context manager. Iterating over a consumer gives the messages
+/// until the producer has left in order.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Port {
     slot: Arc<Slot>,
@@ -31,13 +31,13 @@ pub struct Port {
 }
 
 impl Port {
-    /// An end that was just opened.
+    /// Makes the Python object for an end that was just opened.
     pub fn new(slot: Arc<Slot>, session: Arc<Standing>, end: End, pattern: Pattern, capacity: u32) -> Self {
         Self { slot, session, end, pattern, capacity }
     }
 
-    /// Tries a call that succeeds if there is nothing to wait for. It reads no clock and does not let other Python
-    /// threads run. After any failure `wait` tries again.
+    /// Tries the call once, without waiting. It reads no clock, and other Python threads do not run meanwhile. If it
+    /// fails, the caller uses `wait`, which tries again.
     fn at_once<T>(
         &self,
         py: Python<'_>,
@@ -48,7 +48,8 @@ impl Port {
         Ok(self.slot.with_open(|port| if port.here() { step(port).ok() } else { None }))
     }
 
-    /// Waits in slices. Between them the end is not in use, so `close` by another thread ends the wait.
+    /// Waits in short slices. Between two slices this thread does not use the end, so another thread can end the wait
+    /// by `close`.
     fn wait<T: Send>(
         &self,
         py: Python<'_>,
@@ -69,13 +70,13 @@ impl Port {
         &self.slot.name
     }
 
-    /// "producer" or "consumer".
+    /// The end of the port: "producer" or "consumer".
     #[getter]
     fn end(&self) -> &str {
         self.end.word()
     }
 
-    /// "one-to-one", "fan-out", "fan-in" or "work-queue".
+    /// The pattern of the port: "one-to-one", "fan-out", "fan-in" or "work-queue".
     #[getter]
     fn pattern(&self) -> &str {
         self.pattern.word()
@@ -87,18 +88,20 @@ impl Port {
         self.capacity
     }
 
-    /// Whether this end was closed here.
+    /// True if this process has closed the end.
     #[getter]
     fn closed(&self) -> bool {
         self.slot.open().is_err()
     }
 
-    /// Sends an object of a region (Vector, Ndarray, String, Simple, an array of one of them), a Handle, or None.
+    /// Sends a message. `data` is an object of a region (Vector, Ndarray, String, Simple or an array of one of them), a
+    /// Handle, or None.
     ///
-    /// `tag`: a number that you choose, 0 to 2**64-1. `inline`: up to 24 bytes that travel in the message itself.
-    /// Nothing is copied: do not change the object until `reclaim` gives it back. Waits for room up to `timeout`
-    /// seconds (None: 60 s; 0: NotYetError if there is none). TimedOutError names the consumer that holds the messages;
-    /// ClosedError and PeerDiedError: no consumer is left. After an error nothing was sent.
+    /// `tag` is a number that you choose, from 0 to 2**64-1. `inline` is up to 24 bytes that travel in the message
+    /// itself. The data is not copied, so do not change the object until `reclaim` returns its handle. If the port is
+    /// full, the call waits up to `timeout` seconds for room (None: 60; with 0 it raises NotYetError). TimedOutError
+    /// names the consumer that has the messages. ClosedError and PeerDiedError mean that no consumer is left. After an
+    /// error nothing was sent.
     #[pyo3(signature = (data=None, *, tag=0, inline=None, timeout=None))]
     fn send(
         &self,
@@ -120,10 +123,10 @@ impl Port {
         self.wait(py, timeout, |port, slice| port.send_sized(&message, bytes, slice))
     }
 
-    /// Producer: waits until there is room for the next send, and returns the oldest handle whose data no consumer
-    /// reads any more. None: there is room, and no handle came back (at first, for instance).
+    /// For a producer: waits until the port has room for the next message. Returns the oldest handle whose data no
+    /// consumer reads any more; None if there is room but no handle to return, for example at first.
     ///
-    /// Waits and errors are those of `send`.
+    /// The timeout and the errors are those of `send`.
     #[pyo3(signature = (*, timeout=None))]
     fn reclaim(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Handle>> {
         let credit = match self.at_once(py, timeout, |port| port.reclaim(Some(Duration::ZERO)))? {
@@ -133,10 +136,11 @@ impl Port {
         Ok(credit.map(Into::into))
     }
 
-    /// The next message. This consumer keeps it until it is released.
+    /// Returns the next message. The message belongs to this consumer until it is released.
     ///
-    /// Waits up to `timeout` seconds (None: 60 s; 0: NotYetError if there is none). TimedOutError names the producers;
-    /// ClosedError: all of them left in order; PeerDiedError. Messages that were sent before are received first.
+    /// If there is no message, the call waits up to `timeout` seconds (None: 60; with 0 it raises NotYetError).
+    /// TimedOutError names the producers. ClosedError means that all producers left in order, and PeerDiedError that
+    /// the last one died. Messages that were sent before are received first.
     #[pyo3(signature = (*, timeout=None))]
     pub(crate) fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
         let message = match self.at_once(py, timeout, |port| port.receive(Some(Duration::ZERO)))? {
@@ -146,12 +150,12 @@ impl Port {
         Ok(Message::new(self.slot.clone(), message, self.session.clone()))
     }
 
-    /// Gives a message back to the producer; the same as `message.release()`.
+    /// Releases a message: gives it back to the producer. It does the same as `message.release()`.
     fn release(&self, py: Python<'_>, message: &Message) -> PyResult<()> {
         message.release(py)
     }
 
-    /// `receive` for an event loop: other coroutines run while it waits.
+    /// Does the same as `receive` in an event loop: other coroutines run while it waits.
     #[pyo3(signature = (*, timeout=None))]
     fn areceive<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
@@ -159,36 +163,38 @@ impl Port {
         py.import("crossdock._aio")?.getattr("receive")?.call1((slf, timeout))
     }
 
-    /// Waits until a living peer is at the other end, up to `timeout` seconds (None: 60 s).
+    /// Waits up to `timeout` seconds (None: 60) until a living peer is at the other end.
     #[pyo3(signature = (*, timeout=None))]
     fn wait_peer(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.wait(py, timeout, |port, slice| port.wait_peer(slice))
     }
 
-    /// The descriptor for select/epoll. It belongs to the port: do not read or close it. Use `areceive` with asyncio.
+    /// The descriptor for select and epoll. It belongs to the port, so do not read or close it. With asyncio, use
+    /// `areceive`.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.slot.get(py)?.descriptor().or_raise(py)?.as_raw_fd())
     }
 
-    /// Asks for the descriptor to become readable at the next event. True: look at once, because something may have
-    /// come already.
+    /// Makes the descriptor become readable at the next event. If it returns True, look at the port at once, because
+    /// something may have come already.
     fn _arm(&self, py: Python<'_>) -> PyResult<bool> {
         self.slot.get(py)?.arm().or_raise(py)
     }
 
-    /// Takes `_arm` back.
+    /// Undoes `_arm`.
     fn _disarm(&self, py: Python<'_>) -> PyResult<()> {
         self.slot.get(py)?.disarm();
         Ok(())
     }
 
-    /// Counts `bytes` that this end had to copy from or to memory outside of any region.
+    /// Adds `bytes` to the statistics of bytes that this end had to copy because they lay outside of any region.
     fn note_copied(&self, py: Python<'_>, #[pyo3(from_py_with = count)] bytes: u64) -> PyResult<()> {
         self.slot.get(py)?.note_copied(bytes);
         Ok(())
     }
 
-    /// Counters of the whole port (messages, received, bytes, waits in nanoseconds), over all its members so far.
+    /// Counters of the whole port over all its members so far, as a dict: messages, received, bytes, and waits in
+    /// nanoseconds.
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let s = self.slot.get(py)?.statistics();
@@ -211,8 +217,8 @@ impl Port {
         Ok(all)
     }
 
-    /// Leaves in order: the other end gets the messages that were sent, then ClosedError. Messages that were not
-    /// released go to a successor. Closing twice does nothing.
+    /// Leaves in order. The other end gets all messages that were sent, and then a ClosedError. Messages that this
+    /// consumer did not release go to the next consumer. Closing twice does nothing.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.slot.close());
     }
@@ -221,8 +227,8 @@ impl Port {
         slf
     }
 
-    /// Closes the end, unless the block failed: peers must not take the messages so far for all there are. If the
-    /// program ends by that error, they learn that it died.
+    /// Closes the end when a `with` block ends. If the block failed, the end is not closed, because peers must not
+    /// think that all messages were sent. If the program ends by the error, the peers learn that it died.
     #[pyo3(signature = (kind, _value, _trace))]
     fn __exit__(
         &self,
@@ -236,9 +242,9 @@ impl Port {
         }
     }
 
-    /// The messages in order, for `for` and `async for`, until the producer has left in order. `timeout`: the seconds
-    /// to wait for each (None: 60). Iterating over the port itself is the same with None. Errors are those of
-    /// `receive`.
+    /// Returns an iterator over the messages, for `for` and `async for`. It ends when the producer has left in order.
+    /// `timeout` is how many seconds to wait for each message (None: 60). Iterating over the port itself does the same
+    /// with None. The errors are those of `receive`.
     #[pyo3(signature = (*, timeout=None))]
     fn messages(slf: Py<Self>, py: Python<'_>, timeout: Option<f64>) -> PyResult<Messages> {
         deadline(py, timeout)?;

@@ -1,4 +1,4 @@
-//! Publishers of series: NumPy arrays that are changed in place, and published.
+//! Publishers of series. Their NumPy arrays are changed in place and then published.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,24 +18,24 @@ use crate::values;
 use crate::views::{Shown, array_over, lock};
 use crate::words::member;
 
-/// A publisher in this process. Everything that looks into its memory shares this object, and keeps the memory alive.
+/// A publisher in this process. All arrays over its memory share this object, which keeps the memory alive.
 pub struct Works {
     publisher: Mutex<Own<Inner>>,
     name: String,
     types: Vec<(String, String)>,
-    /// Arrays of a version that was begun. Their memory goes when that version is published.
+    /// The number of arrays over a version that was begun. The version's memory is unmapped when it is published.
     begun: AtomicUsize,
 }
 
 impl Works {
-    /// Ends the series in order. The memory stays as long as there are arrays.
+    /// Ends the series in order. The memory stays as long as there are arrays over it.
     pub fn end(&self) -> Result<()> {
         let mut publisher = lock(&self.publisher);
         if publisher.here() { publisher.end_mut() } else { Ok(()) }
     }
 }
 
-/// The base object of an array in a publisher's memory.
+/// The base object of an array over a publisher's memory.
 #[pyclass(frozen, module = "crossdock._native")]
 struct Ground {
     works: Arc<Works>,
@@ -50,16 +50,17 @@ impl Drop for Ground {
     }
 }
 
-/// The publisher of a series. Made by `Session.publisher`; a context manager, which ends the series. Its variables are its
-/// attributes and its items: NumPy arrays to be read and written in place. Their pages stay where they are, so that they can
-/// be registered (RDMA, io_uring, CUDA), unless `pages="may_move"`, and until `begin` is called.
+/// The publisher of a series. `Session.publisher` makes it. It is a context manager, which ends the series. The
+/// variables are its attributes and its items: NumPy arrays that the program reads and writes in place. Their pages
+/// stay in the same place, so that they can be registered (RDMA, io_uring, CUDA). There are two exceptions:
+/// `pages="may_move"`, and after `begin` was called.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Publisher {
     works: Arc<Works>,
     is_begun: std::sync::atomic::AtomicBool,
 }
 
-/// The arguments of `Session.publisher`.
+/// The arguments of `Session.publisher`, as Python gave them.
 pub struct Declared<'a, 'py> {
     pub variables: &'a Bound<'py, PyDict>,
     pub max_shape: Option<&'a Bound<'py, PyDict>>,
@@ -71,12 +72,12 @@ pub struct Declared<'a, 'py> {
 }
 
 impl Declared<'_, '_> {
-    /// The publisher's options, from the keyword arguments.
+    /// Makes the publisher's options from the keyword arguments.
     pub fn options(&self, py: Python<'_>) -> PyResult<SeriesOptions> {
         let mut options = SeriesOptions::default();
         for (name, given) in self.variables.iter() {
             let name: String = name.extract()?;
-            // A dtype alone is a single value.
+            // A dtype without a shape means a single value.
             let (dtype, shape) = match given.cast::<PyTuple>() {
                 Ok(pair) if pair.len() == 2 && shape_of(&pair.get_item(1)?).is_ok() => {
                     (pair.get_item(0)?, shape_of(&pair.get_item(1)?)?)
@@ -114,7 +115,7 @@ impl Declared<'_, '_> {
 }
 
 impl Publisher {
-    /// Begins to publish.
+    /// Begins to publish a series.
     pub fn open(
         py: Python<'_>,
         session: &Session,
@@ -165,7 +166,8 @@ impl Publisher {
         unsafe { array_over(py, address as *mut c_void, shown, true, ground) }
     }
 
-    /// The memory of a begun version goes when that version is published, so no view of it may be alive then.
+    /// Fails if arrays of a begun version are alive, because the memory of that version is unmapped when it is
+    /// published.
     fn refuse_if_begun_views(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
         match self.works.begun.load(Ordering::Acquire) {
             0 => Ok(()),
@@ -209,7 +211,7 @@ impl Publisher {
         &self.works.name
     }
 
-    /// The newest version's number; 0 before the first.
+    /// The number of the newest version; 0 before the first one.
     #[getter]
     fn sequence(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |publisher| Ok(publisher.sequence()))
@@ -226,21 +228,22 @@ impl Publisher {
         Err(PyAttributeError::new_err(format!("series '{}' has no variable '{variable}'", self.works.name)))
     }
 
-    /// Names of the variables.
+    /// The names of the variables.
     #[getter]
     fn variables(&self) -> Vec<String> {
         self.works.types.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Publishes the present contents of the arrays as the next version, and returns its number. The call does not wait
+    /// Publishes the present contents of the arrays as the next version and returns its number. The call does not wait
     /// for observers.
     ///
-    /// 0: the version was withheld, because the pool cannot grow and observers hold all old versions. The next publish
-    /// that finds room includes its changes. `statistics` counts withheld versions and gives the reason.
+    /// It returns 0 if the version was withheld, because the pool cannot grow and observers use all old versions. The
+    /// changes are then part of the next version that finds room. `statistics` counts withheld versions and tells the
+    /// reason.
     ///
-    /// Attributes by keyword, or as a dict: whole numbers, floats, texts of at most 63 bytes. NoSpaceError with
-    /// full="fail": nothing was published and nothing is lost. WrongTypeError, InvalidError (attributes), ClosedError
-    /// (ended).
+    /// Attributes are given by keyword or as a dict. Their values are whole numbers, floats, or texts of at most 63
+    /// bytes. With full="fail" it raises NoSpaceError if there is no room; then nothing was published and nothing is
+    /// lost. Raises WrongTypeError or InvalidError for wrong attributes, and ClosedError if the series has ended.
     #[pyo3(signature = (attributes=None, /, **more))]
     fn publish(
         &self,
@@ -251,10 +254,11 @@ impl Publisher {
         self.send(py, attributes, more)
     }
 
-    /// Makes the variables' arrays the next version itself: take the arrays anew, write all of their elements, then
-    /// publish, which copies nothing. Afterwards other pages lie at the arrays' addresses, so memory that was
-    /// registered (RDMA, io_uring, CUDA) must be registered anew. `with p.begin(step=3):` publishes at the end of the
-    /// block, and abandons the version if the block failed. Its arrays must be gone by then (BusyError).
+    /// Begins a version that is written directly, so that publishing it copies nothing. After this call, take the
+    /// arrays anew, write all of their elements, and publish. Other pages then lie at the arrays' addresses, so memory
+    /// that was registered (RDMA, io_uring, CUDA) must be registered anew. `with p.begin(step=3):` publishes at the end
+    /// of the block, or abandons the version if the block failed. The arrays of the version must be gone by then
+    /// (BusyError).
     #[pyo3(signature = (**attributes))]
     fn begin(slf: Py<Self>, py: Python<'_>, attributes: Option<Py<PyDict>>) -> PyResult<Begun> {
         slf.get().with(py, Inner::begin)?;
@@ -262,7 +266,7 @@ impl Publisher {
         Ok(Begun { publisher: slf, attributes })
     }
 
-    /// Undoes `begin`.
+    /// Undoes `begin`: gives up the version that was begun.
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
         self.refuse_if_begun_views(py, "abandoned")?;
         self.with(py, Inner::abandon)?;
@@ -270,13 +274,15 @@ impl Publisher {
         Ok(())
     }
 
-    /// Gives a variable another shape, within its max_shape. New elements are zero. Take its array anew.
+    /// Gives a variable another shape within its max_shape. New elements are zero. Afterwards take the variable's array
+    /// anew.
     fn resize(&self, py: Python<'_>, variable: &str, shape: &Bound<'_, PyAny>) -> PyResult<()> {
         let shape = shape_of(shape)?;
         self.with(py, |publisher| publisher.resize(variable, &shape))
     }
 
-    /// A hint that these bytes of a variable were written since the last version.
+    /// Tells the library that the bytes `start` to `stop` of a variable were written since the last version. It is a
+    /// hint.
     #[pyo3(signature = (variable, start=0, stop=None))]
     fn touched(&self, py: Python<'_>, variable: &str, start: u64, stop: Option<u64>) -> PyResult<()> {
         self.with(py, |publisher| {
@@ -285,7 +291,8 @@ impl Publisher {
         })
     }
 
-    /// Counters: versions, chunks copied and shared, times in nanoseconds, and the method that finds changes.
+    /// Counters as a dict: versions, chunks that were copied and shared, times in nanoseconds, and the method that
+    /// finds changes.
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let s = self.with(py, |publisher| Ok(publisher.statistics()))?;
@@ -310,7 +317,7 @@ impl Publisher {
         Ok(all)
     }
 
-    /// Ends the series in order: observers still get the last version, then ClosedError. Arrays stay valid.
+    /// Ends the series in order. Observers still get the last version, and then a ClosedError. Arrays stay valid.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, Inner::end_mut)
     }
@@ -319,7 +326,8 @@ impl Publisher {
         slf
     }
 
-    /// Ends the series, unless the block failed. If the program ends by that error, observers learn that it died.
+    /// Ends the series at the end of a `with` block, unless the block failed. If the program ends by the error, the
+    /// observers learn that it died.
     #[pyo3(signature = (kind, _value, _trace))]
     fn __exit__(
         &self,
@@ -336,7 +344,7 @@ impl Publisher {
     }
 }
 
-/// A version that was begun, for `with`.
+/// A version that was begun. It is the context manager that `Publisher.begin` returns.
 #[pyclass(frozen, module = "crossdock._native")]
 pub struct Begun {
     publisher: Py<Publisher>,
@@ -359,11 +367,12 @@ impl Begun {
     ) -> PyResult<()> {
         let publisher = self.publisher.get();
         if !publisher.is_begun.load(Ordering::Acquire) {
-            // The version was published or abandoned inside the block.
+            // The block itself has published or abandoned the version already.
             return Ok(());
         }
         if kind.is_some() {
-            // The error of the block is reported. Arrays in its traceback may keep the version begun.
+            // Python reports the error of the block. An error of `abandon` is ignored: arrays in the traceback may be
+            // alive, and then the version stays begun.
             let _ = publisher.abandon(py);
             return Ok(());
         }

@@ -14,17 +14,17 @@ use crate::objects::{self, Kind, Place, handle_of, type_ref};
 use crate::sizes::count;
 use crate::views::{Live, one_less};
 
-/// A region of the workflow, mapped in this process. Made by `Session.region`; a context manager.
+/// A region of the workflow, mapped in this process. `Session.region` makes it. It is a context manager.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Region {
-    /// The state that all Region objects of this region share.
+    /// The state that all Region objects of the same region share.
     pub(crate) live: Arc<Live>,
-    /// Was this object closed?
+    /// Tells whether this Region object was closed.
     pub(crate) closed: AtomicBool,
 }
 
 impl Region {
-    /// One more object for a region.
+    /// Makes one more Region object for a mapped region.
     pub fn new(live: Arc<Live>) -> Self {
         live.opens.fetch_add(1, Ordering::Relaxed);
         Self { live, closed: AtomicBool::new(false) }
@@ -39,36 +39,37 @@ impl Region {
         &self.live.name
     }
 
-    /// The segment's id, which handles carry; never reused.
+    /// The id of the segment, which handles contain. No other segment ever gets it.
     #[getter]
     fn segment(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.get(py)?.id().0)
     }
 
-    /// The bytes that the region can grow to. Memory is taken as it is used.
+    /// The number of bytes to which the region can grow. Memory is taken when it is used.
     #[getter]
     fn capacity(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.get(py)?.capacity())
     }
 
-    /// Whether this task may write to the region.
+    /// True if this task may write to the region.
     #[getter]
     fn writable(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.get(py)?.writable())
     }
 
-    /// Whether it was closed here.
+    /// True if this object was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed) || !self.live.is_open()
     }
 
-    /// A `vector<T>`, which can grow. `size`: the number of elements, all zero, of a new one.
+    /// Opens or makes a `vector<T>`, which can grow. A new one has `size` elements, all zero.
     ///
-    /// `dtype` is NumPy's: 'f8', numpy.float32, ('f8', 3), an aligned structured dtype. It may be left out for a vector
-    /// that exists. `mode`: open_or_create, open_only, create_only, recreate. `timeout`: seconds that open_only waits
-    /// for a vector that does not exist (None: not at all). WrongTypeError prints both types; ExistsError,
-    /// NotFoundError, TimedOutError, NoSpaceError, InvalidError (name, dtype).
+    /// `dtype` is a NumPy dtype such as 'f8', numpy.float32, ('f8', 3) or an aligned structured dtype. It may be left
+    /// out for a vector that exists. `mode` is open_or_create, open_only, create_only or recreate. `timeout` is how
+    /// many seconds open_only waits for a vector that does not exist (None: it does not wait). Raises WrongTypeError
+    /// (the message has both types), ExistsError, NotFoundError, TimedOutError, NoSpaceError, or InvalidError for a
+    /// wrong name or dtype.
     #[pyo3(signature = (name, dtype=None, size=0, *, mode="open_or_create", timeout=None))]
     fn vector<'py>(
         &self,
@@ -88,8 +89,9 @@ impl Region {
         }
     }
 
-    /// An `ndarray<T>` of up to 8 dimensions; `order` is "C" or "F". Shape and order may be left out for one that
-    /// exists. If they are given and differ from its own, that is an InvalidError. Otherwise as `vector`.
+    /// Opens or makes an `ndarray<T>` of up to 8 dimensions. `order` is "C" or "F". Shape and order may be left out for
+    /// an ndarray that exists; if they are given and differ from its own, an InvalidError is raised. The other
+    /// arguments and errors are those of `vector`.
     #[pyo3(signature = (name, shape=None, dtype=None, *, order=None, mode="open_or_create", timeout=None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn ndarray<'py>(
@@ -128,8 +130,8 @@ impl Region {
         place.into_object(py)
     }
 
-    /// An object of fixed size, zeroed when new: a number ('f8'), a fixed array (('f4', (4, 8))) or a struct (an aligned
-    /// structured dtype). Otherwise as `vector`.
+    /// Opens or makes an object of fixed size: a number ('f8'), a fixed array (('f4', (4, 8))) or a struct (an aligned
+    /// structured dtype). A new object is zero. The other arguments and errors are those of `vector`.
     #[pyo3(signature = (name, dtype=None, *, mode="open_or_create", timeout=None))]
     fn simple<'py>(
         &self,
@@ -147,7 +149,8 @@ impl Region {
         }
     }
 
-    /// A `string`. `value` is the text of a new one. Otherwise as `vector`.
+    /// Opens or makes a `string`. `value` is the text of a new one. The other arguments and errors are those of
+    /// `vector`.
     #[pyo3(signature = (name, value=None, *, mode="open_or_create", timeout=None))]
     fn string<'py>(
         &self,
@@ -168,14 +171,15 @@ impl Region {
         Place::opened(py, &self.live, (name, claim.offset), ty, kind)?.into_object(py)
     }
 
-    /// The object of that name, of any kind. `timeout`: seconds to wait for it (None: not at all).
+    /// Opens the object of this name, whatever its kind. `timeout` is how many seconds to wait for it (None: it does
+    /// not wait).
     #[pyo3(signature = (name, *, timeout=None))]
     fn open<'py>(&self, py: Python<'py>, name: &str, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let way = Self::way(py, "open_only", timeout)?;
         self.open_as(py, name, None, str::to_owned, way, |_, _, _| Ok(()))?.into_object(py)
     }
 
-    /// The handle of an object of this region, or of an array over a whole object.
+    /// Returns the handle of an object of this region, or of an array over a whole object.
     fn save(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Handle> {
         let region = self.get(py)?;
         let (handle, _) = handle_of(object)?;
@@ -186,8 +190,9 @@ impl Region {
         Ok(handle.into())
     }
 
-    /// The object that a handle names: Vector, Ndarray, String or Simple. A named object has its type with it. `type`
-    /// (a dtype, or a name such as "vector<f64>") is checked against that. BadHandleError, WrongTypeError.
+    /// Loads the object that a handle names, as a Vector, Ndarray, String or Simple. The type of a named object is
+    /// known from the region. If `type` (a dtype, or a name such as "vector<f64>") is given, it must be the same.
+    /// Raises BadHandleError or WrongTypeError.
     #[pyo3(signature = (handle, r#type=None))]
     fn load<'py>(
         &self,
@@ -199,14 +204,14 @@ impl Region {
         objects::load(py, &self.live, handle.into(), r#type, None)
     }
 
-    /// Removes a named object and frees its memory. Handles to it become invalid. BusyError while an array of it is
-    /// alive in this process. No other task may be using it.
+    /// Removes a named object and frees its memory. Handles to it become invalid. Raises BusyError while an array of it
+    /// is alive in this process. No other task may be using it.
     pub(crate) fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let offset = self.get(py)?.find(name).or_raise(py)?.offset;
         self.live.exclusively(py, offset, &format!("object '{name}'"), "removed", |r| r.remove(name).map(|_| ()))
     }
 
-    /// The named objects: (name, type, size, offset) of each, sorted by name.
+    /// Lists the named objects as tuples (name, type, size, offset), sorted by name.
     fn objects<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let class = py.import("crossdock._records")?.getattr("ObjectInfo")?;
         let list = PyList::empty(py);
@@ -224,7 +229,7 @@ impl Region {
         }
     }
 
-    /// Bytes and counts: capacity, reserved, used, blocks, objects, slots, largest_free.
+    /// Bytes and counts of the region as a dict: capacity, reserved, used, blocks, objects, slots, largest_free.
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let s = self.get(py)?.statistics();
@@ -243,8 +248,8 @@ impl Region {
         Ok(all)
     }
 
-    /// Closes the region here. BusyError while arrays of it are alive that only this object keeps mapped. The region
-    /// itself exists until it is removed or its workflow ends. Closing twice does nothing.
+    /// Closes the region in this process. Raises BusyError if arrays of it are alive that only this object keeps
+    /// mapped. The region itself exists until it is removed or its workflow ends. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.closed.load(Ordering::Relaxed) {
             return Ok(());
@@ -260,7 +265,8 @@ impl Region {
         slf
     }
 
-    /// Closes the region without an error: arrays that are still alive keep the memory until they are gone.
+    /// Closes the region at the end of a `with` block. Arrays that are still alive are no error; they keep the memory
+    /// until they are gone.
     #[pyo3(signature = (_kind, _value, _trace))]
     fn __exit__(
         &self,
@@ -286,7 +292,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Objects made through this region stay usable. The mapping goes with the last of them.
+        // Objects that were opened through this region stay usable. The region is unmapped with the last of them.
         if !*self.closed.get_mut() {
             one_less(&self.live.opens);
         }

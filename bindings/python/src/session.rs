@@ -1,4 +1,4 @@
-//! A process's connection to a workflow. It opens regions, ports, series and items.
+//! A connection of this process to a workflow. It opens regions, ports, series and items.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,22 +24,24 @@ use crate::standing::Standing;
 use crate::wait::{deadline, wait, wait_in_line};
 use crate::words::member;
 
-/// One member's connection to a workflow. Made by `crossdock.connect`; a context manager. Threads may share it. A
-/// forked child must connect anew.
+/// The connection of one member to a workflow. `crossdock.connect` makes it. It is a context manager. Threads may share
+/// it. A forked child must connect anew.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Session {
     standing: Arc<Standing>,
 }
 
-/// Connects to the node daemon: the given socket, otherwise CROSSDOCK_SOCKET, otherwise /run/crossdock, otherwise the
-/// user's runtime folder. If none of them answers, a private daemon is started, unless `private_daemon` is False.
+/// Connects to the node daemon. It tries the given socket; without one, CROSSDOCK_SOCKET, then /run/crossdock, then the
+/// user's runtime folder. If no daemon answers, it starts a private daemon, unless `private_daemon` is False.
 ///
-/// `task`, `rank` and `workflow` may be left out if the endpoint was made for a task. `timeout`: seconds. NotFoundError
-/// (no daemon; lists the places tried), DeniedError, IncompatibleError, TimedOutError.
+/// `task`, `rank` and `workflow` may be left out if the endpoint was made for a task. `timeout` is in seconds. Raises
+/// NotFoundError if there is no daemon (the message lists the sockets that were tried), DeniedError, IncompatibleError
+/// or TimedOutError.
 ///
-/// `visitor`: this session only looks (a notebook, a monitor). It neither begins a run nor keeps one from ending.
+/// With `visitor=True` this session only looks, for example in a notebook or a monitor. It neither begins a run nor
+/// keeps a run from ending.
 ///
-/// `run`: a living run of `crossdock run` of the same user: its id, the beginning of the id, or its workflow, as
+/// `run` names a living run of `crossdock run` by the same user: its id, the beginning of its id, or its workflow, as
 /// `crossdock ps` prints them. NotFoundError names the runs that exist.
 #[pyfunction]
 #[pyo3(signature = (socket=None, *, task=None, rank=None, workflow=None, timeout=5.0, private_daemon=true, visitor=false, run=None))]
@@ -77,45 +79,46 @@ pub fn connect(
 
 #[pymethods]
 impl Session {
-    /// This member's id, which is never reused on this node.
+    /// The id of this member. No other member of this node ever gets it.
     #[getter]
     fn member(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.standing.get(py)?.member().0)
     }
 
-    /// The task that this session acts as.
+    /// The name of the task that this session acts as.
     #[getter]
     fn task(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.standing.get(py)?.task().to_owned())
     }
 
-    /// The run of its workflow that this session takes part in, counted from 1. Ports end with the run.
+    /// The number of the workflow's run that this session takes part in, counted from 1. Ports end with the run.
     #[getter]
     fn run(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.standing.get(py)?.run())
     }
 
-    /// This session's rank in its task.
+    /// The rank of this session in its task.
     #[getter]
     fn rank(&self, py: Python<'_>) -> PyResult<u32> {
         Ok(self.standing.get(py)?.rank())
     }
 
-    /// The workflow that this session takes part in.
+    /// The name of the workflow that this session takes part in.
     #[getter]
     fn workflow(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.standing.get(py)?.workflow().to_owned())
     }
 
-    /// Reports the progress of this task: `done` of `of` steps. `crossdock ps`, `top`, the live view of `run`, the web
-    /// page and the metrics show it; no task waits for it. An `of` of 0 takes the report back. The call never waits for
-    /// the daemon, so it may be made in every iteration. InvalidError: `done` is more than `of`.
+    /// Reports how far this task is: `done` of `of` steps. `crossdock ps`, `crossdock top`, the live view of `crossdock
+    /// run`, the web page and the metrics show the report; no task waits for it. An `of` of 0 withdraws the report. The
+    /// call never waits for the daemon, so it can be made in every iteration. Raises InvalidError if `done` is more
+    /// than `of`.
     fn progress(&self, py: Python<'_>, done: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) -> PyResult<()> {
         let (done, of) = (count(done)?, count(of)?);
         self.standing.get(py)?.progress(done, of).or_raise(py)
     }
 
-    /// Whether the session was closed.
+    /// True if the session was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.standing.is_over()
@@ -123,10 +126,10 @@ impl Session {
 
     /// Opens or makes a region.
     ///
-    /// `mode`: open_or_create, open_only, create_only, recreate. `size`: what a new region can grow to, in bytes or as
-    /// "512 MiB"; memory is taken as it is used. `timeout`: seconds that open_only waits for another task to make the
-    /// region (None: not at all). ExistsError, NotFoundError, TimedOutError, InvalidError, NoSpaceError (beyond the
-    /// quota), DeniedError.
+    /// `mode` is open_or_create, open_only, create_only or recreate. `size` is what a new region can grow to, in bytes
+    /// or as a text such as "512 MiB"; memory is taken when it is used. `timeout` is how many seconds open_only waits
+    /// for another task to make the region (None: it does not wait). Raises ExistsError, NotFoundError, TimedOutError,
+    /// InvalidError, NoSpaceError (beyond the quota) or DeniedError.
     #[pyo3(signature = (name, mode="open_or_create", size=None, *, timeout=None))]
     fn region(
         &self,
@@ -149,23 +152,23 @@ impl Session {
         Ok(Region::new(self.standing.shared(region)))
     }
 
-    /// Removes a region's name. A task that has the region open keeps it; its memory goes when the last of them closes
-    /// it.
+    /// Removes the name of a region. Tasks that have the region open keep it. The memory is freed when the last task
+    /// closes it.
     fn remove_region(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let session = self.standing.get(py)?;
         py.detach(|| session.remove_region(name)).or_raise(py)
     }
 
-    /// Opens one end of a port, "producer" or "consumer". The end that comes first makes the port, so tasks may start
-    /// in any order.
+    /// Opens one end of a port; `end` is "producer" or "consumer". The task that opens an end first makes the port, so
+    /// tasks may start in any order.
     ///
-    /// `pattern`: one-to-one, fan-out (each consumer sees each message), fan-in, work-queue (each message goes to one
-    /// of the consumers). `capacity`: messages in flight, a power of two up to 4096. None: as the port was made (by
-    /// another task, or by the workflow file), otherwise one-to-one and 8. A value that is given must be the port's.
-    /// `timeout`: seconds to wait for an end that another living member holds (None: not at all). BusyError,
-    /// InvalidError, DeniedError, NoSpaceError. `persistent`: if this call makes the port, the port and the messages in
-    /// it outlast the run, until the port is removed. Otherwise the port ends with the last member of the workflow's
-    /// run.
+    /// `pattern` is one-to-one, fan-out (each consumer gets each message), fan-in, or work-queue (each message goes to
+    /// one consumer). `capacity` is the number of messages in flight, a power of two up to 4096. If they are None, an
+    /// existing port keeps its own (from another task or the workflow file), and a new port is one-to-one with 8. A
+    /// value that is given must be that of the port. If another living member has the end, the call waits `timeout`
+    /// seconds for it (None: it does not wait). `persistent` counts if this call makes the port: then the port and its
+    /// messages stay after the run, until the port is removed. Otherwise the port ends with the last member of the
+    /// workflow's run. Raises BusyError, InvalidError, DeniedError or NoSpaceError.
     #[pyo3(signature = (name, end, *, pattern=None, capacity=None, timeout=None, persistent=false))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn port(
@@ -189,7 +192,7 @@ impl Session {
                     format!("port {name}: a capacity of 0 messages; it is 1 to 4096"),
                 ));
             }
-            // A capacity above 4096 is refused in any case.
+            // A number that does not fit becomes the largest one, which is refused like every capacity above 4096.
             Some(given) => u32::try_from(given).unwrap_or(u32::MAX),
         };
         let options = PortOptions { pattern, capacity, persistent };
@@ -207,19 +210,20 @@ impl Session {
         Ok(Port::new(slot, self.standing.clone(), side, shape.pattern, shape.capacity))
     }
 
-    /// Removes a port's name. Members that have the port open keep it.
+    /// Removes the name of a port. Members that have the port open keep it.
     fn remove_port(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let session = self.standing.get(py)?;
         py.detach(|| session.remove_port(name)).or_raise(py)
     }
 
-    /// Makes an item that this task owns: `size` zero bytes, or room for an array of this dtype, shape and order, which
-    /// the item describes to later owners.
+    /// Makes an item that this task owns. It has `size` zero bytes, or room for an array of this dtype, shape and
+    /// order. In the second case the item keeps this description for later owners.
     ///
-    /// `level`: "verified" (the kernel proves that a former owner has closed it; otherwise the new owner gets a copy),
-    /// "cooperative" (for tasks that trust each other: no daemon call on transfer), "strict" (always fresh pages).
-    /// `on_death`: what happens to the item when its owner dies: "keep" it for the restarted task, "return" it to this
-    /// one, "destroy" it. ExistsError (names the owner), NoSpaceError, InvalidError, DeniedError.
+    /// `level` says how ownership is proved: "verified" (the kernel proves that the former owner has closed the item;
+    /// otherwise the new owner gets a copy), "cooperative" (for tasks that trust each other; a transfer needs no call
+    /// to the daemon) or "strict" (each owner gets fresh pages). `on_death` says what happens to the item when its
+    /// owner dies: "keep" it for the restarted task, "return" it to this task, or "destroy" it. Raises ExistsError (the
+    /// message names the owner), NoSpaceError, InvalidError or DeniedError.
     #[pyo3(signature = (key, size=None, *, dtype=None, shape=None, order="C", level="verified", on_death="keep"))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn create_item(
@@ -239,12 +243,13 @@ impl Session {
         Ok(Item::new(&self.standing, Grip::Own(Own::new(made))))
     }
 
-    /// Waits until this task owns the item, also if it does not exist yet. Tasks that wait are served in the order in
-    /// which they came.
+    /// Waits until this task owns the item, and opens it. The item need not exist yet. Waiting tasks are served in the
+    /// order of their calls.
     ///
-    /// `timeout`: seconds (None: 60; 0: NotYetError if another task owns it, NotFoundError if it does not exist).
-    /// TimedOutError names the owner and since when it has the item; NotFoundError: it was destroyed meanwhile;
-    /// BusyError: this session has it open already.
+    /// `timeout` is in seconds (None: 60). With 0 it raises NotYetError if another task owns the item, and
+    /// NotFoundError if the item does not exist. TimedOutError names the owner and tells since when it has the item.
+    /// NotFoundError after a wait means that the item was destroyed meanwhile. BusyError means that this session has
+    /// the item open already.
     #[pyo3(signature = (key, *, timeout=None))]
     fn access_item(&self, py: Python<'_>, key: String, timeout: Option<f64>) -> PyResult<Item> {
         let total = deadline(py, timeout)?;
@@ -253,7 +258,8 @@ impl Session {
         Ok(Item::new(&self.standing, Grip::Own(Own::new(got))))
     }
 
-    /// As `access_item`, for the first of several items that comes; its `key` tells which one it is. At most 24 keys.
+    /// Waits as `access_item` does for several items, and opens the first one that this task owns. Its `key` tells
+    /// which item it is. At most 24 keys.
     #[pyo3(signature = (keys, *, timeout=None))]
     fn access_any(&self, py: Python<'_>, keys: Vec<String>, timeout: Option<f64>) -> PyResult<Item> {
         let total = deadline(py, timeout)?;
@@ -264,8 +270,9 @@ impl Session {
         Ok(Item::new(&self.standing, Grip::Own(Own::new(got))))
     }
 
-    /// Reads an item that its owner shares; waits until the owner does. This process cannot write it. Close it (`with`)
-    /// so that the owner can have it alone again. Waits and errors are those of `access_item`.
+    /// Waits until the owner of an item shares it, and opens it for reading. This process cannot write it. Close it
+    /// (for example with `with`), so that the owner can take it back. The timeout and the errors are those of
+    /// `access_item`.
     #[pyo3(signature = (key, *, timeout=None))]
     fn read_item(&self, py: Python<'_>, key: String, timeout: Option<f64>) -> PyResult<Item> {
         let total = deadline(py, timeout)?;
@@ -274,32 +281,35 @@ impl Session {
         Ok(Item::new(&self.standing, Grip::Read(Own::new(got))))
     }
 
-    /// What the daemon knows of an item of this workflow, also if another task owns it. NotFoundError.
+    /// Returns what the daemon knows about an item of this workflow, even if another task owns it. Raises
+    /// NotFoundError.
     fn find_item<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
         let session = self.standing.get(py)?;
         let found = py.detach(|| session.find_item(key)).or_raise(py)?;
         item_words::info_of(py, &found)
     }
 
-    /// Gives this task and rank a number, too: `transfer("#7")` goes to the task and rank that registered 7, now or
-    /// later. ExistsError: another task has the number.
+    /// Gives this rank of this task a number as a second name: `transfer("#7")` goes to the rank that registered 7,
+    /// even if it registers the number later. Raises ExistsError if another task has the number.
     fn register_number(&self, py: Python<'_>, #[pyo3(from_py_with = count)] number: u64) -> PyResult<()> {
         let session = self.standing.get(py)?;
         py.detach(|| session.register_number(number)).or_raise(py)
     }
 
-    /// Begins to publish a series. `variables`: name → (dtype, shape), or a dtype for a single value. Their arrays are
-    /// attributes and items of the publisher, and are changed in place.
+    /// Begins to publish a series. `variables` is a dict from names to (dtype, shape), or to a dtype for a single
+    /// value. The arrays of the variables are attributes and items of the publisher, and the program changes them in
+    /// place.
     ///
-    /// `max_shape`: name → the largest shape. `constants`: name → dict of values that never change. `attributes`: name
-    /// → int, float or str, for attributes that versions will carry; others are declared by the first publish that has
-    /// them. `capacity`: the most that the pool may take, in bytes or as "1 GiB" (None: the workflow's quota is the
-    /// limit). `keep`: versions kept besides the newest. `full` decides what happens when observers hold all memory:
-    /// "withhold" (publish returns 0, and the next version has the changes), "fail" (NoSpaceError) or "take_back" (the
-    /// oldest versions are taken back; observers read private copies). `detect`: auto, hints, private_copies,
-    /// write_protect, copy_all, compare. `pages`: "stay", so that the arrays can be registered (RDMA, io_uring, CUDA),
-    /// or "may_move", which allows private copies and may need half the memory. ExistsError (names the living
-    /// publisher), InvalidError, DeniedError, NoSpaceError.
+    /// `max_shape` is a dict from names to the largest shapes. `constants` is a dict from names to dicts of values that
+    /// never change. `attributes` is a dict from names to int, float or str, for attributes that versions will carry;
+    /// other attributes are declared by the first publish that has them. `capacity` is the largest size of the pool, in
+    /// bytes or as a text such as "1 GiB" (None: the quota of the workflow is the limit). `keep` is the number of
+    /// versions that are kept besides the newest. `full` says what happens when observers use all memory: "withhold"
+    /// (publish returns 0, and the next version has the changes), "fail" (NoSpaceError) or "take_back" (the oldest
+    /// versions are taken back, and their observers read private copies). `detect` is auto, hints, private_copies,
+    /// write_protect, copy_all or compare. `pages` is "stay", so that the arrays can be registered (RDMA, io_uring,
+    /// CUDA), or "may_move", which allows private copies and may need half the memory. Raises ExistsError (the message
+    /// names the living publisher), InvalidError, DeniedError or NoSpaceError.
     #[pyo3(signature = (name, variables, *, max_shape=None, constants=None, attributes=None, capacity=None, chunk=None,
                         keep=0, max_observers=64, full="withhold", detect="auto", pages="stay"))]
     #[allow(clippy::too_many_arguments, reason = "keywords of Python")]
@@ -329,9 +339,10 @@ impl Session {
         Ok(publisher)
     }
 
-    /// Observes the series of this name in the current run; waits for it up to `timeout` seconds (None: not at all).
-    /// `run="former"` takes the latest series of this name, also one of a run that has ended. NotFoundError,
-    /// TimedOutError, DeniedError, NoSpaceError (the series has its greatest number of observers).
+    /// Observes the series of this name in the current run. Waits up to `timeout` seconds for it (None: it does not
+    /// wait). `run="former"` takes the latest series of this name from any run, even one that has ended. Raises
+    /// NotFoundError, TimedOutError, DeniedError, or NoSpaceError if the series already has as many observers as it
+    /// allows.
     #[pyo3(signature = (name, *, timeout=None, run="current"))]
     fn observe(&self, py: Python<'_>, name: &str, timeout: Option<f64>, run: &str) -> PyResult<Observer> {
         let session = self.standing.get(py)?;
@@ -353,14 +364,15 @@ impl Session {
         Ok(Observer::new(observer))
     }
 
-    /// Removes a series' name. Observers keep their versions. BusyError while it is being published.
+    /// Removes the name of a series. Observers keep their versions. Raises BusyError while the series is being
+    /// published.
     fn remove_series(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let session = self.standing.get(py)?;
         py.detach(|| session.remove_series(name)).or_raise(py)
     }
 
-    /// The object that a handle names, in any region of the workflow. The region is attached if this process does not
-    /// have it yet. Otherwise as `Region.load`.
+    /// Loads the object that a handle names, from any region of the workflow. If this process does not have the region
+    /// yet, the region is attached. The argument `type` and the errors are those of `Region.load`.
     #[pyo3(signature = (handle, r#type=None))]
     fn load<'py>(
         &self,
@@ -372,7 +384,7 @@ impl Session {
         objects::load(py, &live, handle.into(), r#type, None)
     }
 
-    /// Workflows, members and segments that this task may see.
+    /// Lists the workflows, members and segments that this task may see.
     fn list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let session = self.standing.get(py)?;
         let listing = py.detach(|| session.list()).or_raise(py)?;
@@ -413,8 +425,8 @@ impl Session {
         records.getattr("Listing")?.call1((workflows, members, segments))
     }
 
-    /// Leaves in order: ports and regions are closed. BusyError, and nothing happens, while arrays of a region are
-    /// alive. Closing twice does nothing.
+    /// Leaves in order and closes all ports and regions. Raises BusyError if arrays of a region are alive; then nothing
+    /// happens. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.standing.is_elsewhere() {
             for live in self.standing.open_regions() {
@@ -424,7 +436,7 @@ impl Session {
         self.standing.leave(py)
     }
 
-    /// Leaves in order without an error: arrays that are still alive keep their memory until they are gone.
+    /// Leaves in order. Arrays that are still alive are no error; they keep their memory until they are gone.
     fn _leave(&self, py: Python<'_>) -> PyResult<()> {
         self.standing.leave(py)
     }
@@ -433,8 +445,8 @@ impl Session {
         slf
     }
 
-    /// Leaves in order; arrays that are still alive keep their memory. If the block failed, the session does not leave,
-    /// so that a program that ends by that error counts as dead.
+    /// Leaves in order at the end of a `with` block. Arrays that are still alive keep their memory. If the block
+    /// failed, the session does not leave. If the program then ends by the error, it counts as dead.
     #[pyo3(signature = (kind, _value, _trace))]
     fn __exit__(
         &self,

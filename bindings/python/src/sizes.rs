@@ -1,4 +1,4 @@
-//! Sizes in the forms that people write.
+//! Reads sizes in the forms that people write, for example "512 MiB".
 
 use crossdock_client::Status;
 use pyo3::exceptions::PyOverflowError;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use crate::errors::error;
 
-/// A number of bytes: an int, or a text such as "512 MiB".
+/// Reads a number of bytes: an int, or a text such as "512 MiB".
 pub fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     let py = given.py();
     if given.extract::<String>().is_err() {
@@ -38,7 +38,8 @@ pub fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
 }
 
-/// Reads a count: a whole number that fits into 64 bits. For other values Python's own error gives no hint, so this raises another.
+/// Reads a count, a whole number that fits into 64 bits. For other values it raises an exception with a hint, because
+/// Python's own exception has none.
 pub fn count(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     given.extract::<u64>().map_err(|e| {
         if !e.is_instance_of::<PyOverflowError>(given.py()) {

@@ -1,4 +1,4 @@
-//! An open end of a port in this process. Several objects refer to it, and one of them closes it.
+//! An open end of a port in this process. Several Python objects refer to it, and one of them closes it.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use crate::errors::OrRaise;
 use crate::fork::Own;
 use crate::views::lock;
 
-/// One open end, until it is closed. Messages refer to it, because they are released through it.
+/// One end of a port, until it is closed. Messages refer to it, because they are released through it.
 pub struct Slot {
     port: Mutex<Option<Arc<Own<Inner>>>>,
     /// The port's name.
@@ -17,32 +17,32 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// An end that was just opened.
+    /// Makes the slot for an end that was just opened.
     pub fn new(name: &str, port: Inner) -> Self {
         Self { port: Mutex::new(Some(Arc::new(Own::new(port)))), name: name.to_owned() }
     }
 
-    /// The end, unless it is closed.
+    /// The end of the port; an error if it is closed.
     pub fn open(&self) -> Result<Arc<Own<Inner>>> {
         let port = lock(&self.port).clone();
         port.ok_or_else(|| Error::closed_here().about(SegmentKind::Port, &self.name))
     }
 
-    /// The result of `work` with the end; `None` if the end is closed, or another thread closes it at this moment.
-    /// `work` must not wait.
+    /// Calls `work` with the end of the port. Gives `None` if the end is closed, or if another thread is using the lock
+    /// at this moment. `work` must not wait.
     pub fn with_open<T>(&self, work: impl FnOnce(&Own<Inner>) -> Option<T>) -> Option<T> {
         let port = self.port.try_lock().ok()?;
         work(port.as_ref()?)
     }
 
-    /// The end; an error if it is closed or belongs to another process.
+    /// The end of the port; an error if it is closed or belongs to another process.
     pub fn get(&self, py: Python<'_>) -> PyResult<Arc<Own<Inner>>> {
         let port = self.open().or_raise(py)?;
         port.check(py, || format!("port '{}'", self.name))?;
         Ok(port)
     }
 
-    /// Leaves in order, after the slices of waits in other threads.
+    /// Leaves the port in order. If other threads wait at the port, it leaves after their present slice.
     pub fn close(&self) {
         let port = lock(&self.port).take();
         drop(port);

@@ -1,4 +1,5 @@
-//! The state that a session shares with its regions, ports and messages, and the order in which it is closed.
+//! The state that a session shares with its regions, ports, items, publishers and messages. It closes them in the right
+//! order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -13,11 +14,11 @@ use crate::publishing::Works;
 use crate::slots::Slot;
 use crate::views::{Live, lock};
 
-/// The state that a session shares with its regions, ports and messages.
+/// The state that a session shares with its regions, ports, items, publishers and messages.
 pub struct Standing {
     session: Mutex<Option<Own<Inner>>>,
-    /// Regions by segment id. So the views of a region are counted together, even if the program opened it several
-    /// times.
+    /// The open regions by their segment ids. So all views of a region are counted together, even if the program opened
+    /// it several times.
     regions: Mutex<HashMap<u64, Weak<Live>>>,
     ports: Mutex<Vec<Weak<Slot>>>,
     items: Mutex<Vec<Weak<Hold>>>,
@@ -25,7 +26,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Just connected.
+    /// Makes the state for a session that just connected.
     pub fn new(session: Inner) -> Self {
         Self {
             session: Mutex::new(Some(Own::new(session))),
@@ -36,31 +37,31 @@ impl Standing {
         }
     }
 
-    /// Whether the session has left.
+    /// Tells whether the session has left.
     pub fn is_over(&self) -> bool {
         lock(&self.session).is_none()
     }
 
-    /// Whether this process was forked from the one that connected.
+    /// Tells whether this process is a forked child of the one that connected.
     pub fn is_elsewhere(&self) -> bool {
         lock(&self.session).as_ref().is_some_and(|session| !session.here())
     }
 
-    /// Notes an end of a port, which will be closed with the session.
+    /// Notes an end of a port, which is closed with the session.
     pub fn keep(&self, slot: &Arc<Slot>) {
         let mut ports = lock(&self.ports);
         ports.retain(|slot| slot.strong_count() > 0);
         ports.push(Arc::downgrade(slot));
     }
 
-    /// Notes an item, which will be closed with the session.
+    /// Notes an item, which is closed with the session.
     pub fn keep_item(&self, hold: &Arc<Hold>) {
         let mut items = lock(&self.items);
         items.retain(|hold| hold.strong_count() > 0);
         items.push(Arc::downgrade(hold));
     }
 
-    /// Notes a publisher, whose series will be ended with the session.
+    /// Notes a publisher, whose series ends with the session.
     pub fn keep_series(&self, works: &Arc<Works>) {
         let mut series = lock(&self.series);
         series.retain(|works| works.strong_count() > 0);
@@ -80,7 +81,7 @@ impl Standing {
         }
     }
 
-    /// The region that this process has open already under the same id, otherwise this one.
+    /// Gives the region that this process already has open under the same id. If there is none, adds this one.
     pub fn shared(&self, region: crossdock_client::Region) -> Arc<Live> {
         let mut regions = lock(&self.regions);
         regions.retain(|_, live| live.strong_count() > 0);
@@ -93,7 +94,7 @@ impl Standing {
         live
     }
 
-    /// The region into which a handle points. It is attached if this process does not have it yet.
+    /// Gives the region into which a handle points. If this process does not have it yet, it is attached.
     pub fn region_of(&self, py: Python<'_>, handle: RawHandle) -> PyResult<Arc<Live>> {
         let known = lock(&self.regions).get(&handle.segment).and_then(Weak::upgrade).filter(|live| live.is_open());
         if let Some(live) = known {
@@ -103,12 +104,12 @@ impl Standing {
         Ok(self.shared(py.detach(|| session.region_of(handle)).or_raise(py)?))
     }
 
-    /// Regions that are open here.
+    /// The regions that are open in this process.
     pub fn open_regions(&self) -> Vec<Arc<Live>> {
         lock(&self.regions).values().filter_map(Weak::upgrade).filter(|live| live.is_open()).collect()
     }
 
-    /// Leaves in order. Regions go with their last arrays.
+    /// Leaves in order. A region with arrays is unmapped together with its last array.
     pub fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let Some(session) = lock(&self.session).take() else { return Ok(()) };
         if !session.here() {
@@ -119,7 +120,8 @@ impl Standing {
         let items: Vec<_> = lock(&self.items).drain(..).filter_map(|hold| hold.upgrade()).collect();
         let series: Vec<_> = lock(&self.series).drain(..).filter_map(|works| works.upgrade()).collect();
         let left = py.detach(|| {
-            // The daemon may be gone already; observers see the end in the series itself.
+            // An error is ignored, because the daemon may be gone already. Observers see the end of the series in
+            // shared memory.
             series.iter().for_each(|works| drop(works.end()));
             ports.iter().for_each(|slot| slot.close());
             items.iter().for_each(|hold| hold.let_go());
@@ -127,7 +129,8 @@ impl Standing {
             (*session).clone().close()
         });
         match left {
-            // Arrays keep their region, and regions their member. The member leaves with the last of them.
+            // Arrays keep their region, and a region keeps its member. So the member leaves when the last array is
+            // gone.
             Err(e) if e.status == Status::Busy => Ok(()),
             other => other.or_raise(py),
         }

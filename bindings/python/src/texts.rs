@@ -1,4 +1,4 @@
-//! The class of strings.
+//! The Python class for strings in shared memory.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -7,7 +7,7 @@ use crate::containers::Object;
 use crate::errors::OrRaise;
 use crate::headers;
 
-/// A `string`: bytes, which are UTF-8 by convention.
+/// A `string` in a region: bytes, which are UTF-8 by convention.
 #[pyclass(frozen, extends = Object, name = "String", module = "crossdock")]
 pub struct Text;
 
@@ -17,7 +17,7 @@ impl Text {
         Ok(slf.as_super().get().place.shape(slf.py())?[0] as usize)
     }
 
-    /// A copy of its text. UnicodeDecodeError if the bytes are not UTF-8: use `bytes`.
+    /// A copy of the text. Raises UnicodeDecodeError if the bytes are not UTF-8; then use `bytes`.
     #[getter]
     fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyString>> {
         let bytes = Self::bytes(slf)?;
@@ -29,7 +29,7 @@ impl Text {
         assign(slf, text.as_bytes())
     }
 
-    /// A copy of its bytes. Setting `value` or `bytes` replaces them; conditions and errors are those of
+    /// A copy of the bytes. Setting `value` or `bytes` replaces them. The conditions and errors are those of
     /// `Vector.resize`.
     #[getter]
     fn bytes<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyBytes>> {

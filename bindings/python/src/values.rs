@@ -1,4 +1,4 @@
-//! Attributes and constants of series: translates between Python's numbers and texts and the library's values.
+//! Converts the attributes and constants of series between Python's numbers and texts and the values of the library.
 
 use crossdock_client::{AttributeSpec, Kind, Status, Value};
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyString};
 
 use crate::errors::error;
 
-/// The value of a Python object; `declared` is the kind that it must have.
+/// Converts a Python object to a value. `declared` is the kind that the value must have.
 pub fn value_of(given: &Bound<'_, PyAny>, declared: Option<Kind>) -> PyResult<Value> {
     let py = given.py();
     if let Ok(text) = given.cast::<PyString>() {
@@ -19,7 +19,7 @@ pub fn value_of(given: &Bound<'_, PyAny>, declared: Option<Kind>) -> PyResult<Va
         Some(Kind::U64) if !float => given.extract::<u64>().map(Value::U64).or_else(|_| whole()),
         _ if float => Ok(Value::F64(given.extract()?)),
         _ if given.is_instance_of::<PyBool>() => Ok(Value::I64(given.extract::<bool>()?.into())),
-        // This also takes NumPy's scalars: whole ones have __index__, the others __float__.
+        // This also accepts NumPy's scalars: whole numbers have __index__, and the others have __float__.
         _ => whole().or_else(|_| given.extract::<f64>().map(Value::F64)).map_err(|_| {
             let text = format!("{given:?} is neither a whole number of 64 bits, nor a float, nor a text");
             error(py, Status::Invalid, text)
@@ -27,7 +27,7 @@ pub fn value_of(given: &Bound<'_, PyAny>, declared: Option<Kind>) -> PyResult<Va
     }
 }
 
-/// Several values by their names; `declared` has the kinds that are known.
+/// Converts several named values. `declared` has the kinds that are known already.
 pub fn values_of(given: &Bound<'_, PyDict>, declared: &[AttributeSpec]) -> PyResult<Vec<(String, Value)>> {
     given
         .iter()
@@ -39,7 +39,7 @@ pub fn values_of(given: &Bound<'_, PyDict>, declared: &[AttributeSpec]) -> PyRes
         .collect()
 }
 
-/// A kind, from its name or from Python's class of that kind.
+/// Finds a kind by its name, or by the Python class of such values.
 pub fn kind_of(given: &Bound<'_, PyAny>) -> PyResult<Kind> {
     let py = given.py();
     let name = match given.extract::<String>() {
@@ -58,7 +58,7 @@ pub fn kind_of(given: &Bound<'_, PyAny>) -> PyResult<Kind> {
     })
 }
 
-/// Values as a dict.
+/// Converts values to a dict.
 pub fn dict<'py>(py: Python<'py>, values: &[(String, Value)]) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
     for (name, value) in values {

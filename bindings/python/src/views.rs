@@ -1,8 +1,8 @@
-//! NumPy arrays over shared memory, and the count of them.
+//! Makes NumPy arrays over shared memory, and counts them.
 //!
-//! Each array has a [`View`] as its base object, and arrays made from it (slices, `memoryview`, DLPack) keep that base.
-//! The view keeps the region mapped, so no array ever points to unmapped memory. While a view is alive, calls that
-//! would move or free the memory beneath it fail with `BusyError`.
+//! Each array has a [`View`] as its base object. Arrays that are made from it (slices, `memoryview`, DLPack) keep that
+//! base. The view keeps the region mapped, so no array ever points to unmapped memory. While a view is alive, calls
+//! that would move or free its memory raise `BusyError`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,27 +20,28 @@ use crate::errors::{OrRaise, error};
 use crate::fork::{Own, elsewhere};
 use crate::messages::Credit;
 
-/// Locks also after a panic of a former holder: the guarded data is consistent after every statement.
+/// Locks a mutex. It also works after a panic in another thread, because the guarded data is consistent after every
+/// statement.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Stands in the place of a count while the object is being moved or freed.
+/// This value replaces the count of views while the object is being moved or freed.
 const MOVING: usize = usize::MAX;
 
-/// A region that this process has mapped. Everything that looks into the region shares this object.
+/// A region that this process has mapped. All Python objects that refer to the region share this value.
 pub struct Live {
     region: Mutex<Option<Own<Region>>>,
     /// The region's name, for error messages after the region was closed.
     pub name: String,
-    /// The number of `crossdock.Region` objects that are open on it.
+    /// The number of open `crossdock.Region` objects of this region.
     pub opens: AtomicUsize,
-    /// The number of live views, by the offset of their object.
+    /// The number of live views of each object, by the object's offset.
     views: Mutex<HashMap<u64, usize>>,
 }
 
 impl Live {
-    /// A region that was just opened.
+    /// Wraps a region that was just opened.
     pub fn new(region: Region) -> Self {
         let name = region.name().to_owned();
         Self { region: Mutex::new(Some(Own::new(region))), name, opens: AtomicUsize::new(0), views: Mutex::default() }
@@ -48,7 +49,7 @@ impl Live {
 
     /// The region; an error if it was closed or belongs to another process.
     pub fn get(&self, py: Python<'_>) -> PyResult<Region> {
-        // The lock is released before the exception is made, because that may run any Python code.
+        // The lock is released before the exception is made, because making an exception may run any Python code.
         let held = lock(&self.region).as_ref().map(|region| (region.here(), (**region).clone()));
         match held {
             Some((true, region)) => Ok(region),
@@ -60,17 +61,18 @@ impl Live {
         }
     }
 
-    /// Is it still open here?
+    /// Tells whether the region is still open in this process.
     pub fn is_open(&self) -> bool {
         lock(&self.region).as_ref().is_some_and(Own::here)
     }
 
-    /// The number of views of all objects.
+    /// The number of live views of all objects together.
     pub fn view_count(&self) -> usize {
         lock(&self.views).values().filter(|count| **count != MOVING).sum()
     }
 
-    /// Calls `act`, which moves or frees the memory of the object at `offset`, while no view of that object is alive.
+    /// Calls `change`, which moves or frees the memory of the object at `offset`. Fails if a view of that object is
+    /// alive.
     pub fn exclusively<T: Send>(
         &self,
         py: Python<'_>,
@@ -103,7 +105,7 @@ impl Live {
         done.or_raise(py)
     }
 
-    /// Counts one more view of the object at `offset`; an error while the object is being moved.
+    /// Counts one more view of the object at `offset`. Fails while another thread moves or frees the object.
     fn count_view(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         let counted = {
             let mut views = lock(&self.views);
@@ -118,7 +120,7 @@ impl Live {
         Err(error(py, Status::Busy, format!("{what} is being changed by another thread; look at it afterwards")))
     }
 
-    /// An error if there is any view into the region.
+    /// Fails if any view into the region is alive.
     pub fn refuse_if_any_view(&self, py: Python<'_>) -> PyResult<()> {
         match self.view_count() {
             0 => Ok(()),
@@ -134,22 +136,22 @@ impl Live {
         }
     }
 
-    /// Gives the mapping up. It goes away with the last view.
+    /// Gives up the mapping. The region is unmapped together with the last view.
     pub fn let_go(&self) {
         let region = lock(&self.region).take();
         drop(region);
     }
 }
 
-/// The base object of an array: keeps its memory mapped, and its message unreleased.
+/// The base object of an array. It keeps the array's memory mapped, and its message unreleased.
 #[pyclass(frozen, module = "crossdock._native")]
 pub struct View {
     live: Arc<Live>,
-    /// The offset of the object that it was made from.
+    /// The offset of the object that the view belongs to.
     pub offset: u64,
-    /// The address and size of the viewed bytes.
+    /// The address and the number of the viewed bytes.
     pub extent: (usize, u64),
-    /// This is dropped after the count was decremented, and before the credit goes back.
+    /// This field is dropped after the count was decremented, and before the credit is given back.
     _region: Own<Region>,
     _credit: Option<Arc<Credit>>,
 }
@@ -173,19 +175,19 @@ impl Drop for View {
     }
 }
 
-/// The elements that an array is to show.
+/// Describes the elements that an array shows.
 pub struct Shown<'py> {
-    /// The dtype of one element. A fixed array adds its dimensions.
+    /// The dtype of one element. If it is a fixed array, its dimensions are added to the shape.
     pub dtype: Bound<'py, PyArrayDescr>,
-    /// Elements in each dimension.
+    /// The number of elements in each dimension.
     pub shape: Vec<u64>,
-    /// First index fastest.
+    /// True if the first index varies fastest (Fortran order).
     pub fortran: bool,
-    /// The offset of the first element in the region. Without elements, any offset in the region.
+    /// The offset of the first element in the region. If there are no elements, it is any offset in the region.
     pub data: u64,
 }
 
-/// An array over the memory of the object at `offset`.
+/// Makes an array over the memory of the object at `offset`.
 pub fn array<'py>(
     py: Python<'py>,
     live: &Arc<Live>,
@@ -215,7 +217,7 @@ pub fn array<'py>(
     unsafe { array_over(py, data, shown, writable, base) }
 }
 
-/// The result of `__array__`: the array itself, or a copy if another dtype or `copy=True` requires one.
+/// The result of `__array__`: the array itself; or a copy, if another dtype or `copy=True` requires one.
 pub fn converted<'py>(
     array: Bound<'py, PyAny>,
     dtype: Option<&Bound<'py, PyAny>>,
@@ -236,11 +238,11 @@ pub fn converted<'py>(
     }
 }
 
-/// An array over memory that `base` keeps where it is.
+/// Makes an array over memory. As long as `base` lives, the memory stays at its address.
 ///
 /// # Safety
-/// As many bytes as the shape needs, from `data` on, must stay mapped for as long as `base` lives, and be writable if
-/// the array is.
+/// From the address `data` on, as many bytes as the shape needs must stay mapped as long as `base` lives. They must be
+/// writable if the array is.
 pub unsafe fn array_over<'py>(
     py: Python<'py>,
     data: *mut c_void,
@@ -275,7 +277,7 @@ pub unsafe fn array_over<'py>(
     }
 }
 
-/// Decrements the number of `crossdock.Region` objects of this region, and returns what is left.
+/// Decrements the number of `crossdock.Region` objects of this region, and returns the remaining number.
 pub fn one_less(opens: &AtomicUsize) -> usize {
     opens.fetch_sub(1, Ordering::Relaxed) - 1
 }

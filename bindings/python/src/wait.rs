@@ -1,4 +1,4 @@
-//! Waiting that lets other Python threads run, and that Ctrl-C ends.
+//! Waits during which other Python threads run, and which Ctrl-C ends.
 
 use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
@@ -10,14 +10,14 @@ use pyo3::prelude::*;
 use crate::errors::{error, raise};
 use crate::views::lock;
 
-/// During a wait, Python's signals are checked this often.
+/// The time between two checks for Python's signals during a wait.
 const SLICE: Duration = Duration::from_millis(100);
-/// The library's default for ports. Every wait has a deadline.
+/// The timeout that stands for `None`, as the library has it for ports. Every wait has a deadline.
 const DEFAULT: Duration = Duration::from_secs(60);
-/// A year. A longer timeout is a mistake, or infinity.
+/// The longest timeout, a year. A longer one is a mistake or infinity.
 const LONGEST_S: f64 = 365.0 * 86400.0;
 
-/// A timeout in seconds. `None` stands for the default of ports.
+/// Converts a timeout in seconds. `None` stands for the default of ports.
 pub fn deadline(py: Python<'_>, seconds: Option<f64>) -> PyResult<Duration> {
     let Some(seconds) = seconds else { return Ok(DEFAULT) };
     if !(0.0..=LONGEST_S).contains(&seconds) {
@@ -30,17 +30,18 @@ pub fn deadline(py: Python<'_>, seconds: Option<f64>) -> PyResult<Duration> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// The thread that ends the interpreter, once it does so.
+/// The thread that ends the interpreter. It is set when the interpreter begins to end.
 static ENDING: OnceLock<ThreadId> = OnceLock::new();
 
-/// The interpreter ends in this thread. Only daemon threads are left beside it.
+/// Notes that the interpreter ends in this thread. All other threads that are left are daemon threads.
 #[pyfunction]
 pub fn _ending() {
     let _ = ENDING.set(thread::current().id());
 }
 
-/// The end of the interpreter closes ports under daemon threads that wait on them. An exception there would be printed
-/// although no code caused it. So such a thread never returns from its wait, as with Python's own locks.
+/// Stops a daemon thread when the interpreter ends. The end of the interpreter closes ports while daemon threads wait
+/// at them. An exception in such a thread would be printed, although no code caused it. So the thread never returns
+/// from its wait, as with Python's own locks.
 fn park_if_ending(py: Python<'_>) {
     if ENDING.get().is_some_and(|ending| *ending != thread::current().id()) {
         py.detach(|| {
@@ -51,8 +52,8 @@ fn park_if_ending(py: Python<'_>) {
     }
 }
 
-/// Calls `step` for one slice of the time after the other, until the result is something else than "not yet" or "busy".
-/// Between two slices it checks Python's signals. With a deadline of 0 it calls `step` once.
+/// Calls `step` again and again, each time for one slice of the time, until its status is another one than `NotYet`,
+/// `TimedOut` or `Busy`. Between two slices it checks Python's signals. If `total` is 0, it calls `step` once.
 pub fn wait<T: Send>(
     py: Python<'_>,
     total: Duration,
@@ -81,9 +82,9 @@ pub fn wait<T: Send>(
     }
 }
 
-/// Runs a whole wait in a thread of its own, and checks Python's signals meanwhile. This is for waits in a queue,
-/// because asking again would lose the place in it. `poll` is tried first. After Ctrl-C the thread waits on, and drops
-/// what it gets.
+/// Makes one long wait in a thread of its own, and checks Python's signals meanwhile. It is for waits in a queue,
+/// because a caller that asks again would lose its place in the queue. First it calls `step` once without waiting.
+/// After Ctrl-C the thread still waits, and drops what it gets.
 pub fn wait_in_line<T: Send + 'static>(
     py: Python<'_>,
     total: Duration,
@@ -94,13 +95,13 @@ pub fn wait_in_line<T: Send + 'static>(
         other => return other.map_err(|e| raise(py, &e)),
     }
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-    // If the receiver is gone, the late result is dropped.
+    // If the caller no longer waits for the result, a late result is dropped.
     let thread =
         thread::Builder::new().name("crossdock-wait".into()).spawn(move || drop(sender.send(step(Some(total)))));
     if let Err(e) = thread {
         return Err(error(py, Status::System, format!("no thread to wait in: {e}")));
     }
-    // There is never a second holder. The lock lets other threads use what `detach` borrows.
+    // Only this thread uses the lock. It is needed because `detach` may use only what other threads could use, too.
     let receiver = std::sync::Mutex::new(receiver);
     loop {
         match py.detach(|| lock(&receiver).recv_timeout(SLICE)) {
@@ -120,7 +121,7 @@ pub fn wait_in_line<T: Send + 'static>(
     }
 }
 
-/// The error of the last slice, with the whole time that the caller waited.
+/// Makes the error for the whole wait from the error of its last slice.
 fn ended(last: Error, total: Duration) -> Error {
     if total.is_zero() {
         return last;

@@ -1,4 +1,4 @@
-//! Words of closed sets, in the forms that callers write.
+//! Reads words of closed sets, such as the names of modes, in the forms that callers write.
 
 use crossdock_client::Status;
 use crossdock_layout::set::Closed;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use crate::errors::error;
 
-/// The member of a closed set with this word. Underscores count as hyphens.
+/// Finds the member of a closed set by its word. Underscores count as hyphens.
 pub fn member<T: Closed>(py: Python<'_>, argument: &str, word: &str) -> PyResult<T> {
     let words = || T::SET.members.iter().map(|member| member.word);
     let same = |known: &&str| known.replace('_', "-") == word.replace('_', "-");
