@@ -1,7 +1,8 @@
-//! Series (P8, P9, the paper's table I): the publisher's time for a version, compared with one memcpy of the same bytes
-//! in the same run. Rounds of memcpy and series take turns, so that other programs slow both alike.
+//! Measures series (P8, P9, and table I of the paper): the publisher's time for one version, compared with one memcpy
+//! of the same bytes in the same run. Rounds of memcpy and of series alternate, so that other programs slow both down
+//! alike.
 //!
-//! `bench/series/run [--json]`; `QUICK=1` for a short run with a quarter of the data.
+//! `bench/series/run [--json]` runs it. `QUICK=1` makes a short run with a quarter of the data.
 
 mod world;
 
@@ -12,7 +13,7 @@ use world::{alone, anonymous, memory_of};
 
 const PAGE: usize = 4096;
 
-/// Ordinary memory with huge pages. The variables have such memory, so the memcpy gets it, too.
+/// Ordinary memory with huge pages. The variables of a series have such memory, so the memcpy gets it, too.
 struct Buffer(crossdock_os::place::Place);
 
 impl Buffer {
@@ -33,7 +34,7 @@ fn timed(work: impl FnOnce()) -> f64 {
     started.elapsed().as_secs_f64() * 1e3
 }
 
-/// Writes one number into each cache line of the range, which is the least that a solver that changes everything does.
+/// Writes one number into each cache line of the range. A solver that changes everything writes at least this much.
 fn write_all(start: *mut u8, bytes: usize, step: u64) {
     for at in (0..bytes).step_by(64) {
         // SAFETY: within the memory that the caller has.
@@ -50,7 +51,8 @@ fn copy(to: &Buffer, from: *const u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to.start(), bytes) };
 }
 
-/// Only private copies may move pages. A method that crossdock chooses leaves them in place.
+/// Allows moving pages for the method of private copies, which needs it. A method that crossdock chooses leaves the
+/// pages in place.
 fn pages_of(detect: Detect) -> Pages {
     if detect == Detect::PrivateCopies { Pages::MayMove } else { Pages::Stay }
 }
@@ -69,14 +71,14 @@ fn aim(id: &'static str, case: String, runs: Vec<f64>, floor: f64, limit: f64, a
     record
 }
 
-/// P8: everything changes in each step.
+/// Measures P8: all data changes in each step.
 fn everything(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     let (from, to) = (Buffer::new(bytes), Buffer::new(bytes));
     write_all(from.start(), bytes, 0);
     copy(&to, from.start(), bytes);
     let (mut auto, _kept) = publisher(bytes, Detect::Auto);
     let (mut begun, _kept_too) = publisher(bytes, Detect::Auto);
-    // Two steps before the measured ones, because the memory for two versions is taken then.
+    // The first steps are not measured, because they take the memory for two versions.
     for step in 0..3 {
         write_all(auto.memory("u").expect("a variable"), bytes, step);
         auto.publish(&[]).expect("room");
@@ -103,7 +105,8 @@ fn everything(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     records.push(aim("P8", case, flip, memcpy, 0.01 * memcpy, "≤ 1 % of memcpy"));
 }
 
-/// P9: one hundredth changes. `scattered`: single pages everywhere, otherwise one window that moves on.
+/// Measures P9: one hundredth of the data changes in each step. With `scattered` these are single pages everywhere,
+/// otherwise one window that moves on.
 fn hundredth(
     bytes: usize,
     rounds: usize,
@@ -170,7 +173,8 @@ fn hundredth(
     let chunk = statistics.chunk >> 10;
     let what = format!("1 % of {} MB {where_}, {chunk} KB chunks ({})", bytes >> 20, statistics.method.word());
     records.push(aim("P9", format!("publish, {what}"), publish, memcpy, 5.0 * memcpy + 1.0, "≤ 5 × memcpy + 1 ms"));
-    // The aim for memory is about the method that crossdock chooses. A method that is forced may hold the data twice.
+    // The aim for memory is only for the method that crossdock chooses. A method that the program forces may store the
+    // data twice.
     let (limit, words) = match detect {
         Detect::Auto => ((1.05 * bytes as f64 + 2.0 * changed as f64) / 1e6, "≤ 1.05 × + changed"),
         _ => (f64::INFINITY, ""),
@@ -183,7 +187,8 @@ fn hundredth(
     records.push(record);
 }
 
-/// Table I: microseconds per page when everything changes, publishing and first writes together, by each method.
+/// Prints table I: microseconds per page when all data changes, for each method. The time includes publishing and the
+/// first writes afterwards.
 fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     let pages = (bytes / PAGE) as f64;
     let (from, to) = (Buffer::new(bytes), Buffer::new(bytes));
@@ -222,7 +227,7 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
             record.floor = Some(memcpy);
             records.push(record);
         }
-        // The aim is about the method that crossdock chooses when everything changes. The others are shown for
+        // The aim is only for the method that crossdock chooses when all data changes. The other methods are shown for
         // comparison.
         let all = method == Method::CopyAll;
         let (limit, aim) = if all { (1.15, "≤ 1.15 × memcpy (paper: 5.9)") } else { (f64::INFINITY, "") };
@@ -232,10 +237,10 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     }
 }
 
-/// The cost of changing the method. The program changes little, then everything, little again, and then much but not
-/// all. Each stretch has its longest publish as a row, next to one memcpy of all the data. In the second stretch the
-/// pool grows, because two versions have no chunk in common for the first time. That is a row of its own, because every
-/// method needs fresh memory then.
+/// Measures the cost of changing the method that finds changes. The program changes little data, then everything, then
+/// little again, and then much but not all. Each of these stretches gives one row: its longest publish, beside one
+/// memcpy of all the data. The pool grows at the first publish of the second stretch, because two versions have no
+/// chunk in common for the first time. This publish has a row of its own, because every method needs new memory for it.
 fn changing_over(bytes: usize, records: &mut Vec<Record>) {
     const STRETCH: u64 = 20;
     const GROWS: &str = "everything, after 1 %";
@@ -261,7 +266,7 @@ fn changing_over(bytes: usize, records: &mut Vec<Record>) {
             // SAFETY: within the variable.
             let place = unsafe { publisher.memory("u").expect("a variable").add(at) };
             if scattered {
-                // Two pages of every three.
+                // Two of every three pages are written.
                 for page in (0..bytes / PAGE).filter(|page| page % 3 != step as usize % 3) {
                     // SAFETY: as above.
                     write_all(unsafe { publisher.memory("u").expect("a variable").add(page * PAGE) }, PAGE, step);
@@ -269,7 +274,8 @@ fn changing_over(bytes: usize, records: &mut Vec<Record>) {
             } else {
                 write_all(place, part, step);
             }
-            // The publisher's own CPU time, because otherwise other programs would look like changes of the method.
+            // The CPU time of the publisher is measured. With wall time, other programs would look like changes of the
+            // method.
             let before = processor_time();
             publish_one(&mut publisher);
             took.push((processor_time() - before) * 1e3);
@@ -302,7 +308,7 @@ fn changing_over(bytes: usize, records: &mut Vec<Record>) {
 fn main() {
     let mut records = Vec::new();
     let quick = std::env::var("QUICK").is_ok_and(|value| !value.is_empty() && value != "0");
-    // For a profiler: `begin` again and again.
+    // With the argument `begin`, the program repeats `begin` many times, for use under a profiler.
     if std::env::args().any(|argument| argument == "begin") {
         let (mut publisher, _kept) = publisher(16 << 20, Detect::Auto);
         for step in 0..if quick { 300 } else { 3000 } {

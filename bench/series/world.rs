@@ -1,4 +1,4 @@
-//! A series without a daemon, to be measured alone.
+//! A series without a daemon, for measuring the series alone.
 
 use crossdock_core::host::Alone;
 use crossdock_core::liveness::Living;
@@ -6,7 +6,7 @@ use crossdock_core::series::Offer;
 use crossdock_os::memfd;
 use std::sync::Arc;
 
-/// The objects that a daemon would keep.
+/// Keeps the objects alive that a daemon would keep.
 pub struct Kept(#[allow(dead_code)] pub Arc<Alone>, #[allow(dead_code)] pub Offer);
 
 pub fn alone() -> Arc<Alone> {
@@ -15,12 +15,12 @@ pub fn alone() -> Arc<Alone> {
     Arc::new(alone)
 }
 
-/// Bytes of memory that the pool holds.
+/// The bytes of memory that the pool of a series occupies.
 pub fn memory_of(offer: &Offer) -> u64 {
     memfd::resident(&offer.pool).expect("a memfd")
 }
 
-/// Bytes of this process's own memory.
+/// The bytes of private memory of this process.
 pub fn anonymous() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

@@ -1,4 +1,4 @@
-//! A daemon for one program that measures.
+//! Starts a daemon for a program that measures.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use crossdock_client::{ConnectOptions, Session};
 use crossdock_os::process;
 
-/// A daemon in a folder of its own. Both end when this value is dropped.
+/// A daemon in a folder of its own. Both are removed when this value is dropped.
 pub struct Daemon {
     child: Child,
     folder: PathBuf,
 }
 
 impl Daemon {
-    /// Starts the daemon with the command `crossdock`.
+    /// Starts a daemon with the command `crossdock`.
     ///
     /// # Panics
     /// Panics if the daemon cannot be started.
@@ -31,26 +31,26 @@ impl Daemon {
         Self { child, folder }
     }
 
-    /// Its process.
+    /// The process id of the daemon.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its socket.
+    /// The path of the daemon's socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.folder.join("endpoint.sock")
     }
 
-    /// A session with the daemon.
+    /// Connects a session to the daemon.
     #[must_use]
     pub fn connect(&self) -> Session {
         connect(&self.socket())
     }
 }
 
-/// A session at a socket that exists or is about to exist.
+/// Connects a session to the daemon at a socket that exists or will soon exist.
 ///
 /// # Panics
 /// Panics if the daemon does not answer within ten seconds.

@@ -1,7 +1,7 @@
-//! The record of one figure, and medians, for all programs that measure.
+//! The record of one figure, and medians. All programs that measure use it.
 //!
-//! A record is the same JSON object in every program and language: `id`, `case`, `value`, `unit`, `floor`, `peers`,
-//! `aim`, `ratio`, `met`, `runs`. The aim limits `ratio`; `met` tells whether it holds.
+//! A record is the same JSON object in every program and language. It has the fields `id`, `case`, `value`, `unit`,
+//! `floor`, `peers`, `aim`, `ratio`, `met` and `runs`. The aim limits `ratio`; `met` tells whether the aim is met.
 
 mod daemon;
 
@@ -11,33 +11,33 @@ use serde::Serialize;
 
 pub use daemon::{Daemon, connect};
 
-/// One figure.
+/// The record of one figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
-    /// The row in the list of figures: `P16`.
+    /// The row in the list of figures, for example `P16`.
     pub id: &'static str,
     /// What exactly is measured, in a few words.
     pub case: String,
-    /// The median.
+    /// The median of the runs.
     pub value: f64,
-    /// The unit of `value`, `floor` and `runs`.
+    /// The unit of `value`, `floor` and `runs`, for example µs.
     pub unit: &'static str,
-    /// The least that the machine needs for the same effect, measured in the same run.
+    /// The smallest possible value: the least that this machine needs for the same effect, measured in the same run.
     pub floor: Option<f64>,
-    /// Other systems, measured in the same run.
+    /// The values of other systems, measured in the same run.
     pub peers: BTreeMap<String, f64>,
-    /// The aim, in the words of the list of figures.
+    /// The aim, in the same words as in the list of figures.
     pub aim: &'static str,
-    /// The value divided by its limit: at most 1 when the aim is met.
+    /// The value divided by its limit. It is at most 1 if the aim is met.
     pub ratio: f64,
-    /// Is the aim met?
+    /// Tells whether the aim is met.
     pub met: bool,
-    /// Each run's figure.
+    /// The figure of each run.
     pub runs: Vec<f64>,
 }
 
 impl Record {
-    /// A figure whose aim is a fixed limit in its own unit.
+    /// Makes a record whose aim is a fixed limit in the unit of the figure.
     #[must_use]
     pub fn below(
         id: &'static str,
@@ -64,7 +64,7 @@ impl Record {
     }
 }
 
-/// The median of the runs.
+/// Computes the median of the runs.
 #[must_use]
 pub fn median(runs: &[f64]) -> f64 {
     let mut sorted = runs.to_vec();
@@ -72,14 +72,14 @@ pub fn median(runs: &[f64]) -> f64 {
     if sorted.is_empty() { f64::NAN } else { sorted[sorted.len() / 2] }
 }
 
-/// Seconds of CPU time that this thread has used. Other programs do not change it, unlike the time of day.
+/// The CPU time in seconds that this thread has used. Unlike wall time, it does not depend on other programs.
 #[must_use]
 pub fn processor_time() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Prints the records: as a table, or with `--json` among the arguments as one JSON array.
+/// Prints the records as a table. If `--json` is among the arguments, prints them as one JSON array.
 pub fn print(records: &[Record]) {
     if std::env::args().any(|argument| argument == "--json") {
         println!("{}", serde_json::to_string(records).expect("numbers and texts"));

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of the generator.
 
 use std::path::PathBuf;
 
@@ -44,63 +44,63 @@ Examples:
 #[derive(Parser, Debug)]
 #[command(name = "synth", version, after_long_help = HELP)]
 pub struct Synth {
-    /// simple, pipeline, scatter-gather, or a description's file
+    /// The shape: simple, pipeline, scatter-gather, or the file of a description
     pub graph: String,
-    /// How many tasks a pipeline or scatter-gather has
+    /// The number of tasks in a pipeline or scatter-gather
     #[arg(long, default_value_t = 9)]
     pub tasks: usize,
-    /// Bytes that a task sends each time
+    /// The number of bytes that a task sends each time
     #[arg(long, default_value = "10MB", value_parser = size)]
     pub size: u64,
-    /// Time between two sends of a task: `1s`, `10ms` [default: as fast as it can]
+    /// The time between two sends of a task, such as `1s` or `10ms` [default: as fast as possible]
     #[arg(long, default_value = "0s", value_parser = crate::describe::duration)]
     pub period: u64,
-    /// What carries the data
+    /// The method that carries the data
     #[arg(short, long, value_enum, default_value_t = Method::Crossdock)]
     pub method: Method,
-    /// Whose MPI
+    /// The MPI library to use
     #[arg(long, value_enum, default_value_t = Mpi::Mpich)]
     pub mpi: Mpi,
-    /// Iterations of a trial; with --seconds, at most so many
+    /// The number of iterations in a trial; with --seconds, the largest number
     #[arg(long, default_value_t = 1024)]
     pub iterations: u64,
-    /// Make each trial about so long, instead of a fixed number of iterations
+    /// Make each trial take about this long, instead of a fixed number of iterations
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
     pub seconds: f64,
-    /// How often to measure
+    /// The number of trials
     #[arg(long, default_value_t = 1)]
     pub trials: u64,
-    /// Iterations before the first trial [default: depth + 2]
+    /// The number of iterations before the first trial [default: depth + 2]
     #[arg(long)]
     pub warmup: Option<u64>,
-    /// Messages in flight on a port, and buffers of a task; a power of two
+    /// The number of messages in flight on a port, and of buffers of a task; a power of two
     #[arg(long, default_value_t = 2)]
     pub depth: u32,
-    /// Size of the region [default: what the buffers need]
+    /// The size of the region [default: what the buffers need]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub region: Option<u64>,
-    /// Measure each hand-over by itself, from when the data is ready until the other task has it (simple only)
+    /// Measure each hand-over on its own, from when the data is ready until the other task has it (simple only)
     #[arg(long)]
     pub latency: bool,
-    /// How crossdock's ports wait
+    /// How the ports of crossdock wait
     #[arg(long, value_enum, default_value_t = Waiting::Adaptive)]
     pub waiting: Waiting,
-    /// Small data, too, goes through the region instead of inside the message
+    /// Send small data through the region, too, and not inside the message
     #[arg(long)]
     pub no_inline: bool,
     /// The container engine; `process` for plain processes
     #[arg(short, long, default_value = "process")]
     pub engine: String,
-    /// Stop after so many seconds
+    /// Stop the workflow after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     pub deadline: u64,
-    /// Where compiled programs are kept
+    /// The folder in which compiled programs are kept
     #[arg(long, value_name = "FOLDER", default_value = "build/synth")]
     pub build: PathBuf,
-    /// Write workflow file, graph and program into this folder, and run nothing
+    /// Write the workflow file, the graph and the program into this folder, and run nothing
     #[arg(long, value_name = "FOLDER")]
     pub emit: Option<PathBuf>,
-    /// Print JSON
+    /// Print the figures as JSON
     #[arg(long)]
     pub json: bool,
 }

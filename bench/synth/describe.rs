@@ -1,12 +1,12 @@
-//! Reads a description: a list of lines for workflow, tasks and ports (Dhmem, section IV-B), each with `key=value`
-//! words after its names.
+//! Reads a description of a workflow (Dhmem paper, section IV-B). It is a list of lines for the workflow, its tasks and
+//! its ports, each with `key=value` words after the names.
 
 use clap::ValueEnum;
 use crossdock_launch::file::units;
 
 use crate::graph::{Graph, Method, Port, Task};
 
-/// The values for what a description's lines leave out.
+/// The values that are used if a line of the description does not give them.
 pub struct Defaults {
     pub task: Task,
     pub method: Method,
@@ -15,7 +15,7 @@ pub struct Defaults {
     pub region: Option<u64>,
 }
 
-/// The graph; the error names the first wrong line and the reason.
+/// Reads the graph. The error names the first wrong line and the reason.
 pub fn read(text: &str, mut defaults: Defaults) -> Result<Graph, String> {
     let mut tasks: Vec<Task> = Vec::new();
     let mut ports = Vec::new();
@@ -106,7 +106,7 @@ fn size(text: &str) -> Result<u64, String> {
     units::size(text).map_err(|(what, hint)| format!("{what}; {hint}"))
 }
 
-/// Data consists of elements of 8 bytes, and of at least one.
+/// The number of elements for this many bytes. An element has 8 bytes, and there is at least one.
 pub fn elements(bytes: u64) -> u64 {
     bytes.div_ceil(8).max(1)
 }
@@ -118,7 +118,7 @@ fn method(text: &str) -> Result<Method, String> {
     })
 }
 
-/// The nanoseconds of `1s`, `10ms`, `1.5us`, `0s`.
+/// Reads a duration such as `1s`, `10ms`, `1.5us` or `0s`, and gives it in nanoseconds.
 pub fn duration(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no time; write a number and a unit: 1s, 10ms, 50us, 100ns");
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;

@@ -1,8 +1,8 @@
-//! The graph of a synthetic workflow: which task sends how much to which other task, and by which method.
+//! The graph of a synthetic workflow: which task sends how much data to which other task, and by which method.
 
 use clap::ValueEnum;
 
-/// What carries the data of a port.
+/// The method that carries the data of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Method {
     Crossdock,
@@ -18,7 +18,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method's word, for the program and for the user.
+    /// The word for the method, which the user writes and the tasks' program reads.
     pub fn word(self) -> &'static str {
         match self {
             Self::Crossdock => "crossdock",
@@ -34,7 +34,7 @@ impl Method {
         }
     }
 
-    /// Does the method use a port of crossdock?
+    /// Tells whether the method uses a port of crossdock.
     pub fn has_port(self) -> bool {
         matches!(self, Self::Crossdock | Self::Copy | Self::Copyinto | Self::Copyfrom)
     }
@@ -44,14 +44,14 @@ impl Method {
     }
 }
 
-/// Whose MPI.
+/// The MPI library that a run uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mpi {
     Mpich,
     Openmpi,
 }
 
-/// How crossdock's ports wait; the numbers are the C interface's.
+/// How the ports of crossdock wait. The numbers are those of the C interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Waiting {
     Adaptive = 0,
@@ -62,7 +62,7 @@ pub enum Waiting {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     pub name: String,
-    /// The elements of 8 bytes that the task sends each time.
+    /// The number of elements that the task sends each time. An element has 8 bytes.
     pub elements: u64,
     pub period_ns: u64,
 }
@@ -88,7 +88,7 @@ impl Graph {
         self.tasks[port.from].elements * 8
     }
 
-    /// The bytes that go between tasks in one iteration.
+    /// The number of bytes that all tasks together send in one iteration.
     pub fn bytes_per_iteration(&self) -> u64 {
         self.ports.iter().map(|p| self.bytes_of(p)).sum()
     }
@@ -101,8 +101,8 @@ impl Graph {
         self.ports.iter().any(|p| p.method == method)
     }
 
-    /// The bytes that the region must hold: each task's buffers at most twice (its own, and copies for others), tables,
-    /// words.
+    /// The number of bytes that the region must have room for: the buffers of each task twice (its own, and copies for
+    /// others), tables, and words.
     pub fn region_bytes(&self) -> u64 {
         let buffers: u64 = self.tasks.iter().map(|t| (t.elements * 8 + 8192) * u64::from(self.depth)).sum();
         let copied = self.ports.iter().any(|p| matches!(p.method, Method::Copy | Method::Copyinto));
@@ -110,7 +110,7 @@ impl Graph {
         self.region.unwrap_or(all + all / 8 + (16 << 20))
     }
 
-    /// One of the paper's graphs; `None` for any other word.
+    /// Makes one of the graphs of the paper; `None` if the word names none of them.
     pub fn shape(word: &str, tasks: usize, task: &Task, method: Method) -> Option<Self> {
         let named = |name: String| Task { name, ..task.clone() };
         let port = |(from, to)| Port { from, to, method };
@@ -136,8 +136,8 @@ impl Graph {
         })
     }
 
-    /// The tasks in an order in which each comes after all tasks that it reads from; the error names the tasks of a
-    /// cycle.
+    /// Sorts the tasks so that each comes after all tasks that it reads from. If there is a cycle, the error names its
+    /// tasks.
     pub fn order(&self) -> Result<Vec<usize>, String> {
         let mut order = Vec::new();
         let mut done = vec![false; self.tasks.len()];
@@ -155,7 +155,7 @@ impl Graph {
         Ok(order)
     }
 
-    /// The limits for descriptions and options.
+    /// Checks the limits for descriptions and options.
     pub fn check(&self) -> Result<(), String> {
         if self.ports.is_empty() {
             return Err("no task sends to another; a pipeline has at least 2 tasks, a scatter-gather 3".into());

@@ -1,4 +1,4 @@
-//! Generates a synthetic workflow, runs it and prints how fast it was; README.md in this folder describes it.
+//! Generates a synthetic workflow, runs it and prints how fast it was. README.md in this folder describes it.
 
 mod args;
 mod describe;
@@ -77,7 +77,7 @@ fn read_graph(options: &Synth) -> Result<Graph, String> {
     Ok(graph)
 }
 
-/// `shared` is the folder for Open MPI's shared memory, which is removed afterwards.
+/// Writes all files of a run. `shared` is a folder in memory for Open MPI, which is removed after the run.
 fn prepare(graph: &Graph, options: &Synth, folder: &Path, shared: Option<&Path>) -> Result<(), String> {
     let program = program::build(graph, options.mpi, &options.build)?;
     let text = workflow::graph_text(graph, options, &run::id(folder));

@@ -1,5 +1,5 @@
-//! Figures as the paper defines them. Throughput is the bytes that went between tasks, divided by the wall time. The
-//! other figure is iterations per second.
+//! The figures of a run, as the paper defines them: the throughput, which is the bytes that all tasks sent, divided by
+//! the wall time; and the iterations per second.
 
 use serde::Serialize;
 
@@ -7,24 +7,26 @@ use crate::graph::Graph;
 use crate::run::Said;
 use crate::verify;
 
-/// What comes out.
+/// The figures of a run.
 #[derive(Debug, Serialize)]
 pub struct Figures {
     pub tasks: usize,
     pub ports: usize,
     pub bytes_per_iteration: u64,
-    /// Of each trial.
+    /// The number of iterations of each trial.
     pub iterations: Vec<u64>,
     pub seconds: Vec<f64>,
     pub megabytes_per_second: Vec<f64>,
     pub iterations_per_second: Vec<f64>,
-    /// For crossdock's ports: how often per message an end went to sleep, and how often it woke another one.
+    /// For ports of crossdock: how often an end went to sleep, divided by the number of messages. The next field tells
+    /// how often an end woke another one.
     pub sleeps_per_message: f64,
     pub wakes_per_message: f64,
-    /// With `--latency`: the time of every iteration from when a buffer was ready until the other task had it.
+    /// With `--latency`: for every iteration, the time from when a buffer was ready until the other task had it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hand_over_ns: Vec<u64>,
-    /// The same, until the other task had read all of it.
+    /// With `--latency`: for every iteration, the time from when a buffer was ready until the other task had read all
+    /// of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub until_read_ns: Vec<u64>,
 }
@@ -37,7 +39,8 @@ impl Figures {
     }
 }
 
-/// Checks every checksum, then computes. The error names the tasks whose data was wrong.
+/// Checks every checksum, and then computes the figures. If a checksum is wrong, the error names the tasks that had
+/// wrong data.
 pub fn measure(graph: &Graph, said: &[Said]) -> Result<Figures, String> {
     let messages = said.iter().map(|s| s.messages).sum::<u64>().max(1) as f64;
     let mut figures = Figures {
@@ -61,7 +64,8 @@ pub fn measure(graph: &Graph, said: &[Said]) -> Result<Figures, String> {
         if all.len() != said.len() || all.iter().any(|t| t.iterations != iterations) {
             return Err(format!("the tasks do not agree on how long trial {trial} was"));
         }
-        // Trials of one run have equal checksums, unless their lengths differ.
+        // The expected checksums are computed again only if this trial has another length. Trials of equal length have
+        // equal checksums.
         if known.as_ref().is_none_or(|(of, _)| *of != iterations) {
             known = Some((iterations, verify::expected(graph, iterations)?));
         }

@@ -1,4 +1,4 @@
-//! Compiles the program of the tasks, once for each set of methods, compiler and library.
+//! Compiles the program that all tasks run. It is compiled once for each combination of methods, compiler and library.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ const SOURCES: [(&str, &str); 12] = [
     ("main.cpp", include_str!("program/main.cpp")),
 ];
 
-/// Optimised for any CPU of this architecture, as a distribution would ship it.
+/// The program is optimised for any CPU of this architecture, as a distribution would do.
 const FLAGS: [&str; 8] =
     ["-std=c++20", "-O3", "-DNDEBUG", "-Wall", "-Wextra", "-pthread", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags"];
 
-/// The library's soname, which the tasks' program loads.
+/// The name under which the tasks' program loads the library.
 pub const LIBRARY: &str = "libcrossdock.so.0";
 
-/// The folder with `program` and its library.
+/// Compiles the program if necessary, and gives the folder that has `program` and its library.
 pub fn build(graph: &Graph, mpi: Mpi, folder: &Path) -> Result<PathBuf, String> {
     let library = library()?;
     let (kind, compiler) = if graph.needs_mpi() {
@@ -55,8 +55,8 @@ pub fn build(graph: &Graph, mpi: Mpi, folder: &Path) -> Result<PathBuf, String> 
     std::path::absolute(&home).map_err(|e| format!("{}: {e}", home.display()))
 }
 
-/// Builds in a folder beside the final one and renames it, so that two builds at the same time do not disturb each
-/// other.
+/// Compiles in a temporary folder beside the final one, and renames it at the end. So two builds at the same time do
+/// not disturb each other.
 fn compile(home: &Path, compiler: &str, flags: &[&str], library: &Path) -> Result<(), String> {
     let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
     let scratch = home.with_extension(format!("new-{}", std::process::id()));
@@ -79,7 +79,7 @@ fn compile(home: &Path, compiler: &str, flags: &[&str], library: &Path) -> Resul
     if home.join("program").is_file() { Ok(()) } else { Err(format!("{} is not there", home.display())) }
 }
 
-/// The library beside this program, built or installed, or in the folder of CROSSDOCK_LIBRARY_DIR.
+/// Finds the library: in the folder CROSSDOCK_LIBRARY_DIR, or beside this program, whether built or installed.
 fn library() -> Result<PathBuf, String> {
     let mut places: Vec<PathBuf> = std::env::var_os("CROSSDOCK_LIBRARY_DIR").map(PathBuf::from).into_iter().collect();
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program in the file system: {e}"))?;
@@ -97,7 +97,7 @@ fn changed(file: &Path) -> (u64, Option<std::time::SystemTime>) {
     std::fs::metadata(file).map(|m| (m.len(), m.modified().ok())).unwrap_or_default()
 }
 
-/// The first of these programs that is on PATH.
+/// Gives the first of these programs that is in the PATH.
 pub fn first_of(names: &[&str]) -> Result<String, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let find = |name: &&str| std::env::split_paths(&path).map(|p| p.join(name)).find(|p| p.is_file());

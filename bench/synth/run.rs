@@ -1,4 +1,5 @@
-//! Runs the workflow by `crossdock run`, which keeps the deadline and cleans up, and collects the reports of the tasks.
+//! Runs the workflow by `crossdock run` and collects the reports of the tasks. `crossdock run` enforces the time limit
+//! and cleans up.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,18 +9,18 @@ use serde::Deserialize;
 use crate::graph::Graph;
 use crate::shared;
 
-/// One trial of one task, in times of the monotonic clock that all tasks of a node share.
+/// One trial of one task. All times are of the monotonic clock, which all tasks of a node share.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Trial {
     pub begin: u64,
     pub end: u64,
     pub iterations: u64,
-    /// A number in quotes, because numbers of JSON do not have 64 bits.
+    /// The checksum as text, because a number in JSON cannot have 64 bits.
     pub checksum: String,
-    /// With `--latency`: when each buffer was sent, or received.
+    /// With `--latency`: the times at which each buffer was sent, or received.
     #[serde(default)]
     pub at: Vec<u64>,
-    /// With `--latency`: when each had been read.
+    /// With `--latency`: the times at which each buffer had been read.
     #[serde(default)]
     pub read: Vec<u64>,
 }
@@ -27,7 +28,7 @@ pub struct Trial {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Said {
     pub task: usize,
-    /// The counters of crossdock's ports, over all that this task received, warm-up included.
+    /// The counters of crossdock's ports: the number of messages that this task received, with those of the warm-up.
     #[serde(default)]
     pub messages: u64,
     #[serde(default)]
@@ -37,11 +38,11 @@ pub struct Said {
     pub trials: Vec<Trial>,
 }
 
-/// The folder of one run. Dropping this value removes the folder and the run's shared memory.
+/// The folder of one run. When it is dropped, the folder and the shared memory of the run are removed.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    /// Makes a folder in the build folder. Folders of killed runs are removed first.
+    /// Makes a folder in the build folder. Before that, removes the folders of runs that were killed.
     pub fn make(build: &Path) -> Result<Self, String> {
         if let Ok(entries) = std::fs::read_dir(build) {
             for entry in entries.flatten() {
@@ -66,7 +67,7 @@ impl Drop for Folder {
     }
 }
 
-/// Puts everything that the run needs into the folder.
+/// Writes everything that the run needs into the folder.
 pub fn fill(folder: &Path, program: &Path, graph: &str, workflow: &str) -> Result<(), String> {
     let write = |name: &str, text: &str| {
         std::fs::write(folder.join(name), text).map_err(|e| format!("{}: {e}", folder.join(name).display()))
@@ -79,7 +80,7 @@ pub fn fill(folder: &Path, program: &Path, graph: &str, workflow: &str) -> Resul
     Ok(())
 }
 
-/// Runs it; returns each task's report, in the order of the tasks, and the launcher's summary.
+/// Runs the workflow. Gives the reports of the tasks in the order of the tasks, and the summary of `crossdock run`.
 pub fn run(
     folder: &Path,
     engine: &str,
@@ -114,13 +115,13 @@ pub fn run(
     Ok((said, summary))
 }
 
-/// The command that was built beside this program, otherwise the one on PATH.
+/// The path of the crossdock command: the one that was built beside this program, or else the one in the PATH.
 fn crossdock() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|me| me.with_file_name("crossdock"));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| "crossdock".into())
 }
 
-/// A part of all names of this run.
+/// A text that is a part of all names in this run.
 pub fn id(folder: &Path) -> String {
     folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }

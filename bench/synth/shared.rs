@@ -1,25 +1,25 @@
-//! The named things of a run in /dev/shm: Boost's segments, and a folder for Open MPI's. Both outlive killed processes,
-//! so the generator removes them itself.
+//! The named objects of a run in /dev/shm: Boost's segments, and a folder for Open MPI's segments. Both stay when their
+//! processes are killed, so this program removes them.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const AT: &str = "/dev/shm";
 
-/// The beginning of all names of a run. `run`: [`crate::run::id`].
+/// The beginning of all names of a run. `run` is the text that [`crate::run::id`] gives.
 fn prefix(run: &str) -> String {
     format!("crossdock-synth-{run}-")
 }
 
-/// Makes the folder for Open MPI's segments and session files. Without it a killed Open MPI leaves them in /dev/shm and
-/// /tmp.
+/// Makes a folder for the segments and session files of Open MPI. Without it, a killed Open MPI would leave them in
+/// /dev/shm and /tmp.
 pub fn make_folder(run: &str) -> Result<PathBuf, String> {
     let folder = Path::new(AT).join(prefix(run) + "openmpi");
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     Ok(folder)
 }
 
-/// Removes everything that a run has there.
+/// Removes everything of this run from /dev/shm.
 pub fn remove(run: &str) {
     let prefix = prefix(run);
     for entry in std::fs::read_dir(AT).into_iter().flatten().flatten() {
@@ -32,8 +32,8 @@ pub fn remove(run: &str) {
     }
 }
 
-/// Removes a folder with all that is in it. A killed program may still write into the folder for a moment, so that the
-/// removal fails: it is tried again for at most two seconds.
+/// Removes a folder with its contents. If a killed program still writes into the folder, the removal fails. So it is
+/// tried again for at most two seconds.
 pub fn remove_folder(folder: &Path) -> std::io::Result<()> {
     let until = Instant::now() + Duration::from_secs(2);
     loop {

@@ -1,8 +1,8 @@
-//! The expected checksums, computed without doing the tasks' work.
+//! Computes the expected checksums without doing the work of the tasks.
 //!
-//! A buffer's elements are `seed + i * STEP`, and its checksum is a weighted sum of them. So the checksum is
-//! `a * seed + b`, where `a` and `b` follow from the number of elements alone. This code is separate from
-//! `program/work.hpp` on purpose, so that comparing the two is a check.
+//! The elements of a buffer are `seed + i * STEP`, and its checksum is a weighted sum of the elements. So the checksum
+//! is `a * seed + b`, where `a` and `b` depend only on the number of elements. This code shares nothing with
+//! `program/work.hpp` on purpose, so that comparing the two results is a check.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn mix(a: u64, b: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// `(a, b)` of a buffer with this many elements.
+/// Computes `a` and `b` for a buffer with this many elements.
 fn checksum_line(elements: u64) -> (u64, u64) {
     let (mut a, mut b) = (0u64, 0u64);
     for (number, start) in (0..elements).step_by(BLOCK as usize).enumerate() {
@@ -27,7 +27,7 @@ fn checksum_line(elements: u64) -> (u64, u64) {
         let block_weight = 2 * number as u64 + 1;
         for lane in 0..LANES.min(here) {
             let count = (here - lane).div_ceil(LANES);
-            // The sum of the indices start + lane, start + lane + 8, …
+            // The sum of the indices start + lane, start + lane + 8, and so on.
             let indices = count * (start + lane) + LANES * (count * (count - 1) / 2);
             let weight = block_weight.wrapping_mul(2 * lane + 1);
             a = a.wrapping_add(weight.wrapping_mul(count));
@@ -37,7 +37,7 @@ fn checksum_line(elements: u64) -> (u64, u64) {
     (a, b)
 }
 
-/// For each task, the checksum over all iterations of a trial.
+/// Computes the checksum of each task over all iterations of a trial.
 pub fn expected(graph: &Graph, iterations: u64) -> Result<Vec<u64>, String> {
     let order = graph.order()?;
     let lines: BTreeMap<u64, (u64, u64)> =
@@ -66,7 +66,7 @@ pub fn expected(graph: &Graph, iterations: u64) -> Result<Vec<u64>, String> {
 mod tests {
     use super::*;
 
-    /// The checksum as the program computes it, element by element.
+    /// Computes the checksum element by element, as the tasks' program does.
     fn by_hand(seed: u64, elements: u64) -> u64 {
         (0..elements).fold(0u64, |sum, i| {
             let weight = (2 * (i / BLOCK) + 1).wrapping_mul(2 * (i % BLOCK % LANES) + 1);

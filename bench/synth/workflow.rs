@@ -1,4 +1,4 @@
-//! The files of a run: the graph for the tasks' program, and the workflow file for `crossdock run`.
+//! Writes the files of a run: the graph for the tasks' program, and the workflow file for `crossdock run`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::program::first_of;
 /// The path of the run's folder inside a container.
 const INSIDE: &str = "/synth";
 
-/// The graph with all numbers.
+/// Writes the graph with all its numbers as text.
 pub fn graph_text(graph: &Graph, options: &Synth, run: &str) -> String {
     let warmup = options.warmup.unwrap_or(u64::from(graph.depth) + 2).max(1);
     let trial_ns = (options.seconds.max(0.0) * 1e9) as u64;
@@ -33,8 +33,8 @@ pub fn graph_text(graph: &Graph, options: &Synth, run: &str) -> String {
     text
 }
 
-/// The workflow file. Tasks that are processes are tasks of it; all threads, and all ranks of an MPI job, are one task.
-/// `shared`: a folder in memory for Open MPI.
+/// Writes the workflow file. A task that is a process is a task of the file. All tasks that are threads, or ranks of an
+/// MPI job, are one task of the file together. `shared` is a folder in memory for Open MPI.
 pub fn workflow_text(graph: &Graph, options: &Synth, folder: &Path, shared: Option<&Path>) -> Result<String, String> {
     let mut text = String::from("workflow: synth\ngrace: 1\ntasks:\n");
     let program = |argument: &str| -> (Vec<String>, Vec<String>) {
@@ -69,7 +69,7 @@ pub fn workflow_text(graph: &Graph, options: &Synth, folder: &Path, shared: Opti
     Ok(text)
 }
 
-/// The ports of one task, or of all if they are one task of the workflow file.
+/// Writes the ports of one task; of all tasks, if they are one task of the workflow file.
 fn ends(graph: &Graph, task: Option<usize>) -> String {
     let of = |(number, port): (usize, &crate::graph::Port)| {
         let right = match task {
@@ -92,13 +92,13 @@ fn task(text: &mut String, folder: &Path, name: &str, inside: &[String], outside
     let _ = writeln!(text, "    process: {{command: [{}], workdir: {folder}}}", list(outside));
 }
 
-/// A string of JSON is the same string in YAML.
+/// Quotes a word as a JSON string, which is the same string in YAML.
 fn quoted(word: &str) -> String {
     serde_json::Value::from(word).to_string()
 }
 
-/// Each MPI is called as its documentation says for one node: as root, and with more ranks than CPUs, only with an
-/// option.
+/// Makes the command that starts the MPI job. Each MPI is called as its documentation says for one node. To run as
+/// root, or with more ranks than CPUs, needs an option.
 fn mpirun(graph: &Graph, mpi: Mpi, folder: &Path) -> Result<Vec<String>, String> {
     let mut words = match mpi {
         Mpi::Mpich => vec![first_of(&["mpiexec.mpich", "mpiexec.hydra", "mpiexec"])?],

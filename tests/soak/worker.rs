@@ -1,6 +1,6 @@
-//! One worker of the soak, in Rust; worker.c says what it does.
+//! One worker of the soak test, in Rust. worker.c describes what it does.
 //!
-//!     worker NUMBER SECONDS
+//! The command line is `worker NUMBER SECONDS`.
 
 use std::io::Write;
 use std::process::exit;
@@ -17,7 +17,7 @@ const SHORT: Duration = Duration::from_millis(200);
 const WAIT: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_secs(4);
 
-/// One line for the soak. A soak that is gone needs none.
+/// Prints one line for the soak test. An error is ignored, because it means that the soak test is gone.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -45,13 +45,14 @@ fn check(what: &str, seen: &[i64], stamp: u64) {
     }
 }
 
-/// What kills, stops, restarts and a lack of room explain.
+/// Tells whether the status is an expected one: it can come from kills, stops and restarts of processes, or from a lack
+/// of room.
 fn is_explained(status: Status) -> bool {
     use Status::{Busy, Closed, Disconnected, Exists, NoSpace, NotFound, NotYet, PeerDied, TimedOut};
     matches!(status, NotYet | TimedOut | Closed | PeerDied | NotFound | Exists | NoSpace | Busy | Disconnected)
 }
 
-/// The outcome of one part of a round. Anything unexplained ends the worker. A part of several seconds is told.
+/// Runs one part of a round. An unexpected error ends the worker. If the part takes several seconds, a line is printed.
 fn works<T>(what: &str, part: impl FnOnce() -> Result<T>) -> std::result::Result<T, Status> {
     let began = Instant::now();
     let outcome = part();
@@ -107,7 +108,7 @@ impl Worker {
         }
         let Some(region) = &self.region else { return Ok(()) };
         let vector = region.vector::<i64>(&format!("v{}", self.number), ObjectMode::OpenOrCreate, Some(WAIT))?;
-        // The first element is the stamp of the others, or 0 while they are being written.
+        // The first element is the stamp of the other elements, or 0 while they are being written.
         let before = vector.to_vec()?;
         if before.len() > 1 && before[0] != 0 {
             check("vector", &before[1..], before[0] as u64);
@@ -141,7 +142,7 @@ impl Worker {
         if message.inline.len() != 16 || word(0) != message.tag || word(1) != mix(message.tag) {
             wrong("message");
         }
-        // Of one producer: each once, in order.
+        // Messages of one producer must come in order and only once.
         if message.tag >> 32 == self.from && message.tag & 0xffff_ffff != self.received + 1 {
             wrong("order of messages");
         }
@@ -185,7 +186,7 @@ impl Worker {
             return item.destroy();
         }
         let mut item = match self.session.create_item(&key, &ItemOptions::bytes(ITEM as u64)) {
-            // One that was not handed on yet.
+            // An item of this name exists, because it was not handed on in the last round.
             Err(error) if error.status == Status::Exists => self.session.access_item(&key, Some(Duration::ZERO))?,
             made => made?,
         };

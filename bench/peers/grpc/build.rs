@@ -1,4 +1,5 @@
-//! Makes the stubs of one call, `exchange.Payloads/Put`, from this description: no protoc is needed.
+//! Generates the client and server code of one gRPC call, `exchange.Payloads/Put`. The call is described here, so
+//! protoc is not needed.
 
 fn main() {
     let put = tonic_build::manual::Method::builder()

@@ -1,12 +1,13 @@
-//! Table I of the CDI paper: how long a payload takes from one process to another on the same node, for sizes from 10
-//! KB to 1 GB: over TCP, over gRPC (`--grpc PROGRAM`, bench/peers/grpc), and as an item that is transferred
-//! (cooperative, verified and strict).
+//! Measures table I of the CDI paper: how long a payload takes from one process to another on the same node, for sizes
+//! from 10 KB to 1 GB. The payload goes over TCP, over gRPC (`--grpc PROGRAM`, bench/peers/grpc), or as an item that is
+//! transferred (cooperative, verified and strict).
 //!
-//! `exchange CROSSDOCK [--grpc PROGRAM] [--quick] [--json]`
+//! The command line is `exchange CROSSDOCK [--grpc PROGRAM] [--quick] [--json]`.
 //!
-//! Two figures each. The *whole* lasts from before the sender writes the first word to after the receiver has read the
-//! last one; the *hand-over* lasts from after the writing to before the reading. Both processes read the same monotonic
-//! clock. The sender writes the round's number into every word, and checks the receiver's sum.
+//! Each case has two figures. The *whole* lasts from before the sender writes the first word until the receiver has
+//! read the last word. The *hand-over* lasts from the end of the writing until the beginning of the reading. Both
+//! processes read the same monotonic clock. The sender writes the number of the round into every word, and checks the
+//! sum that the receiver read.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -77,7 +78,7 @@ fn main() {
     }
 }
 
-/// A record and its place in the plot.
+/// A record, with its position in the plot.
 #[derive(Serialize)]
 struct Point {
     #[serde(flatten)]
@@ -94,7 +95,7 @@ impl Point {
     }
 }
 
-/// Table I itself: milliseconds.
+/// Prints table I itself, in milliseconds.
 fn table(ways: &BTreeMap<&str, Vec<Times>>, floors: &[f64], cases: &[(usize, u64)]) {
     let head: Vec<String> = cases.iter().map(|(size, _)| size_text(*size)).collect();
     for (panel, pick) in [("whole", whole as fn(&Times) -> Vec<f64>), ("hand-over only", handover)] {
@@ -113,7 +114,7 @@ fn table(ways: &BTreeMap<&str, Vec<Times>>, floors: &[f64], cases: &[(usize, u64
     println!();
 }
 
-/// Microseconds of the whole and of the hand-over, by round, for one way and one size.
+/// For one way and one size: the whole and the hand-over of each round, in microseconds.
 type Times = Vec<(f64, f64)>;
 
 fn whole(times: &Times) -> Vec<f64> {
@@ -124,7 +125,7 @@ fn handover(times: &Times) -> Vec<f64> {
     times.iter().map(|time| time.1).collect()
 }
 
-/// A record whose aim is to be no slower than the faster peer.
+/// Makes a record whose aim is to be no slower than the faster one of the peers.
 fn record(case: String, runs: Vec<f64>, floor: Option<f64>, peers: BTreeMap<String, f64>) -> Record {
     let value = median(&runs);
     let ratio = value / peers.values().copied().fold(f64::INFINITY, f64::min);
@@ -132,7 +133,7 @@ fn record(case: String, runs: Vec<f64>, floor: Option<f64>, peers: BTreeMap<Stri
     Record { id: "C3", case, value, unit: "µs", floor, peers, aim, ratio, met: ratio <= 1.0, runs }
 }
 
-/// A peer's figure, which has no aim.
+/// Makes a record of a peer, which has no aim.
 fn figure_only(case: String, runs: Vec<f64>) -> Record {
     let (value, peers) = (median(&runs), BTreeMap::new());
     Record { id: "C3", case, value, unit: "µs", floor: None, peers, aim: "", ratio: 0.0, met: true, runs }
@@ -158,7 +159,7 @@ fn read_words(memory: &[u8]) -> u64 {
         .fold(0, |sum, word| sum.wrapping_add(u64::from_ne_bytes(word.try_into().unwrap_or_default())))
 }
 
-/// The floor of a whole: one process writes and reads, in memory that it has.
+/// Measures the floor for the whole: one process writes and reads the data in its own memory.
 fn floors(cases: &[(usize, u64)]) -> Vec<f64> {
     let one = |&(size, rounds): &(usize, u64)| {
         let mut memory = vec![1u8; size];
@@ -175,7 +176,8 @@ fn floors(cases: &[(usize, u64)]) -> Vec<f64> {
     cases.iter().map(one).collect()
 }
 
-/// The other process, and the pipe through which it reports when it had a payload, when it had read it, and the sum.
+/// The receiving process. Through a pipe it reports the time when it had a payload, the time when it had read it, and
+/// the sum.
 struct Other {
     child: Child,
     said: BufReader<std::process::ChildStdout>,
@@ -234,10 +236,10 @@ fn tcp(cases: &[(usize, u64)]) -> Vec<Times> {
     all
 }
 
-/// One item goes there and back, through a daemon of its own.
+/// Sends one item to the other process and back, with a daemon of its own.
 fn items(command: &Path, way: &str, cases: &[(usize, u64)]) -> Vec<Times> {
     let daemon = Daemon::start(command);
-    // The first request takes longer, so one is made before the first item.
+    // The first request to a daemon takes longer. So one request is made before the measurement.
     drop(daemon.connect());
     let session = connect_as(&daemon.socket(), "sender");
     let level = LEVELS.iter().find(|(name, _)| *name == way).expect("one of the levels").1;

@@ -1,8 +1,8 @@
-//! P14 and Y5: files behind the doors of managed directories, compared with plain tmpfs, polling, inotify called
-//! directly, and producers and consumers one after the other.
+//! Measures files in managed directories (P14 and Y5). They are compared with plain tmpfs, with polling, with direct
+//! calls of inotify, and with running the producer and the consumer one after the other.
 //!
-//! `files PRELOAD SHIM [--quick] [--json]`: the preload library and the static program. It makes directories in
-//! /dev/shm and removes them before it ends. `files part …` is one process of a measurement.
+//! The command line is `files PRELOAD SHIM [--quick] [--json]`, with the preload library and the static shim program.
+//! It makes directories in /dev/shm and removes them before it ends. `files part …` runs one process of a measurement.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crossdock_layout::files::Phase;
 use crossdock_os::clock::now_ns;
 use crossdock_os::inotify::{Change, Watch};
 
-/// The time that a producer computes before each file.
+/// The time that a producer computes before it writes each file.
 const STEP: Duration = Duration::from_millis(2);
 const FILES: usize = 64;
 const MOVED: u64 = 64 << 20;
@@ -36,7 +36,7 @@ fn main() {
     }
 }
 
-/// One process: prints the time of the monotonic clock for each of its steps.
+/// Runs one process of a measurement. It prints the time of the monotonic clock for each of its steps.
 fn part(words: &[&str]) {
     let number = |text: &str| text.parse::<usize>().expect("a number");
     match *words {
@@ -112,7 +112,7 @@ fn poll(path: &Path, every: Duration) {
     }
 }
 
-/// Waits until the file with this number, or a later one, was closed. A producer writes them in order.
+/// Waits until the file with this number was closed, or a later file exists. The producer writes the files in order.
 fn by_hand(watch: &Watch, file: usize, folder: &str) {
     let later = || Path::new(&format!("{folder}/{}", file + 1)).exists();
     let mut closed = false;
@@ -128,7 +128,7 @@ struct Doors<'a> {
     shim: &'a str,
 }
 
-/// A managed directory, or a plain folder in the same memory.
+/// A managed directory, and a plain folder in the same memory.
 struct Place {
     root: PathBuf,
     service: Option<Service>,
@@ -148,7 +148,7 @@ impl Place {
         self.root.join(name).to_str().expect("plain letters").to_owned()
     }
 
-    /// Starts this program in another role, behind a door or without one.
+    /// Starts this program in another role. `door` is the door through which it sees the directory, or none.
     fn start(&self, doors: &Doors<'_>, door: &str, words: &[&str]) -> Child {
         let own = std::env::current_exe().expect("this program");
         let mut command = match door {
@@ -207,7 +207,8 @@ fn measure(doors: &Doors<'_>, quick: bool) {
     print(&records);
 }
 
-/// How much longer an open of a published file takes behind each door, round by round.
+/// Measures how much longer the open of a published file takes behind each door. Plain opens are measured in the same
+/// rounds.
 fn open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     let place = Place::new("open");
     fs::write(place.root.join("stage/file"), "x").expect("room");
@@ -237,7 +238,7 @@ fn open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     vec![record("preload", 2.0, "≤ 2 µs more"), record("notification", 15.0, "≤ 15 µs more")]
 }
 
-/// The time from the producer's close to the return of the open that waits for the file.
+/// Measures the time from the producer's close of a file until the consumer's open, which waits for this file, returns.
 fn close_to_open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     let files = if quick { 100 } else { 500 };
     let latency = |door: &str| {
@@ -251,7 +252,7 @@ fn close_to_open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
             closed.push(now_ns() as f64);
         }
         let opened = told(consumer);
-        // The first ones include the consumer's start.
+        // The first 20 times are left out, because they include the start of the consumer.
         opened.iter().zip(&closed).skip(20).map(|(opened, closed)| (opened - closed) / 1000.0).collect::<Vec<f64>>()
     };
     let record = |door: &str| {
@@ -260,7 +261,7 @@ fn close_to_open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     ["preload", "notification"].map(record).into()
 }
 
-/// Reading a published file, and writing one, compared with plain tmpfs.
+/// Measures reading and writing of a published file, compared with plain tmpfs.
 fn throughput(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     let place = Place::new("throughput");
     let content = vec![3u8; MOVED as usize];
@@ -295,8 +296,8 @@ fn throughput(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     records
 }
 
-/// Pairs of a producer and a consumer, by each method. For a file, the time lasts from the producer's first byte to the
-/// consumer's last.
+/// Runs pairs of a producer and a consumer, by each method. The time of a file lasts from the producer's first byte
+/// until the consumer has read the last byte.
 fn workflow(doors: &Doors<'_>, size: &str, bytes: usize, files: usize, pairs: usize) -> Vec<Record> {
     let mut times: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for method in ["preload", "notification", "library", "sequential", "polling", "inotify", "markers"] {

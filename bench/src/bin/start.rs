@@ -1,7 +1,7 @@
-//! P16 and P17: the time until a first call works, and the memory of an idle daemon.
+//! Measures P16 and P17: the time until a first call works, and the memory of an idle daemon.
 //!
-//! `start CROSSDOCK [PYTHON] [--json]`: the command, and a Python that has NumPy and crossdock. The program starts
-//! daemons in a folder of its own and ends them.
+//! The command line is `start CROSSDOCK [PYTHON] [--json]`, with the crossdock command and a Python that has NumPy and
+//! crossdock. The program starts daemons in a folder of its own and ends them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +26,8 @@ fn main() {
     print(&records);
 }
 
-/// The bytes that the daemon's processes hold alone, plus their share of common pages, by the kernel's count.
+/// The memory of the daemon's processes in bytes: their private pages plus their share of common pages, as the kernel
+/// counts them.
 fn memory_of(daemon: &Daemon) -> f64 {
     let own = daemon.pid();
     let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
@@ -93,7 +94,7 @@ fn memory(command: &Path) -> Vec<Record> {
     ]
 }
 
-/// The time of `import crossdock` and a first shared array in a fresh interpreter that has NumPy already.
+/// Measures `import crossdock` and a first shared array, in a new interpreter that has imported NumPy already.
 fn import(command: &Path, python: &Path) -> Record {
     const PROGRAM: &str = "
 import numpy, time

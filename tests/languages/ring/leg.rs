@@ -1,4 +1,4 @@
-//! The first and last leg of the ring (README.md): makes the vector, sends it round, checks what came back.
+//! The first and last leg of the ring (README.md). It makes the vector, sends it round, and checks what came back.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn run(prefix: &str, laps: u64) -> Result<()> {
     let vector = region.vector::<f64>("v", ObjectMode::CreateOnly, None)?;
     vector.resize(ELEMENTS)?;
     let handle = region.find("v").and_then(|object| region.save(object.offset))?;
-    // The header's second word says where the elements lie, counted from itself.
+    // The second word of the header is the distance from that word to the elements.
     let header =
         region.raw("v", &TypeRef { name: "vector<f64>".into(), size: 32, align: 8 }, ObjectMode::OpenOnly, None)?;
     let elements = (handle.offset + 8).wrapping_add_signed(header.get::<i64>(8)?);
@@ -49,13 +49,13 @@ fn run(prefix: &str, laps: u64) -> Result<()> {
     end(&session, &region_name, prefix, handle, next, last, laps)
 }
 
-/// Counts, and leaves nothing.
+/// Checks the counters, closes the ports and removes everything.
 fn end(session: &Session, region: &str, prefix: &str, handle: Handle, next: Port, last: Port, laps: u64) -> Result<()> {
     let counted = next.statistics();
     check(counted.messages == laps && counted.bytes_handed_over == laps * (ELEMENTS * 8 + 8), "all is counted")?;
     check(counted.bytes_copied == 0 && last.statistics().bytes_copied == 0, "nothing was copied")?;
     next.close();
-    // The others leave one after the other, behind the message that is not there any more.
+    // The other legs leave one after the other. Each waits for the next message, which no longer comes.
     match last.receive(WAIT) {
         Err(error) if error.status == Status::Closed => last.close(),
         other => return check(false, &format!("the last port is closed at the end: {other:?}")),

@@ -1,10 +1,10 @@
-//! Payloads over gRPC between two processes, in the same steps as `exchange` uses for TCP and items: the sender writes
-//! every word and hands over, the receiver reads every word. A payload is a protobuf message with one field of bytes,
-//! in one unary call.
+//! Sends payloads over gRPC between two processes. The steps are those that `exchange` uses for TCP and items: the
+//! sender writes every word and hands the payload over, and the receiver reads every word. A payload is a protobuf
+//! message with one field of bytes, in one unary call.
 //!
-//! `peer-grpc SIZE:ROUNDS…` prints a line for each size: `grpc SIZE WHOLE_US,… HANDOVER_US,…`. The whole lasts from
-//! before the first word is written to after the last one is read, and the hand-over from after the writing to before
-//! the reading.
+//! `peer-grpc SIZE:ROUNDS…` prints a line for each size: `grpc SIZE WHOLE_US,… HANDOVER_US,…`. The first list has the
+//! whole times, from before the first word is written until the last word was read. The second list has the hand-over
+//! times, from the end of the writing until the beginning of the reading.
 
 use std::io::BufRead;
 use std::process::{Command, Stdio};
@@ -20,7 +20,8 @@ pub struct Payload {
     data: Bytes,
 }
 
-/// The times when the receiver got the payload and had read it, and the sum that it read.
+/// The receiver's answer: the time when it got the payload, the time when it had read the payload, and the sum of the
+/// words.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Taken {
     #[prost(fixed64, tag = "1")]
@@ -70,7 +71,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (size, rounds) = case.split_once(':').ok_or("SIZE:ROUNDS is needed")?;
         let (size, rounds): (usize, u64) = (size.parse()?, rounds.parse()?);
         let (mut whole, mut handover) = (Vec::new(), Vec::new());
-        // The first two rounds warm up.
+        // The first two rounds warm up and are not measured.
         for round in 0..rounds + 2 {
             let begun = now_ns();
             let mut data = vec![0u8; size];
@@ -94,7 +95,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Serves until the parent closes the pipe.
+/// Serves the calls until the parent process closes the pipe.
 async fn receive() -> Result<(), Box<dyn std::error::Error>> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?.port());
@@ -117,7 +118,7 @@ async fn receive() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A time of the clock that both processes share.
+/// The present time of a clock that both processes share.
 fn now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` lives through the call.

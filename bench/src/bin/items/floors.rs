@@ -1,5 +1,5 @@
-//! The floors of a hand-over: a futex, two hops of a message through a process that only relays, and the mapping of a
-//! file.
+//! The floors of a hand-over: a futex; a message with two hops through a process that only relays it; and the mapping
+//! of a file.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,11 +14,11 @@ use crate::trips::{Side, Words};
 
 const WAIT: Duration = Duration::from_secs(60);
 
-/// A word for each direction, which counts the trips.
+/// Sends a signal by a futex: one word for each direction, which counts the trips.
 pub struct Futex<'a> {
     there: &'a AtomicU32,
     back: &'a AtomicU32,
-    /// Taken so far.
+    /// The number of signals that this side received in this round.
     trip: u32,
     asks: bool,
 }
@@ -49,7 +49,8 @@ impl Side for Futex<'_> {
         if asks {
             Self::wait_until(self.back, Self::READY);
         } else {
-            // The other side's word of the last round must not be taken for one of this round.
+            // The word still has the value of the last round. It is reset, so that it is not taken for a signal of this
+            // round.
             self.back.store(0, Ordering::Release);
             self.there.store(Self::READY, Ordering::Release);
             futex::wake(self.there, 1);
@@ -68,7 +69,7 @@ impl Side for Futex<'_> {
     }
 }
 
-/// A message that goes through the relaying process.
+/// Sends a message through the relaying process.
 pub struct Messages<'a>(pub &'a OwnedFd);
 
 impl Side for Messages<'_> {
@@ -94,7 +95,7 @@ fn receive(socket: &OwnedFd) -> bool {
     }
 }
 
-/// Passes messages from either side to the other, as a daemon without any work would.
+/// Passes each message from one side to the other, as a daemon would that does no other work.
 pub fn relay(one: &OwnedFd, other: &OwnedFd) -> i32 {
     loop {
         for (from, to) in [(one, other), (other, one)] {
@@ -105,7 +106,7 @@ pub fn relay(one: &OwnedFd, other: &OwnedFd) -> i32 {
     }
 }
 
-/// Opens, maps, touches and unmaps a file of this size, whose pages all exist.
+/// Opens, maps, touches and unmaps a file of this size. All pages of the file exist already.
 pub fn map(folder: &Folder, size: u64) -> f64 {
     let file = folder.create("map", size).expect("room for it");
     memfd::reserve(&file, 0, size).expect("room for it");

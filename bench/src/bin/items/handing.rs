@@ -1,4 +1,4 @@
-//! Items that go from task to task.
+//! Items that one task transfers to another.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub fn join(socket: &Path, task: &str) -> Session {
 pub fn create(session: &Session, name: &str, size: u64, level: ItemLevel) {
     let options = ItemOptions { level, ..ItemOptions::bytes(size) };
     let mut item = session.create_item(&key(name), &options).expect("room for it");
-    // After this all pages of the item exist and are in use.
+    // After this call all pages of the item exist and are mapped.
     item.bytes_mut().fill(1);
 }
 
@@ -30,7 +30,7 @@ fn key(name: &str) -> String {
     name.replace(' ', "-")
 }
 
-/// An item, on the side that has it now.
+/// An item as one side of a hand-over sees it: the side that has it now can use it.
 pub struct Hand<'a> {
     session: &'a Session,
     key: String,

@@ -1,12 +1,14 @@
-//! Items handed over between two processes (P12, P13), and floors of the same run: for verified items two hops over
-//! SOCK_SEQPACKET through a third process and the mapping of a file of that size, for cooperative items a futex.
+//! Measures how long it takes to hand an item over between two processes (P12, P13). The same run measures floors. For
+//! verified items the floor is two hops over SOCK_SEQPACKET through a third process, and the mapping of a file of that
+//! size. For cooperative items it is a futex.
 //!
-//! `items CROSSDOCK [--quick] [--json]`
+//! The command line is `items CROSSDOCK [--quick] [--json]`.
 //!
-//! Only the hand-over is measured: the receiver reads and writes one word. All processes sleep while they wait. Each
-//! hand-over is measured in two ways ([`trips`]). *One way* goes to a receiver that has waited for a while; the aims
-//! are about this. *Back to back* is half of a round trip, in which the former owner's next request falls into the way
-//! back. Rounds of all kinds take turns, so that other programs slow all alike. Medians are shown.
+//! Only the hand-over is measured: the receiver reads and writes just one word. All processes sleep while they wait.
+//! Each hand-over is measured in two ways ([`trips`]). *One way* goes to a receiver that has waited for a while; the
+//! aims are for this figure. *Back to back* is half of a round trip, in which the former owner's next request comes
+//! while the item is on its way back. Rounds of all kinds alternate, so that other programs slow all of them down
+//! alike. The figures are medians.
 
 mod floors;
 mod handing;
@@ -33,7 +35,7 @@ const SIZES: [(&str, u64); 6] = [
 ];
 const COOPERATIVE: &str = "cooperative";
 
-/// The times of all rounds, by pace and object.
+/// The times of all rounds, by pace and kind of object.
 type Times = BTreeMap<(Pace, &'static str), Vec<f64>>;
 
 fn main() {
@@ -46,7 +48,7 @@ fn main() {
     let daemon = Daemon::start(Path::new(command));
     let endpoint = daemon.socket();
     drop(daemon.connect());
-    // The other side of all measurements is started before this process has a second thread.
+    // The process for the other side of all measurements is forked before this process has a second thread.
     let words = Words::new();
     let (ours, relay_a) = socket::pair().expect("a pair");
     let (relay_b, theirs) = socket::pair().expect("a pair");
@@ -112,7 +114,7 @@ fn records(pace: Pace, times: &Times, maps: &BTreeMap<&str, Vec<f64>>) -> Vec<Re
         let aim = "≤ 1.5 × (two SOCK_SEQPACKET hops + map)";
         records.push(record("P12", format!("verified, {name}"), times(name), floor, 1.5 * floor, aim));
     }
-    // Both sizes take turns, so that changes of the machine affect both.
+    // Both sizes alternate, so that changes of the machine affect both alike.
     let ends = [times(SIZES[0].0), times(SIZES[SIZES.len() - 1].0)];
     let over: Vec<f64> = ends[0].iter().zip(ends[1]).map(|(least, most)| most / least).collect();
     let case = format!("verified, 1 GB over 10 KB, {}", pace.name());

@@ -1,4 +1,4 @@
-//! Round trips between two processes, and the time of one direction.
+//! Round trips between two processes, and the time for one direction.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use crossdock_bench::median;
 use crossdock_os::{Access, Mapping, clock, memfd};
 
-/// The trips of one round.
+/// The number of trips in one round.
 const TRIPS: u32 = 200;
-/// Long enough for the other side to fall asleep in its wait.
+/// The pause is long enough for the other side to fall asleep while it waits.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Memory that both processes share: the words by which the floors wake each other, and the time of the last send.
+/// Memory that both processes share. It has the words by which the floors wake each other, and the time of the last
+/// send.
 pub struct Words(pub Mapping);
 
 impl Words {
@@ -26,18 +27,19 @@ impl Words {
         self.0.word64(Self::SENT).expect("within").store(clock::now_ns(), Ordering::Release);
     }
 
-    /// Microseconds since the last send.
+    /// The time since the last send, in microseconds.
     fn on_its_way(&self) -> f64 {
         clock::now_ns().saturating_sub(self.0.word64(Self::SENT).expect("within").load(Ordering::Acquire)) as f64 / 1e3
     }
 }
 
-/// The pause between two trips.
+/// Whether there is a pause between two trips.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pace {
-    /// The receiver has waited for a while. The time lasts from the send to the receiver's return.
+    /// There is a pause, so that the receiver has waited for a while. The time lasts from the send until the receiver's
+    /// call returns.
     OneWay,
-    /// Without a pause. The time is half of a round trip.
+    /// There is no pause. The time is half of a round trip.
     BackToBack,
 }
 
@@ -52,21 +54,21 @@ impl Pace {
     }
 }
 
-/// One side of a hand-over: sends the object and receives it back.
+/// One side of a hand-over. It sends an object and receives it back.
 pub trait Side {
-    /// Prepares the first trip: the asking side has the object, the answering side waits for it.
+    /// Prepares the first trip. The asking side has the object, and the answering side waits for it.
     fn start(&mut self, asks: bool);
-    /// Hands it over.
+    /// Hands the object over.
     fn send(&mut self);
-    /// Waits for it.
+    /// Waits for the object.
     fn take(&mut self);
 
-    /// Sends the object and receives it back; returns microseconds per direction.
+    /// Sends the object and receives it back many times. Returns the microseconds for one direction.
     fn ask(&mut self, pace: Pace, words: &Words) -> f64 {
         self.start(true);
         let (mut began, mut ways) = (Instant::now(), Vec::new());
         for trip in 0..=TRIPS {
-            // The first trip warms up, and waits for the other side's start.
+            // The first trip is not measured. It warms up and waits until the other side has started.
             if trip == 1 {
                 began = Instant::now();
                 ways.clear();
@@ -84,7 +86,7 @@ pub trait Side {
         }
     }
 
-    /// The answering side of [`Side::ask`].
+    /// Answers the trips of [`Side::ask`] on the other side.
     fn answer(&mut self, pace: Pace, words: &Words) {
         self.start(false);
         for _ in 0..=TRIPS {

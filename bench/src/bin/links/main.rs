@@ -1,12 +1,12 @@
-//! Bytes pulled from another node through a link (P15), compared with raw TCP by one and by four streams in the same
-//! run.
+//! Measures how fast bytes are pulled from another node through a link (P15). The same run measures raw TCP with one
+//! stream and with four.
 //!
-//! `links [--address IP] [--peer COMMAND…] [--quick] [--json]`
+//! The command line is `links [--address IP] [--peer COMMAND…] [--quick] [--json]`.
 //!
-//! The serving side is a process of its own, started through `--peer` (for example in another network namespace), which
-//! listens at `--address`. All ways bring the same bytes into the same memory, which both sides have touched before.
-//! Rounds of all ways take turns, so that other programs slow all alike. Medians are shown. Raw TCP sends 8 bytes as
-//! the request for a length, and `send` and `recv` carry the data.
+//! The serving side is a separate process that listens at `--address`. It is started through `--peer`, for example in
+//! another network namespace. All ways bring the same bytes into the same memory, which both sides have touched before.
+//! Rounds of all ways alternate, so that other programs slow all of them down alike. The figures are medians. With raw
+//! TCP, a request of 8 bytes contains the length, and `send` and `recv` carry the data.
 
 mod raw;
 mod served;
@@ -33,7 +33,7 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-/// The serving process, which is killed when this one ends.
+/// The serving process. It is killed when this program ends.
 struct Peer {
     child: Child,
     raw: String,
@@ -128,7 +128,7 @@ fn main() {
                 }
                 let time = begun.elapsed().as_secs_f64() * 1e6 / times as f64;
                 served::check(memory);
-                // The first round opens connections and lets TCP's windows grow.
+                // The first round is not measured, because in it connections are opened and TCP's windows grow.
                 if round > 0 {
                     took.entry((name, way)).or_default().push(time);
                 }

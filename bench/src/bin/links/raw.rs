@@ -1,10 +1,10 @@
-//! The floor of a pull: raw TCP.
+//! The floor of a pull over a link: raw TCP.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-/// Connections that share a pull.
+/// The connections over which one pull is divided.
 pub struct Streams(Vec<TcpStream>);
 
 impl Streams {
@@ -38,7 +38,7 @@ fn pull(stream: &mut TcpStream, offset: usize, memory: &mut [u8]) {
     stream.read_exact(memory).expect("the bytes");
 }
 
-/// Answers each connection in a thread, until the process ends.
+/// Serves each connection in a thread of its own, until the process ends.
 pub fn serve(listener: TcpListener, bytes: Arc<Vec<u8>>) {
     for stream in listener.incoming() {
         let (mut stream, bytes) = (stream.expect("a connection"), bytes.clone());

@@ -1,4 +1,4 @@
-//! The serving process: raw TCP, a link's server in plain text, and one inside TLS, over the same bytes.
+//! The serving process. It serves the same bytes in three ways: raw TCP, a link without TLS, and a link with TLS.
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use crossdock_os::Deadline;
 
 use super::{MOST, raw};
 
-/// One object.
+/// Serves one object, whatever is asked for.
 struct One(Arc<Vec<u8>>);
 
 struct Bytes(Arc<Vec<u8>>);
@@ -38,7 +38,7 @@ impl Serve for One {
     }
 }
 
-/// Serves until its standard input ends.
+/// Serves until the standard input of this process ends.
 pub fn serve(address: &str, papers: &Path) {
     let bytes: Arc<Vec<u8>> = Arc::new((0..MOST).map(byte).collect());
     let listener = TcpListener::bind((address, 0)).expect("a free port");
@@ -64,7 +64,7 @@ fn byte(at: usize) -> u8 {
     (at % 251) as u8
 }
 
-/// Are these the first bytes of the object?
+/// Checks that these are the first bytes of the served object.
 pub fn check(memory: &[u8]) {
     let wrong = memory.iter().enumerate().position(|(at, found)| *found != byte(at));
     assert_eq!(wrong, None, "a byte is wrong");

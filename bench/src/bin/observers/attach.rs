@@ -1,4 +1,4 @@
-//! P11: how long an observer takes to attach, and to follow a version in which some chunks changed.
+//! Measures P11: how long an observer takes to attach, and to follow a version in which some chunks changed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use crate::shared::{numbers, pin};
 const CHUNK: usize = 64 << 10;
 const CHUNKS: usize = 1024;
 
-/// Attaching, and following with 1, 64 and 512 changed chunks of 1024.
+/// Measures attaching, and following when 1, 64 or 512 of 1024 chunks changed.
 pub fn attach(daemon: &Daemon, runs: usize) -> Vec<Record> {
     pin(true);
     let program = std::env::current_exe().expect("this program's path");
@@ -67,7 +67,7 @@ pub fn attach(daemon: &Daemon, runs: usize) -> Vec<Record> {
         if changed == 1 {
             first = record.value;
         } else {
-            // For each chunk at most half as much again as a single `mmap` takes.
+            // The aim: each chunk takes at most 1.5 times as long as one call of `mmap`.
             let each = (record.value - first) / (changed - 1) as f64;
             record.floor = Some(floor * changed as f64);
             record.ratio = each / (floor * 1.5);
@@ -80,7 +80,7 @@ pub fn attach(daemon: &Daemon, runs: usize) -> Vec<Record> {
     records
 }
 
-/// Microseconds for one `mmap(MAP_FIXED)` of a chunk over a chunk.
+/// Measures one `mmap(MAP_FIXED)` that maps a chunk over another chunk, in microseconds.
 fn map_one_chunk() -> f64 {
     let size = CHUNK * CHUNKS;
     let fd = memfd::create("bench-floor", size as u64).expect("memory");
@@ -88,7 +88,7 @@ fn map_one_chunk() -> f64 {
     let mapping = Mapping::new(fd.as_fd(), size, Access::Read).expect("a mapping");
     let mut times = Vec::new();
     for n in 0..1000usize {
-        // The places have no order, so that neighbours do not become one mapping.
+        // The chunks are not in order. Otherwise the kernel would join neighbours into one mapping.
         let (at, from) = (n * 37 % CHUNKS * CHUNK, n * 101 % CHUNKS * CHUNK);
         // SAFETY: within the mapping above, which no one reads; the file has these bytes.
         let place = unsafe { mapping.start().as_ptr().add(at) };
@@ -110,7 +110,7 @@ fn map_one_chunk() -> f64 {
     median(&times)
 }
 
-/// The publisher's process: reads the number of chunks to change, publishes, answers.
+/// Runs the publisher's process: reads how many chunks to change, publishes, and answers.
 pub fn publisher(arguments: &[String]) {
     pin(false);
     let session = crossdock_bench::connect(arguments[0].as_ref());
@@ -118,7 +118,7 @@ pub fn publisher(arguments: &[String]) {
     for line in std::io::stdin().lines() {
         let Ok(chunks) = line.expect("a line").parse::<usize>() else { break };
         for n in 0..chunks {
-            // The changed chunks are spread out, because neighbours would be mapped by one call.
+            // The changed chunks are spread out, because one call would map several neighbours.
             let at = n * (CHUNKS / chunks) * CHUNK;
             series::array(&mut publisher, CHUNK * CHUNKS)[at / 8] += 1.0;
             publisher.touched("u", at as u64..at as u64 + 8).expect("within the array");

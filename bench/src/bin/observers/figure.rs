@@ -1,4 +1,5 @@
-//! Figure 2 of the TCASM paper: what sharing costs producer and observer, over sizes, by five ways of sharing.
+//! Measures figure 2 of the TCASM paper: what sharing costs the producer and the observer, for several sizes and five
+//! ways of sharing.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -12,10 +13,10 @@ use crate::queue::{Queue, SharedFile};
 use crate::series;
 use crate::shared::{look, measure, numbers, pin, work};
 
-/// The ways in which the data gets to the observer.
+/// The ways in which the data gets from the producer to the observer.
 const WAYS: [&str; 5] = ["function call", "file", "mmap with a queue", "series", "series, begin"];
 
-/// All points.
+/// Measures all points of the plot.
 pub fn figure(daemon: &Daemon, sizes: &[usize], runs: usize, seconds: f64) -> Vec<Point> {
     pin(true);
     let mut points = Vec::new();
@@ -37,7 +38,7 @@ pub fn figure(daemon: &Daemon, sizes: &[usize], runs: usize, seconds: f64) -> Ve
     points
 }
 
-/// Seconds per iteration of the producer, and per version of the observer.
+/// Measures one way: seconds per iteration of the producer, and seconds per version of the observer.
 fn one(daemon: &Daemon, way: &str, size: usize, runs: usize, seconds: f64) -> (Vec<f64>, Option<f64>) {
     let mut data = vec![0.0f64; size / 8];
     match way {
@@ -83,8 +84,7 @@ fn series_way(daemon: &Daemon, way: &str, size: usize, runs: usize, seconds: f64
     let begins = way.ends_with("begin");
     let times = measure(runs, seconds, || {
         if begins {
-            // The version is written anew as a whole, by the same stores as the work makes, so `begin` needs no former
-            // state.
+            // The work writes the whole version, so `begin` need not copy the former state.
             publisher.begin().expect("a free place");
             series::array(&mut publisher, size).fill(1.5);
         } else {
@@ -98,7 +98,7 @@ fn series_way(daemon: &Daemon, way: &str, size: usize, runs: usize, seconds: f64
     (times, Some(observed))
 }
 
-/// The observer's part, as a process of its own: prints seconds per version.
+/// Runs the observer in a process of its own. It prints seconds per version.
 pub fn observer(arguments: &[String]) {
     pin(false);
     let (mut count, mut busy) = (0u32, 0.0);
@@ -140,7 +140,8 @@ pub fn observer(arguments: &[String]) {
             while let Some(version) = series::next(&mut observer) {
                 let mut version = Some(version);
                 timed(&mut || {
-                    // Chunks that are mapped already stay, and only chunks that differ are mapped anew.
+                    // A version that the observer has already is refreshed: only the chunks that differ are mapped
+                    // anew.
                     match (&mut held, version.take().expect("it was just given")) {
                         (Some(former), version) => drop(former.replace_by(version).expect("a newer version")),
                         (none, version) => *none = Some(version),
@@ -158,7 +159,7 @@ fn bytes(data: &[f64]) -> &[u8] {
     unsafe { data.align_to().1 }
 }
 
-/// Starts this program again as an observer.
+/// Starts this program again as an observer process.
 fn observe(arguments: &[&str]) -> Child {
     let program = std::env::current_exe().expect("this program's path");
     let child = Command::new(program).arg("observe").args(arguments).stdout(Stdio::piped()).spawn().expect("a child");

@@ -1,7 +1,8 @@
-//! The costs of observers: figure 2 of the TCASM paper, P10 (the publisher's slow-down) and P11 (attach, follow).
+//! Measures the costs of observers: figure 2 of the TCASM paper, P10 (how much the publisher slows down) and P11
+//! (attach and follow).
 //!
-//! `observers CROSSDOCK [--quick] [--json]`. Producer and observers are processes of their own. If there are two CPUs,
-//! the producer has the first one for itself. The program starts a daemon and ends it.
+//! The command line is `observers CROSSDOCK [--quick] [--json]`. Producer and observers are separate processes. If
+//! there are two CPUs, the producer has the first one for itself. The program starts a daemon and ends it.
 
 mod attach;
 mod figure;

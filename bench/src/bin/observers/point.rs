@@ -1,23 +1,23 @@
-//! A point of a figure: a record and its place in the plot.
+//! A point of a plot: a record with its position in the plot.
 
 use std::collections::BTreeMap;
 
 use crossdock_bench::{Record, median};
 use serde::Serialize;
 
-/// The record, for plots and tables.
+/// The figure of this point, for plots and tables.
 #[derive(Serialize)]
 pub struct Point {
-    /// The figure.
+    /// The record with the figure of this point.
     #[serde(flatten)]
     pub record: Record,
-    /// `tcasm-2`; `None` for rows that are in no plot.
+    /// The name of the plot, for example `tcasm-2`; `None` for a row that is in no plot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figure: Option<&'static str>,
-    /// Bytes.
+    /// The position on the axis: the number of bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub x: Option<f64>,
-    /// The line.
+    /// The name of the line in the plot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<String>,
 }
@@ -28,7 +28,8 @@ impl From<Record> for Point {
     }
 }
 
-/// The time divided by that of the same work without sharing. The paper has this figure, and it has no aim.
+/// Makes a point: the time, divided by the time of the same work without sharing. It has no aim. The paper shows the
+/// same ratio.
 pub fn point(way: &str, side: &str, size: usize, seconds: &[f64], alone: f64) -> Point {
     let runs: Vec<f64> = seconds.iter().map(|s| s / alone).collect();
     let record = Record {
@@ -46,7 +47,7 @@ pub fn point(way: &str, side: &str, size: usize, seconds: &[f64], alone: f64) ->
     Point { record, figure: Some("tcasm-2"), x: Some(size as f64), series: Some(format!("{side}, {way}")) }
 }
 
-/// `64 KiB`.
+/// Writes a number of bytes for people, for example `64 KiB`.
 pub fn human(bytes: usize) -> String {
     match bytes {
         b if b >= 1 << 30 => format!("{} GiB", b >> 30),

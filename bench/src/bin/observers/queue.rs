@@ -1,4 +1,4 @@
-//! The peers in figure 2: a file that is written and renamed, and shared memory with a queue of four slots.
+//! The peers in figure 2: a file that is written and renamed, and a queue of four slots in shared memory.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use crossdock_os::{Access, Deadline, Mapping, futex, memfd};
 
-/// The queue's slots.
+/// The number of slots in the queue.
 const PLACES: usize = 4;
-/// The first page holds the words.
+/// The size of the first page, which contains the words.
 const HEAD: usize = 4096;
 
-/// Words that both processes see, and after them the slots.
+/// A queue in shared memory: words that both processes see, followed by the slots.
 pub struct Queue {
     memory: Mapping,
     size: usize,
@@ -21,7 +21,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue with slots of this size.
+    /// Makes a queue with slots of this size.
     pub fn new(size: usize) -> Self {
         let length = HEAD + PLACES * size;
         let fd = memfd::create("bench-queue", length as u64).expect("memory");
@@ -29,7 +29,7 @@ impl Queue {
         Self::over(fd, size)
     }
 
-    /// The queue of another process, by the path of that process's descriptor.
+    /// Opens the queue of another process, through the path of that process's descriptor.
     pub fn open(path: &str, size: usize) -> Self {
         let file = fs::File::options().read(true).write(true).open(path).expect("the parent's descriptor");
         Self::over(file.into(), size)
@@ -40,12 +40,13 @@ impl Queue {
         Self { memory, size, fd }
     }
 
-    /// The path by which a child opens it.
+    /// The path by which a child process opens the queue.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())
     }
 
-    /// Word 0: the number put in. Word 1: the number taken out. Word 2: the end. Each has a cache line of its own.
+    /// Word 0 is the number of messages put in, word 1 the number taken out, and word 2 tells the end. Each has a cache
+    /// line of its own.
     fn word(&self, n: u64) -> &AtomicU32 {
         self.memory.word32(n * 64).expect("within the first page")
     }
@@ -54,7 +55,7 @@ impl Queue {
         self.memory.at((HEAD + n as usize % PLACES * self.size) as u64, self.size as u64).expect("a place").as_ptr()
     }
 
-    /// Copies data into a slot; waits for a free one.
+    /// Copies data into the next slot. If all slots are full, waits for a free one.
     pub fn put(&self, data: &[u8]) {
         let put = self.word(0).load(Ordering::Relaxed);
         loop {
@@ -69,13 +70,13 @@ impl Queue {
         self.announce();
     }
 
-    /// Announces one more.
+    /// Announces one more message.
     pub fn announce(&self) {
         self.word(0).fetch_add(1, Ordering::Release);
         futex::wake(self.word(0), 1);
     }
 
-    /// The number that was announced, once it is above `seen`; `None` at the end.
+    /// Waits until the announced number is above `seen`, and gives it. Gives `None` at the end.
     pub fn wait(&self, seen: u32) -> Option<u32> {
         loop {
             let now = self.word(0).load(Ordering::Acquire);
@@ -89,7 +90,7 @@ impl Queue {
         }
     }
 
-    /// Calls `look` with slot `n`, then gives the slot back.
+    /// Calls `look` with the data of slot `n`, and then frees the slot.
     pub fn take(&self, n: u32, look: impl FnOnce(&[u8])) {
         // SAFETY: the place is full and stays so until it is given back below.
         look(unsafe { std::slice::from_raw_parts(self.place(n), self.size) });
@@ -97,31 +98,31 @@ impl Queue {
         futex::wake(self.word(1), 1);
     }
 
-    /// Announces that no more will come.
+    /// Announces that no more data will come.
     pub fn end(&self) {
         self.word(2).store(1, Ordering::Release);
         futex::wake_all(self.word(0));
     }
 }
 
-/// A file that is replaced by a rename, so that readers always find one whole state.
+/// A file that is replaced by a rename, so that readers always find a complete state.
 pub struct SharedFile {
     path: PathBuf,
     new: PathBuf,
 }
 
 impl SharedFile {
-    /// In a folder.
+    /// Makes the names for a file in this folder.
     pub fn new(folder: &Path) -> Self {
         Self { path: folder.join("state"), new: folder.join("state.new") }
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes a new state.
+    /// Writes a new state and renames it to the file's name.
     pub fn put(&self, data: &[u8]) {
         fs::write(&self.new, data).and_then(|()| fs::rename(&self.new, &self.path)).expect("the file can be written");
     }

@@ -1,4 +1,4 @@
-//! Series in the form in which the measured ways use them.
+//! Makes publishers and observers of series in the form that the measurements need.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use crossdock_bench::connect;
 use crossdock_client::{Detect, Observer, Publisher, SeriesOptions, Session, Status, Variable, Version};
 
-/// A publisher of one array of `bytes` bytes.
+/// Makes a publisher of one array of `bytes` bytes.
 pub fn publisher(session: &Session, name: &str, bytes: usize, detect: Detect, chunk: Option<u32>) -> Publisher {
     publisher_that_keeps(session, name, bytes, detect, chunk, SeriesOptions::default().keep)
 }
 
-/// As `publisher`, with this many older versions kept.
+/// Works as `publisher`, and keeps this many older versions.
 pub fn publisher_that_keeps(
     session: &Session,
     name: &str,
@@ -31,21 +31,21 @@ pub fn publisher_that_keeps(
     session.publisher(name, &options).expect("a series")
 }
 
-/// The publisher's array, in place.
+/// The array of the publisher, which the caller changes in place.
 pub fn array(publisher: &mut Publisher, bytes: usize) -> &mut [f64] {
     let start = publisher.memory("u").expect("a variable of that name");
     // SAFETY: the variable has so many bytes, and this program works on them in one place at a time.
     unsafe { super::shared::numbers_at(start, bytes) }
 }
 
-/// An observer of a name, in a process of its own.
+/// Connects to the daemon and observes the series of this name.
 pub fn observer(socket: &Path, name: &str) -> (Session, Observer) {
     let session = connect(socket);
     let observer = session.observe(name, Duration::from_secs(10)).expect("the series");
     (session, observer)
 }
 
-/// The next version; `None` at the end.
+/// Waits for the next version and gives it; `None` at the end of the series.
 pub fn next(observer: &mut Observer) -> Option<Version> {
     loop {
         match observer.next(Duration::from_secs(1)) {

@@ -1,17 +1,18 @@
-//! The work on which the ways are compared. It is the same on both sides, in separate processes.
+//! The work on the data, by which the ways of sharing are compared. It is the same for all ways. The two sides do it in
+//! separate processes.
 
 use std::time::Instant;
 
-/// The producer's work: every number is changed.
+/// Does the producer's work: changes every number.
 pub fn work(data: &mut [f64]) {
     for x in data.iter_mut() {
         *x += 1.0;
     }
-    // Keeps the compiler from dropping this loop or merging it with the next one.
+    // This keeps the compiler from removing the loop or merging it with the next one.
     std::hint::black_box(data);
 }
 
-/// The observer's work: every number is read.
+/// Does the observer's work: reads every number.
 pub fn look(data: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     for part in data.chunks_exact(8) {
@@ -23,7 +24,7 @@ pub fn look(data: &[f64]) -> f64 {
     std::hint::black_box(sums.iter().sum())
 }
 
-/// Bytes as numbers.
+/// Views bytes as numbers.
 pub fn numbers(bytes: &[u8]) -> &[f64] {
     // SAFETY: any bytes are numbers; what is not aligned is left out, and here nothing is.
     let (before, numbers, _) = unsafe { bytes.align_to() };
@@ -31,7 +32,7 @@ pub fn numbers(bytes: &[u8]) -> &[f64] {
     numbers
 }
 
-/// Memory of this process as numbers.
+/// Views memory of this process as numbers.
 ///
 /// # Safety
 /// `start` begins `bytes` bytes that no other code writes or reads while the result is used.
@@ -40,13 +41,14 @@ pub unsafe fn numbers_at<'a>(start: *mut u8, bytes: usize) -> &'a mut [f64] {
     unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes / 8) }
 }
 
-/// Seconds per iteration, measured in a few runs of about the given time each.
+/// Runs an iteration many times, in a few runs of about the given time each. Gives the seconds per iteration of each
+/// run.
 pub fn measure(runs: usize, seconds: f64, mut iteration: impl FnMut()) -> Vec<f64> {
     let count = often_enough(seconds, &mut iteration);
     (0..runs).map(|_| timed(count, &mut iteration)).collect()
 }
 
-/// The number of iterations that takes about so many seconds.
+/// Finds the number of iterations that takes about this many seconds.
 pub fn often_enough(seconds: f64, iteration: &mut dyn FnMut()) -> u32 {
     let mut count = 1u32;
     loop {
@@ -58,14 +60,14 @@ pub fn often_enough(seconds: f64, iteration: &mut dyn FnMut()) -> u32 {
     }
 }
 
-/// Seconds per iteration.
+/// Runs the iteration `count` times and gives the seconds per iteration.
 pub fn timed(count: u32, iteration: &mut dyn FnMut()) -> f64 {
     let begun = Instant::now();
     (0..count).for_each(|_| iteration());
     begun.elapsed().as_secs_f64() / f64::from(count)
 }
 
-/// Pins this process, if there are two CPUs: the producer to the first, observers to the others.
+/// Pins this process if there are two CPUs: the producer to the first CPU, an observer to the others.
 pub fn pin(producer: bool) {
     let processors = crossdock_os::process::processors();
     if processors < 2 {

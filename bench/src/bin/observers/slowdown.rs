@@ -1,11 +1,12 @@
-//! P10: the effect of none, one and eight observers on a publisher. Of eight, one is stopped while it holds a version.
+//! Measures P10: how much a publisher slows down with one and with eight observers, compared with none. Of the eight,
+//! one is stopped while it holds a version.
 //!
-//! Two things are measured separately. **Iterations** are measured by the clock, with observers that read the whole
-//! array at each look. With fewer CPUs than processes the figure also contains the competition for CPUs, caches and
-//! memory. **Publishing** is measured by the publisher's own CPU time, with observers that look as often and read one
-//! number each. It contains what observers make the publisher itself do (slots that are held, and pins that are read),
-//! so two CPUs are enough. For comparison, a publisher without observers keeps eight older versions: this shows the
-//! cost of colder slots alone.
+//! Two things are measured separately. **Iterations** are measured in wall time, with observers that read the whole
+//! array at each look. If there are fewer CPUs than processes, this figure also contains the competition for CPUs,
+//! caches and memory. **Publishing** is measured in the publisher's own CPU time, with observers that look as often but
+//! read only a few numbers each. This figure contains what observers make the publisher itself do: it finds slots that
+//! are held, and reads pins. So two CPUs are enough for it. For comparison there is a publisher without observers that
+//! keeps eight older versions: this shows the cost of colder slots alone.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader};
@@ -19,13 +20,14 @@ use crossdock_os::process::{self, Signal};
 use crate::series;
 use crate::shared::{look, numbers, often_enough, pin, timed, work};
 
-/// The size of the array. Below: how much of it changes each time.
+/// The size of the array in bytes.
 const SIZE: usize = 8 << 20;
-/// Looks of each observer per second, as of a plot or an analysis, which do not loop at full speed.
+/// How often each observer looks per second. A plot or an analysis looks like this, and does not loop at full speed.
 const LOOKS: u32 = 20;
 const KEPT: &str = "no observer, eight older versions kept";
 
-/// The publisher's iteration, and its publishing alone, with each number of observers, relative to none.
+/// Measures the publisher's whole iteration and its publishing alone, with each number of observers. Figures are
+/// relative to those without observers.
 pub fn slowdown(daemon: &Daemon, runs: usize, seconds: f64) -> Vec<Record> {
     pin(true);
     let session = daemon.connect();
@@ -41,7 +43,7 @@ pub fn slowdown(daemon: &Daemon, runs: usize, seconds: f64) -> Vec<Record> {
     let mut iterate_keeper = || iterate(&mut keeper);
     let mut iterate = || iterate(&mut publisher);
     iterate();
-    // The cases take turns, so that other programs slow all alike.
+    // The cases alternate, so that other programs slow all of them down alike.
     let count = often_enough(seconds, &mut iterate);
     let mut times = [const { Vec::new() }; 3];
     let mut own = [const { Vec::new() }; 4];
@@ -49,7 +51,7 @@ pub fn slowdown(daemon: &Daemon, runs: usize, seconds: f64) -> Vec<Record> {
         for (index, observers) in [0usize, 1, 8].into_iter().enumerate() {
             with_watchers(daemon, observers, "all", || times[index].push(timed(count, &mut iterate)));
             with_watchers(daemon, observers, "little", || {
-                // When a version is held for the first time, the publisher takes new memory. That is not a cost of
+                // When a version is held for the first time, the publisher takes new memory. This does not happen at
                 // every publish, so it comes before the measurement.
                 timed(count / 4 + 1, &mut iterate);
                 published.set(0.0);
@@ -82,7 +84,7 @@ pub fn slowdown(daemon: &Daemon, runs: usize, seconds: f64) -> Vec<Record> {
     records
 }
 
-/// Measures with this many observers that look at `what`. One of eight is stopped.
+/// Starts this many observers, which look at `what`, and measures. If there are eight, one of them is stopped.
 fn with_watchers(daemon: &Daemon, observers: usize, what: &str, measure: impl FnOnce()) {
     let socket = daemon.socket().display().to_string();
     let mut watchers: Vec<Child> = (0..observers).map(|_| watch(&socket, what)).collect();
@@ -96,7 +98,7 @@ fn with_watchers(daemon: &Daemon, observers: usize, what: &str, measure: impl Fn
     }
 }
 
-/// An observer's process: looks again and again, and holds a version between two looks.
+/// Runs an observer's process: looks again and again, and holds a version between two looks.
 pub fn watcher(arguments: &[String]) {
     pin(false);
     let (_session, mut observer) = series::observer(arguments[0].as_ref(), "watched");

@@ -1,4 +1,4 @@
-//! Rows E1 to E4: bad names, sizes and types, no daemon, and progress.
+//! Rows E1 to E4: bad names, sizes and types; no daemon; and progress.
 
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,7 @@ fn e4(context: &Context) -> Outcome {
     listed(context, None)
 }
 
-/// Waits until the daemon lists this as the session's own progress.
+/// Waits until the daemon's list shows this report as the progress of the session.
 fn listed(context: &Context, wanted: Option<(u64, u64)>) -> Outcome {
     let started = Instant::now();
     loop {

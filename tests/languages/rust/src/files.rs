@@ -1,4 +1,4 @@
-//! Rows F1 to F9: files of managed directories.
+//! Rows F1 to F9: files in managed directories.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -35,7 +35,7 @@ fn io<T>(result: std::io::Result<T>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
 }
 
-/// The producer of a row: a step by its name.
+/// Runs one step of a row's producer. `step` names the step.
 fn writes(_: &Context, step: &str, row: &[&str]) -> Outcome {
     let &[row] = row else { return Err("a producer needs its row".into()) };
     let at = |name: &str| place(row, "stage", name);
@@ -49,7 +49,7 @@ fn writes(_: &Context, step: &str, row: &[&str]) -> Outcome {
             let mut file = io(File::create(at("slow")?))?;
             io(file.write_all(&[b'x'; SIZE / 2]))?;
             say_ready();
-            // The consumer has looked once this link is there.
+            // The consumer makes this link when it has looked.
             let began = Instant::now();
             while fs::read_link(at(".looked")?).is_err() {
                 if began.elapsed() > Duration::from_secs(10) {
@@ -80,7 +80,7 @@ fn writes(_: &Context, step: &str, row: &[&str]) -> Outcome {
             }
             drop(file);
             io(fs::remove_file(at("big")?))?;
-            // A name with a dot is not managed, but its bytes need the same room.
+            // A file whose name begins with a dot is not managed, but it needs room in the same file system.
             for _ in 0..1000 {
                 let fits = fs::write(at(".room")?, [b'x'; 2 * SIZE]).is_ok();
                 io(fs::remove_file(at(".room")?))?;
@@ -103,7 +103,7 @@ fn dies(_: &Context, _: &str, _: &[&str]) -> Outcome {
     kill_self();
 }
 
-/// Awaits a name and reads it: as many bytes as a file has, all the same.
+/// Waits for a name and reads the file. It must have `SIZE` bytes that are all equal to `byte`.
 fn comes(row: &str, name: &str, byte: u8) -> Outcome {
     let path = place(row, "published", name)?;
     await_file(&path).map_err(text)?;
@@ -121,7 +121,7 @@ fn is_seen(row: &str, name: &str) -> Result<bool, String> {
     Ok(place(row, "published", name)?.exists())
 }
 
-/// B writes a file, and A opens it.
+/// Runs the producer, which writes a file, and then opens this file.
 fn opened(context: &Context, row: &str, name: &str) -> Result<File, String> {
     context.run(name, &[row])?;
     let path = place(row, "published", name)?;

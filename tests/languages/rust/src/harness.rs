@@ -1,36 +1,36 @@
-//! Runs rows, and starts this program again as another process of a row.
+//! Runs the rows of the list. A row with several processes starts this program again for each of them.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{ConnectOptions, Error, Region, Session, Status};
 
-/// What a row gives: nothing, or what was expected and what came.
+/// The result of a row: success, or a text with what was expected and what came instead.
 pub type Outcome = Result<(), String>;
 
-/// The deadline of everything that says no other.
+/// The deadline of every wait for which a row gives no other deadline.
 pub const LONG: Option<Duration> = Some(Duration::from_secs(10));
-/// Do not wait.
+/// A timeout of zero: a call with it does not wait.
 pub const POLL: Option<Duration> = Some(Duration::ZERO);
-/// The size of a region that says no other.
+/// The size of every region for which a row gives no other size.
 pub const REGION: u64 = 16 << 20;
 
-/// One row of the list.
+/// One row of the conformance list.
 #[derive(Clone)]
 pub struct Row {
     pub id: &'static str,
     pub claim: &'static str,
     pub test: fn(&Context) -> Outcome,
-    /// What another process of the row does: role and its arguments.
+    /// What another process of the row does, by its role and arguments.
     pub role: fn(&Context, &str, &[&str]) -> Outcome,
 }
 
-/// No other process takes part in the row.
+/// The role function of a row in which no other process takes part.
 pub fn alone(_: &Context, role: &str, _: &[&str]) -> Outcome {
     Err(format!("no role '{role}'"))
 }
 
-/// What a row works with.
+/// What a running row works with: its session and its names.
 pub struct Context {
     pub session: Session,
     row: String,
@@ -44,12 +44,12 @@ impl Context {
         Ok(Self { session, row: row.into(), prefix: prefix.into() })
     }
 
-    /// `rust-4711/r1`, and for a second one of a row `rust-4711/r1b`.
+    /// Makes a name for an object of the row: `rust-4711/r1`, or `rust-4711/r1b` for a second object.
     pub fn name(&self, suffix: &str) -> String {
         format!("{}/{}{suffix}", self.prefix, self.row.to_lowercase())
     }
 
-    /// The row's region.
+    /// Opens the region of the row, or makes it.
     pub fn region(&self) -> Result<Region, String> {
         self.session.region(&self.name(""), crossdock_client::Mode::OpenOrCreate, REGION, None).map_err(text)
     }
@@ -58,7 +58,7 @@ impl Context {
         let program = std::env::current_exe().expect("a running program has a path");
         let mut command = Command::new(program);
         command.arg(&self.row).arg(role).arg(&self.prefix).args(arguments).stdout(output);
-        // The rows across nodes: the other process has another daemon.
+        // For rows across nodes, the other process connects to another daemon.
         if let Some(socket) = std::env::var_os("CROSSDOCK_PEER_SOCKET") {
             command.env("CROSSDOCK_SOCKET", socket);
         }
@@ -87,18 +87,18 @@ impl Context {
     }
 }
 
-/// Another process of a row; killed if the row ends before it does.
+/// Another process of a row. It is killed if the row ends first.
 pub struct Peer(Option<Child>);
 
 impl Peer {
-    /// Waits for its good end.
+    /// Waits for the end of the process, which must be a success.
     pub fn finish(mut self) -> Outcome {
         let mut child = self.0.take().expect("a peer is finished once");
         let status = wait(&mut child)?;
         if status.success() { Ok(()) } else { Err(format!("the other process ended with {status}")) }
     }
 
-    /// Waits until it was killed by itself.
+    /// Waits for the end of the process, which must have killed itself.
     pub fn killed(mut self) -> Outcome {
         use std::os::unix::process::ExitStatusExt;
         let mut child = self.0.take().expect("a peer is finished once");
@@ -138,7 +138,7 @@ pub fn say_ready() {
     println!("ready");
 }
 
-/// Kills this process as a fault would.
+/// Kills this process with SIGKILL, to simulate a crash.
 pub fn kill_self() -> ! {
     let pidfd =
         crossdock_os::process::open_pidfd(std::process::id() as i32).ok().flatten().expect("a pidfd of oneself");
@@ -148,12 +148,12 @@ pub fn kill_self() -> ! {
     }
 }
 
-/// An error as a row reports it.
+/// Converts an error to the text that a row reports.
 pub fn text(error: Error) -> String {
     format!("{}: {error}", error.status)
 }
 
-/// The call must fail with this status; gives the message.
+/// Checks that the call failed with this status. Gives the message of the error.
 pub fn fails<T: std::fmt::Debug>(status: Status, result: crossdock_client::Result<T>) -> Result<String, String> {
     match result {
         Err(error) if error.status == status => Ok(error.to_string()),
@@ -162,17 +162,17 @@ pub fn fails<T: std::fmt::Debug>(status: Status, result: crossdock_client::Resul
     }
 }
 
-/// The message must hold the word.
+/// Checks that the message contains the word.
 pub fn says(message: &str, word: &str) -> Outcome {
     if message.contains(word) { Ok(()) } else { Err(format!("the message does not say '{word}': {message}")) }
 }
 
-/// The two must be equal.
+/// Checks that two values are equal.
 pub fn equal<T: PartialEq + std::fmt::Debug>(what: &str, came: T, expected: T) -> Outcome {
     if came == expected { Ok(()) } else { Err(format!("{what}: expected {expected:?}, came {came:?}")) }
 }
 
-/// How long something took must lie between the two.
+/// Checks that the time since `started` lies between the two limits.
 pub fn took(started: Instant, at_least_ms: u64, at_most_ms: u64) -> Outcome {
     let ms = started.elapsed().as_millis() as u64;
     if (at_least_ms..=at_most_ms).contains(&ms) {
@@ -182,7 +182,7 @@ pub fn took(started: Instant, at_least_ms: u64, at_most_ms: u64) -> Outcome {
     }
 }
 
-/// Runs all rows, or the one; the exit status.
+/// Runs all rows, or only the given one. Gives the exit status.
 pub fn run_rows(rows: &[Row], only: Option<&str>) -> i32 {
     let prefix = format!("rust-{}", std::process::id());
     let (mut passed, mut failed) = (0, 0);
@@ -207,14 +207,15 @@ pub fn run_rows(rows: &[Row], only: Option<&str>) -> i32 {
     i32::from(failed > 0 || passed == 0)
 }
 
-/// Removes every region and port of the row, however it ended.
+/// Removes every region and port of the row, whether it succeeded or failed.
 fn tidy(context: &Context) {
     for segment in context.session.list().map(|listing| listing.segments).unwrap_or_default() {
         if segment.name.starts_with(&format!("{}/", context.prefix)) {
             let _ = match segment.kind {
                 crossdock_client::SegmentKind::Region => context.session.remove_region(&segment.name),
                 crossdock_client::SegmentKind::Port => context.session.remove_port(&segment.name),
-                // They go with the daemon of the suite: their publishers may be this process still.
+                // Series are not removed here, because this process may still be their publisher. They disappear with
+                // the suite's daemon.
                 crossdock_client::SegmentKind::Series => Ok(()),
                 crossdock_client::SegmentKind::Item => context.session.remove_item(&segment.name),
             };
@@ -222,7 +223,7 @@ fn tidy(context: &Context) {
     }
 }
 
-/// Acts as another process of a row; the exit status.
+/// Acts as another process of a row. Gives the exit status.
 pub fn run_role(rows: &[Row], row: &str, role: &str, prefix: &str, arguments: &[&str]) -> i32 {
     let Some(found) = rows.iter().find(|found| found.id == row) else {
         eprintln!("no row '{row}'");

@@ -7,7 +7,7 @@ use crossdock_client::{Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemSta
 use crate::harness::{Context, LONG, Outcome, POLL, Row, alone, equal, fails, kill_self, say_ready, says, text, took};
 
 const SHORT: Option<Duration> = Some(Duration::from_millis(200));
-/// As which task the harness connects a row's own process.
+/// The name of the task as which the harness connects the first process of a row.
 const TEST: &str = "conformance";
 const LEVELS: [(&str, ItemLevel); 3] =
     [("", ItemLevel::Cooperative), ("b", ItemLevel::Verified), ("c", ItemLevel::Strict)];
@@ -153,7 +153,8 @@ fn i5_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
     item.destroy().map_err(text)
 }
 
-/// That a transferred item cannot be named any more is the compiler's to say: `transfer` takes it by value.
+/// In Rust the compiler checks that a transferred item cannot be used any more, because `transfer` takes the item by
+/// value.
 fn i6(context: &Context) -> Outcome {
     let mut item = create(context, "", 4096)?;
     item.bytes_mut().fill(8);
@@ -204,7 +205,7 @@ fn i8_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
         say_ready();
         std::thread::sleep(Duration::from_millis(300));
     }
-    // The owner has it for itself as soon as it was let go.
+    // The owner gets the item for itself as soon as the reader closes it.
     std::thread::sleep(Duration::from_millis(200));
     fails(Status::NotYet, context.session.read_item(&key, POLL).map(drop)).map(drop)
 }

@@ -1,7 +1,7 @@
-//! The conformance list (`tests/languages/conformance.md`) in Rust: one function a row.
+//! The conformance list (`tests/languages/conformance.md`) in Rust, with one function for each row.
 //!
-//! `conformance-rust [ROW]` runs all rows or one. Another process of a row is this program again, started with the row,
-//! a role, the name prefix and what the role needs.
+//! `conformance-rust [ROW]` runs all rows, or only one. For another process of a row it starts itself again, with the
+//! row, a role, the prefix of names, and the arguments of the role.
 
 mod errors;
 mod files;

@@ -48,7 +48,7 @@ fn send_tags(port: &Port, tags: impl IntoIterator<Item = u64>) -> Outcome {
     tags.into_iter().try_for_each(|tag| port.send(&tagged(tag), LONG)).map_err(text)
 }
 
-/// Receives and releases one message; its tag.
+/// Receives one message, releases it, and gives its tag.
 fn take(port: &Port) -> Result<u64, String> {
     let message = port.receive(LONG).map_err(text)?;
     port.release(&message).map_err(text)?;
@@ -127,7 +127,8 @@ fn p4(context: &Context) -> Outcome {
         handles.push(handle);
     }
     fails(Status::NotYet, port.send(&tagged(2), POLL))?;
-    // The peer says ready when it has received the first, and releases it when `go` is 1.
+    // The peer reports that it is ready when it has received the first message. It releases the message when `go`
+    // becomes 1.
     let go = region.simple::<i32>("go", ANY, None).map_err(text)?;
     let peer = context.start_ready("b", &[])?;
     fails(Status::NotYet, port.send(&tagged(2), POLL))?;
@@ -185,7 +186,7 @@ fn p5_peer(context: &Context, role: &str, arguments: &[&str]) -> Outcome {
         _ => return Err(format!("no role '{role}'")),
     };
     say_ready();
-    // The test kills this process when it has seen enough.
+    // The process only waits here. The test kills it before the time is over.
     std::thread::sleep(Duration::from_secs(20));
     Ok(())
 }
@@ -205,7 +206,7 @@ fn p6_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
 
 fn p7(context: &Context) -> Outcome {
     let port = open(context, End::Consumer, Pattern::FanIn, 8)?;
-    // Held open so that a producer which comes late does not find an end.
+    // This end stays open. Otherwise the consumer would see the end of the port before a late producer has opened it.
     let _keep = open(context, End::Producer, Pattern::FanIn, 8)?;
     let peers: Vec<_> = (1..=3).map(|producer: u64| context.start("b", &[&producer.to_string()])).collect();
     let mut next = [0; 4];
@@ -228,7 +229,7 @@ fn p7_peer(context: &Context, _: &str, arguments: &[&str]) -> Outcome {
 fn p8(context: &Context) -> Outcome {
     let counts = context.region()?.vector::<i32>("counts", ANY, None).map_err(text)?;
     counts.resize(300).map_err(text)?;
-    // Held open so that consumers which come first do not see an end.
+    // This end stays open. Otherwise early consumers would see the end of the port.
     let keep = open(context, End::Producer, Pattern::WorkQueue, 8)?;
     let consumers = (0..3).map(|_| context.start_ready("consume", &[])).collect::<Result<Vec<_>, _>>()?;
     let producers: Vec<_> = (0..2).map(|p: u64| context.start("produce", &[&p.to_string()])).collect();

@@ -58,7 +58,8 @@ fn r2_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
     n.set(3 * 123 + 1).map_err(text)
 }
 
-/// `{i32,f64,i32[3]}` as C lays it out: fields at 0, 8 and 16, 32 bytes in all. Rust programs read it by bytes.
+/// A struct `{i32,f64,i32[3]}` as C lays it out: the fields are at 0, 8 and 16, and the size is 32 bytes. Rust programs
+/// read it as bytes.
 fn r3_struct(region: &Region) -> Result<crossdock_client::Raw, String> {
     let ty = TypeRef { name: "{i32,f64,i32[3]}".into(), size: 32, align: 8 };
     region.raw("s", &ty, ANY, None).map_err(text)
@@ -159,7 +160,7 @@ fn r6_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
         for (i, j, k) in indices() {
             equal("element", array.get(&[i, j, k]).map_err(text)?, (100 * i + 10 * j + k) as f32)?;
         }
-        // In memory the last index runs fastest in C order, the first in Fortran order.
+        // In memory, the last index varies fastest in C order, and the first index in Fortran order.
         let second = array.to_vec().map_err(text)?[1];
         equal("second in memory", second, if order == Order::C { 1.0 } else { 100.0 })?;
     }
@@ -251,7 +252,7 @@ fn r12(context: &Context) -> Outcome {
         region.simple::<i32>("o", ANY, None)?;
         region.remove("o")
     };
-    // The first cycle may make the heap keep a little for itself; from then on nothing may grow.
+    // The heap may keep a little memory for itself after the first cycle. From then on it must not grow.
     cycle().map_err(text)?;
     let before = region.statistics();
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! Rows S1 to S14: series.
+//! Rows S1 to S19: series.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ fn fill(publisher: &mut Publisher, value: f64) -> Outcome {
     Ok(())
 }
 
-/// Fills and publishes; the version's number.
+/// Fills the array, publishes it, and gives the version's number.
 fn publish(publisher: &mut Publisher, value: f64) -> Result<u64, String> {
     fill(publisher, value)?;
     publisher.publish(&[]).map_err(text)
@@ -140,7 +140,7 @@ fn s3_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
     let mut publisher = publisher(context, &u_only())?;
     publish(&mut publisher, 1.0)?;
     say_ready();
-    // The test has had its deadline by then.
+    // By then the deadline of the test has passed.
     sleep(Duration::from_millis(1200));
     publish(&mut publisher, 2.0)?;
     publisher.end().map_err(text)
@@ -196,7 +196,7 @@ fn s6_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
     publisher.end().map_err(text)
 }
 
-/// Publishes three versions, lets the test observe, and goes.
+/// Publishes three versions, gives the test time to observe them, and then ends the series or is killed.
 fn three_peer(context: &Context, role: &str, _: &[&str]) -> Outcome {
     let mut publisher = publisher(context, &u_only())?;
     for k in 1..=3 {
@@ -420,7 +420,7 @@ fn s18_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
     }
     say_ready();
     sleep(Duration::from_millis(500));
-    // Nothing is given up: the process ends in order.
+    // The publisher is not dropped, because this row tests a process that ends in order without closing anything.
     std::mem::forget(publisher);
     Ok(())
 }
@@ -437,7 +437,7 @@ fn s19_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
     let mut observer = observe(context)?;
     let held = observer.latest().map_err(text)?;
     say_ready();
-    // It does nothing until the test begins this series.
+    // This process waits here until the test begins to publish the series `go`.
     context.session.observe(&context.name("go"), WAIT).map_err(text)?;
     shows(&held, 1.0)?;
     let newest = observer.next(WAIT).map_err(text)?;

@@ -1,9 +1,10 @@
-//! iceoryx2 in P3. The publisher lends a slice, fills it in place and sends it; the subscriber receives it and reads
-//! all of it. The steps are those of `../handover/common.py`: the consumer waits first; then the producer fills, does
-//! other work, lets 20 ms pass, notes the time, and sends. So no figure depends on which side was late, or on the
-//! contents of the caches.
+//! Measures iceoryx2 in the comparison P3. The publisher lends a slice, fills it in place and sends it. The subscriber
+//! receives it and reads all of it. The steps are those of `../handover/common.py`: the consumer starts to wait; then
+//! the producer fills the data, does other work, waits for 20 ms, notes the time, and sends. So no figure depends on
+//! which side was late, or on the contents of the caches.
 //!
-//! `peer-iceoryx2-handover spin|block SIZE:ROUNDS…` prints a line a size: `HANDOVER {"size", "ns": […], "right"}`.
+//! `peer-iceoryx2-handover spin|block SIZE:ROUNDS…` prints one line for each size: `HANDOVER {"size", "ns": […],
+//! "right"}`.
 
 use core::time::Duration;
 use iceoryx2::port::update_connections::UpdateConnections;
@@ -23,7 +24,8 @@ fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What a task does between two hand-overs: it writes so many bytes that no other data is left in the caches.
+/// Simulates the other work of a task between two hand-overs: writes so many bytes that no other data is left in the
+/// caches.
 fn other_work(other: &mut Vec<u64>) {
     other.resize(64 << 17, 0);
     other.iter_mut().for_each(|word| *word = word.wrapping_mul(3).wrapping_add(1));

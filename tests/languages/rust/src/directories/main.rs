@@ -1,8 +1,9 @@
-//! The managed directories of rows F1 to F9 (`tests/languages/conformance.md`), in the launcher's place.
+//! Serves the managed directories for rows F1 to F9 (`tests/languages/conformance.md`). In a real run the launcher does
+//! this.
 //!
-//! `conformance-directories ROOT` makes one directory for each row, prints `ready` and what its environment variable holds, and
-//! serves them until its standard input ends. Then it removes all of it. A row's producer writes into `ROOT/f1/stage`, and its
-//! consumer awaits names of `ROOT/f1/published`.
+//! `conformance-directories ROOT` makes one directory for each row. It prints `ready` and the value of the environment
+//! variable for programs, and serves the directories until its standard input ends. Then it removes all of them. The
+//! producer of a row writes into `ROOT/f1/stage`, and the consumer waits for names in `ROOT/f1/published`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +17,7 @@ use crossdock_layout::files::Phase;
 use crossdock_os::process::{self, Fate};
 use crossdock_os::{Deadline, mount};
 
-/// What a row's directory is like.
+/// The properties of the directory for one row.
 struct Scene {
     row: &'static str,
     wait: Duration,
@@ -63,7 +64,7 @@ fn run(root: &Path) -> Result<(), String> {
         let (folder, notice) = (root.join(scene.row), root.join(format!("{}.notice", scene.row)));
         if let Some(bytes) = scene.quota {
             fs::create_dir_all(&folder).map_err(text)?;
-            // An ordinary user has no directory with a quota, and its row is skipped.
+            // An ordinary user cannot mount a directory with a quota. Then the row is skipped.
             if mount::memory_at(&folder, bytes).is_err() {
                 fs::remove_dir(&folder).map_err(text)?;
                 continue;
@@ -79,14 +80,15 @@ fn run(root: &Path) -> Result<(), String> {
         services.push((scene.row, service));
     }
     let mut out = std::io::stdout().lock();
-    // One line, so that a shell reads it whole; it puts the line ends back.
+    // Everything is printed as one line, so that a shell reads it at once. The shell replaces each `|` by a line end
+    // again.
     writeln!(out, "ready {}", lines.join("|")).and_then(|()| out.flush()).map_err(text)?;
     drop(out);
     serve(root, &services);
     Ok(())
 }
 
-/// Until the standard input ends: tells the consumers of row F3 what became of their producer.
+/// Tells the consumers of row F3 how their producer ended. Runs until the standard input ends.
 fn serve(root: &Path, services: &[(&str, Service)]) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -95,7 +97,7 @@ fn serve(root: &Path, services: &[(&str, Service)]) {
             over.store(true, Ordering::Release);
         });
         let Some((row, service)) = services.iter().find(|(row, _)| *row == "f3") else { return };
-        // The producer says who it is by a link, which is there whole or not at all.
+        // The producer tells its process id as the target of a symbolic link, because a link appears in one step.
         let told = root.join(row).join("stage/.producer");
         while !over.load(Ordering::Acquire) {
             let pid = fs::read_link(&told).ok().and_then(|to| to.to_str()?.parse::<i32>().ok());
@@ -109,7 +111,7 @@ fn serve(root: &Path, services: &[(&str, Service)]) {
     });
 }
 
-/// How the process ended, once it has closed all its files.
+/// Waits until the process has ended, so that all its files are closed. Tells how it ended.
 fn fate(pid: i32, over: &AtomicBool) -> Phase {
     let Ok(Some(pidfd)) = process::open_pidfd(pid) else { return Phase::Failed };
     while !process::is_dead(&pidfd) && !over.load(Ordering::Acquire) {
