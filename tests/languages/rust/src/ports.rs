@@ -1,4 +1,4 @@
-//! Rows P1 to P16: ports.
+//! Rows P1 to P17: ports.
 
 use std::time::{Duration, Instant};
 
