@@ -71,7 +71,7 @@ impl Writer {
     }
 }
 
-/// Takes fields from the front. It gives nothing that is longer than allowed.
+/// Takes fields from the front of the bytes. A field that is longer than allowed is an error.
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -96,7 +96,8 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("eight bytes were taken")))
     }
 
-    /// The number of things that follow, each of which takes at least one byte.
+    /// Reads the number of the things that follow. Each thing takes at least one byte, so a number above that of the
+    /// bytes is wrong.
     pub fn count(&mut self, most: usize) -> CatalogResult<usize> {
         let count = self.u32()? as usize;
         if count > most || count > self.0.len() {
@@ -163,7 +164,7 @@ impl<'a> Reader<'a> {
         (0..self.count(COMMIT_MAX)?).map(|_| self.operation()).collect()
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no bytes are left.
     pub fn end(self) -> CatalogResult<()> {
         if self.0.is_empty() { Ok(()) } else { Err(broken(format!("{} bytes too many", self.0.len()))) }
     }

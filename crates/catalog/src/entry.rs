@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::{COMMIT_MAX, CatalogError, CatalogResult, KEY_MAX, VALUE_MAX};
 
-/// The number of a change of a catalog. Zero is before all changes.
+/// The number of a change in a catalog. Later changes have larger numbers. Zero is before all changes.
 pub type Revision = u64;
 
-/// A lease. It is never zero, and no number is given out twice.
+/// The number of a lease. It is never zero, and no number is given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
@@ -16,31 +16,31 @@ pub struct LeaseId(pub u64);
 pub struct Entry {
     /// Its name.
     pub key: String,
-    /// What it maps to.
+    /// The bytes that the key maps to.
     pub value: Vec<u8>,
-    /// The change that made the key.
+    /// The revision of the change that made the key.
     pub created: Revision,
-    /// The change that set this value. Commits use it as their fence.
+    /// The revision of the change that set this value. Commits name it as their fence: [`Expect::At`].
     pub modified: Revision,
-    /// The lease that the entry hangs on.
+    /// The lease that the entry hangs on: the entry is deleted when the lease ends.
     pub lease: Option<LeaseId>,
 }
 
 /// All entries below a prefix at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// A watch continues from the next revision.
+    /// The catalog's revision when it was listed. A watch from the next revision on misses nothing.
     pub revision: Revision,
-    /// In the order of their keys.
+    /// The entries, in the order of their keys.
     pub entries: Vec<Entry>,
 }
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The entry was made, or has a new value.
+    /// An entry was made, or its value was changed.
     Put(Entry),
-    /// The key is gone.
+    /// An entry was deleted.
     Deleted {
         /// Which.
         key: String,
@@ -67,24 +67,24 @@ impl Event {
     }
 }
 
-/// A condition of a commit.
+/// A condition of a commit; see [`Commit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// No entry has this key.
     Free(String),
-    /// The entry was last changed at this revision.
+    /// The entry with this key was last changed at this revision.
     At(String, Revision),
 }
 
 impl Expect {
-    /// The key it is about.
+    /// The key that the condition is about.
     pub fn key(&self) -> &str {
         match self {
             Self::Free(key) | Self::At(key, _) => key,
         }
     }
 
-    /// Does the condition hold for this entry?
+    /// Whether the condition holds, if `found` is what the catalog has for the key.
     pub fn holds(&self, found: Option<&Entry>) -> bool {
         match self {
             Self::Free(_) => found.is_none(),
@@ -93,7 +93,7 @@ impl Expect {
     }
 }
 
-/// One change of a commit.
+/// One change that a commit makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Sets a value.
@@ -102,7 +102,7 @@ pub enum Operation {
         key: String,
         /// The value.
         value: Vec<u8>,
-        /// The lease that the entry hangs on from now on.
+        /// The lease that the entry hangs on from now on; `None`: the entry stays until it is deleted.
         lease: Option<LeaseId>,
     },
     /// Deletes a key, if it exists.
@@ -113,7 +113,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The key it is about.
+    /// The key that the operation changes.
     pub fn key(&self) -> &str {
         match self {
             Self::Put { key, .. } | Self::Delete { key } => key,
@@ -121,50 +121,50 @@ impl Operation {
     }
 }
 
-/// Changes that are made together, if all conditions hold.
+/// Several changes that are made together if all conditions hold, or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
     /// The conditions.
     pub expect: Vec<Expect>,
-    /// What is done then.
+    /// The changes that are made if all conditions hold.
     pub then: Vec<Operation>,
 }
 
 impl Commit {
-    /// Expects nothing and does nothing.
+    /// A commit without conditions and without changes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The key must be free.
+    /// Adds the condition that no entry has this key.
     #[must_use]
     pub fn expect_free(mut self, key: &str) -> Self {
         self.expect.push(Expect::Free(key.to_owned()));
         self
     }
 
-    /// The entry must be the one of this revision.
+    /// Adds the condition that the entry was last changed at `revision`.
     #[must_use]
     pub fn expect_at(mut self, key: &str, revision: Revision) -> Self {
         self.expect.push(Expect::At(key.to_owned(), revision));
         self
     }
 
-    /// Then this value is set.
+    /// Adds the change that sets the value and the lease of a key.
     #[must_use]
     pub fn put(mut self, key: &str, value: &[u8], lease: Option<LeaseId>) -> Self {
         self.then.push(Operation::Put { key: key.to_owned(), value: value.to_vec(), lease });
         self
     }
 
-    /// Then this key is deleted.
+    /// Adds the change that deletes a key.
     #[must_use]
     pub fn delete(mut self, key: &str) -> Self {
         self.then.push(Operation::Delete { key: key.to_owned() });
         self
     }
 
-    /// Limits, and no key twice among the changes.
+    /// Checks that the commit keeps the limits and changes no key twice.
     ///
     /// # Errors
     /// [`CatalogError::Invalid`] says what is wrong.
@@ -190,7 +190,7 @@ impl Commit {
     }
 }
 
-/// Keys are short, not empty, and hold no control characters.
+/// Checks a key: it must not be empty, be longer than [`KEY_MAX`](crate::KEY_MAX), or hold control characters.
 pub(crate) fn check_key(key: &str) -> CatalogResult<()> {
     if key.is_empty() {
         return Err(CatalogError::Invalid("a key is empty".into()));
@@ -198,7 +198,7 @@ pub(crate) fn check_key(key: &str) -> CatalogResult<()> {
     check_prefix(key)
 }
 
-/// A prefix may be empty.
+/// Checks a prefix of keys. It may be empty.
 pub(crate) fn check_prefix(key: &str) -> CatalogResult<()> {
     if key.len() > KEY_MAX {
         let text = format!("a key has {} bytes, and {KEY_MAX} are allowed", key.len());
@@ -210,13 +210,13 @@ pub(crate) fn check_prefix(key: &str) -> CatalogResult<()> {
     Ok(())
 }
 
-/// What became of a commit.
+/// The outcome of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// All expectations held, and all changes were made.
+    /// Whether all conditions held and all changes were made.
     pub done: bool,
-    /// The catalog's revision after it.
+    /// The catalog's revision after the commit.
     pub revision: Revision,
-    /// If not done: the entry of each expectation's key, in their order.
+    /// If the commit was not done: what the catalog has for the key of each condition, in the conditions' order.
     pub found: Vec<Option<Entry>>,
 }

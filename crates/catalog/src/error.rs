@@ -4,22 +4,23 @@ use std::fmt;
 
 use crate::Revision;
 
-/// Why a call did not do what it was asked to.
+/// Why a call to a catalog failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogError {
-    /// The call certainly did nothing: the catalog cannot be reached.
+    /// The catalog cannot be reached. The call certainly changed nothing.
     Unreachable(String),
-    /// No answer arrived in time, so a change may have been made.
+    /// No answer arrived in time. A change may have been made.
     Unknown(String),
     /// The lease is gone, and so are all entries that hung on it.
     NoLease,
-    /// The changes from the wanted revision on are forgotten. This revision is the oldest that can be watched.
+    /// The catalog has forgotten the changes from the wanted revision on. The number is the oldest revision from which
+    /// a watch can begin.
     Compacted(Revision),
-    /// The call makes no sense: a bad key, a value that is too long, a key twice in one commit.
+    /// The call is wrong: a bad key, a value that is too long, a key twice in one commit.
     Invalid(String),
-    /// The catalog has no room, or cannot write.
+    /// The catalog has no room, or cannot write its journal.
     Full(String),
-    /// The other side sent something that makes no sense.
+    /// The other side sent bytes that are not a valid message, or not the expected one.
     Broken(String),
 }
 

@@ -1,9 +1,9 @@
 //! A catalog that etcd keeps (feature `etcd`).
 //!
-//! Each call goes to the member that answered last. If that does not answer within a second, the next member is asked.
-//! A balanced channel would go on sending calls to a dead member. etcd's client ends watches and keep-alive streams
-//! with the member that they were on. Here a watch continues at another member from the revision that it had reached,
-//! and each keep-alive is a call of its own.
+//! Each call goes to the member of the etcd cluster that answered last. If this member does not answer within a second,
+//! the call goes to the next one. A balanced channel would go on sending calls to a dead member. etcd's client ends
+//! watches and keep-alive streams when their member is lost. Here a watch continues at another member, from the
+//! revision that it had reached, and each keep-alive is a call of its own.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,17 +28,17 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Entries of one answer, so that it stays below gRPC's limit of 4 MiB.
+/// How many entries are asked for at once, so that an answer stays below gRPC's limit of 4 MiB.
 const PAGE: i64 = 500;
 
-/// How to reach a cluster.
+/// How to reach an etcd cluster.
 #[derive(Clone, Debug, Default)]
 pub struct EtcdOptions {
-    /// `http://host:port` or `https://host:port` of each member.
+    /// The URL of each member: `http://host:port` or `https://host:port`.
     pub members: Vec<String>,
-    /// Certificate of the authority that signed the members' certificates, PEM.
+    /// The certificate of the authority that signed the members' certificates, as PEM.
     pub authority: Option<Vec<u8>>,
-    /// Own certificate and key, PEM.
+    /// This client's own certificate and key, as PEM.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -49,14 +49,14 @@ struct Members {
     current: AtomicUsize,
 }
 
-/// A client of a cluster.
+/// A catalog that is kept by an etcd cluster.
 pub struct Etcd {
     members: Arc<Members>,
 }
 
-/// Why one member gave no answer.
+/// Why one etcd member gave no answer.
 enum Missed {
-    /// The call did not reach it.
+    /// The call did not reach the member.
     Before(String),
     /// The member may have done what was asked.
     After(String),
@@ -65,10 +65,10 @@ enum Missed {
 }
 
 impl Etcd {
-    /// Connects with the first call.
+    /// Makes a client of the cluster. It connects with the first call.
     ///
     /// # Errors
-    /// There is no member, or no thread for the connections.
+    /// `options` names no member, or no thread for the connections could be started.
     pub fn new(options: &EtcdOptions) -> CatalogResult<Self> {
         if options.members.is_empty() {
             return Err(CatalogError::Invalid("no member of etcd is named".into()));
@@ -99,8 +99,8 @@ impl Etcd {
         Ok(Self { members: Arc::new(members) })
     }
 
-    /// Asks one member after another until one answers. A call that may be done only once is not repeated after a
-    /// member may have done it.
+    /// Asks one etcd member after another until one answers. A call with `once` set is not repeated after a member may
+    /// have served it.
     fn ask<T, F: Future<Output = Result<T, Error>>>(
         &self,
         by: Deadline,
@@ -123,7 +123,7 @@ impl Etcd {
 }
 
 impl Members {
-    /// The client of the current member.
+    /// The index of the current member, and a client for this member.
     fn client(&self) -> Result<(usize, Client), Missed> {
         let current = self.current.load(Ordering::Relaxed) % self.clients.len();
         let (member, client) = &self.clients[current];
@@ -137,7 +137,7 @@ impl Members {
         Ok((current, client.insert(fresh).clone()))
     }
 
-    /// The next call goes to another member. If it comes back to this one later, it makes a fresh connection.
+    /// Lets the next call go to the member after `member`, and drops the connection to `member`.
     fn leave(&self, member: usize) {
         *self.clients[member].1.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
         let next = (member + 1) % self.clients.len();
@@ -165,7 +165,7 @@ impl Members {
     }
 }
 
-/// What an error says about the call.
+/// Tells from an etcd error whether the call may have been served.
 fn missed(member: &str, error: Error) -> Missed {
     let text = format!("{member}: {error}");
     match error {
@@ -202,10 +202,10 @@ fn entry(found: &KeyValue) -> CatalogResult<Entry> {
     })
 }
 
-/// The first key above all that begin with this prefix.
+/// The first key that is above all keys that begin with `prefix`.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
-    // The bytes of UTF-8 are below 0xf5.
+    // This addition cannot overflow, because all bytes of UTF-8 text are below 0xf5.
     match end.last_mut() {
         Some(last) => *last += 1,
         None => end.push(0),
@@ -276,7 +276,7 @@ impl Catalog for Etcd {
                     async move { client.kv_client().get(from, Some(options)).await }
                 });
                 let answer = match answer {
-                    // The revision of the first page was forgotten before the second was read.
+                    // etcd forgot the revision of the first page before the second page was read: list again.
                     Err(CatalogError::Compacted(_)) if !by.passed() => continue 'anew,
                     answer => answer?,
                 };
@@ -297,7 +297,7 @@ impl Catalog for Etcd {
     }
 
     fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId> {
-        // etcd counts whole seconds and has a shortest time of its own.
+        // etcd counts lease times in whole seconds, and makes them longer if they are below its own minimum.
         let seconds = time.max(LEASE_MIN).as_millis().div_ceil(1000) as i64;
         let answer = self.ask(by, false, |client| async move { client.lease_client().grant(seconds, None).await })?;
         Ok(LeaseId(answer.id() as u64))
@@ -314,7 +314,7 @@ impl Catalog for Etcd {
     fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
         check_prefix(prefix)?;
         let members = Arc::clone(&self.members);
-        // For etcd, revision zero is the present.
+        // The first change is 1 at the least, because etcd takes revision zero for "from now on".
         Ok(Box::new(EtcdWatch { members, prefix: prefix.to_owned(), next: from.max(1), stream: None }))
     }
 }
@@ -347,7 +347,8 @@ impl EtcdWatch {
         Ok(())
     }
 
-    /// The stream is of no more use. The reason matters only to a caller that stops waiting.
+    /// Gives up the stream. After the deadline the reason `why` is returned as an error; before it, the caller opens
+    /// another stream.
     fn lost(&mut self, why: CatalogError, by: Deadline) -> CatalogResult<()> {
         if let Some((member, _)) = self.stream.take() {
             self.members.leave(member);

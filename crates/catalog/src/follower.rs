@@ -1,4 +1,4 @@
-//! A copy of all entries below a prefix that is kept up to date.
+//! [`Follower`]: a copy of all entries below a prefix, kept up to date.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use crossdock_os::Deadline;
 
 use crate::{Catalog, CatalogError, CatalogResult, Entry, Event, Revision, Watch};
 
-/// A difference in the copy.
+/// One difference between the copy before and after an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// The entry was made, or has a new value.
     Put(Entry),
-    /// The entry is gone. This is the last known one.
+    /// The entry is gone. This is its last known state.
     Gone(Entry),
 }
 
 impl News {
-    /// The entry that it is about.
+    /// The entry that was put, or the last state of the one that is gone.
     pub fn entry(&self) -> &Entry {
         match self {
             Self::Put(entry) | Self::Gone(entry) => entry,
@@ -24,8 +24,9 @@ impl News {
     }
 }
 
-/// It lists once and then watches from there on. If changes were forgotten before it read them, it lists again. It
-/// reports the difference to what it reported before, so a change that was undone meanwhile may stay unseen.
+/// A copy of all entries below a prefix. A follower lists the entries once, and watches from that revision on. If the
+/// catalog forgot changes before the follower read them, it lists again. It reports the difference to what it reported
+/// before, so a change that was undone meanwhile may stay unseen.
 pub struct Follower {
     prefix: String,
     known: BTreeMap<String, Entry>,
@@ -33,20 +34,20 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Knows nothing yet; the first [`Self::next`] lists.
+    /// A follower without entries. The first [`Self::next`] lists the catalog.
     pub fn new(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), known: BTreeMap::new(), watch: None }
     }
 
-    /// The entries as they are known here.
+    /// The copy: the entries as of the last [`Self::next`], by key.
     pub fn known(&self) -> &BTreeMap<String, Entry> {
         &self.known
     }
 
-    /// The differences; none if nothing changed before the deadline.
+    /// Updates the copy and returns the differences. Waits for a change until the deadline; then the list is empty.
     ///
     /// # Errors
-    /// The catalog cannot be reached. The next call continues, and nothing is lost.
+    /// The catalog cannot be reached. The next call continues from there, and no difference is lost.
     pub fn next(&mut self, catalog: &dyn Catalog, by: Deadline) -> CatalogResult<Vec<News>> {
         let Some(watch) = &mut self.watch else { return self.list(catalog, by) };
         match watch.next(by) {
@@ -59,7 +60,7 @@ impl Follower {
         }
     }
 
-    /// The next call lists anew.
+    /// Makes the next call list the whole catalog again.
     pub fn restart(&mut self) {
         self.watch = None;
     }

@@ -1,18 +1,18 @@
 //! The catalog of a site: which node has what, and where.
 //!
-//! One trait, [`Catalog`], with three implementations that pass one list of tests (`tests/conformance`):
-//! - [`Memory`]: in this process, with a clock that is set by hand and with injected faults. For simulations.
-//! - [`embedded`]: one daemon of the site keeps it in a journal, and the others ask that daemon by TCP. Nothing has to
-//!   be installed.
+//! The trait [`Catalog`] has three implementations. All pass the same tests (`tests/conformance`):
+//! - [`Memory`]: for simulations. It is in this process, has a clock that is set by hand, and fails on request.
+//! - [`embedded`]: one daemon of the site keeps the catalog in a journal, and the other daemons ask it over TCP.
+//!   Nothing has to be installed.
 //! - `etcd` (feature `etcd`): for sites that must survive the loss of any node.
 //!
-//! A catalog maps keys to small values. Every change has a [`Revision`] that only grows. An entry can hang on a lease:
-//! if the holder does not keep the lease alive for the lease's time, the entry is deleted. A [`Watch`] reports every
-//! change from a revision on. A [`Commit`] makes several changes at once if its conditions hold.
+//! A catalog maps keys to small values. Every change has a [`Revision`], a number that only grows. An entry can hang on
+//! a lease: if the holder does not keep the lease alive, the entry is deleted after the lease's time. A [`Watch`]
+//! reports every change from a revision on. A [`Commit`] makes several changes at once if its conditions hold.
 //!
-//! Every call has a deadline. A change whose answer did not arrive in time fails with [`CatalogError::Unknown`]: it may
-//! have been made. [`Follower`] keeps a copy of all entries below a prefix up to date, through lost connections and
-//! compactions.
+//! Every call has a deadline. A change whose answer did not arrive in time fails with [`CatalogError::Unknown`],
+//! because it may have been made. [`Follower`] keeps a copy of all entries below a prefix up to date, also through lost
+//! connections and forgotten changes.
 
 mod codec;
 pub mod embedded;
@@ -33,16 +33,16 @@ pub use error::CatalogError;
 pub use follower::{Follower, News};
 pub use memory::{Clock, Faults, Memory};
 
-/// Longest key in bytes.
+/// The longest key, in bytes.
 pub const KEY_MAX: usize = 512;
-/// Longest value in bytes. Values are locations and states, never lists of segments.
+/// The longest value, in bytes. Values are short: the location or the state of a name, never a list of segments.
 pub const VALUE_MAX: usize = 4096;
-/// Most expectations, and most operations, of one commit.
+/// The most conditions, and the most operations, of one commit.
 pub const COMMIT_MAX: usize = 64;
-/// The shortest time of a lease. Shorter ones are made this long.
+/// The shortest time of a lease. A lease that is asked for with a shorter time gets this time.
 pub const LEASE_MIN: Duration = Duration::from_secs(1);
 
-/// What every call gives.
+/// The result of every call to a catalog.
 pub type CatalogResult<T> = Result<T, CatalogError>;
 
 /// The catalog of a site. Calls block until they are answered or their deadline has passed.
@@ -50,25 +50,27 @@ pub trait Catalog: Send + Sync {
     /// Makes several changes at once if all conditions hold, and none otherwise.
     fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed>;
 
-    /// The entry of this key.
+    /// The entry of this key; `None` if there is none.
     fn get(&self, key: &str, by: Deadline) -> CatalogResult<Option<Entry>>;
 
     /// All entries whose keys begin with `prefix`, in the keys' order, as they were at one revision.
     fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing>;
 
-    /// Grants a new lease. Its entries are deleted if it is not kept alive for `time`.
+    /// Grants a new lease. If it is not kept alive, it ends after `time`, and its entries are deleted.
     fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId>;
 
-    /// Starts the lease's time anew. [`CatalogError::NoLease`] if the lease is gone already.
+    /// Starts the time of a lease anew. Fails with [`CatalogError::NoLease`] if the lease has ended already.
     fn keep_alive(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()>;
 
     /// Ends the lease, and deletes its entries.
     fn revoke(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()>;
 
-    /// Changes of keys that begin with `prefix`, from the revision `from` on (that one included).
+    /// Begins a watch. It reports the changes of keys that begin with `prefix`, from the revision `from` on, including
+    /// that revision.
     fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>>;
 
-    /// Sets the value of a key. Repeating the call does no harm, so it is repeated after a lost answer.
+    /// Sets the value of a key. If the answer is lost, the call is repeated, because setting a value twice does no
+    /// harm.
     fn put(&self, key: &str, value: &[u8], lease: Option<LeaseId>, by: Deadline) -> CatalogResult<Revision> {
         let commit = Commit::new().put(key, value, lease);
         retry(by, || self.commit(&commit, by)).map(|done| done.revision)
@@ -80,10 +82,10 @@ pub trait Catalog: Send + Sync {
         retry(by, || self.commit(&commit, by)).map(drop)
     }
 
-    /// Makes the entry if the key is free. Otherwise the inner `Err(entry)` is the existing entry.
+    /// Makes the entry if no entry has the key. Otherwise the inner `Err(entry)` is the existing entry.
     ///
-    /// The value must differ from what any other caller would put there, or hang on a lease of this caller alone: after
-    /// a lost answer, an entry with the same value and lease counts as made by this call.
+    /// After a lost answer, an entry with the same value and lease counts as made by this call. So no other caller may
+    /// use the same value, or the lease must be this caller's alone.
     fn create(
         &self,
         key: &str,
@@ -109,7 +111,7 @@ pub trait Catalog: Send + Sync {
     }
 }
 
-/// Repeats a call while its answer is lost and there is time. Only for calls that may be made twice.
+/// Repeats a call until its answer arrives or the deadline has passed. Only for calls that may be made twice.
 fn retry<T>(by: Deadline, mut call: impl FnMut() -> CatalogResult<T>) -> CatalogResult<T> {
     loop {
         match call() {
@@ -119,13 +121,13 @@ fn retry<T>(by: Deadline, mut call: impl FnMut() -> CatalogResult<T>) -> Catalog
     }
 }
 
-/// The changes below a prefix.
+/// Reports the changes below a prefix, one after another.
 pub trait Watch: Send {
-    /// The next changes, the oldest first. All changes of one revision come together. None if there were none before
-    /// the deadline.
+    /// Waits for changes until the deadline, and returns them, the oldest first. All changes of one revision come
+    /// together. The list is empty if nothing changed before the deadline.
     ///
     /// # Errors
-    /// [`CatalogError::Compacted`]: changes were forgotten before they were read; list again and watch from there.
-    /// Other errors are temporary: the next call continues where the watch was.
+    /// [`CatalogError::Compacted`]: the catalog forgot changes before this watch read them; list again and watch from
+    /// there. After any other error, the next call continues where the watch was.
     fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>>;
 }

@@ -1,4 +1,4 @@
-//! A catalog in this process, with a clock that is set by hand and faults that are injected.
+//! A catalog in this process, for tests: its clock can be set by hand, and each handle can be made to fail.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -11,25 +11,25 @@ use crate::{
     Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, LEASE_MIN, LeaseId, Listing, Revision, Watch,
 };
 
-/// The clock of a memory catalog's leases.
+/// The clock by which the leases of a memory catalog end.
 #[derive(Clone, Copy, Debug)]
 pub enum Clock {
     /// The machine's.
     Real(Instant),
-    /// Milliseconds; only [`Memory::advance`] adds to them.
+    /// A time in milliseconds that only [`Memory::advance`] changes.
     Manual(u64),
 }
 
-/// The faults of one handle.
+/// The faults that a test sets for one handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// The handle reaches nothing: every call fails, and every watch is silent.
+    /// The handle is cut off: every call fails, and every watch reports nothing.
     pub cut: bool,
     /// This many of the next calls fail before they do anything.
     pub fail: u32,
-    /// This many of the next commits are made, but their answers are lost.
+    /// This many of the next calls are done, but their answers are lost.
     pub lose: u32,
-    /// The handle's watches get nothing, as if their messages were slow.
+    /// The handle's watches report nothing, as if their messages were slow.
     pub hold: bool,
 }
 
@@ -43,7 +43,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// A handle of a catalog in memory. Each handle has its own faults.
+/// A catalog in this process. All handles of one catalog see the same entries, and each handle has its own faults.
 pub struct Memory {
     shared: Arc<Shared>,
     faults: Arc<Mutex<Faults>>,
@@ -77,7 +77,7 @@ impl Memory {
         self.shared.changed.notify_all();
     }
 
-    /// Moves the manual clock, which may end leases.
+    /// Moves the manual clock forward, which may end leases.
     pub fn advance(&self, time: Duration) {
         let mut state = lock(&self.shared.state);
         if let Clock::Manual(now) = &mut state.clock {
@@ -95,7 +95,7 @@ impl Memory {
         self.shared.changed.notify_all();
     }
 
-    /// One call, if no fault stops it.
+    /// Makes one call, unless a fault of this handle stops it.
     fn call<T>(&self, call: impl FnOnce(&mut State) -> CatalogResult<T>) -> CatalogResult<T> {
         let mut faults = lock(&self.faults);
         if faults.cut {
@@ -214,7 +214,7 @@ impl Watch for MemoryWatch {
                     return Ok(events);
                 }
             }
-            // Leases end by the clock, without a call.
+            // Wake up now and then, because leases also end while no other call is made.
             let left = by.left().min(Duration::from_millis(20));
             if left.is_zero() {
                 return Ok(Vec::new());

@@ -1,7 +1,8 @@
 //! The state of a catalog that one process keeps: a state machine without a clock and without system calls.
 //!
-//! A change is first planned as a [`Record`]. If the state is to last, the caller writes the record down; then it is
-//! applied. A record holds everything that its change depends on, so a journal of records makes the same state again.
+//! A change is first planned as a [`Record`]. Then the caller writes the record to its journal, if it has one. Then the
+//! record is applied. A record holds everything that its change depends on, so the same records make the same state
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,7 +13,7 @@ use crate::{CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseI
 const ENTRIES: usize = 200_000;
 /// Most leases.
 const LEASES: usize = 10_000;
-/// The most changes by which a watch can be behind.
+/// The number of past changes that are kept for watches.
 const HISTORY: usize = 10_000;
 
 /// One lasting change.
@@ -20,13 +21,13 @@ const HISTORY: usize = 10_000;
 pub(crate) enum Record {
     /// Numbers start here.
     Start { revision: Revision, next_lease: u64 },
-    /// These operations were done together.
+    /// One commit: these operations were done together.
     Changed { revision: Revision, operations: Vec<Operation> },
-    /// A lease was given out.
+    /// A lease was granted.
     Granted { lease: LeaseId, time_ms: u64 },
-    /// A lease ended, and the entries that hung on it.
+    /// A lease ended, and with it the entries that hung on it.
     Ended { lease: LeaseId, revision: Revision },
-    /// An entry as it is, in a compacted journal.
+    /// One entry of the state, in a journal that was written anew.
     Entry(Entry),
 }
 
@@ -37,11 +38,11 @@ struct Lease {
     keys: BTreeSet<String>,
 }
 
-/// Entries, leases, and the last changes.
+/// The state: entries, leases, and the last changes.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     revision: Revision,
-    /// Changes up to this revision are forgotten.
+    /// All changes up to this revision are forgotten.
     compacted: Revision,
     entries: BTreeMap<String, Entry>,
     leases: BTreeMap<LeaseId, Lease>,
@@ -59,7 +60,7 @@ impl Store {
         self.revision
     }
 
-    /// What the commit would do. `Committed` is true once the record is applied.
+    /// Says what the commit would do, without doing it. The returned `Committed` holds after the record is applied.
     pub fn plan(&self, commit: &Commit) -> CatalogResult<(Committed, Option<Record>)> {
         commit.check()?;
         let found: Vec<_> = commit.expect.iter().map(|expect| self.entries.get(expect.key()).cloned()).collect();
@@ -105,12 +106,12 @@ impl Store {
         Ok(Record::Ended { lease, revision })
     }
 
-    /// A lease whose time is over, if there is one.
+    /// The first lease whose time has passed, if there is one.
     pub fn expired(&self, now_ms: u64) -> Option<LeaseId> {
         self.due.first().filter(|(due, _)| *due <= now_ms).map(|(_, lease)| *lease)
     }
 
-    /// When the next lease ends, if it is not kept alive.
+    /// The time in ms at which the next lease ends, unless it is kept alive until then.
     pub fn next_due(&self) -> Option<u64> {
         self.due.first().map(|(due, _)| *due)
     }
@@ -123,7 +124,8 @@ impl Store {
         Ok(())
     }
 
-    /// Starts the time of all leases anew and adds `grace_ms`, because no holder could keep its lease alive meanwhile.
+    /// Gives every lease its whole time again, plus `grace_ms`, because no holder could keep its lease alive while the
+    /// keeper was down.
     pub fn keep_all(&mut self, now_ms: u64, grace_ms: u64) {
         for lease in self.leases.keys().copied().collect::<Vec<_>>() {
             self.keep_alive(lease, now_ms.saturating_add(grace_ms)).expect("it was just listed");
@@ -141,7 +143,7 @@ impl Store {
         Ok(Listing { revision: self.revision, entries: below.map(|(_, entry)| entry.clone()).collect() })
     }
 
-    /// Changes below the prefix from this revision on.
+    /// The changes of keys below `prefix`, from the revision `from` on.
     pub fn since(&self, prefix: &str, from: Revision) -> CatalogResult<Vec<Event>> {
         if from <= self.compacted {
             return Err(CatalogError::Compacted(self.compacted + 1));
@@ -152,7 +154,7 @@ impl Store {
         Ok(events)
     }
 
-    /// Forgets the changes up to this revision.
+    /// Forgets all changes up to the revision `upto`.
     pub fn compact(&mut self, upto: Revision) {
         self.compacted = self.compacted.max(upto.min(self.revision));
         while self.events.front().is_some_and(|event| event.revision() <= self.compacted) {
@@ -160,7 +162,7 @@ impl Store {
         }
     }
 
-    /// Makes the change. A record that makes no sense here (from a damaged journal) is refused.
+    /// Makes the change of a record. A record that does not fit the state (from a damaged journal) is an error.
     pub fn apply(&mut self, record: &Record, now_ms: u64) -> CatalogResult<()> {
         match record {
             Record::Start { revision, next_lease } => {
@@ -208,7 +210,7 @@ impl Store {
         Ok(())
     }
 
-    /// It forgets whole revisions only: a watch gets all changes of a revision, or none.
+    /// Forgets the oldest changes, in whole revisions, so that a watch gets all changes of a revision or none.
     fn forget_oldest(&mut self) {
         while self.events.len() > HISTORY {
             let oldest = self.events.front().map_or(0, Event::revision);
@@ -238,7 +240,7 @@ impl Store {
         self.events.push_back(Event::Deleted { key: key.to_owned(), revision: self.revision });
     }
 
-    /// The shortest list of records that makes this state.
+    /// The records that make this state from an empty one, as few as possible.
     pub fn snapshot(&self) -> Vec<Record> {
         let mut records = vec![Record::Start { revision: self.revision, next_lease: self.next_lease }];
         let leases = self.leases.iter();

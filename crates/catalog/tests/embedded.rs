@@ -1,4 +1,4 @@
-//! The embedded catalog: the common claims over TCP, restarts of the keeper, and peers that misbehave.
+//! The embedded catalog: the common claims over TCP, restarts of the keeper, and peers that send wrong bytes.
 
 mod conformance;
 
@@ -15,7 +15,7 @@ use crossdock_catalog::{Catalog, CatalogError, Event, Follower};
 use crossdock_os::Deadline;
 use tempfile::TempDir;
 
-/// A keeper that can be stopped and started at one address.
+/// A keeper that the tests stop, and start again at the same address.
 struct Place {
     folder: TempDir,
     address: String,
@@ -79,7 +79,7 @@ fn a_restarted_keeper_has_everything_and_clients_find_it_again() {
         let put = c.put("b", &[round], None, soon()).unwrap();
         let by = soon();
         let found = loop {
-            // An error says that the connection was lost; the watch goes on.
+            // An error only says that the connection was lost; the same watch continues with the next call.
             match watch.next(by) {
                 Ok(found) if !found.is_empty() => break found,
                 outcome => assert!(!by.passed(), "{outcome:?}"),
@@ -103,7 +103,7 @@ fn a_lease_outlives_the_keepers_absence_and_ends_after_its_time_and_the_grace() 
     place.stop();
     thread::sleep(Duration::from_millis(1500));
     place.start();
-    // The lease's time has passed meanwhile, and its holder could not keep it alive.
+    // The lease's time has passed while the keeper was down. The restart gave the lease its whole time again.
     c.keep_alive(lease, soon()).unwrap();
     let by = soon();
     while c.get("a", soon()).unwrap().is_some() {
@@ -151,7 +151,7 @@ fn a_call_to_no_keeper_ends_by_its_deadline_and_says_where_it_was_looked_for() {
     ));
 }
 
-/// A keeper that takes connections and requests, and never answers.
+/// The keeper of this test accepts a connection, but never answers a request.
 #[test]
 fn a_keeper_that_does_not_answer_leaves_a_change_unknown() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -160,7 +160,7 @@ fn a_keeper_that_does_not_answer_leaves_a_change_unknown() {
     let stop = Arc::clone(&ends);
     let silent = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        // The hello is answered, by "done".
+        // The keeper reads the hello and answers "done", and nothing else.
         let mut hello = [0; 30];
         stream.read_exact(&mut hello).unwrap();
         stream.write_all(&[1, 0, 0, 0, 1]).unwrap();
@@ -192,22 +192,22 @@ fn bytes_that_are_no_messages_end_their_connection_and_no_other() {
         vec![255; 64],
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
         vec![1, 0, 0, 0, 3],
-        // A version of the future.
+        // A hello with a version that does not exist yet.
         [&hello()[..26], &[9, 0, 0, 0]].concat(),
-        // A list before any length fits, an unknown request, a length of 4 GiB, a key of 4 GiB.
+        // A list without its prefix, an unknown request, a message of 4 GiB, a key of 4 GiB.
         [hello(), vec![1, 0, 0, 0, 4]].concat(),
         [hello(), vec![1, 0, 0, 0, 99]].concat(),
         [hello(), vec![255, 255, 255, 255]].concat(),
         [hello(), vec![9, 0, 0, 0, 3, 255, 255, 255, 255, 1, 2, 3, 4]].concat(),
         [hello(), hello()].concat(),
-        // A commit of four thousand million operations.
+        // A commit that claims four thousand million operations.
         [hello(), vec![9, 0, 0, 0, 2, 0, 0, 0, 0, 255, 255, 255, 255]].concat(),
     ];
     for (number, bytes) in attacks.iter().enumerate() {
         let mut stream = TcpStream::connect(&place.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.write_all(bytes).unwrap();
-        // It is hung up on; what was said before is bounded.
+        // The keeper closes the connection, and has sent only a few bytes before.
         let mut said = Vec::new();
         let end = stream.read_to_end(&mut said);
         assert!(
@@ -219,7 +219,7 @@ fn bytes_that_are_no_messages_end_their_connection_and_no_other() {
     }
 }
 
-/// A keeper that answers with wrong bytes.
+/// The keeper of this test answers with wrong bytes.
 #[test]
 fn answers_that_make_no_sense_are_errors_and_never_a_panic() {
     let answers: [&[u8]; 5] =

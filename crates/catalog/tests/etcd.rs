@@ -1,6 +1,6 @@
 //! The catalog in etcd: the common claims on three members, and members that are killed.
 //!
-//! Debian's etcd; `scripts/setup catalog` installs it.
+//! The path of etcd as Debian installs it; `scripts/setup catalog` does this.
 
 mod conformance;
 
@@ -17,7 +17,7 @@ use crossdock_catalog::{Catalog, CatalogError, Event};
 use crossdock_os::Deadline;
 use tempfile::TempDir;
 
-/// Three members on loopback. They end with the thread that started them.
+/// Three etcd members on loopback. The kernel ends them with the thread that started them.
 struct Cluster {
     folder: TempDir,
     ports: Vec<(u16, u16)>,
@@ -29,7 +29,7 @@ fn free_ports(number: usize) -> Vec<u16> {
     held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }
 
-/// What a member says about itself.
+/// The metrics page of a member.
 fn metrics(port: u16) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
@@ -79,7 +79,7 @@ impl Cluster {
         Etcd::new(&EtcdOptions { members, ..EtcdOptions::default() }).unwrap()
     }
 
-    /// The member that leads.
+    /// The index of the member that leads the cluster.
     fn leader(&self) -> usize {
         let by = soon();
         loop {
@@ -120,7 +120,7 @@ fn a_killed_leader_costs_no_entry_no_lease_and_no_event() {
     assert_eq!(watch.next(soon()).unwrap().len(), 1);
     for round in 0..2 {
         let leader = cluster.leader();
-        // The client talks to the leader when it dies.
+        // The first member in this client's list is the leader, so its calls are on the way to the leader when it dies.
         let members = [leader, (leader + 1) % 3, (leader + 2) % 3];
         let members = members.map(|n| format!("http://127.0.0.1:{}", cluster.ports[n].0)).to_vec();
         let near = Etcd::new(&EtcdOptions { members, ..EtcdOptions::default() }).unwrap();

@@ -1,4 +1,4 @@
-//! The address of a site's catalog, and the client that reaches it.
+//! The address of a site's catalog, and the client that reaches the catalog.
 
 use std::net::ToSocketAddrs;
 use std::str::FromStr;
@@ -11,14 +11,15 @@ use crossdock_link::{Tcp, Transport, Trust};
 use crate::GatewayOptions;
 use crate::streams::{Dial, Over};
 
-/// The address of a site's catalog.
+/// Who keeps the catalog of a site, and at which address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogAt {
     /// This daemon keeps the catalog, and listens at this address for the other nodes.
     Keep(String),
     /// The daemon of the named node keeps the catalog, and listens at this address.
     Embedded {
-        /// The name of the keeping node, which its certificate must carry; empty without TLS.
+        /// The name of the node whose daemon keeps the catalog; its certificate must carry this name. Empty without
+        /// TLS.
         node: String,
         /// `host:port`.
         address: String,
@@ -60,15 +61,15 @@ impl FromStr for CatalogAt {
     }
 }
 
-/// After a restart of the catalog's keeper, leases last this much longer.
+/// The time that the keeper of the catalog adds to each lease after its restart.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The address where this node listens if none was given: the one that its connections to the catalog come from, with
-/// any port.
+/// The address where this node listens if the options give none: the address from which this node would connect to the
+/// catalog, with port 0, so that the kernel chooses a port.
 pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
     let host = match catalog {
         CatalogAt::Keep(address) => {
-            // This node listens there for the catalog already, so the other nodes can reach it there.
+            // This node already listens at this host for the catalog's clients, so the other nodes can reach the host.
             return Ok(format!("{}:0", address.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host)));
         }
         CatalogAt::Embedded { address, .. } => address.clone(),
@@ -93,7 +94,7 @@ pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
 
 type Opened = (Box<dyn Catalog>, Option<(Keeper, Listening)>);
 
-/// A client of the catalog, and the keeper if this daemon keeps it.
+/// Makes a client of the catalog. If this daemon keeps the catalog, it also starts the keeper.
 pub(crate) fn open(options: &GatewayOptions, trust: &Trust) -> Result<Opened, String> {
     let transport = Tcp::new(trust.clone());
     let client = |node: &str, address: &str| {

@@ -1,10 +1,10 @@
-//! The entry for fuzzing what other nodes wrote into the catalog.
+//! The fuzzer's entry for what other nodes wrote into the catalog.
 
 use crate::keys::{self, Key};
 use crate::{Place, Whereabouts};
 
-/// Reads bytes as an entry of the site's catalog: a key up to the first zero, then a value. What is accepted must be read
-/// back from what this node would write.
+/// Reads bytes as an entry of the site's catalog: a key up to the first zero, then a value. An entry that is accepted
+/// must be read the same from what this node would write for it.
 pub fn fuzz_entry(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

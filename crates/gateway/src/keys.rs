@@ -1,4 +1,4 @@
-//! The keys of a site in the catalog.
+//! The keys that a site uses in its catalog.
 //!
 //! | key | value | lasts |
 //! |---|---|---|
@@ -8,15 +8,15 @@
 //! | `crossdock/SITE/name/KIND/LENGTH/WORKFLOW/NAME` | `1 NODE`, or `1 NODE ITEM` if the item came from another node | with the node's lease |
 //! | `crossdock/SITE/owner/ITEM` | `1 EPOCH NODE TOKEN ABOUT`, for items that have left the node that made them | until the item ends |
 //!
-//! LENGTH is the length of the workflow's name in bytes, because names may contain slashes. A listing has all `name/`
-//! entries before the `owner/` entries, and a commit changes them in this order. So a node learns that a name was given
-//! to it before it learns the item's owner.
+//! LENGTH is the length of the workflow's name in bytes, because names may contain slashes. In a listing, all `name/`
+//! entries come before the `owner/` entries, and a commit changes them in this order. So a node learns that it has a
+//! name before it learns that it owns the item of this name.
 
 use crossdock_layout::name;
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::bad_node_name;
 
-/// The name of a region, port or item in the whole site.
+/// A name in a site: of a region, port, series or item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
     /// Of the workflow.
@@ -58,12 +58,12 @@ pub(crate) fn owner(node: &str) -> Vec<u8> {
     format!("1 {node}").into_bytes()
 }
 
-/// The value of a name's entry when the name goes to a node together with this item.
+/// The value of a name's entry after the name went to a node together with an item.
 pub(crate) fn owner_of(node: &str, item: u64) -> Vec<u8> {
     format!("1 {node} {item}").into_bytes()
 }
 
-/// The owning node in the value of a name's entry.
+/// Reads the owning node from the value of a name's entry.
 pub(crate) fn read_owner(value: &[u8]) -> Option<String> {
     let rest = std::str::from_utf8(value).ok()?.strip_prefix("1 ")?;
     let (node, item) = rest.split_once(' ').map_or((rest, None), |(node, item)| (node, Some(item)));
@@ -71,7 +71,7 @@ pub(crate) fn read_owner(value: &[u8]) -> Option<String> {
     good.then(|| node.to_owned())
 }
 
-/// The item in the value of a name's entry, if the name came with an item.
+/// Reads the item from the value of a name's entry; `None` if the name did not come with an item.
 pub(crate) fn read_item(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.strip_prefix("1 ")?.split_once(' ')?.1.parse().ok()
 }
@@ -80,7 +80,7 @@ pub(crate) fn whereabouts(site: &str, item: u64) -> String {
     format!("crossdock/{site}/owner/{item}")
 }
 
-/// The subject of an entry in the catalog.
+/// What an entry in the catalog is about.
 pub(crate) enum Key {
     Node(String),
     Name(Name),

@@ -1,18 +1,18 @@
 //! A daemon's part in its site.
 //!
 //! A [`Gateway`] owns the node's identity in the catalog: the node's name, its number, and the lease to which all its
-//! entries belong. It has two threads beside the daemon's own. One keeps the lease alive and carries out [`Order`]s;
-//! the other one follows what all nodes announce. [`Nodes`] has the links to the other nodes, and a thread that watches
-//! them. The daemon gets all results as [`News`], in order; a descriptor is readable while there are any.
+//! entries belong. It has two threads beside the daemon's own. One thread keeps the lease alive and carries out
+//! [`Order`]s; the other follows what all nodes announce. [`Nodes`] has the links to the other nodes, and a thread that
+//! measures them. The daemon gets all results as [`News`], in order. A descriptor is readable while news are waiting.
 //!
 //! **Identity.** A node's name belongs to one daemon at a time: a daemon makes the name's entry only if the name is
 //! free. The node's number belongs to the name for good, so no other node ever gives out ids with this number. A daemon
 //! whose broker was restarted recognises its own entry by a token, and continues with the same lease.
 //!
 //! **Lease.** If the lease could not be kept alive for four fifths of its time, the gateway reports [`News::CutOff`],
-//! which is before the catalog removes the entries. From then on it claims nothing until there is a lease again
-//! ([`News::Joined`]). The daemon then orders [`Order::Announce`] with all that it has. A name that another node has
-//! claimed in the meantime stays that node's ([`News::Contested`]).
+//! which is before the catalog removes the entries. From then on the gateway claims no name until it has a lease again
+//! ([`News::Joined`]). The daemon then orders [`Order::Announce`] with all names that it has. A name that another node
+//! has claimed in the meantime stays that node's ([`News::Contested`]).
 
 mod at;
 mod fuzz;
@@ -52,23 +52,23 @@ pub use whereabouts::Whereabouts;
 /// A request of the daemon about the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Make this name this node's. The answer is [`News::Claimed`].
+    /// Claim this name for this node. The answer is [`News::Claimed`].
     Claim(Name),
     /// Make this name free again.
     Release(Name),
-    /// After [`News::Joined`]: exactly these names are this node's.
+    /// Tell the catalog, after [`News::Joined`], that this node has exactly these names.
     Announce(Vec<Name>),
-    /// Give the item and its name to another node. The answer is [`News::Passed`], once the outcome is certain.
+    /// Give the item and its name to another node. The answer is [`News::Passed`], as soon as the outcome is certain.
     Pass {
         /// The item's name.
         name: Name,
         /// The next node, and the item's epoch there.
         to: Whereabouts,
     },
-    /// Add a description of an item that this node owns.
+    /// Change the description in the catalog's entry of an item that this node owns.
     Describe(Whereabouts),
-    /// The item, which this node owned in this epoch, no longer exists. The answer is the item's entry as the catalog
-    /// then has it.
+    /// Remove the entry of an item that no longer exists, if this node owned it in this epoch. The answer is the entry
+    /// that the catalog has afterwards: [`News::Item`] or [`News::NoItem`].
     Forget {
         /// The item's id.
         item: u64,
@@ -87,14 +87,14 @@ pub enum Order {
 /// A report of the gateway to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// The node has a lease, and this number.
+    /// The node has a lease, and this is its number.
     Joined {
-        /// Between 1 and [`place::NUMBERS`].
+        /// The node's number, from 1 to [`place::NUMBERS`].
         number: u64,
     },
-    /// The catalog was reached, so the reports about other nodes are up to date.
+    /// The lease was kept alive, so the catalog was reached a moment ago.
     Synced,
-    /// There is no lease, or it may end at any moment.
+    /// The node has no lease, or its lease may end at any moment.
     CutOff {
         /// In words.
         why: String,
@@ -103,7 +103,7 @@ pub enum News {
     Claimed {
         /// Which.
         name: Name,
-        /// The name is this node's, another node has it, or the outcome is not known.
+        /// Whether the name is this node's or another node's, or why that is not known.
         outcome: Claimed,
     },
     /// A name that was announced belongs to another node.
@@ -113,14 +113,14 @@ pub enum News {
         /// Whose.
         place: Place,
     },
-    /// A node has an entry; also reported for this node.
+    /// A node has an entry in the catalog. This is also reported for this node.
     Node(Place),
-    /// A node's entry is gone.
+    /// A node's entry in the catalog is gone.
     NodeGone {
         /// Its name.
         node: String,
     },
-    /// A name belongs to a node; also reported for this node.
+    /// A name belongs to a node. This is also reported for this node's names.
     Named {
         /// Which.
         name: Name,
@@ -136,21 +136,21 @@ pub enum News {
     Found {
         /// Which name.
         name: Name,
-        /// The node that has it; `None` also if the catalog could not be asked.
+        /// The node that has the name. `None` if no node has it, or if the catalog could not be asked.
         node: Option<String>,
     },
     /// The answer to [`Order::Pass`].
     Passed {
         /// The item's id.
         item: u64,
-        /// The epoch in the order.
+        /// The epoch that the order gave.
         epoch: u64,
-        /// The item is the next node's; the error says why it still is this node's.
+        /// `Ok`: the item belongs to the next node. The error says why the item is still this node's.
         outcome: Result<(), String>,
     },
     /// The catalog's entry of an item.
     Item(Whereabouts),
-    /// The catalog has no entry of that item, or no longer.
+    /// The catalog has no entry of this item.
     NoItem {
         /// The item's id.
         item: u64,
@@ -164,13 +164,13 @@ pub enum News {
 pub struct LinkSeen {
     /// The node's name.
     pub node: String,
-    /// What carries the bytes.
+    /// The name of the transport that carries the bytes.
     pub transport: &'static str,
     /// The time since this link last heard the node.
     pub heard: Option<Duration>,
     /// The time from a question to its answer at the last measurement.
     pub round_trip: Option<Duration>,
-    /// Why there is no connection now; else why no better transport carries the bytes.
+    /// Why there is no connection now. With a connection: why no better transport carries the bytes.
     pub why: String,
 }
 
@@ -179,13 +179,13 @@ pub struct LinkSeen {
 pub enum Claimed {
     /// The name is this node's.
     Ours,
-    /// The name belongs to that node.
+    /// The name belongs to this other node.
     Theirs(Place),
-    /// The catalog could not be asked.
+    /// The outcome is not known; the text says why.
     Failed(String),
 }
 
-/// The news, and a descriptor that is readable while there are any.
+/// The news that wait for the daemon, and a descriptor that is readable while any wait.
 struct Mailbox {
     news: Mutex<VecDeque<News>>,
     bell: OwnedFd,
@@ -200,7 +200,8 @@ impl Mailbox {
 
     fn put(&self, news: News) {
         let mut waiting = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // Of these kinds only the last report is kept, because it says all that the earlier ones said.
+        // A second report of these kinds would say nothing more: `Synced` is kept once, and only the last `Links` is
+        // kept.
         match &news {
             News::Synced if waiting.contains(&news) => {}
             News::Links(_) => {
@@ -213,20 +214,22 @@ impl Mailbox {
     }
 }
 
-/// A daemon's part in its site, until it is dropped.
+/// A daemon's part in its site. Dropping this value leaves the site.
 pub struct Gateway {
     mailbox: Arc<Mailbox>,
     orders: Option<Sender<Order>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     nodes: Arc<Nodes>,
-    // This field is dropped last: this node may keep the catalog for others, and needs it for its own farewell.
+    // These two fields are dropped last. This node may keep the catalog, and it gives its own lease back through that
+    // catalog when it leaves.
     _listening: Option<Listening>,
     _keeper: Option<Keeper>,
 }
 
 impl Gateway {
-    /// Begins to join the site. The first news says whether it worked. `serve` answers other nodes.
+    /// Begins to join the site. The first news says whether joining worked. `serve` answers the questions of other
+    /// nodes.
     ///
     /// # Errors
     /// The options contradict each other, or certificates, an address or the catalog's journal cannot be used.
@@ -272,17 +275,17 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Readable while there are news.
+    /// A descriptor that is readable while news are waiting.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.mailbox.bell.as_fd()
     }
 
-    /// The news, oldest first.
+    /// Takes all news that are waiting, the oldest first.
     pub fn news(&self) -> Vec<News> {
         self.mailbox.take()
     }
 
-    /// The other nodes, for questions to them and pulls from them.
+    /// The links to the other nodes, for questions to them and for pulling bytes from them.
     #[must_use]
     pub fn nodes(&self) -> Arc<Nodes> {
         Arc::clone(&self.nodes)
@@ -298,7 +301,7 @@ impl Gateway {
 }
 
 impl Drop for Gateway {
-    /// Gives the lease back, if the catalog answers soon.
+    /// Ends the threads. One of them gives the lease back, unless the catalog takes too long to answer.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.orders = None;

@@ -11,15 +11,16 @@ use crossdock_os::Deadline;
 use crate::place::NUMBERS;
 use crate::{GatewayOptions, Name, Place, keys};
 
-/// The longest time of one call. It is much shorter than a lease, so a slow call does not lose the lease.
+/// The longest time of one call to the catalog. It is much shorter than a lease, so a slow call does not cost the
+/// lease.
 const CALL: Duration = Duration::from_secs(2);
 
 /// Milliseconds on a clock that never goes back.
 pub(crate) type Clock = Box<dyn Fn() -> u64 + Send>;
 
-/// Why a change of the catalog did not happen.
+/// Why a call to the catalog did not succeed.
 pub(crate) enum Refused {
-    /// The name belongs to that node.
+    /// The name belongs to this node.
     Taken(Place),
     /// The lease has ended.
     NoLease,
@@ -33,23 +34,23 @@ impl From<CatalogError> for Refused {
     }
 }
 
-/// A lease and its state.
+/// A lease of this node, and when it was last kept alive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Joined {
     pub lease: LeaseId,
     pub number: u64,
-    /// The beginning of the last call that kept it alive, in milliseconds.
+    /// When the last successful call that kept the lease alive began, in milliseconds.
     pub kept: u64,
 }
 
-/// This node's part of the catalog.
+/// This node's entries in the catalog, and the client through which they are made.
 pub(crate) struct Member {
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) site: String,
     pub(crate) node: String,
     address: String,
     pub(crate) token: u64,
-    /// 0 if the node has no number yet.
+    /// The node's number; 0 until it is known.
     number: Cell<u64>,
     /// The length of a lease, in milliseconds.
     pub time: u64,
@@ -79,7 +80,8 @@ impl Member {
         (self.clock)()
     }
 
-    /// Gets a lease, and the node's name with it; or finds that this daemon already has both.
+    /// Gets a lease and, with it, the node's name. If this daemon has both already, for example after a restart of its
+    /// broker, it keeps them.
     pub fn join(&self) -> Result<Joined, Refused> {
         let number = self.number()?;
         let place = Place { node: self.node.clone(), number, token: self.token, address: self.address.clone() };
@@ -110,7 +112,7 @@ impl Member {
         }
     }
 
-    /// The number that belongs to the node's name for good.
+    /// Looks up the number that belongs to the node's name for good. If there is none, it takes a free one.
     fn number(&self) -> Result<u64, Refused> {
         let key = keys::number(&self.site, &self.node);
         let former = self.number.get();
@@ -140,7 +142,7 @@ impl Member {
             let other = keys::numbered(&self.site, Some(free));
             let commit = Commit::new().expect_free(&key).expect_free(&other);
             let commit = commit.put(&key, free.to_string().as_bytes(), None).put(&other, self.node.as_bytes(), None);
-            // After any outcome, also an unknown one, the loop looks again.
+            // Whatever came of the commit, even if the answer was lost, the loop reads the catalog again.
             match self.catalog.commit(&commit, by()) {
                 Ok(done) if !done.done && former != 0 && done.found[0].is_none() => {
                     return Err(other_number(former, "another node of the site has that number"));
@@ -158,8 +160,8 @@ impl Member {
         Ok(())
     }
 
-    /// Makes the name this node's. `given` says whether this node has the item that came with the name from another
-    /// node. Otherwise such a name counts as taken.
+    /// Makes the name this node's. A name that came from another node together with an item counts as taken, unless
+    /// `given` is set. `given` says that this node has that item.
     pub fn claim(&self, joined: &Joined, name: &Name, given: bool) -> Result<(), Refused> {
         let (key, value) = (keys::name(&self.site, name), keys::owner(&self.node));
         let lease = Some(joined.lease);
@@ -172,8 +174,9 @@ impl Member {
             if !is_own {
                 return Err(self.owner(&entry)?);
             }
-            // The name is this node's by a lease that is about to end, or a commit that releases it is still in flight.
-            // This commit changes the revision, so the other one fails.
+            // The entry is this node's already. It may hang on a lease that is about to end, or a commit that releases
+            // it may still be in flight. This commit sets the present lease, and changes the revision, so a commit in
+            // flight fails.
             let commit = Commit::new().expect_at(&key, entry.modified).put(&key, &value, lease);
             match self.catalog.commit(&commit, by()) {
                 Ok(done) if done.done => return Ok(()),
@@ -194,11 +197,11 @@ impl Member {
         };
         let found = self.catalog.get(&keys::node(&self.site, &node), by())?;
         let place = found.and_then(|found| Place::read(&node, &found.value));
-        // The lease of the other node may have ended between the two looks.
+        // If the other node's lease has ended between the two calls, its address is not known.
         Ok(Refused::Taken(place.unwrap_or(Place { node, number: 0, token: 0, address: String::new() })))
     }
 
-    /// The node that has the name, if there is one and the catalog can be asked.
+    /// Asks the catalog which node has the name. `None` also if the catalog does not answer.
     pub fn node_of(&self, name: &Name) -> Option<String> {
         let entry = self.catalog.get(&keys::name(&self.site, name), by()).ok()??;
         keys::read_owner(&entry.value)
@@ -221,7 +224,7 @@ impl Member {
         }
     }
 
-    /// Removes names of this node from the catalog that the node does not have.
+    /// Removes from the catalog this node's names that are not in `names`.
     pub fn release_all_but(&self, names: &[Name]) -> Result<(), Refused> {
         let wanted: BTreeSet<String> = names.iter().map(|name| keys::name(&self.site, name)).collect();
         for entry in self.catalog.list(&keys::names(&self.site), by())?.entries {
@@ -232,21 +235,21 @@ impl Member {
         Ok(())
     }
 
-    /// Did the name come to this daemon together with an item that the broker may not know yet?
+    /// Whether the name came to this daemon together with an item that the broker may not know yet.
     fn is_coming(&self, entry: &Entry) -> Result<bool, Refused> {
         let Some(item) = keys::read_item(&entry.value) else { return Ok(false) };
         let is = self.whereabouts(item)?;
         Ok(is.is_some_and(|is| is.node == self.node && is.daemon == self.token))
     }
 
-    /// Removes the node's entries when it leaves in order.
+    /// Ends the lease, which removes the node's entries. Called when the node leaves in order.
     pub fn leave(&self, joined: &Joined) {
         self.catalog.revoke(joined.lease, Deadline::after(Duration::from_millis(200))).ok();
     }
 }
 
-/// The catalog has another number for this node. If the node took it, another node could give out the ids that this
-/// daemon has given out.
+/// The error for a node whose number in the catalog is not the one in its ids. The daemon must not go on with another
+/// number, because another node could then give out the same ids.
 fn other_number(former: u64, why: &str) -> Refused {
     Refused::Failed(format!(
         "this daemon's ids say that its node has number {former}, and {why}; end the daemon, remove its journal, and start it \

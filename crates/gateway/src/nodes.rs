@@ -171,7 +171,7 @@ impl Nodes {
         let_go(former);
     }
 
-    /// Measures round trips, and reports the state of each link, until `stop` is set.
+    /// Measures round trips and reports the state of each link, until `stop` is set. Runs in a thread of its own.
     pub(crate) fn look_after(&self, mailbox: &Mailbox, stop: &AtomicBool) {
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
@@ -203,7 +203,7 @@ impl Nodes {
         }
     }
 
-    /// Asks one question on each link that is connected and was not measured for a while.
+    /// Asks one question on each connected link whose round trip was not measured for a while.
     fn measure(&self) {
         let due = |open: &Open| open.measured.is_none_or(|measured| measured.elapsed() >= MEASURE);
         let due: Vec<_> = {
@@ -227,14 +227,15 @@ impl Nodes {
     }
 }
 
-/// Closing a link waits for its thread, which may be connecting. Another thread does it, so no caller waits.
+/// Closes a replaced link in another thread. Closing waits for the link's own thread, which may be connecting, and no
+/// caller shall wait for that.
 fn let_go(former: Option<Open>) {
     if let Some(former) = former {
         thread::spawn(move || drop(former));
     }
 }
 
-/// The daemon's services, and [`ECHO`].
+/// The services of the daemon, and [`ECHO`] in front of them.
 struct Echoing(Arc<dyn Serve>);
 
 impl Serve for Echoing {

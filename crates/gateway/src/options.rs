@@ -14,25 +14,25 @@ use crate::CatalogAt;
 pub struct GatewayOptions {
     /// The site's name.
     pub site: String,
-    /// This node's name in it.
+    /// The name of this node in the site.
     pub node: String,
     /// The address of the catalog.
     pub catalog: CatalogAt,
     /// Where this node listens for other nodes, `host:port`; the node announces this address. `None`: the address that
     /// this node's connections to the catalog come from, and a port that the kernel chooses.
     pub listen: Option<String>,
-    /// A folder with `authority.pem`, `node.pem` and `node.key`. With it all connections are inside mutual TLS.
+    /// A folder with `authority.pem`, `node.pem` and `node.key`. If it is given, all connections use mutual TLS.
     pub certificates: Option<PathBuf>,
-    /// Without certificates, plain text is allowed on other addresses than loopback.
+    /// Whether plain text is allowed on other addresses than loopback if there are no certificates.
     pub trusted_network: bool,
-    /// The number that the node had before its catalog was lost and begun anew; 0 if none. The node must get the same
-    /// number again.
+    /// The number that the node had before; 0 if it had none. A catalog that was lost and begun anew must give the node
+    /// the same number.
     pub number: u64,
     /// A number that all brokers of one daemon share, and no other daemon has.
     pub token: u64,
     /// The folder for the catalog's journal, if this daemon keeps the catalog. It is made if it does not exist.
     pub folder: PathBuf,
-    /// The time after which the node's entries are removed if it does not keep its lease alive.
+    /// The length of the lease: the node's entries are removed if the lease is not kept alive for this time.
     pub lease: Duration,
 }
 

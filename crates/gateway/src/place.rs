@@ -1,20 +1,20 @@
-//! A node as its entry in the catalog describes it.
+//! [`Place`]: a node as its entry in the catalog describes it.
 
 use crossdock_link::bad_node_name;
 
-/// The highest number of a node. Ids have twelve bits for it.
+/// The highest number of a node, because segment ids have twelve bits for it.
 pub const NUMBERS: u64 = 4095;
 
-/// A node of the site.
+/// A node of the site, with the address of its daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its name.
     pub node: String,
     /// Its number.
     pub number: u64,
-    /// A number that the daemon chose when it started. A restarted broker of the same daemon has the same.
+    /// A number that the daemon chose when it started. A restarted broker of the same daemon has the same token.
     pub token: u64,
-    /// The address where the node's daemon listens; empty if it does not.
+    /// The address where the node's daemon listens; empty if it does not listen.
     pub address: String,
 }
 

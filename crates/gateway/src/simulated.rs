@@ -12,7 +12,7 @@ use crate::member::Member;
 use crate::worker::{Worker, tell};
 use crate::{GatewayOptions, Mailbox, News, Order, keys};
 
-/// A gateway that acts in steps.
+/// A gateway whose work is done in [`Self::step`].
 pub struct Steps {
     worker: Worker,
     follower: Follower,
@@ -27,7 +27,7 @@ impl Steps {
     /// `clock` gives milliseconds.
     ///
     /// # Panics
-    /// The system has no descriptor left.
+    /// The process has no descriptor left.
     #[must_use]
     pub fn new(options: &GatewayOptions, catalog: Arc<dyn Catalog>, clock: impl Fn() -> u64 + Send + 'static) -> Self {
         let mailbox = Arc::new(Mailbox { news: Default::default(), bell: event::eventfd().expect("an eventfd") });
@@ -38,7 +38,7 @@ impl Steps {
         Self { worker, follower: Follower::new(&keys::site(&site)), orders: sender, mailbox, catalog, site }
     }
 
-    /// Does all that is due, orders included.
+    /// Does all work that is due now, queued orders included.
     pub fn step(&mut self) {
         self.worker.step();
         tell(&mut self.follower, &*self.catalog, &self.site, Deadline::after(Duration::ZERO), |news| {
@@ -57,7 +57,7 @@ impl Steps {
         self.mailbox.take()
     }
 
-    /// Does the gateway assume that it has a lease?
+    /// Whether the gateway assumes that it has a lease.
     #[must_use]
     pub fn is_in(&self) -> bool {
         self.worker.is_in()

@@ -1,4 +1,4 @@
-//! The catalog's connections through the transport of the links between nodes: TCP, or mutual TLS.
+//! The catalog's connections: they use the same transport as the links between nodes, TCP or mutual TLS.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crossdock_layout::Status;
 use crossdock_link::{Stream, Tcp, Transport};
 use crossdock_os::Deadline;
 
-/// A link's stream with the interface that the catalog needs.
+/// A link's stream, wrapped for the catalog's interface.
 pub(crate) struct Over {
     pub stream: Arc<dyn Stream>,
     pub timeout: Duration,
@@ -28,7 +28,7 @@ impl Read for Over {
 
 impl Write for Over {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // The write sends all bytes or fails, because a stream that could not send all is closed.
+        // `write` sends all bytes or fails, so all of them were sent.
         self.stream.write(&[bytes], Deadline::after(self.timeout)).map_err(failed)?;
         Ok(bytes.len())
     }
@@ -54,14 +54,14 @@ impl Drop for Over {
 /// Connects to the daemon that keeps the catalog.
 pub(crate) struct Dial {
     pub transport: Tcp,
-    /// The keeping node's name. Under TLS, that node's certificate must carry it.
+    /// The name of the node whose daemon keeps the catalog. Under TLS, that node's certificate must carry this name.
     pub node: String,
     pub address: String,
 }
 
 impl embedded::Dial for Dial {
     fn dial(&self, by: Deadline) -> io::Result<Box<dyn embedded::Stream>> {
-        // If the keeper does not answer, the attempt must not use up the whole time of a call.
+        // A keeper that does not answer must not use up the whole time of a call.
         let by = by.at_most(Duration::from_secs(3));
         let stream = self.transport.dial(&self.node, &self.address, by).map_err(failed)?;
         Ok(Box::new(Over { stream, timeout: Duration::from_secs(3) }))

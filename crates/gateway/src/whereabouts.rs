@@ -1,9 +1,9 @@
-//! The catalog's entry of an item, which says on which node the item is. Only the owning node changes it.
+//! The catalog's entry of an item, which says which node has the item. Only this node changes the entry.
 //!
-//! An item gets its entry when it leaves the node that made it. The entry belongs to no lease: if its node is lost, the
-//! item is lost with it, and never becomes another node's by default. Each change of the node increments the epoch, in
-//! the same commit that gives the item's name to the next node. The commit expects the name's entry as the owning
-//! node's lease made it, so a node without a lease cannot pass an item on.
+//! An item gets its entry when it leaves the node that made it. The entry belongs to no lease: if the item's node is
+//! lost, the item is lost too. One commit moves the item: it increments the epoch and gives the item's name to the next
+//! node. The commit expects that the name's entry is unchanged and hangs on the owning node's lease, so a node without
+//! a lease cannot pass an item on.
 
 use crossdock_catalog::{CatalogError, Commit, Entry};
 use crossdock_link::bad_node_name;
@@ -11,17 +11,17 @@ use crossdock_link::bad_node_name;
 use crate::member::{Joined, Member, Refused, by};
 use crate::{Name, Place, keys};
 
-/// The place of an item.
+/// Which node has an item, as the catalog's entry says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Whereabouts {
     /// Its id.
     pub item: u64,
-    /// The number of changes of node so far: 1 on the second node.
+    /// How often the item has moved from node to node: 1 on the second node.
     pub epoch: u64,
-    /// The node that owns it.
+    /// The node that owns the item.
     pub node: String,
-    /// The incarnation of that node's daemon, by its token. A later daemon of the node does not have the item. The
-    /// gateway fills this in.
+    /// The token of the node's daemon. A later daemon of the same node does not have the item. The gateway fills this
+    /// field in.
     pub daemon: u64,
     /// The description of the item for the next node. The gateway does not interpret it.
     pub about: Vec<u8>,
@@ -52,11 +52,11 @@ impl Whereabouts {
     }
 }
 
-/// The outcome of passing an item on.
+/// The outcome of an attempt to give an item to another node.
 pub(crate) enum Passing {
-    /// The item is the next node's.
+    /// The item belongs to the next node.
     Done,
-    /// The item still is this node's, and no earlier attempt can succeed any more.
+    /// The item still belongs to this node, and no earlier attempt can succeed any more.
     Kept(String),
 }
 
@@ -65,18 +65,19 @@ impl Member {
     /// does no harm.
     ///
     /// # Errors
-    /// The outcome is unknown; call again.
+    /// The outcome is not known; call again with the same arguments.
     pub(crate) fn pass(&self, joined: &Joined, name: &Name, to: &Whereabouts) -> Result<Passing, Refused> {
         let (name, owner) = (keys::name(&self.site, name), keys::whereabouts(&self.site, to.item));
         loop {
-            // The name is read first: if a commit of an earlier call has changed it, the owner's entry shows that.
+            // The name's entry is read before the item's entry. So if an earlier call's commit has given the name away,
+            // the item's entry shows this too.
             let named = self.catalog.get(&name, by())?;
             let found = self.catalog.get(&owner, by())?;
             let known = found.as_ref().map(|entry| Whereabouts::read(to.item, &entry.value));
             match known {
                 Some(None) => return Err(Refused::Failed(format!("the entry '{owner}' names no node"))),
                 Some(Some(known)) if known.epoch >= to.epoch => {
-                    // The next node may already have passed it on.
+                    // An epoch above `to.epoch` means that the next node has passed the item on already.
                     return Ok(Passing::Done);
                 }
                 _ => {}
@@ -108,7 +109,7 @@ impl Member {
         }
     }
 
-    /// Changes the name's entry, so that a commit of an earlier call fails.
+    /// Keeps the item on this node: writes the name's entry again, so that a commit of an earlier call fails.
     fn keep(&self, joined: &Joined, named: &Entry, to: &str) -> Result<Passing, Refused> {
         let commit = Commit::new().expect_at(&named.key, named.modified);
         let done = self.catalog.commit(&commit.put(&named.key, &named.value, Some(joined.lease)), by())?;
@@ -118,13 +119,13 @@ impl Member {
         Err(Refused::Failed(format!("the entry '{}' keeps changing", named.key)))
     }
 
-    /// The catalog's entry of an item.
+    /// Reads the catalog's entry of an item; `None` if there is none.
     pub(crate) fn whereabouts(&self, item: u64) -> Result<Option<Whereabouts>, Refused> {
         let key = keys::whereabouts(&self.site, item);
         Ok(self.catalog.get(&key, by())?.and_then(|entry| Whereabouts::read(item, &entry.value)))
     }
 
-    /// Adds a description of an item that this node owns.
+    /// Writes the description of an item that this node owns into its entry.
     pub(crate) fn describe(&self, is: &Whereabouts) -> Result<(), Refused> {
         self.change_own(is.item, is.epoch, |commit, key| commit.put(key, &is.of(self.token).value(), None))
     }
@@ -134,7 +135,7 @@ impl Member {
         self.change_own(item, epoch, |commit, key| commit.delete(key))
     }
 
-    /// Changes the entry if it says that this node owns the item in this epoch.
+    /// Applies `change` to the item's entry, if the entry says that this node owns the item in this epoch.
     fn change_own(&self, item: u64, epoch: u64, change: impl Fn(Commit, &str) -> Commit) -> Result<(), Refused> {
         let key = keys::whereabouts(&self.site, item);
         loop {

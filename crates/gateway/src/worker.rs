@@ -1,4 +1,5 @@
-//! The two threads: one keeps the lease alive and carries out orders, the other one follows what the nodes announce.
+//! The gateway's two threads: one keeps the lease alive and carries out orders, the other follows what all nodes
+//! announce.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,10 +24,11 @@ const PAUSE: u64 = 300;
 enum State {
     In {
         joined: Joined,
-        /// When the lease must be kept alive next.
+        /// When the lease must be kept alive next, in milliseconds of the member's clock.
         due: u64,
     },
-    /// The node is not a member. `again` is the time of the next attempt, and `told` the reason that was reported last.
+    /// The node has no lease. `again` is the time of the next attempt to join. `told` is the reason that was reported
+    /// last.
     Out { again: u64, told: Option<String> },
 }
 
@@ -36,9 +38,9 @@ pub(crate) struct Worker {
     mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
     state: State,
-    /// Names that must be released once the catalog answers.
+    /// Names that are to be released as soon as the catalog answers.
     strays: VecDeque<Name>,
-    /// Orders about items, in order. Each is repeated until its outcome is certain.
+    /// Orders about items, the oldest first. Each is repeated until its outcome is certain.
     items: VecDeque<Order>,
 }
 
@@ -75,7 +77,7 @@ impl Worker {
         matches!(self.state, State::In { .. })
     }
 
-    /// The time until something is due.
+    /// The time until the lease needs attention next, or until the thread must check whether it ends.
     fn wait(&self) -> Duration {
         let (State::In { due, .. } | State::Out { again: due, .. }) = &self.state;
         Duration::from_millis(due.saturating_sub(self.member.now())).min(SLICE)
@@ -90,8 +92,8 @@ impl Worker {
                     self.mailbox.put(News::Synced);
                 }
                 Err(Refused::NoLease) => self.cut_off("the lease has ended".into()),
-                // When the whole time of a lease is over, other nodes may take the names that belong to it. So the node
-                // stops before that.
+                // After the whole time of a lease other nodes may take its names. So this node counts as cut off from
+                // four fifths of the time on.
                 Err(refused) if joined.kept + time * 4 / 5 <= self.member.now() => self.cut_off(reason(&refused)),
                 Err(_) => *due = (now + PAUSE).min(joined.kept + time * 4 / 5),
             },
@@ -122,7 +124,7 @@ impl Worker {
             Order::Claim(name) => {
                 let outcome = self.claim(&name, false);
                 if matches!(outcome, Claimed::Failed(_)) {
-                    // The claim may have succeeded although its answer was lost.
+                    // The claim may have succeeded although its answer was lost, so the name is released.
                     self.strays.push_back(name.clone());
                 }
                 self.mailbox.put(News::Claimed { name, outcome });
@@ -138,7 +140,7 @@ impl Worker {
         self.carry_on();
     }
 
-    /// Continues what had to wait for the catalog.
+    /// Continues with releases and orders that had to wait for the catalog.
     fn carry_on(&mut self) {
         self.release_strays();
         while let (Some(order), State::In { joined, .. }) = (self.items.front(), &self.state) {
@@ -153,7 +155,7 @@ impl Worker {
         }
     }
 
-    /// Carries out an order about an item. An error means that the order must be repeated.
+    /// Carries out an order about an item. After an error the order must be repeated.
     fn about_item(&self, joined: &Joined, order: &Order) -> Result<Option<News>, Refused> {
         let look = |item| {
             let is = self.member.whereabouts(item)?;
@@ -196,18 +198,18 @@ impl Worker {
 
     fn announce(&mut self, names: Vec<Name>) {
         for name in &names {
-            // A long list takes time, and the lease must be kept alive meanwhile.
+            // Claiming many names takes time, and the lease must be kept alive meanwhile.
             self.look_after_lease();
             match self.claim(name, true) {
                 Claimed::Ours => {}
                 Claimed::Theirs(place) => self.mailbox.put(News::Contested { name: name.clone(), place }),
                 Claimed::Failed(why) => {
-                    // The node needs a new lease, and announces everything again.
+                    // Give the lease up: after the next join the node announces all names again.
                     return self.cut_off(why);
                 }
             }
         }
-        // A name that could not be released now is released at the next announcement, or ends with the lease.
+        // A name that cannot be released now is released with the next announcement, or when the lease ends.
         if let Err(refused) = self.member.release_all_but(&names) {
             self.cut_off(reason(&refused));
         }
@@ -234,11 +236,11 @@ fn reason(refused: &Refused) -> String {
     }
 }
 
-/// Reports what the nodes of the site announce, until `stop` is set.
+/// Reports what the nodes of the site announce, until `stop` is set. Runs in a thread of its own.
 pub(crate) fn follow(catalog: &dyn Catalog, site: &str, mailbox: &Mailbox, nodes: &Nodes, stop: &AtomicBool) {
     let mut follower = Follower::new(&keys::site(site));
     while !stop.load(Ordering::Relaxed) {
-        // If the catalog cannot be reached, the other thread reports it.
+        // No report is needed if the catalog cannot be reached, because the thread that keeps the lease reports this.
         let told = tell(&mut follower, catalog, site, Deadline::after(SLICE), |news| {
             // The links learn of a node before the daemon does, so that the daemon's questions find its address.
             if let News::Node(place) = &news {
@@ -252,7 +254,7 @@ pub(crate) fn follow(catalog: &dyn Catalog, site: &str, mailbox: &Mailbox, nodes
     }
 }
 
-/// False if the catalog gave no answer.
+/// Passes the changes of the catalog to `put`. Returns false if the catalog gave no answer.
 pub(crate) fn tell(
     follower: &mut Follower,
     catalog: &dyn Catalog,

@@ -1,4 +1,4 @@
-//! Gateways of several nodes with one catalog, on loopback.
+//! Gateways of several nodes that share one catalog, on loopback.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crossdock_link::{Authority, Peer, Refusal, Serve, Source, Wanted};
 use crossdock_os::{Deadline, event};
 use tempfile::TempDir;
 
-/// A gateway and the news that were not looked at yet.
+/// A gateway of the test, and its news that the test has not looked at yet.
 struct Node {
     gateway: Gateway,
     news: Vec<News>,
 }
 
-/// Below those that the kernel gives to outgoing connections, so that it is still free a moment later.
+/// A port below those that the kernel gives to outgoing connections, so that it is still free a moment later.
 fn free_port() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = std::process::id() as u16;
@@ -43,7 +43,7 @@ fn options(node: &str, catalog: CatalogAt, folder: &Path) -> GatewayOptions {
         number: 0,
         token: node.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)),
         folder: folder.join("catalog"),
-        // Longer than any thread waits for a CPU.
+        // The lease is longer than any thread waits for a CPU on a loaded machine.
         lease: Duration::from_secs(6),
     }
 }
@@ -52,7 +52,8 @@ fn embedded(address: &str) -> CatalogAt {
     CatalogAt::Embedded { node: String::new(), address: address.into() }
 }
 
-/// Service 7 answers with the body backwards; objects of kind item are bytes of their number.
+/// The services of a test node: service 7 answers with the body reversed; the bytes of an object of kind item all have
+/// the value of its number.
 struct Answers;
 
 impl Serve for Answers {
@@ -91,7 +92,7 @@ fn a_node_asks_and_pulls_from_another_one_and_knows_its_round_trip() {
         News::Links(links) => links.iter().any(|link| link.node == "b" && link.round_trip.is_some()).then_some(()),
         _ => None,
     });
-    // Another daemon of the same name listens elsewhere; the link follows it.
+    // The next daemon of node `b` listens at another address, and the link of `a` connects to it.
     drop(b);
     a.until("b is gone", |news| matches!(news, News::NodeGone { node } if node == "b").then_some(()));
     let _b = Node::start(&GatewayOptions { token: 1234, ..site.other("b") });
@@ -104,7 +105,7 @@ impl Node {
         Self { gateway: Gateway::start(options, Arc::new(Answers)).unwrap(), news: Vec::new() }
     }
 
-    /// The first news that this picks; it is taken out.
+    /// Waits for the first news that `pick` accepts, and takes it out of the list.
     fn until<T>(&mut self, what: &str, mut pick: impl FnMut(&News) -> Option<T>) -> T {
         let by = Deadline::after(Duration::from_secs(60));
         loop {
@@ -175,7 +176,7 @@ fn nodes_get_numbers_of_their_own_and_see_each_other_come_and_go() {
     drop(b);
     let gone = |news: &News| (*news == News::NodeGone { node: "b".into() }).then_some(());
     a.until("b is gone", gone);
-    // The number belongs to the name.
+    // A node that joins again under its name has the same number.
     let mut again = Node::start(&site.other("b"));
     assert_eq!(again.joined(), second);
 }
@@ -195,7 +196,7 @@ fn a_name_belongs_to_the_first_and_is_free_again_when_it_is_released_or_its_node
     b.until("x is free", |news| (*news == News::Unnamed { name: name("x") }).then_some(()));
     assert_eq!(b.claim(&name("x")), Claimed::Ours);
     assert_eq!(b.claim(&name("y")), Claimed::Ours);
-    // Only what is announced stays.
+    // Names that are not announced are released.
     b.gateway.order(Order::Announce(vec![name("y")]));
     a.until("x is free", |news| (*news == News::Unnamed { name: name("x") }).then_some(()));
     drop(b);
@@ -229,7 +230,7 @@ fn a_broker_that_was_restarted_goes_on_with_the_lease_of_the_former_one() {
     let mut b = Node::start(&site.other("b"));
     let number = b.joined();
     assert_eq!(b.claim(&name("x")), Claimed::Ours);
-    // The former one was killed: it has given nothing back.
+    // The former daemon was killed, so it has not given back its lease.
     let mut next = Node::start(&site.other("b"));
     assert_eq!(next.joined(), number);
     next.gateway.order(Order::Announce(vec![name("x")]));
@@ -249,12 +250,13 @@ fn a_node_that_was_cut_off_says_so_comes_back_and_learns_what_it_lost() {
     drop(a);
     b.until("b is cut off", |news| matches!(news, News::CutOff { .. }).then_some(()));
     assert!(matches!(b.claim(&name("z")), Claimed::Failed(_)));
-    // The catalog comes back without what b had: as if its lease had ended, and c was faster.
+    // The journal of the catalog is lost, so the new catalog knows nothing of `b`, as if the lease of `b` had ended.
+    // Then `a` claims the name `x` first.
     std::fs::remove_dir_all(site.folder.path().join("catalog")).unwrap();
     let mut a = Node::start(&site.keeper());
     a.joined();
     assert_eq!(a.claim(&name("x")), Claimed::Ours);
-    // It has the number that its ids hold, though a came first.
+    // `b` keeps the number that its ids contain, although `a` joined the new catalog first.
     assert_eq!(b.joined(), number);
     b.gateway.order(Order::Announce(vec![name("x"), name("y")]));
     let place = b.until("x is contested", |news| match news {
@@ -262,7 +264,7 @@ fn a_node_that_was_cut_off_says_so_comes_back_and_learns_what_it_lost() {
         _ => None,
     });
     assert_eq!(place, "a");
-    // The announcement of `y` may still be on its way when `x` is told to be contested.
+    // `b` may still be announcing `y` when it learns that `x` is contested, so the test claims `y` itself.
     assert_eq!(b.claim(&name("y")), Claimed::Ours);
     assert!(matches!(a.claim(&name("y")), Claimed::Theirs(place) if place.node == "b"));
 }

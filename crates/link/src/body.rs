@@ -1,14 +1,14 @@
-//! How bodies of questions and answers spell numbers and texts: a number has 8 bytes, little-endian; a text is its length and
-//! so many bytes; a list is a count and so many entries.
+//! How the bodies of questions and answers are encoded. A number has 8 bytes, little-endian. Bytes and texts are their
+//! length as a number, then the bytes. A list is the number of its entries, then the entries.
 
 use crossdock_layout::Status;
 
 use crate::Refusal;
 
-/// What was read, or the refusal of the whole body.
+/// A value that was read from a body, or the refusal of the whole body.
 pub type Read<T> = Result<T, Refusal>;
 
-/// The refusal of a body that is none of its service.
+/// The refusal of a body that does not fit the service.
 #[must_use]
 pub fn wrong() -> Refusal {
     Refusal::new(Status::Corrupt, "the body of the question is none of its service; run one version on all nodes")
@@ -19,18 +19,18 @@ pub fn put(to: &mut Vec<u8>, number: u64) {
     to.extend(number.to_le_bytes());
 }
 
-/// Adds bytes and their length to a body.
+/// Adds bytes to a body: first their length, then the bytes.
 pub fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     put(to, bytes.len() as u64);
     to.extend(bytes);
 }
 
-/// Reads a body from front to back; what does not fit is refused as a whole.
+/// Reads a body from front to back. If any part is wrong, the whole body is refused.
 #[derive(Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Nothing of the body is read yet.
+    /// A reader at the beginning of `body`.
     #[must_use]
     pub fn new(body: &'a [u8]) -> Self {
         Self(body)
@@ -45,23 +45,23 @@ impl<'a> Reader<'a> {
     /// The next number.
     ///
     /// # Errors
-    /// The body ends before it.
+    /// The body ends before the number.
     pub fn number(&mut self) -> Read<u64> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| wrong())?))
     }
 
-    /// The next number, which has 32 bits at most.
+    /// The next number, which must fit into 32 bits.
     ///
     /// # Errors
-    /// The body ends before it, or it is larger.
+    /// The body ends before the number, or the number is larger.
     pub fn small(&mut self) -> Read<u32> {
         u32::try_from(self.number()?).map_err(|_| wrong())
     }
 
-    /// The next number, which is 0 or 1.
+    /// The next number, which must be 0 or 1, as a truth value.
     ///
     /// # Errors
-    /// The body ends before it, or it is another one.
+    /// The body ends before the number, or the number is neither 0 nor 1.
     pub fn flag(&mut self) -> Read<bool> {
         match self.number()? {
             0 => Ok(false),
@@ -70,10 +70,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next bytes that have their length in front.
+    /// The next bytes; their length stands before them.
     ///
     /// # Errors
-    /// The body ends before them.
+    /// The body ends before the bytes.
     pub fn bytes(&mut self) -> Read<Vec<u8>> {
         let length = usize::try_from(self.number()?).map_err(|_| wrong())?;
         Ok(self.take(length)?.to_vec())
@@ -82,28 +82,28 @@ impl<'a> Reader<'a> {
     /// The next text.
     ///
     /// # Errors
-    /// The body ends before it, or it is not UTF-8.
+    /// The body ends before the text, or the text is not UTF-8.
     pub fn text(&mut self) -> Read<String> {
         String::from_utf8(self.bytes()?).map_err(|_| wrong())
     }
 
-    /// The next list; `one` reads an entry.
+    /// The next list. `one` reads one entry of it.
     ///
     /// # Errors
-    /// The body cannot have so many entries, or those of `one`.
+    /// The body is too short for so many entries, or `one` refuses an entry.
     pub fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
         let count = self.number()?;
-        // Each takes at least eight bytes.
+        // Each entry takes at least eight bytes.
         if count > self.0.len() as u64 / 8 {
             return Err(wrong());
         }
         (0..count).map(|_| one(self)).collect()
     }
 
-    /// Gives the value, if the body ends here.
+    /// Checks that the body ends here, and returns `value`.
     ///
     /// # Errors
-    /// Something is left over.
+    /// Bytes of the body are left over.
     pub fn end<T>(self, value: T) -> Read<T> {
         if self.0.is_empty() { Ok(value) } else { Err(wrong()) }
     }

@@ -1,8 +1,9 @@
-//! Certificates of nodes. A run makes its own and trusts no others; a lasting site reads them from files.
+//! Certificates of nodes. A run makes certificates for its own nodes and trusts no others; a lasting site reads them
+//! from files.
 //!
 //! An [`Authority`] signs one certificate per node, which carries the node's name as its DNS name. A node trusts
-//! exactly one authority, and none of those that the system trusts. A run drops its authority when all of its nodes
-//! have their [`Papers`], so nothing can be signed by it later.
+//! exactly one authority, and none of those that the system trusts. A run drops its authority as soon as all of its
+//! nodes have their [`Papers`], so no further certificate can be signed.
 
 use crate::stream::bad_node_name;
 use crate::{Error, Result};
@@ -22,17 +23,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// The files of a folder with a node's papers.
+/// The files of the folder that holds a node's [`Papers`].
 const FILES: [&str; 3] = ["authority.pem", "node.pem", "node.key"];
 
-/// Clocks of nodes may differ by this much, so certificates are valid from this much earlier on.
+/// Certificates are valid from this much earlier on, because the clocks of two nodes may differ.
 const SKEW: Duration = Duration::from_secs(3600);
 
 fn failed(tried: &str, reason: impl ToString) -> Error {
     Error::new(Status::Invalid, tried, reason.to_string())
 }
 
-/// Signs certificates of nodes. Its key is never written anywhere.
+/// Signs the certificates of nodes. Its key is never written to a file.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -56,7 +57,7 @@ fn params(name: &str, until: SystemTime) -> CertificateParams {
 }
 
 impl Authority {
-    /// Makes an authority. No certificate that it signs is valid for longer than `lasting` from now.
+    /// Makes an authority. None of its certificates is valid for longer than `lasting` from now.
     ///
     /// # Errors
     /// The system gives no random numbers.
@@ -79,7 +80,7 @@ impl Authority {
         self.issue_until(node, self.until)
     }
 
-    /// As [`Self::issue`], but valid until the given time, which may have passed.
+    /// As [`Self::issue`], but the certificate is valid until `until`, which may be in the past.
     ///
     /// # Errors
     /// The text cannot be the name of a node.
@@ -106,9 +107,9 @@ impl Authority {
 /// other users.
 #[derive(Clone)]
 pub struct Papers {
-    /// The certificate of the one authority that is trusted.
+    /// The certificate of the one authority that this node trusts.
     pub authority: String,
-    /// The node's certificate, and the certificates between it and the authority, if there are any.
+    /// The node's certificate. If there are certificates between it and the authority, they follow.
     pub certificate: String,
     /// The node's private key.
     pub key: String,
@@ -121,10 +122,10 @@ impl std::fmt::Debug for Papers {
 }
 
 impl Papers {
-    /// Reads `authority.pem`, `node.pem` and `node.key` of a folder.
+    /// Reads the files `authority.pem`, `node.pem` and `node.key` from a folder.
     ///
     /// # Errors
-    /// A file is missing, or others than its owner may read or change the key.
+    /// A file is missing, or users other than the owner may read or change the key.
     pub fn load(folder: &Path) -> Result<Self> {
         let read = |file: &str| {
             let path = folder.join(file);
@@ -145,7 +146,7 @@ impl Papers {
         Ok(Self { authority: read(FILES[0])?, certificate: read(FILES[1])?, key })
     }
 
-    /// Writes the three files, which must not exist yet, into a folder that exists; only this user can read the key.
+    /// Writes the three files into an existing folder. The files must not exist yet. Only this user can read the key.
     ///
     /// # Errors
     /// One of the files exists already, or cannot be written.
@@ -163,7 +164,7 @@ impl Papers {
     }
 }
 
-/// A node's papers, checked and ready for connections.
+/// A node's papers, checked and ready to be used for connections.
 pub struct Certificates {
     pub(crate) client: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
@@ -179,8 +180,8 @@ impl Certificates {
     /// Checks papers.
     ///
     /// # Errors
-    /// A text is not PEM, the key does not belong to the certificate, or the authority's certificate is not one of an
-    /// authority.
+    /// A text is not PEM, or the key does not belong to the certificate, or the authority's certificate is not that of
+    /// an authority.
     pub fn new(papers: &Papers) -> Result<Self> {
         let tried = "use certificates";
         let wrong = |what: &str, error: &dyn std::fmt::Display| failed(tried, format!("{what}: {error}"));
@@ -204,8 +205,8 @@ impl Certificates {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(|error| wrong("the node's certificate and key", &error))?;
-        // Sessions are not resumed. A full greeting takes only a millisecond, and so no secrets of former connections
-        // are kept.
+        // TLS sessions are not resumed, so no secrets of former connections are kept. A full handshake takes only a
+        // millisecond.
         server.send_tls13_tickets = 0;
         server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         let mut client = ClientConfig::builder_with_provider(provider)

@@ -1,4 +1,4 @@
-//! The error of a call about another node. It stays data until the edge prints it.
+//! The error of a call about another node. It stays data until a program's edge prints it as text.
 
 use crossdock_layout::Status;
 
@@ -28,7 +28,7 @@ impl Error {
         Self { status, tried: tried.into(), node: None, address: None, reason: reason.into(), hint: "" }
     }
 
-    /// Adds the peer's name, if the error has none yet.
+    /// Adds the peer's name and address, unless the error has them already.
     #[must_use]
     pub fn with(mut self, node: &str, address: &str) -> Self {
         self.node.get_or_insert_with(|| node.to_owned());
@@ -36,7 +36,7 @@ impl Error {
         self
     }
 
-    /// Adds the address, if the error has none yet.
+    /// Adds the peer's address, unless the error has one already.
     #[must_use]
     pub fn at(mut self, address: &str) -> Self {
         self.address.get_or_insert_with(|| address.to_owned());
@@ -50,7 +50,7 @@ impl Error {
         self
     }
 
-    /// Replaces what was tried by the larger step of which it was a part.
+    /// Replaces the text of what was tried. The new text names the larger step of which the failed one was a part.
     #[must_use]
     pub fn trying(mut self, tried: impl Into<String>) -> Self {
         self.tried = tried.into();

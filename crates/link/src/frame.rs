@@ -1,4 +1,4 @@
-//! Messages on a stream. Each is read whole and checked; after a bad one the stream is closed.
+//! Messages on a stream. Each message is read whole and checked. After a bad message the stream is closed.
 
 use crate::{Error, Result, Stream};
 use crossdock_layout::Status;
@@ -8,7 +8,7 @@ use crossdock_os::Deadline;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When the first byte of a message has come, the rest must follow within this time.
+/// The time for the rest of a message after its first byte has come.
 const WHOLE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Sends one message.
@@ -16,8 +16,8 @@ pub fn send(stream: &dyn Stream, message: &NodeMessage, number: u64, deadline: D
     stream.write(&[&message.encode(number)], deadline)
 }
 
-/// Reads messages from a stream. It never reads beyond a message, because the bytes of a chunk follow their header and
-/// go straight to another memory.
+/// Reads messages from a stream. It never reads beyond the end of a message, because the bytes of a chunk that follow
+/// its header are read directly into other memory.
 #[derive(Debug)]
 pub struct Frames {
     stream: Arc<dyn Stream>,
@@ -37,12 +37,13 @@ impl Frames {
             .hint("is it a node daemon of the same version?")
     }
 
-    /// The next message and its number; `None` when the peer ended the stream between two messages.
+    /// Waits for the next message, and returns it with its number. `None` if the peer ended the stream between two
+    /// messages.
     ///
     /// # Errors
-    /// `TimedOut` if no whole message came by the deadline (the caller may call again, nothing is lost); `Corrupt` if
-    /// the bytes are no message or come too slowly; `Incompatible` for the greeting of another version; otherwise the
-    /// stream's errors.
+    /// `TimedOut` if no whole message came by the deadline; call again, because nothing is lost. `Corrupt` if the bytes
+    /// are no message or come too slowly. `Incompatible` for the greeting of another version. Otherwise the stream's
+    /// errors.
     pub fn next(&mut self, deadline: Deadline) -> Result<Option<(u64, NodeMessage)>> {
         loop {
             let mut wanted = FRAME_HEADER;

@@ -1,4 +1,4 @@
-//! The dialing side's greeting: Hello, then Welcome.
+//! The greeting from the side that dials: this side sends Hello, the other side answers Welcome.
 
 use crate::frame::{Frames, send};
 use crate::{Error, LinkOptions, Node, Result, Transport};
@@ -6,7 +6,7 @@ use crossdock_layout::Status;
 use crossdock_layout::link::{LINK_VERSION, MAGIC, NodeMessage, Purpose};
 use crossdock_os::Deadline;
 
-/// The peer's name and address, and this node's name.
+/// How to reach the peer: the transport, both nodes and the address.
 pub struct Route<'a> {
     pub transport: &'a dyn Transport,
     pub own: &'a Node,
@@ -15,7 +15,7 @@ pub struct Route<'a> {
     pub options: &'a LinkOptions,
 }
 
-/// A connection after its greeting: its messages, the other daemon's incarnation, and the number of the session.
+/// A connection after its greeting: its messages, the incarnation of the other daemon, and the number of the session.
 pub type Greeted = (Frames, u64, [u8; 16]);
 
 /// Connects and greets.

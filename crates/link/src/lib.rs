@@ -2,13 +2,13 @@
 //!
 //! - [`Transport`] makes [`Stream`]s, which carry bytes both ways; every call has a deadline. [`Tcp`] works on every
 //!   machine; with [`Trust::Certificates`] it is inside mutual TLS.
-//! - [`Link`] is a node's connection to one other node. It carries questions and answers, it sends the pulse by which
-//!   each side notices that the other is silent, and [`Link::pull`] copies bytes of the other node's segment straight
-//!   into memory of this node.
-//! - [`Server`] answers the links of other nodes. It calls the daemon's [`Serve`].
+//! - [`Link`] is a node's connection to one other node. It carries questions and answers. It sends the pulse, by which
+//!   each side notices that the other is silent. [`Link::pull`] copies bytes of the other node's segment directly into
+//!   memory of this node.
+//! - [`Server`] is the other side: it answers the links of other nodes, with the daemon's [`Serve`].
 //!
-//! A silent peer is *away*, never dead: only its own kernel, or the catalog's lease, decides that a node is gone. This
-//! crate does not know what an item, a port or a series is.
+//! A silent peer is *away*, never dead. Only the peer's own kernel, or the end of its lease in the catalog, decides
+//! that a node is gone. This crate does not know what an item, a port or a series is.
 
 pub mod body;
 mod certificates;

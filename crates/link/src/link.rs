@@ -1,7 +1,8 @@
 //! A node's connection to one other node, from the side that dials.
 //!
 //! A thread keeps the control connection. It dials, greets, sends the pulse, reads answers, and dials again when the
-//! connection ends. A caller writes its question itself, and waits until that thread has read the answer.
+//! connection ends. A caller writes its question to the connection itself, and waits until the thread has read the
+//! answer.
 
 use crate::frame::{Frames, send};
 use crate::greeting::{Route, greet};
@@ -19,15 +20,15 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 
-/// The least time for writing a question, even if its deadline is nearer.
+/// The least time for writing a question, even if the question's deadline is nearer.
 const WRITE: Duration = Duration::from_secs(1);
 
-/// The place for the answer to one question.
+/// The answer to one question; `None` until it has come.
 type Slot = Option<Result<NodeMessage>>;
 
 /// The state of a link.
 enum Phase {
-    /// There is no connection. The error is that of the last attempt, if there was one.
+    /// There is no connection. The error is that of the last attempt to connect, if there was one.
     Dialing(Option<Error>),
     /// It stands.
     Up(Up),
@@ -38,7 +39,7 @@ enum Phase {
 struct Up {
     stream: Arc<dyn Stream>,
     session: [u8; 16],
-    /// Counts the connections of this link.
+    /// The number of this connection among all connections of the link.
     generation: u64,
 }
 
@@ -51,7 +52,7 @@ struct State {
     questions: HashMap<u64, Slot>,
 }
 
-/// What a data connection needs to know of the control connection.
+/// What a data connection must know of the control connection to which it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub session: [u8; 16],
@@ -137,7 +138,8 @@ impl Link {
         self.shared.standing(deadline).map(|standing| standing.incarnation)
     }
 
-    /// Closes the link for good. A question that waits gets an error at once, a pull when it next looks at the connection.
+    /// Closes the link for good. A waiting question gets an error at once. A pull gets its error when it uses the
+    /// connection next.
     pub fn close(&self) {
         self.shared.close();
     }
@@ -148,7 +150,7 @@ impl Link {
         self.shared.seen(&lock(&self.shared.state))
     }
 
-    /// Asks a service of the other node and waits for the answer.
+    /// Asks a service of the other node and waits for the answer, at most until the deadline.
     ///
     /// # Errors
     /// The service's refusal; `TimedOut` if no answer came by the deadline; `Disconnected` if the connection ended
@@ -175,8 +177,9 @@ impl Link {
         };
         let wait_ms = u32::try_from(deadline.left().as_millis()).unwrap_or(u32::MAX);
         let question = NodeMessage::Ask { service, wait_ms, body: body.to_vec() };
-        // If a question is cut off in the middle, the connection ends for all callers. So a question with little time
-        // left gets up to WRITE, which it needs only if the peer does not read and the kernel's buffers are full.
+        // If a question is cut off in the middle, the connection is lost for all callers. So a question whose deadline
+        // is near still gets the time `WRITE`. It needs that time only if the peer does not read and the kernel's
+        // buffers are full.
         let by = deadline.max(Deadline::after(WRITE)).at_most(shared.options.give_up());
         let sent = send(&*stream, &question, number, by);
         if let Err(error) = sent {
@@ -230,7 +233,7 @@ impl Shared {
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Deadline) -> MutexGuard<'a, State> {
-        // The wait may end without a reason. Callers look again.
+        // The wait may end early without a reason, so callers check their condition again.
         let (state, _) = self.changed.wait_timeout(state, deadline.left()).unwrap_or_else(PoisonError::into_inner);
         state
     }
@@ -268,7 +271,7 @@ impl Shared {
                 Phase::Closed => return Err(self.gone(&state, "the link is closed")),
                 Phase::Dialing(last) if deadline.passed() => {
                     let mut error = match last {
-                        // The reason of the last attempt says more than "timed out".
+                        // The error of the last attempt says more than "timed out".
                         Some(error) => error.clone(),
                         None => self.name(Error::new(Status::TimedOut, "connect", "the deadline passed")),
                     };
@@ -298,7 +301,7 @@ impl Shared {
         }
     }
 
-    /// Ends the connection of this generation, if it is still in use. The thread notices and dials again.
+    /// Closes the connection with this number, if it is still in use. The link's thread notices that and dials again.
     fn drop_connection(&self, generation: u64) {
         if let Phase::Up(up) = &lock(&self.state).phase
             && up.generation == generation
@@ -307,7 +310,7 @@ impl Shared {
         }
     }
 
-    /// The work of the thread: it connects, listens, and connects again.
+    /// The work of the link's thread: it connects, reads messages until the connection ends, and connects again.
     fn keep(&self) {
         let mut pause = PAUSE;
         while !self.is_closed() {
@@ -334,7 +337,7 @@ impl Shared {
         }
     }
 
-    /// Notes the new connection; `false` if the link was closed meanwhile.
+    /// Notes the new connection. Returns `false` if the link was closed meanwhile.
     fn up(&self, frames: &Frames, incarnation: u64, session: [u8; 16]) -> bool {
         let mut state = lock(&self.state);
         if matches!(state.phase, Phase::Closed) {
@@ -349,7 +352,7 @@ impl Shared {
         true
     }
 
-    /// Notes the loss of the connection. All questions that wait get this error.
+    /// Notes the loss of the connection. All waiting questions get this error.
     fn down(&self, error: Error) -> MutexGuard<'_, State> {
         let mut state = lock(&self.state);
         let reason = format!(
@@ -399,7 +402,8 @@ impl Shared {
             match message {
                 (_, NodeMessage::Pulse { .. }) => {}
                 (number, answer @ (NodeMessage::Said(_) | NodeMessage::Failed { .. })) => {
-                    // An answer without a caller came after its question's deadline.
+                    // If no caller waits for an answer any more, its question's deadline has passed, and the answer is
+                    // dropped.
                     if let Some(slot) = state.questions.get_mut(&number) {
                         slot.get_or_insert(Ok(answer));
                         self.changed.notify_all();

@@ -1,16 +1,16 @@
-//! The two nodes of a link, and what a node knows of its peer.
+//! The two nodes of a link, and what one node knows of the other.
 
 use crossdock_layout::Status;
 use crossdock_layout::link::MAX_LINK_TEXT;
 use crossdock_layout::wire::SegmentKind;
 use std::time::{Duration, Instant};
 
-/// A node's name and one start of its daemon.
+/// A node's name, and the number of one start of its daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     /// The node's name, unique in its site.
     pub name: String,
-    /// A number for this start of the daemon. No two starts have the same.
+    /// A number for this start of the daemon. No two starts have the same number.
     pub incarnation: u64,
 }
 
@@ -25,7 +25,7 @@ pub struct LinkOptions {
     pub streams: usize,
     /// A pull of at least this many bytes is large.
     pub spread_from: usize,
-    /// The most connections that a server serves at once.
+    /// The most connections that a server serves at the same time.
     pub connections: usize,
 }
 
@@ -42,8 +42,8 @@ impl Default for LinkOptions {
 }
 
 impl LinkOptions {
-    /// After this time without a sign of the peer, a connection is closed and replaced. TCP repeats lost packets ever
-    /// more rarely, so by then a new connection is faster.
+    /// A connection is closed and replaced if no byte came for this time. TCP repeats lost packets at ever longer
+    /// intervals, so by then a new connection works sooner.
     #[must_use]
     pub fn give_up(&self) -> Duration {
         self.away * 4
@@ -62,12 +62,12 @@ fn ms(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX).max(1)
 }
 
-/// The state of a peer, as far as this node's connection to it shows.
+/// Whether a peer is there, as far as this node's connection to it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// The peer was heard within the away time.
+    /// The peer was heard within the last [`LinkOptions::away`].
     Here,
-    /// The peer was silent for longer. It is not known to be dead.
+    /// The peer was silent for longer than [`LinkOptions::away`]. It is not known to be dead.
     Away,
     /// There was no connection to the peer so far.
     Unmet,
@@ -80,7 +80,7 @@ pub struct Seen {
     pub node: String,
     /// Its address.
     pub address: String,
-    /// What carries the bytes.
+    /// The name of the transport that carries the bytes.
     pub transport: &'static str,
     /// Is it there?
     pub presence: Presence,
@@ -117,7 +117,7 @@ impl Heard {
     }
 }
 
-/// An object whose bytes a node wants, by the numbers that the owner's node uses.
+/// An object whose bytes a node wants, with the id and epoch that the owner's node uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// What it is.
@@ -139,7 +139,7 @@ impl std::fmt::Display for Wanted {
 pub struct Refusal {
     /// The kind of refusal; neither `Ok` nor `NotYet`.
     pub status: Status,
-    /// For people: object, reason and hint.
+    /// The text for people: object, reason and hint.
     pub text: String,
 }
 
@@ -147,7 +147,7 @@ impl Refusal {
     /// A refusal.
     ///
     /// # Panics
-    /// If the status is `Ok` or `NotYet`, which are no refusals.
+    /// If `status` is `Ok` or `NotYet`, because these are no refusals.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         assert!(!matches!(status, Status::Ok | Status::NotYet), "{status} refuses nothing");
         let mut text = text.into();

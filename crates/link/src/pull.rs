@@ -1,9 +1,9 @@
-//! Pulling bytes of an object of another node straight into memory of this one.
+//! Pulls bytes of an object on another node directly into memory of this node.
 //!
-//! A pull asks for a range through one data connection, or for parts of it through several. Chunks arrive in order.
-//! Each is read into its place and checked, unless TLS protects it. If a connection breaks, another one continues after
-//! the last good chunk, until the deadline passes. A failed pull leaves undefined bytes in the memory. So no other code
-//! may see the memory before the pull has succeeded.
+//! A pull asks for a range through one data connection, or for parts of the range through several. Chunks arrive in
+//! order. Each chunk is read directly into `memory` and its checksum is compared, unless TLS protects the bytes. If a
+//! connection breaks, another one continues after the last good chunk, until the deadline passes. A failed pull leaves
+//! undefined bytes in the memory, so no other code may see the memory before the pull has succeeded.
 
 use crate::frame::{Frames, send};
 use crate::greeting::greet;
@@ -17,21 +17,22 @@ use twox_hash::XxHash3_64;
 
 /// The most data connections that are kept for the next pull.
 const KEPT: usize = 8;
-/// A chunk that arrives wrong is asked for again this many times. After that the other node's memory is suspected, not
-/// the network.
+/// How often a chunk that arrived wrong is asked for again. If it is wrong once more, the error suspects the other
+/// node's memory, not only the network.
 const WRONG_MOST: u32 = 2;
-/// The first pause before a broken connection is replaced. Each further pause is twice as long, up to [`PAUSE_MOST`].
+/// The first pause before a broken data connection is replaced. Each further pause is twice as long, up to
+/// [`PAUSE_MOST`].
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 
-/// Counters of one pull.
+/// What one pull used and repeated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pulled {
-    /// The number of data connections that it used at once.
+    /// The number of data connections that the pull used at the same time.
     pub streams: usize,
     /// How often a broken connection was replaced.
     pub resumed: u32,
-    /// Chunks that arrived with a wrong checksum and were asked for again.
+    /// How many chunks arrived with a wrong checksum and were asked for again.
     pub wrong: u32,
 }
 
@@ -40,9 +41,9 @@ impl Link {
     /// meanwhile.
     ///
     /// # Errors
-    /// The other node's refusal (`NotFound`, `Denied` …); `Corrupt` if bytes arrive wrong again and again; `Closed` if
-    /// the other daemon was started anew meanwhile; `TimedOut` if the deadline passes, with the last failure. After an
-    /// error the contents of `memory` are undefined.
+    /// The other node's refusal (`NotFound`, `Denied` …). `Corrupt` if bytes arrive wrong again and again. `Closed` if
+    /// the other daemon was started anew meanwhile. `TimedOut` if the deadline passes; the reason then names the last
+    /// failure. After an error the contents of `memory` are undefined.
     pub fn pull(&self, wanted: &Wanted, offset: u64, memory: &mut [u8], deadline: Deadline) -> Result<Pulled> {
         let shared = &*self.shared;
         let length = memory.len();
@@ -82,7 +83,7 @@ impl Link {
     }
 }
 
-/// A range that one data connection at a time brings.
+/// A part of the pulled range. One data connection at a time brings its bytes.
 struct Part<'a> {
     shared: &'a Shared,
     wanted: &'a Wanted,
@@ -93,7 +94,7 @@ struct Part<'a> {
 
 /// Why a connection brings no more bytes.
 enum Stopped {
-    /// The connection is useless now. Another one may continue.
+    /// The connection cannot be used any more. Another connection may continue.
     Broken(Error),
     /// The other node refuses, or its bytes are wrong again and again. Another connection would not help.
     Refused(Error),
@@ -128,14 +129,14 @@ impl Part<'_> {
                     format!("{done} of {} bytes had arrived by the deadline; last: {}", memory.len(), error.reason);
                 return Err(self.shared.name(Error::new(Status::TimedOut, "pull", reason)));
             }
-            // After some progress the next attempt begins at once.
+            // After some progress the pauses begin with the shortest one again.
             pause = if done > before { PAUSE } else { (pause * 2).min(PAUSE_MOST) };
             std::thread::sleep(pause);
             pulled.resumed += 1;
         }
     }
 
-    /// A data connection of the present session: a kept one, or a new one.
+    /// Takes a kept data connection of the present session, or makes a new one.
     fn connection(&self) -> Result<([u8; 16], Frames)> {
         let standing = self.shared.standing(self.deadline)?;
         if standing.incarnation != self.standing.incarnation {
@@ -173,7 +174,7 @@ impl Part<'_> {
         }
     }
 
-    /// Asks the peer through this connection for the missing bytes, and reads them.
+    /// Asks the peer for the missing bytes through this connection, and reads them.
     fn bring(
         &self,
         frames: &mut Frames,
@@ -181,8 +182,8 @@ impl Part<'_> {
         done: &mut usize,
         pulled: &mut Pulled,
     ) -> std::result::Result<(), Stopped> {
-        /// A connection has one Fetch at a time, so a fixed number is enough. A connection is kept only when all of its
-        /// chunks have come, so no chunk of a former pull can arrive.
+        /// The number of each Fetch. A connection has one Fetch at a time, so the number need not change. A connection
+        /// is kept only after all of its chunks have come, so no chunk of a former pull can arrive.
         const NUMBER: u64 = 1;
         let checked = !frames.stream().is_protected();
         let fetch = NodeMessage::Fetch {
@@ -211,8 +212,8 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// Reads the header of the next chunk, which belongs at `at.0`, where `at.1` bytes are missing; returns the chunk's
-    /// length and checksum.
+    /// Reads the header of the next chunk; returns the chunk's length and checksum. The chunk must begin at offset
+    /// `at.0` and have at most `at.1` bytes.
     fn header(&self, frames: &mut Frames, at: (u64, usize), number: u64) -> std::result::Result<(usize, u64), Stopped> {
         let strange = |reason: String| Stopped::Broken(Error::new(Status::Corrupt, "pull", reason));
         match frames.next(self.soon()).map_err(Stopped::Broken)? {
@@ -230,7 +231,8 @@ impl Part<'_> {
         }
     }
 
-    /// Reads a chunk's bytes into their place, and reports each read: TLS has already checked those bytes.
+    /// Reads a chunk's bytes into `place`. After each read it calls `right` with the number of new bytes, because under
+    /// TLS these bytes are checked already.
     fn fill(
         &self,
         stream: &dyn Stream,
@@ -253,7 +255,7 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// A chunk has a wrong checksum. The bytes after it on this connection are useless.
+    /// The outcome for a chunk with a wrong checksum. The bytes behind it on this connection cannot be used.
     fn wrong(&self, from: usize, times: u32) -> Stopped {
         let reason = format!("bytes at {} arrived with a wrong checksum", self.offset + from as u64);
         let error = Error::new(Status::Corrupt, "pull", reason)
@@ -261,13 +263,13 @@ impl Part<'_> {
         if times > WRONG_MOST { Stopped::Refused(error) } else { Stopped::Broken(error) }
     }
 
-    /// The time by which a peer that works must have sent something.
+    /// A deadline by which a peer that works must have sent something.
     fn soon(&self) -> Deadline {
         self.deadline.at_most(self.shared.options.give_up())
     }
 }
 
-/// Is another attempt useless after this error?
+/// Whether a further attempt after this error would be useless.
 fn is_final(error: &Error) -> bool {
     !matches!(error.status, Status::Disconnected | Status::TimedOut | Status::Corrupt | Status::Busy)
 }

@@ -1,7 +1,7 @@
 //! The side that other nodes connect to. It answers questions and sends bytes of segments.
 //!
-//! Every connection has a thread. If a peer does not greet in time, sends what no node sends, or is silent for too
-//! long, its connection ends, and the others go on. The daemon's [`Serve`] gives the answers.
+//! Every connection has a thread. If a peer does not greet in time, sends a wrong message, or is silent for too long,
+//! the server closes its connection, and all other connections go on. The daemon's [`Serve`] gives the answers.
 
 use crate::frame::{Frames, send};
 use crate::peer::Heard;
@@ -18,19 +18,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_64;
 
-/// The time that a peer has from its connection to the end of its greeting.
+/// The time for a peer's greeting, from the arrival of its connection.
 const GREETING: Duration = Duration::from_secs(5);
-/// The most connections that are being greeted at once.
+/// The most connections that may be in their greeting at the same time.
 const GREETINGS: usize = 64;
-/// The most questions of one connection that are being answered at once.
+/// The most questions of one connection that are answered at the same time.
 const QUESTIONS: usize = 64;
 /// The most threads that answer questions.
 const WORKERS: usize = 256;
-/// The bytes that are sent with one checksum. They still are in a CPU's cache when they are sent.
+/// The number of bytes that are sent with one checksum. So few bytes are still in the CPU's cache when they are sent
+/// after the checksum was computed.
 const CHECKED: u64 = 256 << 10;
-/// The bytes that are sent with one header if no checksum is wanted.
+/// The number of bytes that are sent with one header if no checksum is wanted.
 const UNCHECKED: u64 = 1 << 20;
-/// A data connection that asks for nothing during this time is closed. The peer makes another one when it needs one.
+/// A data connection that asks for no bytes during this time is closed. The peer makes another connection when it needs
+/// one.
 const IDLE: Duration = Duration::from_secs(60);
 /// The longest time that an answer may take, even if the question allows more.
 const ANSWER: Duration = Duration::from_secs(3600);
@@ -42,17 +44,17 @@ const LOOK: Duration = Duration::from_millis(200);
 /// A node that has connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The node and its incarnation. Under TLS the name is proved.
+    /// The node and its incarnation. Under TLS, a certificate has proved the name.
     pub node: Node,
-    /// The address that it connects from.
+    /// The address that the node connects from.
     pub address: String,
 }
 
-/// The bytes of an object, which do not change while they are served.
+/// The bytes of an object. They do not change while they are served.
 pub trait Source: Send + Sync {
-    /// The number of bytes.
+    /// The length in bytes.
     fn length(&self) -> u64;
-    /// A part of the bytes; `None` if it is out of bounds, or if these bytes no longer exist.
+    /// A part of the bytes. `None` if the part is out of bounds, or if these bytes no longer exist.
     fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>>;
 }
 
@@ -77,18 +79,19 @@ impl Source for crossdock_os::Mapping {
     }
 }
 
-/// The daemon's part in serving other nodes. Several threads call it.
+/// What the daemon answers to other nodes. Several threads call it at the same time.
 pub trait Serve: Send + Sync + 'static {
-    /// Answers a question. If the answer is lost on the way, the peer asks again, so an answer must be correct twice.
+    /// Answers a question. If the answer is lost on the way, the peer may ask again, so answering a question twice must
+    /// do no harm.
     ///
     /// # Errors
     /// Why not.
     fn answer(&self, peer: &Peer, service: u32, body: &[u8], by: Deadline) -> std::result::Result<Vec<u8>, Refusal>;
 
-    /// The bytes of an object. They must not change while the source is held.
+    /// Opens an object for reading. Its bytes must not change while the returned source is held.
     ///
     /// # Errors
-    /// The object does not exist (any more), or this peer may not have it.
+    /// The object does not exist (any more), or this peer may not read it.
     fn open(&self, peer: &Peer, wanted: &Wanted) -> std::result::Result<Arc<dyn Source>, Refusal>;
 
     /// Serves a connection to the catalog. The connection's thread stays in this call until the connection ends.
@@ -102,7 +105,7 @@ pub trait Serve: Send + Sync + 'static {
     /// A control connection of this peer has ended. The peer is not known to be dead.
     fn left(&self, _peer: &Peer, _why: &str) {}
 
-    /// A connection was refused. The daemon logs it.
+    /// A connection was refused, or has ended with an error. The daemon logs it.
     fn refused(&self, _error: &Error) {}
 }
 
@@ -130,9 +133,9 @@ struct Shared {
     counts: Counts,
     stopping: AtomicBool,
     greeting: AtomicUsize,
-    /// Control connections, by the session number that their data connections name.
+    /// The control connections, by the number of their session. A data connection names this number.
     sessions: Mutex<HashMap<[u8; 16], Session>>,
-    /// Every connection after its greeting, so that stopping can close it.
+    /// Every connection whose stream is established, so that the server can close it when it stops.
     streams: Mutex<HashMap<u64, Arc<dyn Stream>>>,
     transport: &'static str,
 }
@@ -154,7 +157,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Decrements the counter when a thread ends, also by a panic.
+/// Decrements the counter when a thread's part ends, also after a panic.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Drop for Counted<'_> {
@@ -164,10 +167,10 @@ impl Drop for Counted<'_> {
 }
 
 impl Server {
-    /// Begins to answer connections.
+    /// Starts the threads that accept and serve connections.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// No thread can be started for accepting connections.
     pub fn start(accept: Box<dyn Accept>, own: Node, serve: Arc<dyn Serve>, options: LinkOptions) -> Result<Self> {
         let address = accept.address();
         let shared = Arc::new(Shared {
@@ -190,7 +193,7 @@ impl Server {
         Ok(Self { shared, address, thread: Some(thread) })
     }
 
-    /// The address for other nodes to connect to.
+    /// The address to which other nodes connect.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
@@ -202,7 +205,7 @@ impl Server {
         &self.shared.counts
     }
 
-    /// The nodes that have a control connection now.
+    /// The nodes that have a control connection to this server now.
     #[must_use]
     pub fn peers(&self) -> Vec<Seen> {
         let sessions = lock(&self.shared.sessions);
@@ -218,7 +221,7 @@ impl Server {
         sessions.values().map(seen).collect()
     }
 
-    /// Has this node a control connection, and was the node heard within the away time?
+    /// Whether this node has a control connection to the server, and was heard on it within the away time.
     #[must_use]
     pub fn presence(&self, node: &str) -> Presence {
         let seen = self.peers().into_iter().filter(|seen| seen.node == node);
@@ -251,8 +254,8 @@ impl Shared {
                 Ok(Some(arriving)) => arriving,
                 Ok(None) => continue,
                 Err(error) => {
-                    // This process may have no descriptors left, for example. The connection waits in the kernel
-                    // meanwhile.
+                    // For example, this process may have no descriptors left. The connection waits in the kernel until
+                    // the next attempt.
                     self.serve.refused(&error);
                     std::thread::sleep(LOOK);
                     continue;
@@ -281,7 +284,7 @@ impl Shared {
                 }
             }
         }
-        // These connections came while the streams were being closed.
+        // These connections were established while the server's `drop` closed the others.
         for stream in lock(&self.streams).values() {
             stream.close();
         }
@@ -295,7 +298,7 @@ impl Shared {
         self.serve.refused(error);
     }
 
-    /// One connection, from its arrival to its end.
+    /// Serves one connection, from its arrival to its end.
     fn take(self: &Arc<Self>, arriving: Box<dyn Arriving>, key: u64) {
         let greeted = {
             let _counted = Counted(&self.greeting);
@@ -327,7 +330,7 @@ impl Shared {
             }
         };
         if let Err(error) = ended {
-            // A peer that has closed its connection was not refused.
+            // If the peer has closed its connection, this is logged, but not counted as a refusal.
             if matches!(error.status, Status::Disconnected) { self.serve.refused(&error) } else { self.refuse(&error) }
         }
     }
@@ -395,7 +398,8 @@ impl Shared {
         Ok((frames, peer, purpose, session))
     }
 
-    /// Answers questions until the peer closes, is silent for too long, or sends what no node sends.
+    /// Serves a control connection: answers questions until the peer closes it, is silent for too long, or sends a
+    /// wrong message.
     fn control(self: &Arc<Self>, frames: &mut Frames, peer: &Peer, session: [u8; 16]) -> Result<()> {
         self.serve.joined(peer);
         let open = Arc::new(AtomicUsize::new(0));
@@ -431,7 +435,7 @@ impl Shared {
         }
     }
 
-    /// Gives a question to a worker thread.
+    /// Gives a question to a worker thread, which sends the answer.
     fn hand_over(
         self: &Arc<Self>,
         stream: &Arc<dyn Stream>,
@@ -471,7 +475,7 @@ impl Shared {
         busy("has no thread left for questions")
     }
 
-    /// Sends bytes of objects until the peer closes, or asks for nothing for too long.
+    /// Serves a data connection: sends bytes of objects until the peer closes it, or asks for none for too long.
     fn data(&self, frames: &mut Frames, peer: &Peer) -> Result<()> {
         loop {
             match frames.next(Deadline::after(IDLE)) {

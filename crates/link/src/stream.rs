@@ -5,44 +5,45 @@ use crossdock_layout::name;
 use crossdock_os::Deadline;
 use std::sync::Arc;
 
-/// Bytes in both directions, in order. One thread may read while another one writes. Two readers take turns, and so do
-/// two writers.
+/// Carries bytes in both directions, in order. One thread may read while another thread writes. If two threads read,
+/// they take turns. The same holds for two writers.
 ///
-/// After an error the stream is useless, also if a deadline passed in the middle of a write: close it.
+/// After an error the stream cannot be used any more: close it. That includes a deadline that passed in the middle of a
+/// write.
 pub trait Stream: Send + Sync + std::fmt::Debug {
     /// Reads at least one byte into `buffer`, which is not empty. 0 means that the peer ended the stream in order.
     ///
     /// # Errors
-    /// `TimedOut` if the deadline passed first (then no byte was read, and the stream can still be used),
-    /// `Disconnected` if the connection broke or ended without a farewell, `Corrupt` or `Denied` if TLS refuses the
-    /// peer's bytes.
+    /// `TimedOut` if the deadline passed first; then no byte was read, and the stream can still be used. `Disconnected`
+    /// if the connection broke or ended without the peer's farewell. `Corrupt` or `Denied` if TLS refuses the peer's
+    /// bytes.
     fn read(&self, buffer: &mut [u8], deadline: Deadline) -> Result<usize>;
 
-    /// Writes all of these parts in order.
+    /// Writes all parts, one after another.
     ///
     /// # Errors
     /// `TimedOut` if the deadline passed first, `Disconnected` if the connection broke.
     fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<()>;
 
-    /// Tells the peer that no more bytes follow, and ends the stream in both directions. Reads and writes of other
-    /// threads end.
+    /// Tells the peer that no more bytes follow, and ends the stream in both directions. Reads and writes that wait in
+    /// other threads end.
     fn close(&self);
 
     /// The peer's address, for error messages.
     fn address(&self) -> &str;
 
-    /// Does the transport protect the bytes against changes on the way? Then checksums are not needed.
+    /// Whether the transport protects the bytes against changes on the way. If it does, no checksums are needed.
     fn is_protected(&self) -> bool;
 
-    /// May the peer be the node of this name? Under TLS the peer's certificate must have that name. In plain text the
-    /// answer is always yes.
+    /// Whether the peer may be the node of this name. Under TLS the peer's certificate must have this name. In plain
+    /// text the answer is always yes.
     fn may_be(&self, node: &str) -> bool;
 
     /// Fills `buffer`.
     ///
     /// # Errors
-    /// Reads until the buffer is full. The errors are those of [`Self::read`]; `Disconnected` also if the stream ends
-    /// before.
+    /// Reads until `buffer` is full. The errors are those of [`Self::read`], and `Disconnected` if the stream ends
+    /// before `buffer` is full.
     fn read_all(&self, buffer: &mut [u8], deadline: Deadline) -> Result<()> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -68,50 +69,49 @@ pub trait Transport: Send + Sync {
     /// Why no better transport carries the bytes, for `crossdock ls --nodes`.
     fn why_not_better(&self) -> &'static str;
 
-    /// Connects to the node `node` at `address` (`host:port`).
+    /// Connects to the node `node`, which listens at `address` (`host:port`).
     ///
     /// # Errors
-    /// No program listens there, the peer is another node or does not trust this one, or the deadline passed.
+    /// No program listens at the address. The peer is another node, or does not trust this one. The deadline passed.
     fn dial(&self, node: &str, address: &str, deadline: Deadline) -> Result<Arc<dyn Stream>>;
 
     /// Listens at `address` (`host:port`; port 0 takes a free one).
     ///
     /// # Errors
-    /// The address is taken, or not of this machine; or it is not a loopback address, and connections would not be
-    /// protected.
+    /// The address is in use, or does not belong to this machine. Without protection: it is not a loopback address.
     fn listen(&self, address: &str) -> Result<Box<dyn Accept>>;
 }
 
 /// Accepts connections.
 pub trait Accept: Send + Sync {
-    /// The next connection that arrives before the deadline. The call does not greet the peer, so a slow peer does not
-    /// delay it: another thread calls [`Arriving::establish`].
+    /// Waits for the next connection until the deadline. The call does not greet the peer, so a slow peer does not
+    /// delay it. Another thread calls [`Arriving::establish`].
     ///
     /// # Errors
     /// The system refuses, for example because no descriptors are left. A later call may succeed.
     fn accept(&self, deadline: Deadline) -> Result<Option<Box<dyn Arriving>>>;
 
-    /// The address for other nodes to connect to.
+    /// The address to which other nodes connect.
     fn address(&self) -> String;
 
     /// The transport's name.
     fn transport(&self) -> &'static str;
 }
 
-/// A connection whose peer has proved nothing yet.
+/// A connection that has arrived, before its peer has proved its name.
 pub trait Arriving: Send {
-    /// The address that it comes from.
+    /// The address that the connection comes from.
     fn address(&self) -> &str;
 
     /// Greets the peer. Under TLS each side proves its name to the other.
     ///
     /// # Errors
-    /// The peer does not prove its name, speaks another protocol, or the deadline passed.
+    /// The peer does not prove its name, or speaks another protocol, or the deadline passed.
     fn establish(self: Box<Self>, deadline: Deadline) -> Result<Arc<dyn Stream>>;
 }
 
-/// Why this text cannot be the name of a node; `None` if it can. Certificates carry the name, so it is a host name of
-/// up to 63 letters, digits, `-`, `_` and `.`.
+/// Why this text cannot be the name of a node; `None` if it can. A name must be a host name of up to 63 letters,
+/// digits, `-`, `_` and `.`, because certificates carry it.
 #[must_use]
 pub fn bad_node_name(node: &str) -> Option<String> {
     if let Err(bad) = name::check(node) {

@@ -1,4 +1,4 @@
-//! The transport that works on every machine: TCP, in plain text or inside TLS.
+//! TCP, in plain text or inside TLS: the transport that works on every machine.
 
 use crate::certificates::Certificates;
 use crate::{Accept, Arriving, Error, Result, Stream, Transport, Trust, tls};
@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Connections by TCP. A copy is cheap.
+/// Makes TCP connections. Cloning this value is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Tcp {
     trust: Trust,
@@ -21,13 +21,14 @@ const NO_TRUST: &str = "without certificates a node talks to loopback addresses 
     give both nodes certificates, or allow plain text explicitly with --trusted-network";
 
 impl Tcp {
-    /// TCP with this protection.
+    /// A TCP transport whose connections are protected as `trust` says.
     #[must_use]
     pub const fn new(trust: Trust) -> Self {
         Self { trust }
     }
 
-    /// The addresses that a text names. Looking up a host name has no deadline, so give numbers where that matters.
+    /// The addresses that the text `address` names. Looking up a host name has no deadline. Where that matters, give a
+    /// numeric address.
     fn resolve(&self, tried: &str, address: &str) -> Result<Vec<SocketAddr>> {
         let wrong = |reason: String| {
             Error::new(Status::Invalid, tried, reason)
@@ -167,12 +168,12 @@ impl Plain {
         Error::new(Status::TimedOut, tried, "the deadline passed").at(&self.address)
     }
 
-    /// Reads what has arrived; `None` if nothing has.
+    /// Reads the bytes that have arrived; `None` if none have.
     pub fn take(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
         tcp::try_receive(&self.socket, buffer).map_err(|error| failed("read", &self.address, &error))
     }
 
-    /// Waits until something arrives.
+    /// Waits until bytes arrive.
     pub fn wait(&self, deadline: Deadline) -> Result<()> {
         match event::wait_readable(&self.socket, deadline) {
             Ok(true) => Ok(()),
@@ -206,8 +207,8 @@ impl Stream for Plain {
             let sent =
                 tcp::send(&self.socket, left, deadline).map_err(|error| failed("write", &self.address, &error))?;
             let Some(mut sent) = sent else {
-                // A part of the bytes may be on its way already, so the peer could not tell where the next message
-                // begins.
+                // Some of the bytes may have been sent. So the peer could not find the beginning of the next message,
+                // and the connection is closed.
                 self.close();
                 return Err(self.late("write"));
             };

@@ -1,9 +1,9 @@
-//! A TCP connection inside TLS 1.3, by rustls' unbuffered interface. Bytes from the peer are read in large pieces and
-//! decrypted where they lie. Bytes for the peer are encrypted into one buffer and sent by one call.
+//! A TCP connection inside TLS 1.3, through the unbuffered interface of rustls. Bytes from the peer are read in large
+//! pieces and decrypted in place. Bytes for the peer are encrypted into one buffer and sent with one call.
 //!
-//! The connection's state is one object behind one lock. No thread waits for the network while it has this lock. Two
-//! rules keep the TLS records in order. Only the holder of the writers' lock sends records. And records that the state
-//! itself wants to send (`pending`) are sent before any that are encrypted later.
+//! The connection's TLS state is one object behind one lock. No thread waits for the network while it holds this lock.
+//! Two rules keep the TLS records in order. First, only the holder of the writers' lock sends records. Second, records
+//! that the TLS state itself wants to send (`pending`) are sent before any that are encrypted later.
 
 use crate::certificates::Certificates;
 use crate::tcp::Plain;
@@ -17,13 +17,13 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, Insufficien
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The bytes of one read: sixteen records, so that one system call brings many.
+/// How many bytes one read may bring: sixteen records, to save system calls.
 const INCOMING: usize = 256 << 10;
-/// The bytes of plain text that are encrypted before they are sent.
+/// How many bytes of plain text are encrypted and sent at once.
 const AT_ONCE: usize = 256 << 10;
-/// The plain text of a full record.
+/// The number of bytes of plain text in a full TLS record.
 const RECORD: usize = 16 << 10;
-/// The time that the peer has for reading the notice that the stream ends.
+/// How long closing waits for sending the notice that the stream ends.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 enum Side {
@@ -31,24 +31,24 @@ enum Side {
     Server(UnbufferedServerConnection),
 }
 
-/// The state of the connection, and the bytes that have arrived and were not processed.
+/// The TLS state, and the bytes that have arrived but are not processed yet.
 struct State {
     side: Side,
     incoming: Vec<u8>,
     start: usize,
     end: usize,
-    /// Plain text for which the reader's buffer had no room.
+    /// Decrypted bytes for which the reader's buffer had no room.
     left: Vec<u8>,
     left_from: usize,
-    /// Records that the state itself wants to send.
+    /// Records that the TLS state itself wants to send.
     pending: Vec<u8>,
-    /// The peer said that it sends no more.
+    /// The peer has told that it sends no more bytes.
     ended: bool,
-    /// Why TLS refused the peer. After a refusal the state must not be used again.
+    /// Why TLS refused the peer. After a refusal the TLS state must not be used again.
     refused: Option<String>,
 }
 
-/// The destination of plain text that arrives.
+/// Where decrypted bytes go: into `buffer`, and into `left` when that is full.
 struct Sink<'a> {
     buffer: &'a mut [u8],
     filled: usize,
@@ -68,30 +68,31 @@ impl Sink<'_> {
     }
 }
 
-/// What the caller wants when the state can send.
+/// What the caller wants to do as soon as the TLS state allows sending.
 enum Want<'a> {
     Nothing,
     Encrypt(&'a [u8], &'a mut Vec<u8>),
     Farewell(&'a mut Vec<u8>),
 }
 
-/// Why the state refuses its peer, and whether it has an alert for the peer.
+/// Why TLS refuses the peer, and whether an alert for the peer is to be sent.
 type Refused = (String, bool);
 
-/// The result of processing the bytes that have arrived.
+/// The outcome of processing the bytes that have arrived.
 #[derive(PartialEq, Eq)]
 enum Came {
     /// There are more bytes to process.
     On,
-    /// It needs more bytes from the peer.
+    /// More bytes from the peer are needed.
     Dry,
-    /// The wanted step is done, or there is nothing to do.
+    /// The wanted step is done, or nothing is left to do.
     Done,
-    /// The peer sends no more.
+    /// The peer has told that it sends no more bytes.
     Ended,
 }
 
-/// Appends the bytes that `write` puts into a slice. The slice gets the size that `write` asks for.
+/// Calls `write` with room at the end of `out`, and keeps what it wrote. If `write` asks for more room, it gets that
+/// and is called again.
 fn append(
     out: &mut Vec<u8>,
     guess: usize,
@@ -154,7 +155,7 @@ fn step<Data>(
             Came::On
         }
         ConnectionState::TransmitTlsData(data) => {
-            // By the second rule above, these records are sent before any that are encrypted later.
+            // These records are in `pending` now, which is sent before any record that is encrypted later.
             data.done();
             Came::On
         }
@@ -175,7 +176,7 @@ fn step<Data>(
                 Came::Done
             }
         },
-        // A peer that sends no more can still receive. The next call finds out whether there is more to do.
+        // A peer that sends no more bytes can still receive. The next call finds out what is left to do.
         ConnectionState::PeerClosed => Came::Ended,
         ConnectionState::Closed => Came::Done,
         _ => return Err(silent("the peer sent data before it was known")),
@@ -199,8 +200,8 @@ impl State {
         }
     }
 
-    /// Processes the bytes that have arrived until `buffer` is full, the wanted step is done, or more bytes are needed.
-    /// Returns how much of `buffer` was filled, and the result.
+    /// Processes the bytes that have arrived. It stops when `buffer` is full, when the wanted step is done, or when
+    /// more bytes are needed. Returns how many bytes of `buffer` were filled, and why it stopped.
     fn look(&mut self, buffer: &mut [u8], want: Want<'_>) -> std::result::Result<(usize, Came), String> {
         if let Some(reason) = &self.refused {
             return Err(reason.clone());
@@ -216,8 +217,9 @@ impl State {
         looked.map_err(|(reason, _)| reason)
     }
 
-    /// Takes the alert that tells the peer why its certificate is refused. The state has queued the alert, and gives it
-    /// out before it processes further bytes. There must be no further bytes: the state would refuse them once more.
+    /// Takes the alert that tells the peer why its certificate is refused. The TLS state has queued the alert, and
+    /// gives it out before it processes further bytes. It gets no bytes here, because it would refuse the same bytes
+    /// once more.
     fn take_alert(&mut self) {
         let mut sink = Sink { buffer: &mut [], filled: 0, left: &mut self.left };
         let _ = match &mut self.side {
@@ -260,7 +262,7 @@ impl State {
         }
     }
 
-    /// The free part of the buffer for bytes from the peer.
+    /// The free part of the buffer `incoming`; `None` if the buffer is full.
     fn room(&mut self) -> Option<&mut [u8]> {
         if self.end == self.incoming.len() {
             self.incoming.copy_within(self.start..self.end, 0);
@@ -271,11 +273,11 @@ impl State {
     }
 }
 
-/// A connection inside TLS. Both sides have proved their names.
+/// A connection inside TLS, after both sides have proved their names.
 pub struct Tls {
     plain: Plain,
     state: Mutex<State>,
-    /// Records to be sent. Only the holder of this lock sends.
+    /// The encrypted records that are sent next. Only the holder of this lock sends.
     out: Mutex<Vec<u8>>,
     peer: CertificateDer<'static>,
 }
@@ -289,7 +291,7 @@ impl std::fmt::Debug for Tls {
 const HINT: &str =
     "both nodes need TLS, and certificates of the same authority that are valid now; see docs/transports.md";
 
-/// Greets a server that must prove that it is `node`.
+/// Makes the TLS handshake with a server, which must prove that it is `node`.
 pub fn connect(plain: Plain, own: &Certificates, node: &str, deadline: Deadline) -> Result<Arc<dyn Stream>> {
     let name = ServerName::try_from(node.to_owned());
     let name = name.map_err(|_| Error::new(Status::Invalid, "connect", format!("'{node}' is no node's name")))?;
@@ -298,7 +300,7 @@ pub fn connect(plain: Plain, own: &Certificates, node: &str, deadline: Deadline)
     greet("connect", plain, Side::Client(side), deadline)
 }
 
-/// Greets a client that must prove that it is some node.
+/// Makes the TLS handshake with a client, which must prove that it is a node.
 pub fn accept(plain: Plain, own: &Certificates, deadline: Deadline) -> Result<Arc<dyn Stream>> {
     let side = UnbufferedServerConnection::new(own.server.clone())
         .map_err(|error| Error::new(Status::System, "accept", error.to_string()))?;
@@ -311,7 +313,7 @@ fn greet(tried: &str, plain: Plain, side: Side, deadline: Deadline) -> Result<Ar
         |reason: String| Error::new(Status::Denied, tried, format!("TLS: {reason}")).at(&plain.address).hint(HINT);
     loop {
         let looked = state.look(&mut [], Want::Nothing);
-        // This also sends the alert that tells the peer why it is refused.
+        // If the peer is refused, the alert that tells it why is sent here, too.
         if !state.pending.is_empty() {
             let sent = plain.write(&[&state.pending], deadline);
             state.pending.clear();
@@ -352,7 +354,7 @@ impl Tls {
         Error::new(Status::Denied, tried, format!("TLS: {reason}")).at(&self.plain.address).hint(HINT)
     }
 
-    /// Reads what has arrived; `None` if nothing has.
+    /// Reads decrypted bytes that have arrived; `None` if none have.
     fn read_now(&self, state: &mut State, buffer: &mut [u8]) -> Result<Option<usize>> {
         loop {
             if state.left_from < state.left.len() {
@@ -380,7 +382,7 @@ impl Tls {
         }
     }
 
-    /// Sends the records that the state itself wants to send.
+    /// Sends the records that the TLS state itself wants to send.
     fn flush(&self, deadline: Deadline) -> Result<()> {
         let mut out = lock(&self.out);
         out.clear();
@@ -388,7 +390,7 @@ impl Tls {
         if out.is_empty() { Ok(()) } else { self.plain.write(&[&out], deadline) }
     }
 
-    /// Encrypts a piece into `out` and sends it.
+    /// Encrypts a piece of plain text into `out` and sends it.
     fn write_piece(&self, piece: &[u8], out: &mut Vec<u8>, deadline: Deadline) -> Result<()> {
         out.clear();
         let looked = lock(&self.state).look(&mut [], Want::Encrypt(piece, out));
@@ -412,7 +414,7 @@ impl Stream for Tls {
                 (self.read_now(&mut state, buffer), !state.pending.is_empty())
             };
             if wants_to_send {
-                // This is rare: new keys, or an alert that tells the peer why it is refused.
+                // Such records are rare: new keys, or an alert that tells the peer why it is refused.
                 let flushed = self.flush(deadline);
                 if read.is_ok() {
                     flushed?;
@@ -433,7 +435,7 @@ impl Stream for Tls {
         let mut out = lock(&self.out);
         let mut small = Vec::new();
         for part in parts {
-            // A small part is joined with the beginning of the next one, so that they share a record.
+            // A small part is joined with the beginning of the next part, so that both share a TLS record.
             let joined =
                 if small.is_empty() && part.len() >= RECORD { 0 } else { part.len().min(RECORD - small.len()) };
             small.extend_from_slice(&part[..joined]);
@@ -451,7 +453,7 @@ impl Stream for Tls {
     }
 
     fn close(&self) {
-        // If a writer is stuck, the end of the connection ends it, and no farewell is sent.
+        // No farewell is sent while a writer is stuck. The end of the connection ends that writer.
         if let Ok(mut out) = self.out.try_lock() {
             out.clear();
             let looked = lock(&self.state).look(&mut [], Want::Farewell(&mut out));

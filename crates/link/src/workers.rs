@@ -1,4 +1,5 @@
-//! Threads for calls that wait. As many run as are needed at once, up to a limit; idle threads end after a while.
+//! Threads for jobs that may wait. There are as many as are needed at the same time, up to a limit. Idle threads end
+//! after a while.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -18,7 +19,7 @@ struct Queue {
     stopping: bool,
 }
 
-/// The threads and the jobs that wait for them.
+/// Threads, and the jobs that wait for a thread.
 pub struct Workers {
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -26,13 +27,14 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// At most this many threads. None is started yet.
+    /// A pool of at most `most` threads. No thread is started yet.
     #[must_use]
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { queue: Mutex::default(), changed: Condvar::new(), most })
     }
 
-    /// Gives a job to a thread at once; `false` if no thread is free and no more may be started.
+    /// Gives a job to a free thread, or starts a thread for it. Returns `false` if no thread is free and no more may be
+    /// started.
     pub fn run(self: &Arc<Self>, job: Job) -> bool {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.stopping {
@@ -53,7 +55,7 @@ impl Workers {
     }
 
     fn work(&self, first: Job) {
-        // The counter goes down when the job ends, also by a panic, which ends the thread.
+        // Counts the thread out when it ends, also after a panic of a job.
         struct Gone<'a>(&'a Workers);
         impl Drop for Gone<'_> {
             fn drop(&mut self) {
@@ -75,8 +77,8 @@ impl Workers {
         }
     }
 
-    /// Takes no more jobs, and waits for the jobs that run, but not longer than `most`, because the peer chose the
-    /// job's deadline.
+    /// Takes no more jobs, and waits until the running jobs have ended. The wait is at most `most`, because a job may
+    /// last until a deadline that a peer chose.
     pub fn stop(&self, most: Duration) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.stopping = true;

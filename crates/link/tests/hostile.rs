@@ -1,4 +1,5 @@
-//! Peers that lie, in both directions: only their own connection ends, nothing hangs, and nothing grows without bound.
+//! Peers that send wrong messages, as client or as server. Only the liar's own connection ends, no call hangs, and no
+//! memory grows without bound.
 
 mod common;
 
@@ -39,7 +40,7 @@ fn read_message(socket: &mut TcpStream) -> Option<NodeMessage> {
     Some(NodeMessage::decode(header, &body).unwrap())
 }
 
-/// A connection of node `liar` that has been welcomed, and its session.
+/// A connection of the node `liar` after the server's Welcome, and the number of its session.
 fn greeted(server: &Server, purpose: Purpose, session: [u8; 16]) -> (TcpStream, [u8; 16]) {
     let mut socket = TcpStream::connect(server.address()).unwrap();
     socket.write_all(&hello(purpose, session).encode(0)).unwrap();
@@ -49,7 +50,7 @@ fn greeted(server: &Server, purpose: Purpose, session: [u8; 16]) -> (TcpStream, 
     }
 }
 
-/// Reads until the other side has closed; a reset is an end too.
+/// Reads until the other side has closed the connection. A reset counts as closing.
 fn wait_for_end(mut socket: TcpStream) {
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut buffer = [0; 4096];
@@ -131,7 +132,7 @@ fn each_kind_of_lie_ends_the_liars_connection_and_only_that() {
         wait_for_end(socket);
         assert_eq!(honest.ask(ECHO, b"fine", soon()).unwrap(), b"fine", "after {what}");
     }
-    // On a data connection.
+    // Each of these messages is wrong on a data connection.
     for bytes in
         [NodeMessage::Ask { service: ECHO, wait_ms: 5, body: vec![] }.encode(1), fetch(0).encode(1), fetch(5).encode(0)]
     {
@@ -176,7 +177,7 @@ fn another_version_is_refused_with_both_numbers() {
     let server = serve(&b, "127.0.0.1:0", 5, &store);
     let mut of_77 = hello(Purpose::Control, [0; 16]).encode(0);
     of_77[FRAME_HEADER + 8] = 77;
-    // A later version may have other fields behind the version.
+    // The message ends behind these fields, because a later version may have other fields after its version number.
     of_77.truncate(FRAME_HEADER + 40);
     of_77[..4].copy_from_slice(&(FRAME_HEADER as u32 + 40).to_le_bytes());
     let mut socket = TcpStream::connect(server.address()).unwrap();
@@ -198,21 +199,22 @@ fn half_open_and_slow_connections_by_the_hundred_harm_no_honest_node() {
         let mut sockets = Vec::new();
         for number in 0..300u32 {
             let mut socket = TcpStream::connect(server.address()).unwrap();
-            // Some say nothing, some begin a message and never end it.
+            // Every second connection sends the beginning of a message; the others send nothing.
             if number % 2 == 0 {
                 let _ = socket.write_all(&frame(200, 1, 0, 0, &[7]));
             }
             sockets.push(socket);
         }
-        // The node that has its connections goes on at once.
+        // The honest node has its connections already, so it is not disturbed.
         assert_eq!(honest.ask(ECHO, b"fine", soon()).unwrap(), b"fine");
         honest.pull(&wanted(7), 0, &mut [0; 100_000], soon()).unwrap();
-        // At most 64 are greeting at once; the others were turned away, and those 64 run out of time.
+        // At most 64 connections were in their greeting at the same time. The server refused the others, and these 64
+        // run out of time.
         for socket in sockets {
             wait_for_end(socket);
         }
         assert!(store.refused.lock().unwrap().iter().any(|said| said.contains("connections are greeting")));
-        // Then a node that comes anew is let in.
+        // Afterwards a new node can connect.
         let another = link(&a, server.address());
         another.connected(soon()).unwrap();
     }
@@ -238,7 +240,7 @@ fn a_peer_that_asks_and_never_reads_is_given_up() {
         length: 64 << 20,
     };
     data.write_all(&fetch.encode(1)).unwrap();
-    // It neither reads nor sends a pulse: both of its connections end.
+    // The peer neither reads nor sends a pulse, so the server closes both of its connections.
     until("the silent control connection ends", || !store.left.lock().unwrap().is_empty());
     let gave_up = |said: &String| said.contains("write");
     until("the unread data connection ends", || store.refused.lock().unwrap().iter().any(gave_up));
@@ -271,12 +273,12 @@ fn a_flood_of_questions_leaves_other_nodes_their_share() {
     drop(gate);
 }
 
-/// A node `b` that welcomes everyone, and answers data connections with what `lie` says.
+/// Starts a server that acts as node `b` and welcomes every connection. To each later message it sends what `lie` says.
 fn lying_server(lie: impl Fn(&mut TcpStream, u64, &NodeMessage) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let lie = Arc::new(lie);
-    // It ends with the test's process; nothing waits for it.
+    // This thread runs until the test process ends; no code waits for it.
     std::thread::spawn(move || {
         while let Ok((mut socket, _)) = listener.accept() {
             let lie = lie.clone();
@@ -316,7 +318,7 @@ fn lying_server(lie: impl Fn(&mut TcpStream, u64, &NodeMessage) + Send + Sync + 
 
 #[test]
 fn a_server_that_lies_about_its_bytes_writes_nothing_beside_them_and_hangs_no_caller() {
-    // The checksums are right, so that only the lie itself can be noticed.
+    // All checksums are right, so that only the wrong field can be noticed.
     let chunk = |offset, length: u64, number| {
         let sum = twox_hash::XxHash3_64::oneshot(&vec![9; length as usize]);
         NodeMessage::Chunk { offset, length, sum }.encode(number)

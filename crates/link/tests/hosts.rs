@@ -1,7 +1,9 @@
-//! Two hosts in network namespaces, TLS on: a slow link, cuts in both directions and in one, a daemon that is killed.
+//! Links between two hosts, which are network namespaces, with TLS: a slow network, cuts in one and in both directions,
+//! and a daemon that is killed.
 //!
-//! `hosts_that_…` runs this program again in a network namespace of its own (`child`), which makes the second one and starts
-//! the other node there (`child` once more, with a folder of papers in the environment). Both namespaces go with their last process, whatever happens.
+//! `hosts_that_…` runs this program again in a network namespace of its own, with the test `child`. That process makes
+//! the second namespace and starts node `b` there, with `child` once more and a folder of papers in the environment.
+//! Each namespace ends with its last process, whatever happens.
 
 mod common;
 
@@ -24,7 +26,7 @@ fn run(words: &str) {
     assert!(done.status.success(), "{words}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A process that ends with its owner.
+/// A child process that is killed when this value is dropped.
 struct Guard(Child);
 
 impl Drop for Guard {
@@ -34,13 +36,13 @@ impl Drop for Guard {
     }
 }
 
-/// The other host: a process in a network namespace of its own, joined by a veth.
+/// The second host: a process that holds a network namespace, which a veth pair joins to the first one.
 struct Host(Guard);
 
 impl Host {
     fn make() -> Self {
         let mut holder = Command::new("unshare");
-        // It ends when this process has ended, because its input ends.
+        // The child's `read` ends, and with it the child, when this process has ended, because then its input ends.
         holder.args(["--net", "sh", "-c", "ip link set lo up && echo ready && read wait"]);
         let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
@@ -65,7 +67,7 @@ impl Host {
         run(&format!("nsenter --target {} --net {words}", self.pid()));
     }
 
-    /// Node `b` on that host, at `port`.
+    /// Starts node `b` on the second host. It listens at `port`.
     fn serve(&self, folder: &Path, port: u16, incarnation: u64) -> Guard {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.pid().to_string(), "--net"]).arg(std::env::current_exe().unwrap());
@@ -120,15 +122,17 @@ fn connects() {
     };
     pull(&link).unwrap();
 
-    // Slow: some 20 Mbit/s, so that a pull takes seconds.
+    // A slow network of 20 Mbit/s, so that a pull takes seconds.
     host.run("tc qdisc add dev there root tbf rate 20mbit burst 64kb latency 100ms");
     assert_eq!(pull(&link).unwrap().resumed, 0);
 
-    // Cut in both directions in the middle of a pull, until both sides miss each other; then all goes on.
+    // Packets are dropped in both directions or in one, in the middle of a pull, until `a` counts `b` as away.
+    // Afterwards everything goes on.
     for rules in [&["INPUT", "OUTPUT"][..], &["INPUT"], &["OUTPUT"]] {
         std::thread::scope(|scope| {
             let pulled = scope.spawn(|| pull(&link));
-            // The pull takes three seconds; the cut falls into it, or before it on a machine that is very slow.
+            // The pull takes three seconds, so the cut usually falls into it. On a very slow machine it falls before
+            // the pull.
             std::thread::sleep(300 * MS);
             for rule in rules {
                 run(&format!("iptables -w -I {rule} -j DROP"));
@@ -147,7 +151,7 @@ fn connects() {
     }
     host.run("tc qdisc del dev there root");
 
-    // Killed, and started anew.
+    // Node `b` is killed, and started again.
     node_b.0.kill().unwrap();
     node_b.0.wait().unwrap();
     until("the end is noticed", || link.seen().why.is_some());
@@ -171,7 +175,7 @@ fn serves(folder: &Path) {
     drop(server);
 }
 
-/// The pattern that both hosts make.
+/// The pattern of bytes does not depend on the length, so both hosts make the same bytes.
 #[test]
 fn both_hosts_make_the_same_bytes() {
     assert_eq!(pattern(100, 41), pattern(200, 41)[..100]);

@@ -1,4 +1,5 @@
-//! Links between two nodes: questions, pulls, cut and slow connections, silent peers, daemons that are started anew.
+//! Links between two nodes: questions, pulls, cut and slow connections, silent peers, and daemons that are started
+//! again.
 
 mod common;
 
@@ -57,7 +58,7 @@ fn bytes_of_every_size_are_pulled_into_place_and_none_beside() {
             assert!(memory[1..=length] == bytes[offset..offset + length], "{offset} {length}");
             assert!(memory[0] == 0xee && memory[length + 1] == 0xee, "{offset} {length}");
         }
-        // One control connection and one data connection, which was kept.
+        // Two connections arrived: the control connection, and one data connection that all pulls shared.
         assert_eq!(server.counts().arrived.load(Ordering::Relaxed), 2);
     }
 }
@@ -124,7 +125,7 @@ fn a_pull_whose_connections_are_cut_goes_on_where_it_was() {
         let mut memory = vec![0; bytes.len()];
         let pulled = link.pull(&wanted(7), 0, &mut memory, soon()).unwrap();
         assert!(memory == bytes);
-        // At least one chunk came by each connection; the cut one was asked for again.
+        // Each connection brought at least one chunk before it was cut, so few attempts were needed.
         assert!((5..=30).contains(&pulled.resumed), "{pulled:?}");
     }
 }
@@ -137,13 +138,14 @@ fn a_pull_that_is_cut_at_any_step_of_its_beginning_goes_on() {
         let server = serve(&b, "127.0.0.1:0", 5, &store);
         let link = link(&a, server.address());
         link.connected(soon()).unwrap();
-        // The first data connection dies at some byte of greeting, header or data; the next one is let through.
+        // The proxy cuts each connection at some byte of the greeting, of a header or of the data.
         for cut in (1..3200).step_by(193) {
             let once = Proxy::start(server.address(), Wire { cut_after: cut, ..Wire::default() });
             let through_once = common::link(&a, &once.address);
             let mut memory = vec![0; bytes.len()];
             let end = Deadline::after(Duration::from_millis(150));
-            // By the proxy, every connection dies at that byte: the pull succeeds, or ends by its deadline with a reason.
+            // Every connection through this proxy is cut at that byte. The pull succeeds, or it ends by its deadline
+            // with an error.
             match through_once.pull(&wanted(7), 0, &mut memory, end) {
                 Ok(_) => assert!(memory == bytes, "cut at {cut}"),
                 Err(error) => assert!(
@@ -171,7 +173,7 @@ fn a_byte_that_is_changed_on_the_way_is_found_and_asked_for_again() {
     let pulled = through.pull(&wanted(7), 0, &mut memory, soon()).unwrap();
     assert!(memory == bytes);
     assert_eq!(pulled.wrong, 1);
-    // A way that changes every connection's bytes ends with an error that says so.
+    // If every connection changes a byte, the pull ends with an error that says so.
     let proxy = Proxy::start(server.address(), Wire { change_at: 50_000, changes: usize::MAX, ..Wire::default() });
     let through = link(&a, &proxy.address);
     let error = through.pull(&wanted(7), 0, &mut memory, soon()).unwrap_err();
@@ -221,7 +223,7 @@ fn a_silent_peer_is_away_on_both_sides_and_comes_back() {
         until("a misses b", || link.seen().presence == Presence::Away);
         until("b misses a", || server.presence("a") == Presence::Away);
         assert!(link.seen().to_string().starts_with("node 'b' is away, last heard "), "{}", link.seen());
-        // Nothing is concluded: the connection is the same, and a question that waits is answered after all.
+        // The silence has no consequence: the connection stays, and a question that waits is answered after all.
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| link.ask(ECHO, b"still there?", soon()));
             proxy.open.store(true, Ordering::Release);
@@ -262,7 +264,7 @@ fn a_question_without_an_answer_ends_at_its_deadline_and_says_when_the_peer_was_
     let error = link.ask(GATE, &[], Deadline::after(30 * MS)).unwrap_err();
     assert_eq!(error.status, Status::TimedOut);
     assert!(error.to_string().contains("node 'b' was heard "), "{error}");
-    // The late answer has no caller, and harms nothing.
+    // The late answer of the first question has no caller any more, and does no harm.
     drop(gate);
     assert_eq!(link.ask(ECHO, b"next", soon()).unwrap(), b"next");
 }
@@ -334,7 +336,7 @@ fn a_link_to_nothing_says_so_by_its_deadline_and_connects_once_there_is_somethin
 
 #[test]
 fn a_node_of_another_name_is_not_taken_for_the_one_that_was_meant() {
-    // In plain text the other node itself says no; under TLS its certificate does.
+    // In plain text the other node itself refuses; under TLS its certificate shows that it is another node.
     for (number, (a, b)) in transports().into_iter().enumerate() {
         let store = Arc::new(Store::default());
         let server = serve(&b, "127.0.0.1:0", 5, &store);
@@ -346,7 +348,7 @@ fn a_node_of_another_name_is_not_taken_for_the_one_that_was_meant() {
     let (a, b) = transports().remove(1);
     let store = Arc::new(Store::default());
     let server = serve(&b, "127.0.0.1:0", 5, &store);
-    // Its certificate says `a`.
+    // The node calls itself `x`, but its certificate is that of `a`.
     let link = Link::open(Arc::new(a), node("x", 1), "b", server.address(), quick()).unwrap();
     let error = link.connected(Deadline::after(500 * MS)).unwrap_err();
     assert_eq!(error.status, Status::Denied, "{error}");
@@ -364,6 +366,6 @@ fn the_end_of_a_server_ends_its_threads_and_that_of_a_link_too() {
     }
     drop(server);
     drop(links);
-    // Every thread that held the store has ended.
+    // All threads of the server, which held the store, have ended.
     assert_eq!(Arc::strong_count(&store), 1);
 }

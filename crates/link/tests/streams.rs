@@ -1,4 +1,5 @@
-//! Streams between two nodes, in plain text and inside TLS: bytes, deadlines, ends, and peers that prove nothing.
+//! Streams between two nodes, in plain text and inside TLS: bytes, deadlines, ends, and peers without a valid
+//! certificate.
 
 mod common;
 
@@ -90,7 +91,7 @@ fn an_end_in_order_is_told_from_a_cut() {
     }
 }
 
-/// Passes bytes on between a client and a server, up to so many from the server; then cuts both.
+/// A proxy that forwards one connection. After `upto` bytes from the server it cuts the connection on both sides.
 fn cutting_proxy(server: String, upto: usize) -> (String, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -113,7 +114,7 @@ fn cutting_proxy(server: String, upto: usize) -> (String, std::thread::JoinHandl
 fn tls_that_is_cut_at_any_byte_is_an_error_and_never_an_end() {
     let (a, b) = transports().remove(1);
     let listener = b.listen("127.0.0.1:0").unwrap();
-    // Within the greeting, or within the 5 000 bytes of data that follow it.
+    // The cut falls into the TLS handshake, or into the 5 000 bytes of data that follow it.
     for upto in (0..5000).step_by(241) {
         let (address, proxy) = cutting_proxy(listener.address(), upto);
         std::thread::scope(|scope| {
@@ -147,7 +148,7 @@ fn a_byte_that_is_changed_on_the_way_is_refused_by_tls() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let stream = server.accept(soon()).unwrap().unwrap().establish(soon()).unwrap();
-            // The proxy changes what is written after this message has come.
+            // The proxy changes only bytes that are written after this message has arrived.
             stream.read_all(&mut [0; 3], soon()).unwrap();
             stream.write(&[&[7; 1000]], soon()).unwrap();
             let _ = stream.read(&mut [0; 1], soon());
@@ -164,7 +165,7 @@ fn a_byte_that_is_changed_on_the_way_is_refused_by_tls() {
             let mut buffer = [0; 4096];
             while let Ok(read @ 1..) = server.read(&mut buffer) {
                 seen += read;
-                // What is as large as the message is the message.
+                // A read of more than 1000 bytes behind the handshake is the message, so a byte of it is changed.
                 if read > 1000 && seen > 1500 {
                     buffer[read - 100] ^= 1;
                 }
@@ -201,7 +202,8 @@ fn certificates_of_another_authority_of_another_node_or_expired_are_refused_on_b
         let error = dialed.expect_err(what);
         assert_eq!(error.status, Status::Denied, "{what}: {error}");
         assert_eq!(error.node.as_deref(), Some("b"));
-        // As a client it is told when it first reads: TLS 1.3 lets a client believe that it is in until then.
+        // With the bad certificate on the client's side, the client learns the refusal with its first read: in TLS 1.3
+        // its handshake ends before the server has checked the certificate.
         let (dialed, accepted) = meet(&bad, &good("b"));
         assert_eq!(accepted.expect_err(what).status, Status::Denied, "{what}");
         assert!(dialed.is_err() || dialed.unwrap().read(&mut [0; 1], soon()).is_err(), "{what}");
@@ -222,7 +224,7 @@ fn plain_text_and_tls_refuse_each_other() {
     socket.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n and some more to fill what a record's header says").unwrap();
     let error = listener.accept(soon()).unwrap().unwrap().establish(soon()).unwrap_err();
     assert_eq!(error.status, Status::Denied, "{error}");
-    // A client with TLS at a server without: the server's first bytes are no greeting.
+    // A TLS client connects to a server without TLS: the server's first bytes are no TLS handshake.
     let listener = plain.listen("127.0.0.1:0").unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -240,7 +242,7 @@ fn a_client_without_a_certificate_is_refused() {
     let authority = authority();
     let server = Tcp::new(trust(&authority.issue("b").unwrap()));
     let listener = server.listen("127.0.0.1:0").unwrap();
-    // A client of another kind, which trusts the server and shows nothing of its own.
+    // A client that is no node: it trusts the server, but has no certificate of its own.
     let mut roots = rustls::RootCertStore::empty();
     let pem = authority.issue("x").unwrap().authority;
     use rustls::pki_types::pem::PemObject;
@@ -310,7 +312,7 @@ fn papers_are_written_for_this_user_alone_and_read_back() {
     let (dialed, accepted) = meet_at(&Tcp::new(trust(&papers)), &*listener);
     assert!(dialed.is_ok() && accepted.is_ok());
     assert!(!format!("{papers:?}").contains("PRIVATE"));
-    // Saving again must not replace a key that is in use.
+    // Saving the papers again fails, because it must not replace a key that is in use.
     assert!(papers.save(folder.path()).is_err());
     let key = folder.path().join("node.key");
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);

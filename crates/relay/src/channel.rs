@@ -1,12 +1,15 @@
-//! One end of a port that a task of another node has.
+//! A channel: how a task of one node uses an end of a port of another node.
 //!
-//! A channel has two sides, one in each daemon. The *source* is a consumer: it receives messages from a ring, holds them,
-//! and brings them to the other daemon. The *sink* is a producer: it sends them into another ring, and says which ones were
-//! released; the source then releases them too. If the task consumes, the source is at the port and the sink at the task's
-//! mirror; if it produces, the other way round. So credits, capacity and the order of messages are those of the port.
+//! A channel has two sides, one in each daemon. The *source* is a consumer: it receives messages from the ring of its
+//! node, and brings them to the other daemon. It holds each message until the other side reports that it was released.
+//! The *sink* is a producer: it sends the messages into the ring of its own node, and reports to the source which of
+//! them were released. If the task consumes, the source is at the port and the sink at the task's mirror. If the task
+//! produces, the source is at the mirror and the sink at the port. So credits, capacity and the order of messages are
+//! those of the port.
 //!
-//! A side ends as its peers end: it leaves its ring in order, or gives it up as a death would. A death is passed on only
-//! after all messages before it.
+//! Each side ends as the members at the other side's ring ended. After an ordinary end it leaves its ring in order;
+//! after a death it abandons its ring, as a member that dies does. A death is reported only after all messages that
+//! were sent before it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,66 +27,68 @@ use crate::tell::{AGAIN, Side, Told, may_pass, tell};
 use crate::words::{Cargo, DELIVER, Deliver, ENDED, Ended, How, Key, Parcel, RELEASED, Released, Word};
 use crate::{Peers, mirror_name};
 
-/// How long threads wait at a stretch; only a bound, since what happens wakes them.
+/// The longest time for which a thread waits without a check. Events wake it earlier.
 const SLICE: Duration = Duration::from_millis(200);
-/// A question's body has room for so many bytes of messages.
+/// The bytes of messages that fit into one question.
 const BATCH: usize = 48 << 10;
-/// Objects of more bytes are pulled.
+/// Objects of more bytes than this do not come with the message: the other side pulls them.
 const SMALL: usize = 16 << 10;
-/// Most messages of one question.
+/// The most messages of one question.
 const MOST: usize = 256;
-/// How long one pull may take before it is tried again.
+/// The deadline of one pull. After it, the pull is tried again.
 const PULL: Duration = Duration::from_secs(60);
-/// How often a work queue is looked at while the task works on a message of it.
+/// How often a source looks for the next message of a work queue while its task still works on a former message.
 const LOOK: Duration = Duration::from_millis(5);
-/// A sink at a port whose producer has left keeps the objects of its messages while a consumer is there, and so long beyond.
+/// How long a sink at the port keeps its messages' objects after its task has left, while the port has no consumer.
+/// While the port has a consumer, they are kept.
 const KEEP: Duration = Duration::from_secs(10);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a source has received and not released.
+/// The messages that a source has received and not released yet.
 #[derive(Default)]
 struct Held {
     messages: BTreeMap<u64, (Message, Option<u64>)>,
-    /// Of a work queue: delivered, and not taken by the task yet.
+    /// For a work queue: the number of delivered messages that the task has not taken yet.
     untaken: usize,
 }
 
-/// What a sink has got.
+/// What has come to a sink from its source.
 #[derive(Default)]
 struct Inbox {
     parcels: VecDeque<Parcel>,
-    /// The number of the next message.
+    /// The number of messages that have come so far, which is the number of the next one.
     next: u64,
-    /// How many messages there are in all, and how the source ended.
+    /// How the source ended, and how many messages it has brought in all.
     end: Option<(How, u64)>,
 }
 
-/// A message that a sink has sent.
+/// A message that a sink has sent into the ring of its node.
 struct Sent {
-    /// Where it is in the source's ring.
+    /// The position of the message in the source's ring.
     origin: u64,
     taken: bool,
     made: Option<Made>,
 }
 
-/// What a sink has found taken or released, and has not told the source yet: places in the source's ring.
+/// The messages that a sink has found to be taken or released and has not reported yet, by their positions in the
+/// source's ring.
 #[derive(Default)]
 struct Found {
     taken: Vec<u64>,
     released: Vec<u64>,
-    /// The objects of what was released.
+    /// The objects of the released messages, which can be freed.
     made: Vec<Made>,
 }
 
-/// One side of a channel.
+/// One side of a channel, source or sink.
 pub struct Channel {
     pub key: Key,
     /// The other node.
     pub peer: String,
-    /// Does this daemon have the port itself, and not the mirror?
+    /// Whether the port itself is on this node. If not, the mirror is.
     pub at_home: bool,
     workflow: String,
     session: Session,
@@ -91,19 +96,19 @@ pub struct Channel {
     held: Mutex<Held>,
     inbox: Mutex<Inbox>,
     sent: Mutex<BTreeMap<u64, Sent>>,
-    /// How many lists of releases are on their way to the source. A sink's end goes behind them: the source gives what it does not
-    /// know as released to another consumer.
+    /// The number of release reports that the source has not confirmed yet. A sink reports its end after them, because
+    /// a source gives every message without such a report to another consumer.
     untold: AtomicUsize,
     regions: Mutex<BTreeMap<u64, Region>>,
-    /// Names to remove at the end.
+    /// The mirrors that are removed when this side ends: their kinds and names.
     names: Mutex<Vec<(SegmentKind, String)>>,
-    /// The task of this node that had the mirror has it no more: how it went.
+    /// How the task of this node that used the mirror has left; `None` while it uses the mirror.
     left: Mutex<Option<How>>,
     over: AtomicBool,
-    /// The other node's daemon does not know this channel any more, or is gone.
+    /// The other node's daemon does not know this channel any more, or that node is lost.
     lost: AtomicBool,
-    /// Is the member of this end alive? Each piece of work on shared memory holds this for reading, so that the member ends
-    /// between two of them.
+    /// Whether the member of this end is alive. Every access to shared memory holds this lock for reading, so that the
+    /// member ends between two accesses.
     alive: RwLock<bool>,
     changed: Condvar,
 }
@@ -151,7 +156,7 @@ impl Channel {
         &self.port
     }
 
-    /// What the daemon says of this end's port.
+    /// What the daemon reports about the port of this end.
     pub fn port_report(&self) -> Result<crossdock_client::PortReport> {
         self.session.port_report(self.port.id())
     }
@@ -164,14 +169,14 @@ impl Channel {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// For a piece of work on shared memory; `None` if the member has ended.
+    /// Begins an access to shared memory. `None` if the member has ended.
     fn work(&self) -> Option<RwLockReadGuard<'_, bool>> {
         Some(self.alive.read().unwrap_or_else(PoisonError::into_inner)).filter(|alive| **alive)
     }
 
-    /// The member dies: its end stays as it is, for others to heal.
+    /// Lets the member of this end die: its end stays as it is, and others heal it.
     fn die(&self) {
-        // Threads that wait at the end return, so that the member does not die in the middle of their work.
+        // Threads that wait at this end return now, so the member does not end in the middle of their access.
         self.end().abandon();
         let mut alive = self.alive.write().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *alive, false) {
@@ -179,21 +184,22 @@ impl Channel {
         }
     }
 
-    /// The daemon ends: nothing is asked of it any more.
+    /// Ends this side because the daemon ends. The daemon is asked nothing more.
     pub fn drop_now(&self) {
         self.over.store(true, Ordering::Release);
         self.die();
         self.changed.notify_all();
     }
 
-    /// The other side does not know this channel any more, or its node is gone. What has come from it is still given out.
+    /// Notes that the other side does not know this channel any more, or that its node is lost. Messages that have come
+    /// from it are still sent into the ring.
     pub fn unknown(&self) {
         if self.port.end() == crossdock_client::End::Consumer {
             return self.finish(How::Died);
         }
         let mut inbox = lock(&self.inbox);
         if inbox.end.is_some() {
-            // The source has ended before, and needs to know nothing more.
+            // The source has reported its end already, so nothing is missing.
             return;
         }
         inbox.end = Some((How::Died, inbox.next));
@@ -202,13 +208,14 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// Ends this side: `Closed` leaves the ring in order, `Died` gives it up.
+    /// Ends this side. With `Closed` it leaves its ring in order; with `Died` it abandons the ring.
     pub fn finish(&self, how: How) {
         if self.over.swap(true, Ordering::AcqRel) {
             return;
         }
         for (kind, name) in lock(&self.names).drain(..) {
-            // Members that have it open keep it. What cannot be removed now goes with the daemon's next start.
+            // Members that have the mirror open keep it. A name that cannot be removed now is removed at the daemon's
+            // next start.
             let _ = self.session.remove(kind, &name, InUse::Keep);
         }
         match how {
@@ -220,7 +227,7 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// No member of this node has the mirror any more.
+    /// Notes that no member of this node uses the mirror any more.
     pub fn left(&self, how: How) {
         lock(&self.left).get_or_insert(how);
         self.changed.notify_all();
@@ -230,7 +237,7 @@ impl Channel {
         *lock(&self.left)
     }
 
-    /// Says it to the other side, again and again until it is heard.
+    /// Sends a report to the other side, again and again until it is confirmed.
     fn tell(&self, peers: &dyn Peers, service: u32, body: &[u8]) -> Told {
         tell(self, peers, &self.peer, service, body)
     }
@@ -239,16 +246,17 @@ impl Channel {
         self.tell(peers, ENDED, &Ended { key: self.key, how, count }.encode())
     }
 
-    /// What the other side could pull and has not released.
+    /// The tickets of the objects that the other side may still pull.
     pub fn tickets(&self) -> Vec<u64> {
         lock(&self.held).messages.values().filter_map(|(_, ticket)| *ticket).collect()
     }
 
     // The source.
 
-    /// The thread of a source: receives, and brings what it received to the other side.
+    /// The thread of a source: receives messages, and brings them to the other side.
     pub fn ship(&self, peers: &dyn Peers) {
-        // The only consumer of a mirror takes all: other consumers are at the port itself.
+        // Only a port is shared with other consumers. The source at a mirror is its only consumer, and takes all
+        // messages.
         let is_shared = self.at_home && self.end().shape().pattern == Pattern::WorkQueue;
         let mut count = 0;
         let how = loop {
@@ -256,13 +264,15 @@ impl Channel {
                 return;
             }
             if is_shared && lock(&self.held).untaken > 0 {
-                // Another consumer of the queue may be free before this one: it takes one message at a time.
+                // Take no second message of the work queue before the task has taken the first one, because another
+                // consumer may be free earlier.
                 self.pause(SLICE);
                 continue;
             }
             let Some(work) = self.work() else { return };
-            // A consumer of a work queue that waits does not count as one that works, and what it holds would not be waited
-            // for at the end. So while the task works on a message, this end only looks now and then.
+            // A consumer that waits for the next message of a work queue does not count as working. At the queue's end
+            // the other consumers would then not wait for the messages that it holds. So while the task works on a
+            // message, this end does not wait; it only looks now and then.
             let works = is_shared && !lock(&self.held).messages.is_empty();
             let first = match self.port.receive(Some(if works { Duration::ZERO } else { SLICE })) {
                 Ok(message) => message,
@@ -303,13 +313,13 @@ impl Channel {
         }
         match self.tell_end(peers, how, count) {
             Told::Yes if self.at_home => {
-                // The task still has messages, and releases them; its side says when it has left.
+                // The task may still have messages, and releases them. The sink reports when the task has left.
                 while !self.is_over() {
                     self.pause(SLICE);
                 }
             }
             Told::Yes => {
-                // The other side still pulls these objects.
+                // Wait until the other side has released every message whose object it must still pull.
                 while !self.is_over() && lock(&self.held).messages.values().any(|(_, ticket)| ticket.is_some()) {
                     self.pause(SLICE);
                 }
@@ -320,7 +330,8 @@ impl Channel {
         }
     }
 
-    /// A message for the way. Its object stays as it is until the message is released.
+    /// Makes the part of a question that carries this message. The message's object stays unchanged until the message
+    /// is released.
     fn pack(&self, peers: &dyn Peers, message: Message) -> Parcel {
         let (mut cargo, mut region, mut ticket) = (Cargo::None, (0, 0, String::new()), None);
         if !message.handle.is_none() {
@@ -347,18 +358,18 @@ impl Channel {
         Parcel { position: message.position, tag: message.tag, inline: message.inline.to_vec(), cargo, region }
     }
 
-    /// The other side says what was taken and released.
+    /// Handles a report of the sink: which messages were taken, and which were released.
     pub fn released(&self, peers: &dyn Peers, body: Released) {
         let work = self.work();
         let mut held = lock(&self.held);
         held.untaken = held.untaken.saturating_sub(body.taken.len());
         for position in body.released {
-            // One that is not there was told of before.
+            // A message that is not held any more was reported before.
             let Some((message, ticket)) = held.messages.remove(&position) else { continue };
             if let Some(ticket) = ticket {
                 peers.withdraw(ticket);
             }
-            // At an end that has left, the message has gone to a successor.
+            // This fails if the end was given up. Then the message has gone to another consumer, which is correct.
             let _ = self.port.release(&message);
         }
         drop(held);
@@ -368,7 +379,7 @@ impl Channel {
 
     // The sink.
 
-    /// Messages have come. Those that came before are the same.
+    /// Takes messages from the source. A question that was repeated brings messages again; they are skipped.
     pub fn deliver(&self, body: Deliver) -> std::result::Result<(), Refusal> {
         let mut inbox = lock(&self.inbox);
         let known = usize::try_from(inbox.next.saturating_sub(body.first)).unwrap_or(usize::MAX);
@@ -384,7 +395,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The other side has ended. A source's end comes behind all of its messages.
+    /// Handles the report that the other side has ended. A sink acts on it only after all messages of the source.
     pub fn peer_ended(&self, body: &Ended) {
         if self.port.end() == crossdock_client::End::Consumer {
             return self.finish(body.how);
@@ -393,7 +404,7 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// The thread of a sink that sends what has come.
+    /// The first thread of a sink: sends the messages that have come into the ring.
     pub fn put(&self, peers: &dyn Peers) {
         let mut number = 0u64;
         loop {
@@ -417,7 +428,7 @@ impl Channel {
             number += 1;
             if !self.put_one(peers, &parcel, number) {
                 if self.is_lost() && !self.is_over() {
-                    // Its object was only on the other node. So is everything behind it.
+                    // The message's object was only on the lost node. So this message, and all behind it, are lost.
                     self.drain(peers, How::Died);
                 }
                 return;
@@ -446,13 +457,13 @@ impl Channel {
             }
             let Some(work) = self.work() else { return false };
             if !self.at_home && self.port.wait_peer(Some(SLICE)).is_err() {
-                // The task has not taken its end of the mirror yet.
+                // The task has not opened its end of the mirror yet.
                 if self.has_left().is_some() {
                     return true;
                 }
                 continue;
             }
-            // Until it is noted, it must not be looked for.
+            // The lock is held until the message is noted in `sent`. Otherwise the other thread could miss its release.
             let mut all = lock(&self.sent);
             match self.end().send(&message, bytes, Duration::ZERO) {
                 Ok(position) => {
@@ -507,7 +518,8 @@ impl Channel {
         Ok((handle, Some(made), object.bytes.len() as u64))
     }
 
-    /// The region here that holds objects of that region of the other node.
+    /// The region of this node that holds copies of the objects of one region of the other node. Makes it if there is
+    /// none yet.
     fn region(&self, id: u64, capacity: u64, name: &str) -> Result<Region> {
         if let Some(region) = lock(&self.regions).get(&id) {
             return Ok(region.clone());
@@ -519,14 +531,16 @@ impl Channel {
         Ok(region)
     }
 
-    /// The thread of a sink that tells what was released, and when the consumers are gone.
+    /// The second thread of a sink: reports to the source which messages were released, and when the consumers have
+    /// left.
     pub fn watch(&self, peers: &dyn Peers) {
         let is_shared = !self.at_home && self.end().shape().pattern == Pattern::WorkQueue;
         let mut pause = Duration::from_micros(200);
         while !self.is_over() && !self.end().is_closed() {
             let mut found = Found::default();
             let untaken = is_shared && lock(&self.sent).values().any(|sent| !sent.taken);
-            // No word changes when a message is taken.
+            // Taking a message changes no word on which a thread could wait, so this thread looks again after a short
+            // pause.
             pause = if untaken { (pause * 2).min(Duration::from_millis(4)) } else { Duration::from_micros(200) };
             let slice = if untaken { pause } else { SLICE };
             let Some(work) = self.work() else { return };
@@ -542,7 +556,7 @@ impl Channel {
                 Err(error) if error.status == Status::PeerDied => Some(How::Died),
                 Err(_) => self.has_left(),
             };
-            // At the port itself, another consumer may come.
+            // A mirror gets no further consumer. The port itself may still get one.
             if let Some(how) = gone.filter(|_| !self.at_home && !self.end().is_closed()) {
                 self.tell_end_behind_releases(peers, how);
                 return self.finish(How::Closed);
@@ -553,7 +567,7 @@ impl Channel {
         }
     }
 
-    /// Collects what was taken and released; gives whether there is anything to tell.
+    /// Collects the messages that were taken or released since the last call. Returns whether there are any.
     fn look(&self, is_shared: bool, found: &mut Found) -> bool {
         let was_empty = found.released.is_empty();
         let mut sent = lock(&self.sent);
@@ -575,7 +589,7 @@ impl Channel {
         !found.taken.is_empty() || !found.released.is_empty()
     }
 
-    /// Tells the source what was found; gives whether there was anything.
+    /// Reports the collected messages to the source. Returns whether there were any.
     fn tell_released(&self, peers: &dyn Peers, Found { taken, released, .. }: Found) -> bool {
         if taken.is_empty() && released.is_empty() {
             return false;
@@ -592,7 +606,7 @@ impl Channel {
         true
     }
 
-    /// Tells the source how the ring's consumers ended, behind all that they released before.
+    /// Reports to the source how the ring's consumers ended, after all of their releases.
     fn tell_end_behind_releases(&self, peers: &dyn Peers, how: How) {
         let mut last = Found::default();
         self.look(false, &mut last);
@@ -603,8 +617,8 @@ impl Channel {
         let _ = self.tell_end(peers, how, 0);
     }
 
-    /// All messages are in the ring and the source has ended: the ring's consumers learn it behind the last message. What they
-    /// have of it stays until they have released it, or are gone.
+    /// Ends a sink whose source has ended, after its last message is in the ring. The ring's consumers find the end
+    /// behind the last message. The objects of messages stay until the consumers have released them or have left.
     fn drain(&self, peers: &dyn Peers, how: How) {
         match how {
             How::Closed => self.port.leave(),
@@ -616,7 +630,7 @@ impl Channel {
             self.look(false, &mut found);
             self.tell_released(peers, found);
             let done = if self.at_home {
-                // A consumer may still come for the messages that are left.
+                // A consumer may still come and receive the remaining messages.
                 if self.end().wait_peer(Duration::ZERO).is_ok() {
                     alone = None
                 } else {
@@ -638,7 +652,7 @@ impl Channel {
     }
 }
 
-/// The error of another crate's call, for messages about ports.
+/// Makes an error about a port from an error of a link.
 pub fn reached(error: &crossdock_link::Error) -> Error {
     Error::new(error.status, error.to_string())
 }

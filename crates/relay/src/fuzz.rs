@@ -1,12 +1,13 @@
-//! The entry for fuzzing what other nodes say to this one's relay.
+//! The fuzzer's entry for what the relays of other nodes send.
 
 use std::fmt::Debug;
 
 use crate::series::words::{Find, Found, Offered, Over, Supplied, Supply, Taken};
 use crate::words::{self, Deliver, Ended, Key, Keys, Open, Opened, Released, Word};
 
-/// Decodes bytes as the body of a question to a service of this crate, or of its answer; the first byte says of which.
-/// A body that is accepted must give the same bytes when it is encoded again: there is one spelling of each body.
+/// Decodes bytes as the body of a question to a service of this crate, or of an answer. The first byte chooses the
+/// body's type. A body that is accepted must give the same bytes when it is encoded again, because each body has
+/// exactly one encoding.
 pub fn fuzz_decode(bytes: &[u8]) {
     let Some((which, body)) = bytes.split_first() else { return };
     match words::OPEN + u32::from(which % 14) {
@@ -46,15 +47,15 @@ mod tests {
         };
         for _ in 0..20_000 {
             let length = usize::from(next());
-            // Lengths and counts are small numbers of eight bytes: mostly zeros.
+            // Most bytes are zero, because lengths and counts are small numbers of eight bytes.
             let bytes: Vec<u8> = (0..length).map(|_| if next() < 32 { next() % 16 } else { 0 }).collect();
             fuzz_decode(&bytes);
-            // Bodies that are as short as these are accepted now and then.
+            // Short bodies are tried too, because some of them are accepted.
             fuzz_decode(&bytes[..length.min(1 + 8 * (length % 6))]);
         }
     }
 
-    /// A flag had many spellings: each number other than 1 was false.
+    /// Once, a flag had many encodings: each number other than 1 was read as false.
     #[test]
     fn a_flag_is_zero_or_one() {
         let mut open = vec![0; 1 + 16 + 24 + 8];

@@ -1,15 +1,16 @@
-//! Ports and series across nodes. `series` has its own explanation; this one is of ports.
+//! Ports and series across nodes. This page explains ports; the module `series` explains series.
 //!
-//! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape, at whose other
-//! end its daemon stands. At the port itself, the other daemon takes an end for the task. Each of these two ends is a
-//! member of its node, in the daemon's process, and what one receives the other one sends (`channel`). Everything else
-//! stays as it is: the ring of each node keeps order, credits and capacity, heals what the dead left, and tells who closed.
+//! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape. The daemon of
+//! the task's node has the mirror's other end. The daemon of the port's node takes an end of the port for the task.
+//! Both ends are members of their nodes, in the process of the daemon. What one of them receives, the other one sends
+//! (`channel`). Everything else stays as on one node: each node's ring keeps order, credits and capacity, is healed
+//! after a death, and reports which members closed.
 //!
-//! The object of a message's handle is copied into a region of the other node (`object`), under the same rights: mirrors
-//! are named `.mirror/BY-NUMBER-ID/NAME`, and the broker asks for the grants of `NAME`.
+//! The object of a message is copied into a region of the other node (`object`), with the same rights. Mirrors are
+//! named `.mirror/BY-NUMBER-ID/NAME`, and the broker asks for the grants of `NAME`.
 //!
-//! Neither daemon waits for the other one. A question that got no answer is asked again; a channel that the other daemon does
-//! not know ends as a death would, and so do the channels of a node whose lease has ended.
+//! Neither daemon is blocked by the other one. A question without an answer is asked again. If the other daemon does
+//! not know a channel, or the lease of its node has ended, the channel ends as after a death.
 
 mod channel;
 mod fuzz;
@@ -39,28 +40,29 @@ pub use fuzz::fuzz_decode;
 pub use series::WantSeries;
 use words::{Key, Keys, Open, Opened, Released, Word};
 
-/// Does this crate answer questions to the service?
+/// Whether this crate answers questions to this service.
 #[must_use]
 pub fn serves(service: u32) -> bool {
     (words::OPEN..=words::KNOWN).contains(&service) || series::SERVICES.contains(&service)
 }
 
-/// The pause before a question that was lost is asked again.
+/// The pause before a question whose answer was lost is asked again.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How many channels that were asked for are remembered.
+/// How many keys of channels are remembered, so that a repeated question is recognised.
 const SEEN: usize = 4096;
-/// How often the daemons compare which channels they know.
+/// How often a daemon asks the others whether they know the channels that they share with it.
 const COMPARE: Duration = Duration::from_secs(1);
-/// How long the local daemon may take to answer.
+/// The deadline for a request to the daemon of this node.
 const LOCAL: Duration = Duration::from_secs(10);
-/// An end of a task that is about to close may still have its place.
+/// The least time that opening an end waits for a free place, because a former end of the same task may be about to
+/// close.
 const PLACE: Duration = Duration::from_secs(1);
-/// How long the other daemon may take to open an end, beyond the wait for its place.
+/// How long the other daemon may take to open an end, in addition to the time for a free place.
 const REACH: Duration = Duration::from_secs(10);
-/// The kind of `Wanted` by which objects of messages are pulled.
+/// The kind by which objects of messages and bytes of versions are named when they are pulled.
 const KIND: SegmentKind = SegmentKind::Port;
 
-/// What a task of this node wants.
+/// An end of a port of another node that a task of this node wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
     /// The node that has the port.
@@ -73,25 +75,25 @@ pub struct Want {
     pub task: String,
     /// The task's rank.
     pub rank: u32,
-    /// The task sends; else it receives.
+    /// Whether the task sends. Otherwise it receives.
     pub sends: bool,
-    /// How long it waits for a place.
+    /// How long the task waits for a free place at the port.
     pub wait: Duration,
 }
 
-/// The way to other nodes' relays.
+/// How a relay reaches the relays of other nodes.
 pub trait Reach: Send + Sync {
-    /// Asks a service of another node. After `TimedOut` and `Disconnected` the other node may have carried out the question, or
-    /// may still do it.
+    /// Asks a service of another node. If this fails with `TimedOut` or `Disconnected`, the other node may have carried
+    /// out the question, or may still do it.
     ///
     /// # Errors
-    /// The service's refusal, or why there is no answer.
+    /// The service's refusal, or the reason why no answer came.
     fn ask(&self, node: &str, service: u32, body: &[u8], by: Deadline) -> crossdock_link::Result<Vec<u8>>;
 
     /// Reads the bytes of another node's object from `offset` on, until `memory` is full.
     ///
     /// # Errors
-    /// Why they did not come.
+    /// The reason why the bytes did not come.
     fn pull(
         &self,
         node: &str,
@@ -119,24 +121,25 @@ impl Reach for Nodes {
     }
 }
 
-/// What channels need of the world around them.
+/// What channels and mirrors use of their relay.
 trait Peers: Sync {
     fn ask(&self, node: &str, service: u32, body: &[u8], wait: Duration) -> Result<Vec<u8>>;
     fn pull(&self, node: &str, ticket: u64, length: u64, wait: Duration) -> Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
         self.pull_into(node, ticket, 0, &mut bytes, wait).map(|()| bytes)
     }
-    /// Pulls bytes from `offset` on, as many as `memory` has.
+    /// Pulls bytes of another node, from `offset` on, until `memory` is full.
     fn pull_into(&self, node: &str, ticket: u64, offset: u64, memory: &mut [u8], wait: Duration) -> Result<()>;
-    /// Bytes that the other node may pull; their ticket.
+    /// Lets other nodes pull these bytes. Returns the ticket that names them.
     fn offer(&self, bytes: Arc<dyn Source>) -> u64;
     fn withdraw(&self, ticket: u64);
-    /// Removes mirrors, by a session of its own.
+    /// Removes the mirrors of these kinds and names, through a new session.
     fn remove(&self, workflow: &str, names: Vec<(SegmentKind, String)>);
     fn log(&self, line: &str);
 }
 
-/// The name of a mirror of `name`; `number` tells the mirrors of one channel apart.
+/// The name of the mirror of the port, series or region `name`. `number` makes the names of one channel's mirrors
+/// different.
 fn mirror_name(key: Key, number: u64, name: &str) -> Result<String> {
     let mirror = format!("{MIRROR}{:x}-{:x}-{number:x}/{}", key.by, key.number, name::mirrored(name));
     name::check(&mirror).map_err(|bad| {
@@ -152,16 +155,16 @@ struct Shared {
     next: AtomicU64,
     channels: Mutex<BTreeMap<Key, Arc<Channel>>>,
     series: series::All,
-    /// Channels and mirrors that are being opened.
+    /// Keys of channels and mirrors that are being opened.
     opening: Mutex<BTreeSet<Key>>,
-    /// Channels that other nodes have asked for, the latest ones.
+    /// Keys of channels that other nodes have asked this one to open, the newest last.
     seen: Mutex<VecDeque<Key>>,
     offered: Mutex<HashMap<u64, Arc<dyn Source>>>,
     stop: AtomicBool,
     log: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// All channels of a daemon.
+/// All channels, mirrors and supplies of a daemon.
 pub struct Relay {
     shared: Arc<Shared>,
     thread: Option<thread::JoinHandle<()>>,
@@ -172,7 +175,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Relay {
-    /// For the daemon at `socket`; `token` is another one for each start of a broker.
+    /// Makes the relay of the daemon at `socket`. `token` must differ for each start of a broker.
     ///
     /// # Errors
     /// No thread can be started.
@@ -200,24 +203,27 @@ impl Relay {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Opens an end for a task of this node; the mirror. Blocks until the other node has answered.
+    /// Opens an end of a port of another node for a task, and returns the mirror's id. Blocks until the other node has
+    /// answered.
     ///
     /// # Errors
-    /// Those of opening a port, from the other node; `DISCONNECTED` and `TIMED_OUT` if it cannot be reached.
+    /// The errors of opening a port, from the other node. `DISCONNECTED` or `TIMED_OUT` if that node cannot be reached.
     pub fn open(&self, want: &Want) -> std::result::Result<SegmentId, (Status, String)> {
         let opened = self.shared.opening(|key| self.shared.open(key, want));
         opened.map_err(|error| (error.status, error.to_string()))
     }
 
-    /// Opens a series of another node for tasks of this one; the mirror. Blocks until the other node has answered.
+    /// Opens a series of another node for tasks of this node, and returns the mirror's id. Blocks until the other node
+    /// has answered.
     ///
     /// # Errors
-    /// Those of observing a series, from the other node; `DISCONNECTED` and `TIMED_OUT` if it cannot be reached.
+    /// The errors of observing a series, from the other node. `DISCONNECTED` or `TIMED_OUT` if that node cannot be
+    /// reached.
     pub fn open_series(&self, want: &WantSeries) -> std::result::Result<SegmentId, (Status, String)> {
         self.shared.open_series(want).map_err(|error| (error.status, error.to_string()))
     }
 
-    /// No member has this mirror any more; `died` if the last one died.
+    /// Notes that no member uses this mirror any more. `died` says whether the last one died.
     pub fn left(&self, mirror: SegmentId, died: bool) {
         if self.shared.series.left(mirror) {
             return;
@@ -230,7 +236,7 @@ impl Relay {
         }
     }
 
-    /// A node's lease has ended: what it had is gone.
+    /// Notes that the lease of a node has ended, so all that the node had is gone.
     pub fn gone(&self, node: &str) {
         self.shared.series.gone(node);
         for channel in self.shared.all() {
@@ -248,7 +254,7 @@ impl Relay {
         self.shared.answer(node, service, body)
     }
 
-    /// The bytes of an object that was offered, if this is one.
+    /// The bytes that were offered under this ticket; `None` if `wanted` names no such bytes.
     pub fn source(&self, wanted: &Wanted) -> Option<Arc<dyn Source>> {
         if wanted.kind != KIND {
             return None;
@@ -287,7 +293,7 @@ impl Shared {
         })
     }
 
-    /// Gives a key of its own to what is being opened. While it is being opened, the other node's messages are answered by
+    /// Calls `open` with a new key. Until it returns, messages of the other node about this key are refused with
     /// `Busy`.
     fn opening<T>(&self, open: impl FnOnce(Key) -> Result<T>) -> Result<T> {
         let key = Key { by: self.token, number: self.next.fetch_add(1, Ordering::Relaxed) };
@@ -313,7 +319,8 @@ impl Shared {
         let pattern = Pattern::from_number(opened.pattern)
             .ok_or_else(|| Error::new(Status::Corrupt, format!("node {node} has a port of an unknown pattern")))?;
         let options = PortOptions { pattern: Some(pattern), capacity: opened.capacity, persistent: false };
-        // Errors name the task that the daemon stands for, if it is known already.
+        // The session has the name of the task at the port's other end, if that task is known, so that errors name this
+        // task.
         let peer = if name::check(&opened.peer).is_ok() { &opened.peer } else { "a-task" };
         let session = self.session(workflow, &format!("{peer}.on.{node}"), 0, false)?;
         let mirror = mirror_name(key, 0, port)?;
@@ -324,7 +331,7 @@ impl Shared {
         Ok(id)
     }
 
-    /// Asks for an end, again if the connection was lost meanwhile.
+    /// Asks the other node to open an end. Asks again if the connection was lost meanwhile.
     fn ask_to_open(&self, node: &str, question: &Open, wait: Duration) -> Result<Vec<u8>> {
         let by = Deadline::after(wait);
         loop {
@@ -335,14 +342,14 @@ impl Shared {
         }
     }
 
-    /// An end for a task of another node, at a port of this node. The same question may come again.
+    /// Opens an end of a port of this node for a task of another node. A repeated question gets the same answer.
     fn open_for(self: &Arc<Self>, node: &str, open: Open) -> Result<Opened> {
         let key = open.key;
         if let Some(channel) = lock(&self.channels).get(&key).filter(|channel| channel.peer == node) {
             return Ok(Self::opened(channel));
         }
         if !self.is_first(key) {
-            // The asking node has the answer, has given up, or asks again.
+            // This question was asked before. The asking node has the first answer, has given up, or asks again.
             return Err(Error::new(Status::Disconnected, "this end of a port is being opened, or has ended"));
         }
         let opened = self.open_first(node, open);
@@ -352,7 +359,7 @@ impl Shared {
         opened
     }
 
-    /// Was no question with this key seen before? Questions from long ago are forgotten.
+    /// Whether this is the first question with this key. Only the last questions are remembered.
     fn is_first(&self, key: Key) -> bool {
         let mut seen = lock(&self.seen);
         if seen.contains(&key) {
@@ -385,7 +392,7 @@ impl Shared {
         Ok(opened)
     }
 
-    /// Notes the channel and starts its threads.
+    /// Adds the channel to the list and starts its threads.
     fn begin(self: &Arc<Self>, channel: Arc<Channel>) -> Result<()> {
         lock(&self.channels).insert(channel.key, Arc::clone(&channel));
         type Work = fn(&Channel, &dyn Peers);
@@ -410,7 +417,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A channel that has ended is not known any more.
+    /// Removes the channel from the list if it has ended.
     fn forget(&self, channel: &Arc<Channel>) {
         if channel.is_over() {
             channel.tickets().into_iter().for_each(|ticket| self.withdraw(ticket));
@@ -434,7 +441,7 @@ impl Shared {
         match service {
             words::OPEN => {
                 let opened = self.open_for(node, Open::decode(body)?);
-                // A port's error names it already.
+                // The error's text names the port already.
                 opened.map(|opened| opened.encode()).map_err(|error| Refusal::new(error.status, error.to_string()))
             }
             words::DELIVER => {
@@ -464,7 +471,8 @@ impl Shared {
         }
     }
 
-    /// The thread that asks other daemons whether they still know the channels that this one has with them.
+    /// The thread that asks other daemons, again and again, whether they still know the channels that they share with
+    /// this one.
     fn compare(&self) {
         let mut waited = Duration::ZERO;
         let slice = Duration::from_millis(100);
@@ -481,7 +489,8 @@ impl Shared {
                 by_peer.entry(peer).or_default().push(key);
             }
             for (peer, mut keys) in by_peer {
-                // A question has room for 4000 keys; the next turns ask for others as these end.
+                // A question has room for 4000 keys. If there are more, later rounds ask about the rest, when some of
+                // these have ended.
                 keys.truncate(3000);
                 let Ok(body) = self.ask(&peer, words::KNOWN, &Keys(keys).encode(), COMPARE) else { continue };
                 let Ok(Keys(unknown)) = Keys::decode(&body) else { continue };
@@ -525,7 +534,7 @@ impl Peers for Shared {
         }
         let Ok(session) = self.session(workflow, "mirrors", 0, true) else { return };
         for (kind, name) in names {
-            // What cannot be removed now goes with the daemon's next start.
+            // A mirror that cannot be removed now is removed at the daemon's next start.
             let _ = session.remove(kind, &name, InUse::Keep);
         }
     }

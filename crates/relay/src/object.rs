@@ -1,43 +1,44 @@
-//! The object of a message, as bytes that another node makes the same object of.
+//! The object of a message, as bytes from which another node makes an equal object.
 //!
-//! What moves by value: numbers and structs of numbers, blocks of bytes, and vectors, strings and ndarrays of them. A named
-//! object says its type. A block without a name says it by its first word: the header of each container begins with a
-//! self-relative pointer to the region's first byte, that is with the negative of its own offset. Bytes that hold such a
-//! word elsewhere hold a container, and do not move by value.
+//! These objects move by value: numbers and structs of numbers, blocks of bytes, and vectors, strings and ndarrays of
+//! them. The type of a named object is known. A block without a name shows by its first word whether it is a container:
+//! the header of each container begins with a self-relative pointer to the region's first byte, which is the negative
+//! of the header's own offset. If the data of an object hold such a word, they hold a container, and the object does
+//! not move by value.
 
 use crossdock_client::{Handle, ObjectMode, Region, Status, TypeRef};
 use crossdock_core::{Error, Result, view};
 use crossdock_layout::region::{MAX_RANK, Order};
 use crossdock_layout::type_name::Type;
 
-/// The words of a vector's header, and of an ndarray's.
+/// The number of 8-byte words in the header of a vector, and of an ndarray.
 const VECTOR: usize = 4;
 const NDARRAY: usize = 12;
-/// Elements begin at a cache line.
+/// The elements of a copied container begin at a cache line.
 const ALIGN: u64 = 64;
 
-/// What an object consists of.
+/// The kind and the size of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Bytes.
     Plain,
-    /// A vector or a string of so many elements.
+    /// A vector or a string, with its number of elements.
     Vector(u64),
-    /// An ndarray: the word of rank and order, and its extents.
+    /// An ndarray: the word that holds rank and order, then the extents.
     Ndarray([u64; NDARRAY - 3]),
 }
 
-/// An object outside of any region.
+/// A copy of an object, outside of any region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     pub shape: Shape,
-    /// Its type, if the object has a name.
+    /// The type's name, if the object has a name.
     pub ty: Option<String>,
-    /// The bytes of a plain object, the elements of a container.
+    /// The bytes of a plain object, or the elements of a container.
     pub bytes: Vec<u8>,
 }
 
-/// Where an object was made, so that it can be freed.
+/// An object that was made in a region, with all that is needed to free it.
 #[derive(Clone, Debug)]
 pub struct Made {
     region: Region,
@@ -67,7 +68,7 @@ fn word(region: &Region, offset: u64) -> Result<u64> {
         .ok_or_else(|| Error::new(Status::Corrupt, format!("the word at {offset:#x} is not in the region")))
 }
 
-/// Is there, at a multiple of eight bytes, the first word of a container?
+/// Whether a word at a multiple of eight bytes is the first word of a container.
 fn holds_container(bytes: &[u8], offset: u64) -> bool {
     bytes
         .chunks_exact(8)
@@ -76,10 +77,10 @@ fn holds_container(bytes: &[u8], offset: u64) -> bool {
 }
 
 impl Object {
-    /// Copies what a handle names.
+    /// Copies the object that a handle names.
     ///
     /// # Errors
-    /// `BAD_HANDLE`; `INVALID` if it does not move by value.
+    /// `BAD_HANDLE`, or `INVALID` if the object does not move by value.
     pub fn read(region: &Region, handle: Handle) -> Result<Self> {
         let loaded = region.load(handle, None)?;
         let Some(ty) = loaded.ty else { return Self::read_unnamed(region, loaded.offset, loaded.size) };
@@ -127,7 +128,8 @@ impl Object {
                 }
                 (Shape::Ndarray(words), bytes_of(region, data, room.min(word(region, offset + 16)?))?, data)
             } else {
-                // The size of an element follows from the block, which has room for `capacity` of them and no more.
+                // The element size is the size of the data block divided by `capacity`, because the block has room for
+                // exactly `capacity` elements.
                 let (count, capacity) = (word(region, offset + 16)?, word(region, offset + 24)?);
                 let element = room.checked_div(capacity).unwrap_or(0);
                 let used = count.checked_mul(element).filter(|used| *used <= room).ok_or_else(|| {
@@ -142,10 +144,10 @@ impl Object {
         Ok(Self { shape, ty: None, bytes })
     }
 
-    /// Makes the object in a region. An object that had a name gets `name`.
+    /// Makes the object in a region. If the original had a name, the copy gets the name `name`.
     ///
     /// # Errors
-    /// `NO_SPACE`, `INVALID` (the type).
+    /// `NO_SPACE`, or `INVALID` for a type that cannot be used here.
     pub fn make(&self, region: &Region, name: &str) -> Result<(Handle, Made)> {
         let length = self.bytes.len() as u64;
         let header = match self.shape {
@@ -172,7 +174,8 @@ impl Object {
         Ok((region.save(offset)?, made))
     }
 
-    /// Writes the bytes; for a container, the offset of its elements.
+    /// Writes the object's bytes at `offset`. For a container it writes the header there and the elements into another
+    /// block, and returns that block's offset; otherwise 0.
     fn fill(&self, region: &Region, offset: u64) -> Result<u64> {
         let outside = || Error::new(Status::Corrupt, "the heap gave a block outside of the region");
         if self.shape == Shape::Plain {
@@ -209,9 +212,9 @@ fn is_plain(ty: &Type) -> bool {
 }
 
 impl Made {
-    /// The object is used no more.
+    /// Frees the object's memory.
     pub fn free(self) {
-        // A region that another member has damaged keeps the block; the region itself goes with the port.
+        // If another member has damaged the region, the block is not freed. The region itself is removed with the port.
         if let Some(name) = &self.name {
             let _ = self.region.remove(name);
             return;

@@ -1,4 +1,4 @@
-//! Telling the other node something until it is heard.
+//! Sends a report to the other node until it is confirmed.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use crossdock_client::Status;
 
 use crate::Peers;
 
-/// One question waits so long for its answer, and is asked again then.
+/// How long one question waits for its answer before it is asked again.
 const ASK: Duration = Duration::from_secs(5);
 /// The pause before a question that failed is asked again.
 pub const AGAIN: Duration = Duration::from_millis(50);
 
-/// What telling ended with.
+/// How sending a report ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     Yes,
-    /// This side has ended meanwhile.
+    /// This side has ended meanwhile, so the report is not needed any more.
     Over,
-    /// The other side is not there any more.
+    /// The other side does not exist any more.
     Unknown,
 }
 
-/// The side that tells.
+/// The side that sends a report.
 pub trait Side {
-    /// Says whether telling is of no use any more, and why.
+    /// Returns why sending is of no use any more; `None` while it is.
     fn stopped(&self) -> Option<Told>;
-    /// Waits, but not beyond the end of this side.
+    /// Waits for `time`, or until this side ends.
     fn pause(&self, time: Duration);
 }
 
-/// Asks a service of the other node again and again until it has answered.
+/// Asks a service of the other node again and again, until it answers or one of the sides has ended.
 pub fn tell(side: &impl Side, peers: &dyn Peers, node: &str, service: u32, body: &[u8]) -> Told {
     loop {
         let failed = match peers.ask(node, service, body, ASK) {
@@ -46,7 +46,7 @@ pub fn tell(side: &impl Side, peers: &dyn Peers, node: &str, service: u32, body:
     }
 }
 
-/// May a question or pull that failed with this status succeed later?
+/// Whether a question or a pull that failed with this status may succeed later.
 pub fn may_pass(failed: Status) -> bool {
     matches!(failed, Status::Disconnected | Status::TimedOut | Status::Busy | Status::System)
 }

@@ -1,33 +1,33 @@
-//! What the relays of two daemons say to each other: the bodies of questions to the services 100 to 104.
+//! What the relays of two daemons send each other about ports: the bodies of the questions to the services 100 to 104.
 
 use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
 use crate::object::{Object, Shape};
 
-/// Opens an end of a port of the asked node. Answered by [`Opened`].
+/// Asks for an end of a port of the asked node. The answer is [`Opened`].
 pub const OPEN: u32 = 100;
-/// Brings messages. Answered by nothing.
+/// Brings messages to a sink. The answer is empty.
 pub const DELIVER: u32 = 101;
-/// Messages were taken or released. Answered by nothing.
+/// Reports that messages were taken or released. The answer is empty.
 pub const RELEASED: u32 = 102;
-/// A side has ended. Answered by nothing.
+/// Reports that a side of a channel has ended. The answer is empty.
 pub const ENDED: u32 = 103;
-/// Which of these channels are unknown? Answered by [`Keys`].
+/// Asks which of these channels the other daemon does not know. The answer is [`Keys`].
 pub const KNOWN: u32 = 104;
 
-/// A channel between two relays: one end of a port, and its mirror.
+/// The key of a channel between two relays, which joins an end of a port with a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// The token of the daemon that opened it.
+    /// The token of the daemon that opened the channel.
     pub by: u64,
     /// Its number there.
     pub number: u64,
 }
 
-/// How a side ended.
+/// How a side of a channel, or a series, ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// All that was there left in order.
+    /// All members left in order.
     Closed,
     /// It died.
     Died,
@@ -40,7 +40,7 @@ pub struct Open {
     pub port: String,
     pub task: String,
     pub rank: u32,
-    /// The task sends; else it receives.
+    /// Whether the task sends. Otherwise it receives.
     pub sends: bool,
     pub wait_ms: u64,
 }
@@ -49,41 +49,41 @@ pub struct Open {
 pub struct Opened {
     pub pattern: u32,
     pub capacity: u32,
-    /// A task at the other end of the port; empty if there is none yet.
+    /// The name of a task at the other end of the port; empty if there is none yet.
     pub peer: String,
 }
 
-/// A message's object on its way.
+/// The object of a message that goes to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cargo {
     None,
-    /// It comes with the message.
+    /// The object comes with the message.
     Here(Object),
-    /// Its bytes are to be pulled: the ticket, and how many.
+    /// The other side pulls the object's bytes: `length` bytes under this ticket.
     Pull {
         object: Object,
         ticket: u64,
         length: u64,
     },
-    /// It does not move by value.
+    /// The object does not move by value, so the message goes without it.
     Left,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parcel {
-    /// Where the message is in the ring that it comes from.
+    /// The position of the message in the ring that it was received from.
     pub position: u64,
     pub tag: u64,
     pub inline: Vec<u8>,
     pub cargo: Cargo,
-    /// Of the region that the object comes from: id, capacity and name.
+    /// The region that holds the object: its id, capacity and name.
     pub region: (u64, u64, String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deliver {
     pub key: Key,
-    /// The number of the first of these messages in this channel.
+    /// The number of the first of these messages, counted from the channel's beginning.
     pub first: u64,
     pub parcels: Vec<Parcel>,
 }
@@ -99,14 +99,14 @@ pub struct Released {
 pub struct Ended {
     pub key: Key,
     pub how: How,
-    /// From the side that sends: how many messages there were in all.
+    /// How many messages there were in all, if the side that sends has ended.
     pub count: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys(pub Vec<Key>);
 
-/// Something that is said.
+/// A value that can be written into a body and read from it.
 pub trait Word: Sized {
     fn write(&self, to: &mut Vec<u8>);
     fn read(from: &mut Reader<'_>) -> Read<Self>;
@@ -186,7 +186,7 @@ impl<A: Word, B: Word> Word for (A, B) {
     }
 }
 
-/// Spells structs by their fields, in this order.
+/// Implements [`Word`] for structs: their fields in this order.
 macro_rules! spell {
     ($($name:ident { $($field:ident),+ })+) => {$(
         impl $crate::words::Word for $name {
@@ -234,7 +234,7 @@ impl Word for Object {
                 words.iter().for_each(|word| put(to, *word));
             }
         }
-        // No type is an empty text.
+        // No type is encoded as an empty text.
         put_bytes(to, self.ty.as_deref().unwrap_or("").as_bytes());
         put_bytes(to, &self.bytes);
     }

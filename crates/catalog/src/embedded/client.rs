@@ -1,4 +1,4 @@
-//! The client of an embedded catalog. It connects again whenever that is necessary.
+//! The client of an embedded catalog. It connects again when a connection is lost.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -14,15 +14,15 @@ use super::message::{Answer, Request, VERSION};
 use crate::entry::{check_key, check_prefix};
 use crate::{Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Revision, Watch};
 
-/// The number of connections that are kept for later calls.
+/// The most connections that the client keeps open for later calls.
 const KEPT: usize = 4;
-/// A connection that was unused for this long may be closed at the other side already.
+/// A connection that was unused for this long is not used again, because the keeper may have closed it.
 const FRESH: Duration = Duration::from_secs(20);
 /// A watch that has heard nothing for this long connects anew.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The pause between two attempts to connect.
+/// The pause between two attempts to connect or to ask.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The most entries or events of one answer, in all its messages.
+/// The most entries of one list, or events of one report, in all its messages together.
 const THINGS_MAX: usize = 1_000_000;
 
 /// Makes connections to the keeper.
@@ -64,12 +64,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects with the first call.
+    /// A client that connects with its first call.
     pub fn new(dial: impl Dial + 'static) -> Self {
         Self { connections: Arc::new(Connections { dial: Box::new(dial), kept: Mutex::default() }) }
     }
 
-    /// Asks until there is an answer. Only for requests that may be served twice.
+    /// Sends the request, and sends it again after a lost connection, until an answer comes. Only for requests that may
+    /// be served twice.
     fn ask<T>(
         &self,
         request: &Request,
@@ -89,14 +90,14 @@ impl Client {
     }
 }
 
-/// A valid answer, or a connection that is of no more use.
+/// The keeper's answer; `Err` says why the connection cannot be used any more.
 type Taken<T> = Result<CatalogResult<T>, String>;
 
-/// When a connection was lost.
+/// How far a request had come when its connection was lost.
 enum Lost {
-    /// The request was certainly not served.
+    /// The request was not sent, so the keeper has not served it.
     Before(String),
-    /// The request may have been served.
+    /// The request was sent, at least in part, so the keeper may have served it.
     After(String),
 }
 
@@ -143,7 +144,7 @@ fn receive(framed: &mut Framed, by: Deadline) -> Result<Answer, String> {
     Answer::decode(&bytes).map_err(|error| error.to_string())
 }
 
-/// The one answer of most requests.
+/// Makes a reader for answers of one message: `pick` takes the expected kind of answer out of it.
 fn one<T>(pick: impl Fn(Answer) -> Option<T>) -> impl Fn(&mut Framed, Deadline) -> Taken<T> {
     move |framed, by| match receive(framed, by)? {
         Answer::Failed(error @ CatalogError::Broken(_)) => Err(error.to_string()),
@@ -248,7 +249,7 @@ struct ClientWatch {
     prefix: String,
     next: Revision,
     stream: Option<(Framed, Instant)>,
-    /// The events of a message that others follow.
+    /// Events that arrived in messages of a page that is not complete yet.
     events: Vec<Event>,
 }
 
@@ -265,7 +266,8 @@ impl ClientWatch {
         Ok(())
     }
 
-    /// The connection is of no more use. The reason matters only to a caller that stops waiting.
+    /// Gives up the connection. After the deadline the reason `why` is returned as an error; before it, the caller
+    /// connects again.
     fn lost(&mut self, why: String, by: Deadline) -> CatalogResult<()> {
         self.stream = None;
         if by.passed() {

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crossdock_os::Deadline;
 
-/// The longest message. A commit of the largest size is a third of it.
+/// The longest message in bytes. The largest commit takes a third of it.
 pub(super) const FRAME_MAX: usize = 1 << 20;
 /// How long writing one message may take.
 const WRITE: Duration = Duration::from_secs(10);
 
 /// The stream that carries messages. A read that times out must lose no bytes.
 pub trait Stream: Read + Write + Send {
-    /// Reads and writes fail after this time, which is never zero.
+    /// Sets the time after which a read or a write fails. The time is never zero.
     ///
     /// # Errors
     /// The stream is broken.
@@ -27,7 +27,7 @@ impl Stream for TcpStream {
     }
 }
 
-/// A stream, and the part of the next message that has arrived.
+/// A stream, and the bytes of the next message that have arrived so far.
 pub(super) struct Framed {
     stream: Box<dyn Stream>,
     came: Vec<u8>,
@@ -50,14 +50,15 @@ impl Framed {
         self.stream.flush()
     }
 
-    /// The next message; none if it has not arrived completely by the deadline. A part that has arrived is kept.
+    /// Waits for the next message; gives `None` if the message has not arrived completely by the deadline. The part
+    /// that has arrived is kept for the next call.
     pub fn receive(&mut self, by: Deadline) -> io::Result<Option<Vec<u8>>> {
         let mut chunk = [0; 16 << 10];
         loop {
             if let Some(body) = self.whole()? {
                 return Ok(Some(body));
             }
-            // A timeout of zero would mean no timeout.
+            // At least 1 ms, because for a socket a timeout of zero means no timeout.
             self.stream.set_timeout(by.left().max(Duration::from_millis(1)))?;
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),

@@ -1,4 +1,4 @@
-//! The entry for fuzzing what clients and the keeper say to each other, and the keeper's journal.
+//! The fuzzer's entry for the messages between clients and keeper, and for the keeper's journal.
 
 use super::journal;
 use super::message::{Answer, Request};

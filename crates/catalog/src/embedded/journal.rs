@@ -25,14 +25,14 @@ pub(super) struct Journal {
     file: File,
     path: PathBuf,
     length: u64,
-    /// The journal's length when it was last written anew.
+    /// The journal's length in bytes when it was last written anew.
     base: u64,
-    /// The file may end with a part of a record that could not be cut off.
+    /// A part of a record was written and could not be cut off; the next append cuts it off first.
     torn: bool,
 }
 
 impl Journal {
-    /// Opens the journal in this folder, or makes one, and gives its records.
+    /// Opens the journal in this folder, or creates it, and returns its records.
     pub fn open(folder: &Path) -> io::Result<(Self, Vec<Record>)> {
         let path = folder.join("catalog.journal");
         let file = File::from(files::open_or_make(&path, 0o666).map_err(|e| e.reason())?);
@@ -56,7 +56,7 @@ impl Journal {
         Ok((Self { file, path, length, base: length, torn: false }, records))
     }
 
-    /// When this returns, the record is on the disk.
+    /// Appends a record. When this returns, the record is on the disk.
     pub fn append(&mut self, record: &Record) -> CatalogResult<()> {
         if self.torn {
             self.cut()?;
@@ -86,7 +86,7 @@ impl Journal {
         self.length > SMALL && self.length > 4 * self.base
     }
 
-    /// Replaces all records by these.
+    /// Replaces all records of the journal by `records`.
     pub fn compact(&mut self, records: &[Record]) -> io::Result<()> {
         let fresh = self.path.with_extension("fresh");
         let file = File::from(files::open_or_make(&fresh, 0o666).map_err(|e| e.reason())?);
@@ -121,21 +121,21 @@ fn frame(record: &Record) -> Vec<u8> {
     bytes
 }
 
-/// The records, and the length of the valid part.
+/// Returns the records, and the length in bytes of the valid part of the file.
 fn read(bytes: &[u8]) -> Result<(Vec<Record>, u64), String> {
     let mut rest = bytes.strip_prefix(MAGIC).ok_or("it does not begin as a catalog's journal")?;
     let mut records = Vec::new();
     loop {
         let at = bytes.len() - rest.len();
-        // The file ends here, or with the beginning of a record, or with blocks that were never filled.
+        // The valid part ends here. At most the beginning of a record follows, or blocks that the kernel never filled.
         if rest.len() < 8 || rest.iter().all(|byte| *byte == 0) {
             return Ok((records, at as u64));
         }
         let length = u32::from_le_bytes(rest[..4].try_into().expect("four bytes")) as usize;
         let crc = u32::from_le_bytes(rest[4..8].try_into().expect("four bytes"));
         let Some(body) = rest.get(8..8usize.saturating_add(length)).filter(|_| length <= RECORD_MAX) else {
-            // The record is longer than the file, so it was cut off while it was written; unless no record can have
-            // this length.
+            // A record that reaches beyond the end of the file was cut off while it was written. A length that no
+            // record can have is damage.
             if length > RECORD_MAX {
                 return Err(format!("the record at byte {at} claims {length} bytes"));
             }
@@ -198,7 +198,8 @@ fn decode(bytes: &[u8]) -> CatalogResult<Record> {
     Ok(record)
 }
 
-/// Reads bytes as a journal's content, and as one record, whose checksum the fuzzer would not hit.
+/// Reads the bytes once as a journal's content. Then reads them as one record, because the fuzzer would not hit a valid
+/// checksum.
 pub(super) fn fuzz(bytes: &[u8]) {
     let whole = [MAGIC, bytes].concat();
     if let Ok((_, length)) = read(&whole) {
@@ -238,7 +239,7 @@ mod tests {
             let (found, length) = read(&bytes[..cut]).unwrap();
             assert_eq!(found, records()[..found.len()], "cut at {cut}");
             assert!(length <= cut as u64);
-            // Blocks at the end that were never filled.
+            // Zeros at the end, as in blocks that the kernel never filled, are no damage.
             let zeros = [&bytes[..length as usize], &[0; 100]].concat();
             assert_eq!(read(&zeros), Ok((found, length)));
         }
@@ -255,7 +256,8 @@ mod tests {
                 bent[at] ^= 1 << bit;
                 if let Ok((found, _)) = read(&bent) {
                     assert_eq!(found, records()[..found.len()]);
-                    // Only a length that reaches beyond the end looks like a record that was cut off.
+                    // The changed bit lies in the last record, or it made a length that reaches beyond the end. Only
+                    // these look like a record that was cut off.
                     assert!(at >= last || bent[at] > bytes[at], "byte {at} bit {bit}");
                 }
             }

@@ -1,4 +1,4 @@
-//! The keeper of an embedded catalog.
+//! The keeper of an embedded catalog: it holds the state, serves clients and ends leases.
 
 use std::io;
 use std::net::TcpListener;
@@ -18,23 +18,23 @@ use crate::{CatalogError, CatalogResult, LEASE_MIN, Revision};
 
 /// The most connections at the same time.
 const CONNECTIONS: usize = 4096;
-/// How long a connection may take for its hello, and for the rest of a message that has begun.
+/// How long a client may take for its hello, and for the rest of a message after its first bytes.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A connection without calls is closed after this time. Clients keep theirs for a shorter time.
+/// A connection without calls is closed after this time. A client stops using such a connection earlier (`FRESH`).
 const IDLE: Duration = Duration::from_secs(60);
-/// How often the keeper sends a message to a watch without news.
+/// How often the keeper sends a message to a watch for which nothing has changed.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How often a waiting thread looks whether the keeper stops.
 const SLICE: Duration = Duration::from_millis(250);
 /// The longest time of a lease.
 const LEASE_MAX: Duration = Duration::from_secs(86_400);
 
-/// The options of a keeper.
+/// The options of a keeper of the catalog.
 #[derive(Clone, Debug)]
 pub struct KeeperOptions {
     /// The folder of the journal. It must exist.
     pub folder: PathBuf,
-    /// What is added to the time of each lease after a restart of the keeper.
+    /// The time that is added to each lease after a restart of the keeper, so that its holder can find the keeper.
     pub grace: Duration,
 }
 
@@ -51,22 +51,23 @@ struct Shared {
     connections: AtomicUsize,
 }
 
-/// Keeps a catalog until it is dropped.
+/// Serves a catalog until it is dropped.
 pub struct Keeper {
     shared: Arc<Shared>,
     expiry: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
-    /// A keeper of what the folder's journal holds.
+    /// Makes a keeper from the records of the folder's journal. A new journal begins an empty catalog.
     ///
     /// # Errors
-    /// The journal cannot be read or written, is damaged, or another keeper uses it.
+    /// The journal cannot be read or written, or it is damaged, or another keeper uses it.
     pub fn open(options: &KeeperOptions) -> io::Result<Self> {
         let (mut journal, records) = Journal::open(&options.folder)?;
         let mut store = Store::new();
         if records.is_empty() {
-            // This is above all revisions of a catalog whose journal is lost, so none of its fences is valid here.
+            // A new catalog's revisions begin with the present time in microseconds. They are above those of a former
+            // catalog here whose journal was lost, so no fence of the former catalog holds.
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let start = Record::Start { revision: since.as_micros() as u64, next_lease: since.as_micros() as u64 };
             let begun = journal.append(&start).and_then(|()| store.apply(&start, 0));
@@ -95,7 +96,8 @@ impl Keeper {
         self.shared.serve(stream);
     }
 
-    /// Serves all clients that connect to this listener, in plain text, each in a thread, until the result is dropped.
+    /// Accepts connections from `listener`, in plain text, until the returned value is dropped. Each connection is
+    /// served by a thread of its own.
     ///
     /// # Errors
     /// The listener does not work.
@@ -115,11 +117,12 @@ impl Keeper {
         })
     }
 
-    /// As [`Self::listen`], with connections from another source. `accept` waits for the next one until its deadline.
-    /// What it gives then makes the connection's stream in the connection's own thread, for example by a TLS handshake.
+    /// Accepts connections from any source, until the returned value is dropped. `accept` waits for the next connection
+    /// until its deadline. It returns a function that makes the connection's stream, for example by a TLS handshake;
+    /// that function runs in the connection's own thread.
     ///
     /// # Errors
-    /// No thread could be started to listen.
+    /// The thread that listens could not be started.
     pub fn listen_to(
         &self,
         accept: impl Fn(Deadline) -> io::Result<Option<Greet>> + Send + 'static,
@@ -132,7 +135,7 @@ impl Keeper {
                     Ok(Some(greet)) => greet,
                     Ok(None) => continue,
                     Err(_) => {
-                        // The process has most likely run out of descriptors.
+                        // `accept` failed: most likely the process has run out of descriptors.
                         thread::sleep(Duration::from_millis(10));
                         continue;
                     }
@@ -143,7 +146,7 @@ impl Keeper {
                         shared.serve(stream);
                     }
                 };
-                // If no thread can be started, the connection is dropped, and its client tries again.
+                // If no thread can be started, the connection is dropped, and its client connects again.
                 thread::Builder::new().name("catalog-client".into()).stack_size(512 << 10).spawn(serve).ok();
             }
         };
@@ -152,7 +155,7 @@ impl Keeper {
     }
 }
 
-/// Makes the stream of a connection that has arrived.
+/// A function that makes the stream of a connection that has arrived.
 pub type Greet = Box<dyn FnOnce() -> io::Result<Box<dyn Stream>> + Send>;
 
 impl Drop for Keeper {
@@ -162,14 +165,14 @@ impl Drop for Keeper {
         if let Some(expiry) = self.expiry.take() {
             expiry.join().ok();
         }
-        // When this returns another keeper can use the journal: it waits for the threads that use it.
+        // Wait for all threads that use the journal, so that another keeper can open it afterwards.
         while Arc::strong_count(&self.shared) > 1 {
             thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-/// A listener that is being served. Dropping it ends the listening; existing connections continue.
+/// A listener whose clients are served. Dropping this value ends the listening; existing connections continue.
 pub struct Listening {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -197,7 +200,7 @@ impl Shared {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Writes the change down, then makes it, then reports it.
+    /// Writes the change into the journal, then makes it, then wakes the watches.
     fn apply(&self, state: &mut State, record: &Record) -> CatalogResult<()> {
         state.journal.append(record)?;
         state.store.apply(record, self.now())?;
@@ -210,7 +213,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Ends leases that were not kept alive.
+    /// The thread that ends leases that were not kept alive in time.
     fn expire(&self) {
         let mut state = self.lock();
         while !self.stops() {
@@ -235,7 +238,7 @@ impl Shared {
             let full = CatalogError::Full(format!("it has {others} connections"));
             framed.send(&Answer::Failed(full).encode()).ok();
         } else {
-            // The end of a connection, also by a bad message, concerns only its client.
+            // A connection that ends, also because of a bad message, concerns only its client.
             self.converse(&mut framed).ok();
         }
         self.connections.fetch_sub(1, Ordering::Relaxed);
@@ -268,7 +271,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The next request, or why its bytes are none. `None` if the keeper stops or the client is silent for too long.
+    /// Waits for the next request. The inner error says what is wrong with its bytes. `None` if the keeper stops or the
+    /// client is silent for longer than `patience`.
     fn next_request(&self, framed: &mut Framed, patience: Duration) -> io::Result<Option<CatalogResult<Request>>> {
         let mut by = Deadline::after(patience);
         let mut begun = false;
@@ -327,7 +331,7 @@ impl Shared {
         pages(listing.entries, size, |entries, more| framed.send(&Answer::Page { revision, more, entries }.encode()))
     }
 
-    /// Reports changes until the client is gone.
+    /// Sends the changes below `prefix` to a client that watches, until its connection ends.
     fn tell(&self, framed: &mut Framed, prefix: &str, mut from: Revision) -> io::Result<()> {
         loop {
             let heartbeat = Deadline::after(HEARTBEAT);
@@ -344,7 +348,7 @@ impl Shared {
                         return framed.send(&Answer::Failed(error).encode());
                     }
                 }
-                // No change up to here is below the prefix.
+                // All changes up to this revision are sent, or are not below the prefix.
                 from = from.max(state.store.revision() + 1);
                 let left = heartbeat.left();
                 state = self.changed.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
@@ -360,7 +364,7 @@ impl Shared {
     }
 }
 
-/// Sends things in messages that are not too long; one empty message if there are none.
+/// Sends `things` in several messages of bounded length. Sends one empty message if there are no things.
 fn pages<T>(
     things: Vec<T>,
     size: impl Fn(&T) -> usize,

@@ -21,17 +21,17 @@
 //! | 6 events | u64 revision up to which all is told, u8 more, u32 count, events |
 //! | 7 failed | u8 error, u64 number, text |
 //!
-//! A text, key or value is a u32 length and that many bytes. An entry is key, value, u64 created, u64 modified, u64
-//! lease (0 for none). An event is u8 1 and an entry, or u8 2, key, u64 revision.
+//! A text, a key or a value is a u32 length, then as many bytes. An entry is key, value, u64 created, u64 modified, u64
+//! lease (0 for none). An event is u8 1 and an entry, or u8 2, key and u64 revision.
 
 use crate::codec::{Reader, Writer};
 use crate::{COMMIT_MAX, CatalogError, CatalogResult, Commit, Committed, Entry, Event, Expect, LeaseId, Revision};
 
 pub(super) const VERSION: u32 = 1;
 const NAME: &str = "crossdock-catalog";
-/// The most entries or events of one message.
+/// The most entries or events that one message may hold.
 const PAGE_MAX: usize = 100_000;
-/// A page is full from this number of bytes on.
+/// From this number of bytes on, further entries or events go into the next message.
 pub(super) const PAGE_BYTES: usize = 256 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

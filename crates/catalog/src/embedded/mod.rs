@@ -1,15 +1,16 @@
 //! The embedded catalog: one daemon of the site keeps it, the others are its clients.
 //!
-//! **Keeper.** [`Keeper`] has the state in memory, and every change in a journal whose records have checksums. A change
-//! is written down before it is answered. After a restart there is no history (watches that were up to date continue),
-//! and every lease begins its whole time again, with a grace in which its holder can find the keeper.
+//! **Keeper.** [`Keeper`] has the state in memory, and every change in a journal. Each record of the journal has a
+//! checksum. A change is written to the journal before it is answered. After a restart the keeper knows no past
+//! changes, but a watch that was up to date continues. Every lease then gets its whole time again, plus a grace in
+//! which its holder can find the keeper.
 //!
 //! **Connections.** A client's connection carries calls, one after another. After a watch request it carries only the
 //! keeper's messages: changes, and an empty message each second, so that both sides notice when the other is gone. The
 //! bytes go over the [`Stream`] that the caller provides: TCP, or TLS over TCP.
 //!
-//! **Messages.** A message is four bytes of length and then the fields of `message.rs`, little-endian. A message that
-//! is too long, too short or otherwise wrong ends its connection and nothing else.
+//! **Messages.** A message is four bytes of length, followed by the fields that `message.rs` lists, little-endian. A
+//! message that is too long, too short or otherwise wrong ends its connection and nothing else.
 
 mod client;
 mod frame;

@@ -1,4 +1,5 @@
-//! What every catalog does. Each claim runs on each implementation, below a prefix of its own.
+//! The claims that every catalog must fulfil. Each claim is a function that runs on each implementation and uses keys
+//! below its own prefix.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -7,15 +8,15 @@ use std::time::{Duration, Instant};
 use crossdock_catalog::{Catalog, CatalogError, Commit, Event, Follower, KEY_MAX, LEASE_MIN, News, VALUE_MAX, Watch};
 use crossdock_os::Deadline;
 
-/// Makes clients of one catalog.
+/// A function that makes clients of one catalog.
 pub type Clients<'a> = &'a dyn Fn() -> Box<dyn Catalog>;
 
-/// Far more than any call takes, also on a loaded machine.
+/// A deadline that no call reaches, even on a loaded machine.
 pub fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-/// The lease that tests let end.
+/// The time of the leases that tests let end.
 const SHORT: Duration = LEASE_MIN;
 
 /// A prefix that no other test uses.
@@ -24,7 +25,7 @@ fn prefix() -> String {
     format!("test-{}-{}/", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Events until there are so many.
+/// Reads from the watch until it has reported `wanted` events.
 fn events(watch: &mut dyn Watch, wanted: usize) -> Vec<Event> {
     let (mut found, by) = (Vec::new(), soon());
     while found.len() < wanted {
@@ -98,7 +99,7 @@ pub fn a_list_of_any_length_is_whole(clients: Clients<'_>) {
     let listing = clients().list(&p, soon()).unwrap();
     assert_eq!(listing.entries.len(), 300);
     assert!(listing.entries.iter().all(|entry| entry.value == value));
-    // And so is what a watch has to catch up with.
+    // A watch that begins before all 300 entries reports every one of them, too.
     let oldest = listing.entries.iter().map(|entry| entry.modified).min().unwrap();
     assert_eq!(events(&mut *c.watch(&p, oldest).unwrap(), 300).len(), 300);
 }
@@ -109,7 +110,7 @@ pub fn only_the_first_creates_and_the_others_are_told_of_it(clients: Clients<'_>
     assert!(c.create(&key, b"mine", None, soon()).unwrap().is_ok());
     let winner = clients().create(&key, b"other", None, soon()).unwrap().unwrap_err();
     assert_eq!(winner.value, b"mine");
-    // The same value is no proof of having made it.
+    // A second creator with the same value is refused: an equal value does not show that it made the entry.
     assert!(clients().create(&key, b"mine", None, soon()).unwrap().is_err());
 }
 
@@ -131,7 +132,7 @@ pub fn a_commit_at_an_old_revision_changes_nothing(clients: Clients<'_>) {
     assert!(done.done && done.revision > new);
     assert_eq!(c.get(&key, soon()).unwrap(), None);
     assert_eq!(c.get(&other, soon()).unwrap().unwrap().modified, done.revision);
-    // A key that is gone is not at its last revision.
+    // A condition on the last revision of a deleted key does not hold.
     assert!(!c.commit(&Commit::new().expect_at(&key, new).put(&key, b"", None), soon()).unwrap().done);
     let two = c.commit(&Commit::new().expect_free(&key).expect_free(&other).put(&key, b"", None), soon()).unwrap();
     assert!(!two.done && two.found[0].is_none() && two.found[1].is_some());
@@ -153,7 +154,7 @@ pub fn a_call_that_makes_no_sense_is_refused(clients: Clients<'_>) {
     }
     refused(c.commit(&long, soon()).map(|done| done.revision));
     refused(c.get("", soon()).map(|_| 0));
-    // The largest of everything is taken.
+    // The longest key and the longest value are accepted.
     let key = format!("{p}{}", "k".repeat(KEY_MAX - p.len()));
     c.put(&key, &vec![7; VALUE_MAX], None, soon()).unwrap();
     assert_eq!(c.get(&key, soon()).unwrap().unwrap().value, vec![7; VALUE_MAX]);
@@ -215,7 +216,8 @@ pub fn entries_go_with_their_lease(clients: Clients<'_>) {
 
 pub fn a_lease_that_is_kept_alive_stays(clients: Clients<'_>) {
     let (c, p) = (clients(), prefix());
-    // Long enough that a loaded machine keeps it alive in time, and that it would end without.
+    // Long enough that a loaded machine keeps the lease alive in time, and short enough that it would end during the
+    // test if it were not kept alive.
     let time = Duration::from_secs(4);
     let lease = c.grant(time, soon()).unwrap();
     let key = format!("{p}a");
@@ -281,7 +283,7 @@ pub fn a_follower_knows_what_is_there(clients: Clients<'_>) {
         assert!(!by.passed());
         follower.next(&*reader, by).unwrap();
     }
-    // What happens while it lists anew is told as a difference.
+    // Changes that happen before the follower lists again are reported as differences.
     put("c", "3");
     c.delete(&format!("{p}b"), soon()).unwrap();
     follower.restart();
@@ -289,7 +291,7 @@ pub fn a_follower_knows_what_is_there(clients: Clients<'_>) {
     assert!(matches!(&news[..], [News::Gone(b), News::Put(c)] if b.value == b"2" && c.value == b"3"), "{news:?}");
 }
 
-/// Hands the claims' names to a macro.
+/// Calls the macro `$with` with the names of all claims.
 macro_rules! claims {
     ($with:ident $($first:tt)*) => {
         $with! { $($first)*
@@ -317,7 +319,7 @@ macro_rules! list {
     ($($claim:ident)*) => { &[$((stringify!($claim), $claim)),*] };
 }
 
-/// A claim, to be shown for the catalog of these clients.
+/// A claim: it panics if the catalog of these clients does not fulfil it.
 #[allow(dead_code, reason = "see CLAIMS")]
 pub type Claim = fn(Clients<'_>);
 
@@ -325,7 +327,7 @@ pub type Claim = fn(Clients<'_>);
 #[allow(dead_code, reason = "the other implementations have a test for each claim")]
 pub const CLAIMS: &[(&str, Claim)] = claims!(list);
 
-/// A test for each claim, with clients made by this function.
+/// Makes a `#[test]` of each claim, with clients that the function `$clients` makes.
 #[allow(unused_macros, reason = "etcd's claims share one cluster")]
 macro_rules! tests {
     ($clients:ident $($claim:ident)*) => {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Long enough for a loaded machine; no test waits for it to pass.
+/// A deadline that no test reaches, even on a loaded machine.
 pub fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
@@ -29,17 +29,17 @@ pub fn authority() -> Authority {
     Authority::make("test", Duration::from_secs(3600)).unwrap()
 }
 
-/// Transports of node `a` and node `b` that trust each other: in plain text, and inside TLS.
+/// Two pairs of transports, for node `a` and node `b`, that trust each other: one pair in plain text, one inside TLS.
 pub fn transports() -> Vec<(Tcp, Tcp)> {
     let authority = authority();
     let of = |node| Tcp::new(trust(&authority.issue(node).unwrap()));
     vec![(Tcp::new(Trust::Loopback), Tcp::new(Trust::Loopback)), (of("a"), of("b"))]
 }
 
-/// The dialing end and the accepting one.
+/// The two ends of a connection: the end that dialed, and the end that accepted.
 pub type Ends = (Result<Arc<dyn Stream>>, Result<Arc<dyn Stream>>);
 
-/// What both ends of a connection come to: the dialing one, which means to reach `b`, and the accepting one.
+/// Connects `a` to a new listener of `b`, and returns the result of both ends. The dialing end expects the node `b`.
 pub fn meet(a: &Tcp, b: &Tcp) -> Ends {
     let listener = b.listen("127.0.0.1:0").unwrap();
     meet_at(a, &*listener)
@@ -67,14 +67,14 @@ pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// What a node of the tests serves: objects by number, and a few services.
+/// What a node of the tests serves: objects by their number, and a few services.
 #[derive(Default)]
 pub struct Store {
     pub objects: Mutex<HashMap<u64, Arc<dyn Source>>>,
     pub refused: Mutex<Vec<String>>,
     pub joined: Mutex<Vec<String>>,
     pub left: Mutex<Vec<String>>,
-    /// Service 3 answers while this is unlocked.
+    /// Service 3 does not answer while a test holds this lock.
     pub gate: Mutex<()>,
 }
 
@@ -135,7 +135,7 @@ pub fn node(name: &str, incarnation: u64) -> Node {
     Node { name: name.into(), incarnation }
 }
 
-/// Short times, so that tests see peers go away; long enough for a loaded machine.
+/// Short times, so that tests see a peer go away. They are still long enough for a loaded machine.
 pub fn quick() -> LinkOptions {
     LinkOptions { pulse: 50 * MS, away: 2000 * MS, ..LinkOptions::default() }
 }
@@ -151,7 +151,7 @@ pub fn link(a: &Tcp, address: &str) -> Link {
     Link::open(Arc::new(a.clone()), node("a", 1), "b", address, quick()).unwrap()
 }
 
-/// Waits for what must come true.
+/// Waits until `holds` returns true; panics after a minute.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = soon();
     while !holds() {
@@ -160,20 +160,21 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What a [`Proxy`] does with the bytes of each connection from the server to the client.
+/// How a [`Proxy`] changes the bytes that go from the server to the client of a connection.
 #[derive(Clone, Copy, Default)]
 pub struct Wire {
-    /// A connection is cut after so many bytes; 0: never.
+    /// The number of bytes after which a connection is cut; 0: never.
     pub cut_after: usize,
-    /// The byte at this place is changed; 0: none.
+    /// The number of the byte that is changed, counted from 0.
     pub change_at: usize,
-    /// At most so many connections have their byte changed.
+    /// The number of connections whose byte is changed.
     pub changes: usize,
-    /// Milliseconds for each 64 KiB.
+    /// The delay in milliseconds for each 64 KiB.
     pub slow_ms: u64,
 }
 
-/// Passes connections on, and harms them as told. Cleared `open` holds all bytes back, both ways.
+/// Forwards connections to a server, and damages them as `Wire` says. While `open` is false, no bytes are forwarded in
+/// either direction.
 pub struct Proxy {
     pub address: String,
     pub open: Arc<AtomicBool>,

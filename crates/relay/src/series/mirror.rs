@@ -1,9 +1,10 @@
-//! A series of another node, as the tasks of this node observe it.
+//! A mirror: a series of another node, as the tasks of this node observe it.
 //!
-//! A mirror is a series of this node (`crossdock_core::series::Replica`) whose publisher is the daemon. All observers of
-//! the node share it, so each version comes once. If the daemon of the other node is started anew, the mirror asks it for
-//! a new supply and continues behind the version that it has. It ends as the series does: in order, or as a death if the
-//! publisher died or its node is lost. What it has shown stays for observers.
+//! A mirror is a series of this node (`crossdock_core::series::Replica`) whose publisher is the daemon. All observers
+//! of this node share it, so each version comes to the node once. If the other node's daemon is started again, the
+//! mirror asks it for a new supply, and continues after the newest version that it has. The mirror ends as the series
+//! does: in order, or as after a death if the publisher died or its node is lost. Observers can still read the last
+//! versions.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -16,17 +17,17 @@ use crate::tell::{AGAIN, Side, Told, may_pass, tell};
 use crate::words::{How, Key, Word};
 use crate::{Peers, lock};
 
-/// How long one pull may take before it is tried again.
+/// The deadline of one pull. After it, the pull is tried again.
 const PULL: Duration = Duration::from_secs(60);
-/// Parts of so many bytes are pulled to their place; smaller ones come together ..
+/// A part of at least this many bytes is pulled directly to its place in the pool.
 const LARGE: usize = 1 << 20;
-/// .. at most this many bytes at a time, and are copied.
+/// Smaller parts are pulled together, up to this many bytes at once, and then copied to their places.
 const TOGETHER: usize = 4 << 20;
 
-/// How a mirror has ended, if it has.
+/// How a mirror has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// As the series itself: its newest version is the last one.
+    /// As the series itself ended: the series has no further version.
     Series(How),
     /// The other node is lost, or does not have the series any more.
     Lost,
@@ -34,30 +35,30 @@ enum End {
 
 struct State {
     key: Key,
-    /// A version that was offered.
+    /// The version that was offered and is not taken yet.
     offered: Option<Offered>,
-    /// The newest version that was offered.
+    /// The number of the newest version that was offered.
     accepted: u64,
-    /// The newest version that observers see.
+    /// The number of the newest version that observers can see.
     shown: u64,
     end: Option<End>,
-    /// The other daemon does not know this mirror.
+    /// The other daemon has said that it does not know this mirror.
     unknown: bool,
-    /// No task of this node observes it any more.
+    /// No task of this node observes the mirror any more.
     left: bool,
-    /// Observers of this node hold old versions, and there is no room for the next one.
+    /// Observers of this node hold old versions, so there is no room for the next version.
     is_full: bool,
 }
 
-/// A series of another node.
+/// A mirror of a series of another node.
 pub struct Mirror {
     /// The node that has the series.
     pub peer: String,
     pub workflow: String,
     pub series: String,
-    /// The segment of the series on its node.
+    /// The id that the series has on its own node.
     pub origin: u64,
-    /// It was opened for observers that may be of another run.
+    /// Whether observers may belong to another run than the series.
     pub former: bool,
     /// The segment here.
     pub id: SegmentId,
@@ -65,11 +66,11 @@ pub struct Mirror {
     session: Session,
     state: Mutex<State>,
     changed: Condvar,
-    /// Is the member that publishes it alive? Work on the pool holds this for reading.
+    /// Whether the member that publishes the mirror is alive. Every access to the pool holds this lock for reading.
     alive: RwLock<bool>,
 }
 
-/// Opens a supply anew for a mirror that has versions up to this one.
+/// A function that asks the other node for a new supply. Its number is the newest version that the mirror has.
 pub type Reopen<'a> = &'a dyn Fn(&Mirror, u64) -> crossdock_client::Result<()>;
 
 impl Side for Mirror {
@@ -86,9 +87,9 @@ impl Side for Mirror {
     }
 }
 
-/// Why a version is not shown.
+/// Why a version is not shown to observers.
 enum Failed {
-    /// Its bytes are gone; the next version comes whole.
+    /// The version's bytes are gone. The next version brings its changes, too.
     Skip,
     /// The mirror has ended.
     Over,
@@ -126,13 +127,13 @@ impl Mirror {
         lock(&self.state).key
     }
 
-    /// May other observers get it?
+    /// Whether further observers may use this mirror.
     pub fn is_usable(&self) -> bool {
         let state = lock(&self.state);
         !state.left && state.end != Some(End::Lost)
     }
 
-    /// Does it need its supply?
+    /// Whether the mirror still needs its supply on the other node.
     pub fn is_supplied(&self) -> bool {
         let state = lock(&self.state);
         !state.left && state.end.is_none() && !state.unknown
@@ -143,7 +144,7 @@ impl Mirror {
         self.changed.notify_all();
     }
 
-    /// A version was offered. One that was offered before is the same.
+    /// Notes an offered version. An offer that was repeated is skipped.
     pub fn offer(&self, offered: Offered) {
         self.change(|state| {
             if offered.head.sequence > state.accepted && state.end.is_none() {
@@ -153,14 +154,14 @@ impl Mirror {
         });
     }
 
-    /// The series has ended, behind all versions that were offered.
+    /// Notes that the series has ended. All of its versions were offered before.
     pub fn over(&self, over: &Over) {
         self.change(|state| {
             state.end.get_or_insert(End::Series(over.how));
         });
     }
 
-    /// The other daemon knows it by this key now.
+    /// Notes the key under which the other daemon knows the mirror from now on.
     pub fn known_as(&self, key: Key) {
         self.change(|state| {
             state.key = key;
@@ -168,17 +169,17 @@ impl Mirror {
         });
     }
 
-    /// The other daemon does not know this mirror.
+    /// Notes that the other daemon does not know this mirror.
     pub fn unknown(&self) {
         self.change(|state| state.unknown = true);
     }
 
-    /// No task of this node observes it any more.
+    /// Notes that no task of this node observes the mirror any more.
     pub fn left(&self) {
         self.change(|state| state.left = true);
     }
 
-    /// The other node's lease has ended.
+    /// Notes that the lease of the other node has ended.
     pub fn gone(&self) {
         let is_over = matches!(lock(&self.state).end, Some(End::Series(_)));
         if !is_over {
@@ -200,7 +201,8 @@ impl Mirror {
         }
     }
 
-    /// Waits until observers see this version, or no further one comes for now.
+    /// Waits until observers see version `sequence`. Ends earlier if no further version can come at present, or after
+    /// `time`.
     pub fn wait_shown(&self, sequence: u64, time: Duration) {
         let waits = |state: &mut State| {
             state.shown < sequence && state.end.is_none() && !state.left && !(state.is_full && state.shown > 0)
@@ -208,7 +210,7 @@ impl Mirror {
         drop(self.changed.wait_timeout_while(lock(&self.state), time, waits));
     }
 
-    /// The thread of a mirror.
+    /// The thread of a mirror: takes versions, and ends the mirror.
     pub fn run(&self, peers: &dyn Peers, mut replica: Replica, reopen: Reopen<'_>) {
         enum Step {
             Take(Box<Offered>),
@@ -243,7 +245,7 @@ impl Mirror {
                 Step::End(how) => {
                     ended = true;
                     match how {
-                        // The daemon is asked by the name's removal again.
+                        // The result is not needed here: removing the name asks the daemon again.
                         How::Closed => drop(replica.end()),
                         How::Died => self.die(),
                     }
@@ -254,17 +256,17 @@ impl Mirror {
         }
     }
 
-    /// Nothing of the mirror stays, besides what observers have.
+    /// Removes the mirror. Observers keep the versions that they have.
     fn leave(&self, peers: &dyn Peers, mut replica: Replica) {
         let is_alive = *self.alive.read().unwrap_or_else(PoisonError::into_inner);
         if is_alive {
             let _ = replica.end();
-            // What cannot be removed now goes with the daemon's next start.
+            // A name that cannot be removed now is removed at the daemon's next start.
             let _ = self.session.remove(SegmentKind::Series, &self.name, InUse::Keep);
         } else {
             peers.remove(&self.workflow, vec![(SegmentKind::Series, self.name.clone())]);
         }
-        // If it is not heard, the daemons' comparison of what they know comes to the same.
+        // If the other daemon does not get this, it learns the same when the daemons compare which mirrors they know.
         let body = self.key().encode();
         let _ = peers.ask(&self.peer, LEFT, &body, AGAIN);
     }
@@ -321,7 +323,7 @@ impl Mirror {
                 Ok(fresh) => break fresh,
                 Err(_) if is_full => {
                     drop(alive);
-                    // The other node's publisher goes on meanwhile.
+                    // This pause delays only the mirror. The publisher on the other node continues.
                     self.pause(AGAIN);
                 }
                 Err(error) => {
@@ -374,7 +376,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Pulls bytes of a version. While the link is cut, it is tried again.
+    /// Pulls bytes of a version into `to`. Tries again while the link is cut.
     fn pull(&self, peers: &dyn Peers, ticket: u64, offset: u64, to: &mut [u8]) -> Result<(), Failed> {
         loop {
             let Err(error) = peers.pull_into(&self.peer, ticket, offset, to, PULL) else { return Ok(()) };
@@ -389,7 +391,7 @@ impl Mirror {
     }
 }
 
-/// Copies bytes to parts that together are as long.
+/// Copies `bytes` to the parts, one after another. Together the parts are as long as `bytes`.
 fn spread(parts: &mut [&mut [u8]], mut bytes: &[u8]) {
     for part in parts {
         let (own, rest) = bytes.split_at(part.len());

@@ -1,7 +1,8 @@
 //! Series across nodes.
 //!
 //! The tasks of a node observe a series of another node through a *mirror* (`mirror`): a series of their own node, with
-//! the same versions under the same numbers. On the other node a *supply* (`supply`) observes the series for the mirror.
+//! the same versions under the same numbers. On the other node, a *supply* (`supply`) observes the series and offers
+//! its versions to the mirror.
 //!
 //! ```text
 //! node a                                    node b
@@ -31,14 +32,14 @@ use mirror::Mirror;
 use supply::Supply;
 use words::{Find, Found, Offered, Over, Supplied, Taken};
 
-/// The services of series.
+/// The numbers of the services that are about series.
 pub const SERVICES: std::ops::RangeInclusive<u32> = words::FIND..=words::LEFT;
 
-/// The other daemon waits so long at a stretch for a series to come.
+/// How long one question waits on the other node for a series to be published.
 const SLICE: Duration = Duration::from_secs(1);
-/// An observer gets the mirror when that has the newest version, but no later than its own deadline, or than this.
+/// The least time that opening a mirror waits until the mirror shows the newest version.
 const FIRST: Duration = Duration::from_secs(1);
-/// How long one question that an observer waits for may take.
+/// How long the other node may take to answer a question for which an observer waits.
 const ANSWER: Duration = Duration::from_secs(4);
 
 /// A series that a task of this node wants to observe.
@@ -50,9 +51,9 @@ pub struct WantSeries {
     pub workflow: String,
     /// The series.
     pub series: String,
-    /// Also a series of a former run.
+    /// Whether a series of a former run is wanted, too.
     pub former: bool,
-    /// How long to wait for it.
+    /// How long to wait for the series to be published.
     pub wait: Duration,
 }
 
@@ -61,7 +62,7 @@ pub struct WantSeries {
 pub struct All {
     supplies: Mutex<BTreeMap<Key, Arc<Supply>>>,
     mirrors: Mutex<Vec<Arc<Mirror>>>,
-    /// The series, by node and segment, whose mirrors are being made.
+    /// The series whose mirrors are being made, each by its node and its segment.
     making: Mutex<BTreeSet<(String, u64)>>,
     made: Condvar,
 }
@@ -75,12 +76,12 @@ impl All {
         lock(&self.supplies).get(&key).filter(|supply| supply.peer == node && !supply.is_over()).cloned()
     }
 
-    /// Does this daemon know a mirror or a supply of this key?
+    /// Whether this daemon has a mirror or a supply with this key, shared with this node.
     pub fn knows(&self, node: &str, key: Key) -> bool {
         self.mirror(node, key).is_some() || self.supply(node, key).is_some()
     }
 
-    /// The keys that other daemons have to know, by node.
+    /// The keys of mirrors and supplies, each with the node whose daemon must know it, too.
     pub fn keys(&self) -> Vec<(String, Key)> {
         let mirrors = lock(&self.mirrors);
         let mirrors = mirrors.iter().filter(|mirror| mirror.is_supplied());
@@ -89,7 +90,7 @@ impl All {
         keys
     }
 
-    /// The other daemon does not know this key.
+    /// Notes that the daemon of `node` does not know this key.
     pub fn unknown(&self, node: &str, key: Key) {
         if let Some(supply) = self.supply(node, key) {
             supply.finish();
@@ -99,7 +100,7 @@ impl All {
         }
     }
 
-    /// No task of this node observes this mirror any more. True if it is one.
+    /// Notes that no task of this node observes this mirror any more. Returns whether `id` is a mirror.
     pub fn left(&self, id: SegmentId) -> bool {
         let found = lock(&self.mirrors).iter().find(|mirror| mirror.id == id).cloned();
         if let Some(mirror) = &found {
@@ -108,7 +109,7 @@ impl All {
         found.is_some()
     }
 
-    /// A node's lease has ended.
+    /// Notes that the lease of a node has ended.
     pub fn gone(&self, node: &str) {
         lock(&self.supplies).values().filter(|supply| supply.peer == node).for_each(|supply| supply.finish());
         let mirrors: Vec<_> = lock(&self.mirrors).iter().filter(|mirror| mirror.peer == node).cloned().collect();
@@ -124,7 +125,7 @@ impl All {
 }
 
 impl Shared {
-    /// The mirror of a series of another node. It is made if there is none.
+    /// Returns the mirror of a series of another node, after making it if there is none.
     pub(crate) fn open_series(self: &Arc<Self>, want: &WantSeries) -> Result<SegmentId> {
         let began = Instant::now();
         let Found { segment, newest } = self.find_series(want)?;
@@ -144,8 +145,8 @@ impl Shared {
         Ok(mirror.id)
     }
 
-    /// Asks which series has the name, until there is one. `NOT_FOUND` before the time is over means that the other node does
-    /// not have the name any more, `DISCONNECTED` that it is not reached.
+    /// Asks the other node which series has the name, and waits until one has it. `NOT_FOUND` before the time is over
+    /// means that the other node does not have the name any more. `DISCONNECTED` means that the node cannot be reached.
     fn find_series(&self, want: &WantSeries) -> Result<Found> {
         let WantSeries { node, workflow, series, former, wait } = want;
         let began = Instant::now();
@@ -157,7 +158,8 @@ impl Shared {
             match self.ask(node, words::FIND, &question.encode(), ANSWER.saturating_add(slice)) {
                 Ok(body) => return decoded(&body),
                 Err(error) if matches!(error.status, Status::NotFound | Status::Disconnected) && !left.is_zero() => {
-                    // The catalog tells this node in a moment where the name is.
+                    // A moment later the catalog has told this node which node has the name now, and the caller asks
+                    // again.
                     thread::sleep(AGAIN.min(left));
                     return Err(error);
                 }
@@ -186,7 +188,7 @@ impl Shared {
             let question =
                 words::Supply { key, workflow: workflow.clone(), series: series.clone(), segment, former, has: 0 };
             let supplied = self.supplied(node, &question)?;
-            // Errors name the task that publishes.
+            // The session has the name of the task that publishes the series, so that errors name this task.
             let task = &supplied.publisher;
             let task = if name::check(task).is_ok() { task.as_str() } else { "a-task" };
             let session = self.session(workflow, &format!("{task}.on.{node}"), 0, false)?;
@@ -208,7 +210,7 @@ impl Shared {
         })
     }
 
-    /// A new supply for a mirror that has versions up to this one.
+    /// Asks the other node for a new supply. `has` is the newest version that the mirror has.
     fn reopen(&self, mirror: &Mirror, has: u64) -> Result<()> {
         self.opening(|key| {
             let (workflow, series) = (mirror.workflow.clone(), mirror.series.clone());
@@ -217,7 +219,7 @@ impl Shared {
         })
     }
 
-    /// A series of this node, for a mirror of that node.
+    /// Makes a supply: it observes a series of this node for a mirror on the node `node`.
     fn supply(self: &Arc<Self>, node: &str, question: &words::Supply) -> Result<Supplied> {
         let words::Supply { key, workflow, series, segment, former, has } = question;
         let session = self.session_of(node, workflow, *former)?;
@@ -241,7 +243,7 @@ impl Shared {
         Ok(supplied)
     }
 
-    /// A session that observes for another node. A visitor is no part of the workflow's run.
+    /// A session that observes for another node. With `visitor` set, it is no part of the workflow's run.
     fn session_of(&self, node: &str, workflow: &str, visitor: bool) -> Result<Session> {
         self.session(workflow, &format!("{}{node}", name::OBSERVERS), 0, visitor)
     }

@@ -1,8 +1,9 @@
-//! A series of this node, for the mirror of another node.
+//! A supply: it observes a series of this node for a mirror on another node.
 //!
-//! The supply is one observer of the series. It offers each version that exists to the mirror, in order, and the next one
-//! when the mirror has taken it. It holds the version that the mirror took last, so that the slots of the next one tell
-//! which chunks differ. So it lags like any other observer, and the publisher waits for neither it nor the link.
+//! The supply is one observer of the series. It offers each existing version to the mirror, in order. It offers the
+//! next version after the mirror has taken the former one. It holds the version that the mirror took last, because the
+//! chunks that differ from it are those in other slots. So a supply lags like any other observer, and the publisher
+//! waits neither for it nor for the link.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -18,19 +19,19 @@ use crate::tell::{Side, Told, tell};
 use crate::words::{How, Key, Word};
 use crate::{Peers, lock};
 
-/// How long the thread waits at a stretch; only a bound, since what happens wakes it.
+/// The longest time for which the thread waits without a check. Events wake it earlier.
 const SLICE: Duration = Duration::from_millis(200);
-/// Versions with more bytes of changes are pulled.
+/// Changes of more bytes than this do not come with the offer: the mirror pulls them.
 const SMALL: u64 = 16 << 10;
 
 #[derive(Default)]
 struct Progress {
-    /// The answer to the version that was offered last.
+    /// The mirror's answer to the version that was offered last.
     taken: Option<Taken>,
     over: bool,
 }
 
-/// What supplies a mirror of another node.
+/// Supplies a mirror on another node with the versions of a series.
 pub struct Supply {
     pub key: Key,
     /// The mirror's node.
@@ -63,21 +64,21 @@ impl Supply {
         lock(&self.progress).over
     }
 
-    /// The mirror is gone.
+    /// Ends the supply, because the mirror is gone.
     pub fn finish(&self) {
         lock(&self.progress).over = true;
         self.changed.notify_all();
     }
 
-    /// The mirror has taken or skipped a version.
+    /// Notes that the mirror has taken or skipped a version.
     pub fn taken(&self, taken: Taken) {
         lock(&self.progress).taken = Some(taken);
         self.changed.notify_all();
     }
 
-    /// The thread of a supply. `has` is the version that the mirror has already.
+    /// The thread of a supply. `has` is the newest version that the mirror has already.
     pub fn run(&self, peers: &dyn Peers, mut observer: Observer, has: u64) {
-        // A version that exists only because an observer of this node holds it is not supplied.
+        // Versions up to this number exist only because observers of this node hold them. They are not supplied.
         let kept = observer.newest().saturating_sub(u64::from(observer.original().keep) + 1);
         let mut former: Option<Arc<Version>> = None;
         while !self.is_over() {
@@ -114,9 +115,10 @@ impl Supply {
         self.finish();
     }
 
-    /// Offers a version until the mirror has taken it: does the mirror show it? `None` at the end.
+    /// Offers a version until the mirror has answered. Returns whether the mirror shows the version; `None` if the
+    /// supply has ended.
     fn offer(&self, peers: &dyn Peers, head: Head, former: Option<&Version>, version: &Arc<Version>) -> Option<bool> {
-        // A version that was taken back meanwhile is skipped.
+        // A version that the publisher has taken back meanwhile is skipped.
         let Ok(pieces) = pieces(former, version) else { return Some(false) };
         let pieces = fit(pieces);
         let bytes = Changed::new(version, &pieces);
@@ -139,7 +141,8 @@ impl Supply {
         taken
     }
 
-    /// While the mirror has observers, this member of their workflow keeps the workflow's run going on this node.
+    /// The supply's session stays while the mirror has observers. As a member of the workflow, it keeps the workflow's
+    /// run going on this node.
     fn wait_over(&self) {
         let waits = |progress: &mut Progress| !progress.over;
         drop(self.changed.wait_while(lock(&self.progress), waits));
@@ -155,10 +158,10 @@ impl Supply {
     }
 }
 
-/// The bytes of a version's pieces, one piece behind the other.
+/// The bytes of all pieces of a version, one after another.
 struct Changed {
     version: Arc<Version>,
-    /// Where each piece begins here, its variable, and its bytes there.
+    /// For each piece: its first byte in this sequence, its variable, and its range of bytes in the variable.
     parts: Vec<(u64, String, Range<u64>)>,
     length: u64,
 }
@@ -192,7 +195,7 @@ impl Source for Changed {
             let from = range.start + (at - start);
             let more = (range.end - from).min(end - at);
             let to = &mut bytes[(at - offset) as usize..][..more as usize];
-            // The publisher may have taken the version back.
+            // This fails if the publisher has taken the version back meanwhile.
             self.version.copy_out(variable, from, to).ok()?;
             at += more;
             part += 1;

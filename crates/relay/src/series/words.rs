@@ -1,4 +1,4 @@
-//! What the relays of two daemons say to each other about series: the bodies of questions to the services 40 to 45.
+//! What the relays of two daemons send each other about series: the bodies of the questions to the services 40 to 45.
 
 use crossdock_client::{AttributeSpec, Description, FullPolicy, Kind, MemberId, Order, Value, Variable};
 use crossdock_core::series::{Head, Original, Piece};
@@ -6,36 +6,36 @@ use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
 use crate::words::{How, Key, Word, spell};
 
-/// Which series has this name? Answered by [`Found`].
+/// Asks which series has a name. The answer is [`Found`].
 pub const FIND: u32 = 40;
-/// Begins to supply a series of the asked node. Answered by [`Supplied`].
+/// Asks for a supply of a series of the asked node. The answer is [`Supplied`].
 pub const SUPPLY: u32 = 41;
-/// Offers a version. Answered by nothing.
+/// Offers a version to a mirror. The answer is empty.
 pub const VERSION: u32 = 42;
-/// A version was taken or skipped. Answered by nothing.
+/// Reports that a version was taken or skipped. The answer is empty.
 pub const TAKEN: u32 = 43;
-/// The series has ended. Answered by nothing.
+/// Reports that the series has ended. The answer is empty.
 pub const OVER: u32 = 44;
-/// The mirror is gone. Answered by nothing.
+/// Reports that the mirror is gone. The answer is empty.
 pub const LEFT: u32 = 45;
 
-/// The body of a version's question has room for so many bytes of pieces.
+/// The most bytes for the list of pieces in the question that offers a version.
 const PIECES: usize = 24 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Find {
     pub workflow: String,
     pub series: String,
-    /// Also a series of a former run.
+    /// Whether a series of a former run is wanted, too.
     pub former: bool,
     pub wait_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The segment of the series.
+    /// The segment of the series on its own node.
     pub segment: u64,
-    /// The newest version's number; 0 before the first.
+    /// The number of the newest version; 0 if there is none yet.
     pub newest: u64,
 }
 
@@ -44,26 +44,26 @@ pub struct Supply {
     pub key: Key,
     pub workflow: String,
     pub series: String,
-    /// The segment of the series.
+    /// The segment of the series on its own node.
     pub segment: u64,
-    /// The observers may be of another run than the series.
+    /// Whether the observers may belong to another run than the series.
     pub former: bool,
-    /// The newest version that the mirror has; 0 for none.
+    /// The number of the newest version that the mirror has; 0 for none.
     pub has: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Supplied {
     pub original: Original,
-    /// The publishing task; empty if it is not known.
+    /// The task that publishes the series; empty if it is not known.
     pub publisher: String,
 }
 
-/// Where a version's bytes are.
+/// How the bytes of an offered version reach the mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Load {
     Here(Vec<u8>),
-    /// They are to be pulled: the ticket, and how many.
+    /// The mirror pulls the bytes. The fields are the ticket and the number of bytes.
     Pull(u64, u64),
 }
 
@@ -79,7 +79,7 @@ pub struct Offered {
 pub struct Taken {
     pub key: Key,
     pub sequence: u64,
-    /// The mirror shows it; else it skipped the version, because its bytes were gone.
+    /// Whether the mirror shows the version. Otherwise it skipped the version, because its bytes were gone.
     pub shown: bool,
 }
 
@@ -176,7 +176,7 @@ impl Word for Original {
     }
 }
 
-/// A number in as few bytes as it needs, seven bits in each.
+/// Writes a number in as few bytes as possible, with seven bits in each byte.
 fn put_short(to: &mut Vec<u8>, mut number: u32) {
     while number >= 0x80 {
         to.push(number as u8 | 0x80);
@@ -192,7 +192,7 @@ fn short(from: &mut std::slice::Iter<'_, u8>) -> Read<u32> {
         let part = u32::from(byte & 0x7f);
         number |= part << shift;
         if byte & 0x80 == 0 {
-            // One spelling of each number: no bits beyond it, and no part that adds nothing.
+            // Each number has one encoding: no bits beyond 32, and no last byte without bits.
             let is_short = number >> shift == part && (part > 0 || shift == 0);
             return if is_short { Ok(number) } else { Err(wrong()) };
         }
@@ -200,7 +200,8 @@ fn short(from: &mut std::slice::Iter<'_, u8>) -> Read<u32> {
     Err(wrong())
 }
 
-/// Each piece is its variable, its distance from the end of the piece before in the same variable, and its count.
+/// Encodes each piece as three numbers: its variable, the chunks between the former piece of this variable and this
+/// one, and its number of chunks.
 fn encode(pieces: &[Piece]) -> Vec<u8> {
     let (mut bytes, mut at) = (Vec::new(), (0, 0));
     for Piece { variable, first, count } in pieces {
@@ -226,7 +227,8 @@ fn decode(bytes: &[u8]) -> Read<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// Joins neighbouring pieces, with the chunks between them, until the list fits into a question.
+/// Joins pieces across ever wider gaps until the list fits into a question. The chunks in the gaps then belong to the
+/// pieces.
 pub fn fit(mut pieces: Vec<Piece>) -> Vec<Piece> {
     let mut gap = 1;
     while encode(&pieces).len() > PIECES {
