@@ -18,13 +18,15 @@ use crossdock_os::{Deadline, child, event, socket};
 pub use crossdock_gateway::{CatalogAt, GatewayOptions};
 pub use options::{ServeError, ServeOptions, SiteOptions, default_socket};
 
-/// Runs the daemon until it is told to end (SIGTERM, SIGINT, SIGHUP) or, if private, is idle. With `detach`, returns
-/// as soon as it serves, and it goes on in a process of its own.
+/// Runs the daemon until it is told to end (SIGTERM, SIGINT, SIGHUP). A private daemon also ends when no member uses
+/// it. With `detach`, the call returns as soon as the daemon serves, and the daemon continues in a process of its own.
 ///
-/// Forks, so the calling process must have one thread. Signals that end it are blocked in the calling thread.
+/// The call forks, so the calling process must have only one thread. It blocks in the calling thread the signals that
+/// end the daemon.
 ///
 /// # Errors
-/// The socket's folder is another's or cannot be made, another daemon serves the socket, the kernel lacks something.
+/// The socket's folder belongs to another user or cannot be made; or another daemon serves the socket; or the kernel
+/// lacks something that the daemon needs.
 pub fn serve(mut options: ServeOptions) -> Result<(), ServeError> {
     let passed = socket::passed_listener().map_err(|error| ServeError(error.to_string()))?;
     if let Some((listener, path)) = passed {
@@ -39,7 +41,7 @@ fn run(options: &ServeOptions, socket: PathBuf, ready: Option<OwnedFd>) -> Resul
     serve_at(options, keeper::Place::take(socket)?, ready)
 }
 
-/// Serves a socket that the service manager made, and keeps.
+/// Serves a socket that the service manager made. The socket's file stays when the daemon ends.
 fn run_passed(options: &mut ServeOptions, listener: OwnedFd, path: PathBuf) -> Result<(), ServeError> {
     if options.socket.take().is_some_and(|socket| socket != path) {
         return Err(ServeError(format!("the service manager passed {}; leave --socket out", path.display())));
@@ -61,7 +63,7 @@ fn serve_at(options: &ServeOptions, place: keeper::Place, ready: Option<OwnedFd>
     outcome
 }
 
-/// How long a daemon in the background may take until it serves.
+/// How long a daemon in the background may take until it serves clients.
 const START: Duration = Duration::from_secs(10);
 
 fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
@@ -70,7 +72,7 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     let mut theirs = Some(theirs);
     child::fork(|| {
         child::leave_session();
-        // Complaints at its start reach the caller; later ones have no reader.
+        // The error stream stays open for now, so that the caller sees errors at the start.
         child::leave_stream(0);
         child::leave_stream(1);
         match run(options, path, theirs.take()) {
@@ -83,7 +85,7 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     })
     .map_err(text)?;
     drop(theirs);
-    // A byte when it serves, the end of the socket if it will not.
+    // A byte arrives when the daemon serves. If it fails to start, the socket ends without a byte.
     let joining = options.site.as_ref().map_or(Duration::ZERO, |site| host::JOIN + site.lease);
     let told = event::wait_readable(&ours, Deadline::after(START + joining)).map_err(text)?;
     let mut byte = [0];
@@ -93,7 +95,8 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     Err(ServeError("the daemon in the background did not start; its reason is above".into()))
 }
 
-/// A number above every id that an earlier daemon can have given out: no daemon makes a million a second for long.
+/// A number above every id that an earlier daemon can have given out, because no daemon gives out a million ids a
+/// second for long.
 fn id_base() -> u64 {
     // Microseconds since 2026.
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

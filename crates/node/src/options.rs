@@ -1,4 +1,4 @@
-//! How a daemon is to run.
+//! The options of a daemon.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -6,44 +6,48 @@ use std::time::Duration;
 
 use crossdock_gateway::CatalogAt;
 
-/// How a daemon takes part in a site.
+/// The options of a daemon that is a node of a site.
 #[derive(Clone, Debug)]
 pub struct SiteOptions {
     /// The site's name.
     pub site: String,
-    /// This node's name in it.
+    /// The name of this node in the site.
     pub node: String,
-    /// Where the catalog is.
+    /// Where the catalog of the site is.
     pub catalog: CatalogAt,
-    /// Where this node listens to the others, `host:port`. `None`: any port at the address that leads to the catalog.
+    /// Where this node listens for other nodes, as `host:port`. `None`: at the address from which it would connect to
+    /// the catalog, with any free port.
     pub listen: Option<String>,
-    /// A folder with `authority.pem`, `node.pem` and `node.key`.
+    /// A folder with `authority.pem`, `node.pem` and `node.key`: the certificates for connections between nodes.
     pub certificates: Option<PathBuf>,
-    /// Plain text is allowed on other addresses than loopback.
+    /// Whether plain text is allowed on other addresses than loopback.
     pub trusted_network: bool,
-    /// How long the node's entries stay when it is not heard of.
+    /// The length of the lease: how long the node's entries stay in the catalog when the node is not heard of.
     pub lease: Duration,
 }
 
 /// Options of [`crate::serve`]; `crossdock serve` fills them from its command line.
 #[derive(Debug)]
 pub struct ServeOptions {
-    /// The socket to listen on. `None`: `/run/crossdock/endpoint.sock` for root, else the user's runtime folder,
-    /// else `/tmp/crossdock-UID/endpoint.sock`. Its folder is made (0700) if it is not there.
+    /// The socket to listen on. `None`: `/run/crossdock/endpoint.sock` for root; for other users, one in the user's
+    /// runtime folder or, without such a folder, `/tmp/crossdock-UID/endpoint.sock`. The socket's folder is made (mode
+    /// 0700) if it does not exist.
     pub socket: Option<PathBuf>,
-    /// End by itself once no member has been connected for `idle`, leaving nothing.
+    /// Whether the daemon ends by itself when no member has been connected for the time `idle`. It then leaves no files
+    /// behind.
     pub private: bool,
-    /// How long a private daemon waits for company.
+    /// How long a private daemon stays without a member.
     pub idle: Duration,
-    /// Most bytes that all segments may reserve together; 0 = what the node has free.
+    /// The most bytes that all segments may reserve together; 0: what the node has free.
     pub memory: u64,
-    /// Most connections at once.
+    /// The most connections at the same time.
     pub connections: u32,
-    /// The site that this daemon is a node of.
+    /// The site to which this daemon belongs as a node, if any.
     pub site: Option<SiteOptions>,
-    /// Go on in a process of its own, in the background, and return when it serves.
+    /// Whether the daemon continues in the background, in a process of its own. The call then returns when the daemon
+    /// serves.
     pub detach: bool,
-    /// Written to (one byte) once the daemon listens; then closed.
+    /// One byte is written to this descriptor when the daemon listens. Then it is closed.
     pub ready: Option<OwnedFd>,
 }
 
@@ -74,7 +78,8 @@ impl std::fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// Where a daemon listens that is not told: root's for the whole node, everybody else's in the user's runtime folder.
+/// The socket of a daemon that is given none: root's serves the whole node, and that of another user is in the user's
+/// runtime folder.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let user = crossdock_os::child::user();

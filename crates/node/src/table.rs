@@ -1,4 +1,4 @@
-//! The daemon's side of the liveness table: the only writer.
+//! The daemon's side of the liveness table. The daemon is its only writer.
 
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
@@ -9,13 +9,15 @@ use crossdock_layout::liveness::{DEAD, LIVENESS_MAGIC, LivenessTable, PAGE_WORDS
 use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId};
 use crossdock_os::{Mapping, OsResult, futex, memfd};
 
-/// Makes a table that only this process and its children can write. The descriptor is for everybody. Its count of deaths
-/// begins somewhere else than any other table's, so that a member that compares sees that there is another one.
+/// Makes a table that only this process and its children can write. Its descriptor is for all members. Its count of
+/// deaths begins with another number than in any other table, so that a member that compares the counts notices a new
+/// table.
 pub(crate) fn create(incarnation: u64) -> OsResult<(OwnedFd, Mapping)> {
     let (fd, words) = memfd::create_for_own_writing("crossdock:liveness", size_of::<LivenessTable>() as u64)?;
     word32(&words, offset_of!(LivenessTable, epoch)).store(incarnation as u32, Ordering::Release);
     for number in 0..PAGE_WORDS {
-        // No publisher that knew the former daemon's table takes this one for it; 0 is for no series at all.
+        // These counts differ from those of a former daemon's table, so that every publisher asks for its pin pages
+        // again. The value 0 is used for no series.
         pages(&words, number).store(incarnation as u32 | 1, Ordering::Release);
     }
     word32(&words, offset_of!(LivenessTable, version)).store(LAYOUT_VERSION, Ordering::Release);
@@ -35,7 +37,7 @@ fn pages(words: &Mapping, number: usize) -> &AtomicU32 {
     word32(words, offset_of!(LivenessTable, pages) + 4 * number)
 }
 
-/// This series has another pin page.
+/// Tells the publisher of this series that the series has one more pin page.
 pub(crate) fn tell_of_page(words: &Mapping, series: SegmentId) {
     pages(words, page_word(series)).fetch_add(1, Ordering::AcqRel);
 }
@@ -44,17 +46,17 @@ fn slot(words: &Mapping, slot: usize) -> &AtomicU64 {
     word64(words, offset_of!(LivenessTable, slots) + 8 * slot)
 }
 
-/// This slot is this member's from now on; its former holder is dead.
+/// Marks the slot as this member's. The slot's former holder is dead.
 pub(crate) fn set_alive(words: &Mapping, member: MemberId) {
     slot(words, member.slot()).store(member.0, Ordering::Release);
 }
 
-/// Is it marked as dead?
+/// Whether the table marks this member as dead.
 pub(crate) fn says_dead(words: &Mapping, member: MemberId) -> bool {
     is_proof(slot(words, member.slot()).load(Ordering::Acquire), member)
 }
 
-/// This member is dead, by proof; everybody who waits for a death is woken.
+/// Marks a member as dead, and wakes all members that wait for a death.
 pub(crate) fn set_dead(words: &Mapping, member: MemberId) {
     if says_dead(words, member) {
         return;
@@ -65,9 +67,10 @@ pub(crate) fn set_dead(words: &Mapping, member: MemberId) {
     futex::wake_all(epoch);
 }
 
-/// At a broker's start: all that were ever given a slot are dead, but for those whom the journal still knows.
+/// Sets up the table when a broker starts: all former holders of slots are dead, except the members that the journal
+/// still has.
 pub(crate) fn begin(words: &Mapping, next_member: u64, holder: impl Fn(usize) -> Option<MemberId>) {
-    // The former broker may have written a pin page down and not told of it.
+    // The former broker may have recorded a pin page without telling the publisher, so all publishers are told.
     for number in 0..PAGE_WORDS {
         pages(words, number).fetch_add(1, Ordering::AcqRel);
     }
@@ -76,7 +79,8 @@ pub(crate) fn begin(words: &Mapping, next_member: u64, holder: impl Fn(usize) ->
         match holder(number) {
             Some(member) if !is_proof(word, member) => set_alive(words, member),
             Some(_) => {}
-            // A new table: a member that had this slot before has a smaller number than the next member.
+            // In a new table, the slot's former holder has a smaller number than the next member. Marking the last
+            // possible number covers it.
             None if word == 0 && next_member > 1 => {
                 let last = MemberId::new(next_member - 1, number);
                 slot(words, number).store(last.0 | DEAD, Ordering::Release);

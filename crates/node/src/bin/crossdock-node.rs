@@ -1,4 +1,4 @@
-//! The daemon alone, for the tests of these layers. People use `crossdock serve`, which has the same options.
+//! The node daemon as a program of its own, for tests. Users run `crossdock serve`, which has the same options.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The invariants of a broker, which hold between any two events.
 //!
-//! Debug builds check them after every event, and the simulator after every step. A broker that violates one has a
-//! defect, whatever its clients and its journal said.
+//! Debug builds check the invariants after every event, and the simulator checks them after every step. A broker that
+//! violates an invariant has a defect, whatever its clients and its journal said.
 
 use std::collections::BTreeSet;
 
@@ -20,8 +20,8 @@ impl Broker {
         self.check_ids();
     }
 
-    /// The id of what is to be made is taken when it is made. Whatever else takes an id must not come in between: the host answers
-    /// a proof first, and the answer may begin a copy.
+    /// Panics if a segment is to be made behind a proof. The segment's id counts as used only when the segment is made.
+    /// The host answers the proof first, and the answer may begin a copy, which would take the same id.
     fn check_ids(&self) {
         let mut behind_a_proof = false;
         for effect in &self.effects {
@@ -35,7 +35,8 @@ impl Broker {
         }
     }
 
-    /// Panics also if the host has left something undone: between two events it has carried out all effects.
+    /// Panics if an invariant is violated, or if the host has left an effect undone. Between two events the host has
+    /// carried out all effects.
     pub fn check_at_rest(&self) {
         self.check();
         assert!(self.effects.is_empty(), "effects were left over");
@@ -44,7 +45,7 @@ impl Broker {
         self.check_items_at_rest();
     }
 
-    /// The host answers a question of the broker before it reports anything else.
+    /// Panics if the host reports `event` before it has answered the broker's questions.
     pub(super) fn check_before(&self, event: &Event<'_>) {
         if !matches!(event, Event::Proved { .. } | Event::Made { .. }) {
             self.check_items_at_rest();
@@ -102,11 +103,12 @@ impl Broker {
         self.waits.check(self.now, |at, due| match due {
             Due::Hello(connection) => self.links.get(&connection).is_some_and(|link| link.hello_due == at),
             Due::Item(connection, number) => self.items.waits_until(connection, number, at),
-            // A request that has its answer is not asked for again.
+            // A deadline for asking again may outlive its request: an answered request is not asked for again.
             Due::Want(..) | Due::Readers(_) | Due::ReadAgain(..) => true,
             Due::Parked(..) => false,
         });
-        // A request of a connection that is gone would be counted by no link.
+        // Every waiting request is counted for an existing connection. A request of a connection that is gone would be
+        // missing in this sum.
         let of_links: usize = self.links.keys().map(|connection| self.waits.of_connection(*connection).len()).sum();
         assert_eq!(of_links, self.waits.parked(), "a request outlives its connection");
     }

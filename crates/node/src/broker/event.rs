@@ -1,4 +1,4 @@
-//! The events of a broker and the effects that it wants. A broker has no other contact with the world.
+//! The events that a broker is told, and the effects that it wants. A broker has no other contact with the world.
 
 use crossdock_layout::{MemberId, SegmentId};
 
@@ -7,10 +7,10 @@ use super::nodes::{NodeNews, NodeOrder};
 use super::record::{Peer, Record};
 use super::site::{SiteNews, SiteOrder};
 
-/// A connection, by the number that the host gave it. No number is used twice.
+/// The number that the host gave to a connection. No number is used twice.
 pub type Connection = u64;
 
-/// A descriptor that came with a message, as the host found it.
+/// The kind of a descriptor that came with a message, as the host found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descriptor {
     /// A listening SOCK_SEQPACKET Unix socket.
@@ -19,10 +19,11 @@ pub enum Descriptor {
     Memory {
         /// Bytes.
         size: u64,
-        /// The kernel's number for the memory, which no other memory ever has; 0 = none.
+        /// The kernel's number for this memory, which no other memory ever has; 0 if there is none.
         number: u64,
     },
-    /// As above, sealed against all writing except through mappings that existed before: a series' pool.
+    /// The pool of a series: memory that is sealed against writing. Only mappings that existed before the seal can
+    /// still write.
     Pool {
         /// Bytes.
         size: u64,
@@ -36,37 +37,38 @@ pub enum Descriptor {
 /// Something happened.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
-    /// A process connected to an endpoint.
+    /// A process connected to an endpoint's socket.
     Connected {
-        /// The number of the connection from now on.
+        /// The number of the new connection.
         connection: Connection,
         /// Which endpoint.
         endpoint: u64,
-        /// The process at the other end, as the kernel says.
+        /// The process at the other end, as the kernel reports it.
         peer: Peer,
     },
-    /// A message came. Its content may be anything.
+    /// A message came. Its content may be any bytes.
     Message {
         /// From where.
         connection: Connection,
-        /// The bytes; `None` if the message, or its control data, was longer than any message may be.
+        /// The bytes of the message. `None` if the message, or its control data, was longer than any message may be.
         bytes: Option<&'a [u8]>,
         /// The descriptors that came with the message.
         descriptors: &'a [Descriptor],
     },
-    /// A connection is gone.
+    /// A connection has ended.
     Disconnected {
         /// Which.
         connection: Connection,
     },
-    /// A member is proved dead: by its pidfd, its start time, or the roll.
+    /// A member is proved dead: by its pidfd, by its process's start time, or by the roll, in which each living member
+    /// holds a lock.
     ProcessDied {
         /// Which member.
         member: MemberId,
     },
-    /// The answer to [`Effect::Make`]. It comes before any other event.
+    /// The answer to [`Effect::Make`] and the other effects that make memory. It comes before any other event.
     Made {
-        /// The kernel's number for the memory, or why it could not be made.
+        /// The kernel's number for the memory, or why the memory could not be made.
         outcome: Result<u64, String>,
     },
     /// The answer to [`Effect::ProveItem`]. It comes before any other event.
@@ -84,27 +86,28 @@ pub enum Event<'a> {
         item: SegmentId,
         /// The fresh file.
         to: SegmentId,
-        /// Success, or why it failed.
+        /// `Ok` if all bytes were copied; otherwise why not.
         outcome: Result<(), String>,
     },
-    /// News of the site that this daemon is a node of.
+    /// A report from the catalog of the site to which this daemon belongs.
     Site(SiteNews),
-    /// Another node of the site asks something, or has answered.
+    /// A question or an answer of another node in the site.
     Nodes(NodeNews),
-    /// The number of bytes of memory that could be given out now.
+    /// How many bytes of memory could be given out now.
     Free(u64),
-    /// The journal accepts records, or why it does not.
+    /// Whether the journal accepts records. The error says why it does not.
     Journal(Result<(), String>),
     /// Time went by.
     Tick,
 }
 
-/// An action for the host. Effects are carried out in order; a broker may be killed between any two.
+/// An action that the host carries out. Effects are carried out in order. A broker may be killed between any two of
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Write this record down, before anything that follows.
+    /// Write this record into the journal, before any effect that follows.
     Record(Record),
-    /// Make a segment, pass it to the keeper, and answer by [`Event::Made`]. This is always the last effect of its
+    /// Make a segment, pass it to the keeper, and answer with [`Event::Made`]. This is always the last effect of its
     /// event.
     Make {
         /// Its id.
@@ -113,77 +116,77 @@ pub enum Effect {
         size: u64,
         /// Bytes to reserve.
         reserve: u64,
-        /// The name to show in `/proc/PID/maps`.
+        /// The name that `/proc/PID/maps` shows for the memory.
         label: String,
     },
-    /// Make a pin page with its memory taken, pass it to the keeper, and answer by [`Event::Made`]. This is always the
-    /// last effect of its event.
+    /// Make a pin page with all of its memory allocated, pass it to the keeper, and answer with [`Event::Made`]. This
+    /// is always the last effect of its event.
     MakePage {
         /// Its id.
         page: SegmentId,
-        /// The name to show in `/proc/PID/maps`.
+        /// The name that `/proc/PID/maps` shows for the memory.
         label: String,
     },
-    /// Tell the series' publisher, through the liveness table, that there is another pin page.
+    /// Tell the publisher of this series, through the liveness table, that the series has one more pin page.
     TellOfPage {
         /// The series.
         series: SegmentId,
     },
-    /// Make an item's file, pass it to the keeper, and answer by [`Event::Made`]. This is always the last effect of its
-    /// event.
+    /// Make an item's file, pass it to the keeper, and answer with [`Event::Made`]. This is always the last effect of
+    /// its event.
     MakeItem {
         /// Its id.
         file: SegmentId,
         /// Bytes.
         size: u64,
     },
-    /// Ask the kernel whether any process has the item's file open or mapped, and answer by [`Event::Proved`]. Only
-    /// effects that write nothing down follow it.
+    /// Ask the kernel whether any process has the item's file open or mapped, and answer with [`Event::Proved`]. No
+    /// effect that writes to the journal follows this one.
     ProveItem {
         /// Which item.
         item: SegmentId,
         /// Its file.
         file: SegmentId,
-        /// The last holder is dead, and the kernel may still be dropping that process's references.
+        /// The last holder is dead, so the kernel may still be dropping that process's references to the file.
         dying: bool,
     },
-    /// Make a fresh file, pass it to the keeper, copy the item's bytes there beside all other work, and answer by
-    /// [`Event::Copied`]. The file may be forgotten meanwhile.
+    /// Make a fresh file, pass it to the keeper, and copy the item's bytes there. The copy runs beside all other work.
+    /// The answer is [`Event::Copied`]. Until then the file may be forgotten.
     CopyItem {
         /// Which item.
         item: SegmentId,
-        /// The file with the item's bytes.
+        /// The file that has the item's bytes.
         from: SegmentId,
         /// The fresh file.
         to: SegmentId,
         /// Bytes of it.
         size: u64,
     },
-    /// Make a fresh file, hand it to the keeper, and carry out the order, which fills it; if there is no file, answer the
-    /// order by [`NodeNews::Pulled`]. The file may be forgotten meanwhile.
+    /// Make a fresh file, pass it to the keeper, and carry out the order `pull`, which fills the file. If the file
+    /// cannot be made, answer the order with [`NodeNews::Pulled`]. Until then the file may be forgotten.
     FetchItem {
         /// The fresh file.
         to: SegmentId,
         /// Bytes of it.
         size: u64,
-        /// Where its bytes come from.
+        /// The order that pulls the item's bytes from another node.
         pull: NodeOrder,
     },
     /// Ask the site.
     Site(SiteOrder),
-    /// Ask another node, or answer it.
+    /// Ask another node, or answer its question.
     Nodes(NodeOrder),
-    /// A notice for the person who runs the daemon.
+    /// Write a line to the log, for the person who runs the daemon.
     Log {
         /// In words.
         line: String,
     },
-    /// Keep the next descriptor that came with the message as this segment.
+    /// Keep the next descriptor that came with the message, as the memory of this segment.
     Adopt {
         /// Its id.
         segment: SegmentId,
     },
-    /// Keep the descriptor that came with the message as this endpoint's listening socket.
+    /// Keep the descriptor that came with the message, as the listening socket of this endpoint.
     Listen {
         /// The endpoint's number.
         endpoint: u64,
@@ -198,7 +201,7 @@ pub enum Effect {
         /// Its id.
         segment: SegmentId,
     },
-    /// Fill some slots of a pin page with zeros, so that they pin nothing any more.
+    /// Fill some slots of a pin page with zeros, so that they pin no version any more.
     ClearPins {
         /// The page.
         page: SegmentId,
@@ -207,7 +210,7 @@ pub enum Effect {
         /// How many.
         count: u32,
     },
-    /// From now on a member has this slot of the liveness table; watch its process.
+    /// From now on this member has its slot of the liveness table. Watch its process.
     Alive {
         /// Which.
         member: MemberId,
@@ -216,8 +219,8 @@ pub enum Effect {
         /// Its process.
         peer: Peer,
     },
-    /// A member is dead, by proof or because it said that it leaves: mark it in the liveness table, and wake all who
-    /// wait for a death.
+    /// A member is dead: this is proved, or the member said that it leaves. Mark it in the liveness table, and wake all
+    /// members that wait for a death.
     Dead {
         /// Which.
         member: MemberId,
@@ -231,7 +234,7 @@ pub enum Effect {
         /// The descriptors to send with the message.
         with: Attachment,
     },
-    /// Close a connection after everything was sent to it.
+    /// Close a connection after all messages to it were sent.
     Close {
         /// Which.
         connection: Connection,
@@ -245,7 +248,8 @@ pub enum Effect {
 pub enum Attachment {
     /// None.
     Nothing,
-    /// The liveness table, read-only; the roll with a lock on this member's byte; and the roll for asking.
+    /// The liveness table (read-only), and two descriptors of the roll, the file in which each living member locks a
+    /// byte: one with this member's lock, and one for asking who holds a lock.
     Papers {
         /// Whose.
         member: MemberId,
@@ -254,29 +258,29 @@ pub enum Attachment {
     Segment {
         /// Its id.
         segment: SegmentId,
-        /// With the right to write.
+        /// Whether the member may write to the segment.
         writable: bool,
     },
-    /// An item's file, opened anew.
+    /// A new descriptor of an item's file, which was opened for this member alone.
     Item {
         /// Its id.
         file: SegmentId,
-        /// With the right to write; otherwise through the read-only door.
+        /// Whether the member may write. Otherwise the file is opened through the read-only door.
         writable: bool,
     },
-    /// A series: its pool (read-only) and a pin page.
+    /// A series: its pool (read-only) and one of its pin pages.
     Series {
         /// The pool's id.
         pool: SegmentId,
         /// The page's id.
         page: SegmentId,
-        /// The slot that the observer gets.
+        /// The slot of the pin page that the observer gets.
         slot: u32,
     },
 }
 
 impl Attachment {
-    /// The number of these descriptors.
+    /// How many descriptors this attachment has.
     #[must_use]
     pub const fn count(self) -> usize {
         match self {

@@ -1,5 +1,6 @@
-//! The entries for fuzzing the state machine: bytes become connections, messages of any content, deaths, passing time and
-//! restarts. In a site they also become news of the catalog, and questions and answers of other nodes.
+//! The fuzzer's entries for the state machine. They turn bytes into connections, messages of any content, deaths,
+//! passing time and restarts. In a site, the bytes also become reports of the catalog, and questions and answers of
+//! other nodes.
 
 mod requests;
 mod site;
@@ -14,14 +15,15 @@ use crate::journal;
 use requests::{hello, some_item_request, some_request};
 use site::Site;
 
-/// Drives a broker as the bytes say. It checks that the broker never panics, never answers a connection that it closed,
-/// and never gives out a segment that is not held, and that its sums are right and its journal agrees with its memory.
+/// Drives a broker with events that the bytes describe. Checks that the broker never panics, never answers a connection
+/// that it has closed, and never gives out a segment that the host does not hold. Also checks that its sums are right,
+/// and that its journal agrees with its memory.
 pub fn fuzz(bytes: &[u8]) {
     World::new(None).run(bytes);
 }
 
-/// The same for the broker of a node of a site, which other nodes question, answer and lie to. It also checks that the
-/// broker answers each question at most once, and that it gives other nodes only files that are held.
+/// As [`fuzz`], for the broker of a node in a site. Other nodes ask it questions, answer it and lie to it. Also checks
+/// that the broker answers each question at most once, and gives other nodes only files that the host holds.
 pub fn fuzz_in_site(bytes: &[u8]) {
     World::new(Some(Site::default())).run(bytes);
 }
@@ -34,11 +36,11 @@ struct World {
     open: BTreeSet<u64>,
     next: u64,
     now: u64,
-    /// The copies that have begun.
+    /// The copies that the broker has begun: item and file.
     copies: Vec<(SegmentId, SegmentId)>,
-    /// The kernel's answers about files, one after the other.
+    /// Determines the kernel's next answers about files.
     verdicts: u8,
-    /// The site, if the broker is of one.
+    /// The rest of the site, if the broker belongs to one.
     site: Option<Site>,
 }
 
@@ -62,7 +64,7 @@ impl World {
 
     fn run(mut self, bytes: &[u8]) {
         let mut rest = bytes;
-        // Enough for any finding, and an end for any input.
+        // The number of steps is limited, so that every input ends. So many steps suffice for any finding.
         for _ in 0..512 {
             let Some((op, tail)) = rest.split_first() else { break };
             rest = tail;
@@ -247,7 +249,7 @@ impl World {
         assert!(lasting.segments.values().all(|s| lasting.workflows.contains_key(&s.workflow)));
         let mut again = Lasting::default();
         journal::replay(&self.journal, |record| again.apply(&record));
-        // Outcomes that their members certainly got are forgotten in memory only.
+        // Outcomes that a member has certainly received are forgotten in memory only, so they are not compared.
         let plain = |mut lasting: Lasting| {
             lasting.members.values_mut().for_each(|m| m.outcomes.clear());
             lasting
@@ -264,7 +266,7 @@ fn take<'a>(rest: &mut &'a [u8], most: usize) -> &'a [u8] {
 
 #[cfg(test)]
 mod tests {
-    /// Gives random bytes, always the same for a seed, to a fuzz target: so many inputs of this length.
+    /// Gives `inputs` random inputs of `length` bytes to a fuzz target. The same seed gives the same inputs.
     fn try_random(mut state: u64, inputs: usize, length: usize, target: fn(&[u8])) {
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

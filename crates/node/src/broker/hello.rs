@@ -1,4 +1,5 @@
-//! The first message of a connection: versions, which task the client is, and whether it was here before.
+//! Hello, the first message of a connection. It says which version the client speaks, which task it is, and whether it
+//! was connected before.
 
 use crossdock_layout::id::MAX_MEMBERS;
 use crossdock_layout::wire::{Answer, FINGERPRINT, PROTOCOL_VERSION, Request};
@@ -6,11 +7,11 @@ use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
 
 use super::{Asker, Attachment, Broker, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, Record, text};
 
-/// The name of a program that names no task.
+/// The task name of a program that names no task.
 pub(super) const NAMELESS_TASK: &str = "program";
 
 impl Broker {
-    /// Refuses a client of another build. `false` if the message is no hello of any build.
+    /// Refuses a client of another build. Returns `false` if the message is no hello of any build.
     pub(super) fn refuse_version(&mut self, connection: Connection, message: &[u8]) -> bool {
         let Some(theirs) = Request::versions(message) else { return false };
         let number = u64::from_le_bytes(message[8..16].try_into().expect("versions() saw a header"));
@@ -65,7 +66,8 @@ impl Broker {
             Err((status, text)) => return self.refuse(asker, status, text),
         };
         let alike = self.lasting.members.values().filter(|m| m.endpoint == endpoint).count();
-        // A task in a container must not be able to take all slots of the node.
+        // The members of one task's endpoint get at most a third of all slots, so that a task in a container cannot
+        // take all of them.
         let most = if endpoint == MAIN_ENDPOINT { self.limits.members } else { self.limits.members / 3 };
         let slot = self.lasting.free_slot().filter(|_| alike < most);
         let Some(slot) = slot else {
@@ -88,7 +90,7 @@ impl Broker {
         self.enter(asker, member, false);
     }
 
-    /// The workflow of a process that connected through the main endpoint.
+    /// The workflow and the task name of a process that connected through the main endpoint.
     fn place_main(&self, task: Option<String>, workflow: Option<String>) -> Result<(u64, String), (Status, String)> {
         let name = workflow.unwrap_or_else(|| DEFAULT_WORKFLOW.to_owned());
         let Some(number) = self.lasting.workflow_names.get(&name) else {
@@ -98,7 +100,8 @@ impl Broker {
         Ok((*number, task.unwrap_or_else(|| NAMELESS_TASK.to_owned())))
     }
 
-    /// An endpoint that was made for a task belongs to that task only.
+    /// The workflow and the task name of a process that connected through a task's endpoint. Such an endpoint belongs
+    /// to this task only.
     fn place_task(
         &self,
         endpoint: u64,
@@ -118,7 +121,8 @@ impl Broker {
         Ok((made_for.workflow, made_for.task.clone()))
     }
 
-    /// `fresh`: the member never got its first welcome, so it has nothing open.
+    /// Welcomes a member that connects again. `fresh` says that the member never got its first welcome, so it has
+    /// nothing open.
     fn welcome_back(&mut self, asker: Asker, member: MemberId, fresh: bool) {
         let link = &self.links[&asker.connection];
         let known = &self.lasting.members[&member];
@@ -126,7 +130,8 @@ impl Broker {
             return self.refuse(asker, Status::Denied, "this token is another's".to_owned());
         }
         if let Some(former) = self.connected.remove(&member) {
-            // The client gave that connection up. Its end must not count as this member's death.
+            // The client has given up its former connection. The end of that connection must not count as this member's
+            // death.
             if let Some(link) = self.links.get_mut(&former) {
                 link.member = None;
             }
@@ -166,7 +171,7 @@ impl Broker {
         self.effects.push(Effect::Send { connection, message, with: Attachment::Papers { member } });
     }
 
-    /// Says why the client is refused, and closes the connection.
+    /// Tells the client why it is refused, and closes the connection.
     fn refuse(&mut self, asker: Asker, status: Status, text: String) {
         self.answer(asker, &Answer::Failed { status, text });
         self.drop_link(asker.connection, "its hello was refused");

@@ -10,37 +10,38 @@ use super::lasting::Lasting;
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     count: u32,
-    /// The member is away: the broker assumes this until the member comes back and says what it has.
+    /// Whether the broker only assumes this, because the member is away. When the member comes back it says what it has
+    /// open.
     assumed: bool,
 }
 
-/// The members of each segment that is open.
+/// For each open segment the members that have it open.
 #[derive(Debug, Default)]
 pub(super) struct Holds(BTreeMap<SegmentId, BTreeMap<MemberId, Hold>>);
 
 impl Holds {
-    /// The member has opened the segment once more.
+    /// Notes that the member has opened the segment once more.
     pub fn open(&mut self, segment: SegmentId, member: MemberId) {
         let hold = self.0.entry(segment).or_default().entry(member).or_insert(Hold { count: 0, assumed: false });
         hold.count = hold.count.saturating_add(1);
     }
 
-    /// The member has the segment open, once if the broker did not know it.
+    /// Notes that the member has the segment open. If the broker did not know this, it counts one opening.
     pub fn open_once(&mut self, segment: SegmentId, member: MemberId) {
         self.0.entry(segment).or_default().entry(member).or_insert(Hold { count: 1, assumed: false });
     }
 
-    /// The member is away and may have the segment open.
+    /// Notes that the member is away and may have the segment open.
     pub fn assume(&mut self, segment: SegmentId, member: MemberId, count: u32) {
         self.0.entry(segment).or_default().entry(member).or_insert(Hold { count, assumed: true });
     }
 
-    /// The member is away: what it has open is assumed from now on.
+    /// Notes that the member is away: all that it has open is only assumed from now on.
     pub fn assume_all_of(&mut self, member: MemberId) {
         self.0.values_mut().filter_map(|of| of.get_mut(&member)).for_each(|hold| hold.assumed = true);
     }
 
-    /// The member says that it has the segment open so often.
+    /// Sets how often the member has the segment open, as the member says.
     pub fn set(&mut self, segment: SegmentId, member: MemberId, count: u32) {
         if count == 0 {
             self.remove(segment, member);
@@ -49,7 +50,7 @@ impl Holds {
         }
     }
 
-    /// The member closed the segment so often; `true` if it has it open no more.
+    /// Notes that the member closed the segment `count` times. Returns `true` if the member now has it closed.
     pub fn close(&mut self, segment: SegmentId, member: MemberId, count: u32) -> bool {
         let Some(hold) = self.0.get_mut(&segment).and_then(|of| of.get_mut(&member)) else { return false };
         hold.count = hold.count.saturating_sub(count);
@@ -60,7 +61,7 @@ impl Holds {
         last
     }
 
-    /// The member has the segment open no more.
+    /// Notes that the member does not have the segment open any more.
     pub fn remove(&mut self, segment: SegmentId, member: MemberId) {
         if let Some(of) = self.0.get_mut(&segment) {
             of.remove(&member);
@@ -70,22 +71,22 @@ impl Holds {
         }
     }
 
-    /// The segment is gone.
+    /// Removes a segment that is gone.
     pub fn forget(&mut self, segment: SegmentId) {
         self.0.remove(&segment);
     }
 
-    /// Has a member this segment open?
+    /// Whether any member has this segment open.
     pub fn is_open(&self, segment: SegmentId) -> bool {
         self.0.contains_key(&segment)
     }
 
-    /// Has this member this segment open?
+    /// Whether this member has this segment open.
     pub fn has(&self, segment: SegmentId, member: MemberId) -> bool {
         self.0.get(&segment).is_some_and(|of| of.contains_key(&member))
     }
 
-    /// The members that have a segment open, and how often.
+    /// The members that have a segment open, each with the number of its openings.
     pub fn of(&self, segment: SegmentId) -> impl ExactSizeIterator<Item = (MemberId, u32)> {
         static NONE: BTreeMap<MemberId, Hold> = BTreeMap::new();
         self.0.get(&segment).unwrap_or(&NONE).iter().map(|(member, hold)| (*member, hold.count))
@@ -96,13 +97,13 @@ impl Holds {
         self.0.iter().filter(|(_, of)| of.contains_key(&member)).map(|(segment, _)| *segment).collect()
     }
 
-    /// The segments that a member is assumed to have open.
+    /// The segments that a member is only assumed to have open, because it is away.
     pub fn assumed_of(&self, member: MemberId) -> Vec<SegmentId> {
         let assumed = self.0.iter().filter(|(_, of)| of.get(&member).is_some_and(|hold| hold.assumed));
         assumed.map(|(segment, _)| *segment).collect()
     }
 
-    /// Panics unless segments and members exist, and every hold is of at least one opening.
+    /// Panics if a segment or a member in the table does not exist, or if a count is zero.
     pub fn check(&self, lasting: &Lasting) {
         for (segment, of) in &self.0 {
             assert!(lasting.of(*segment).is_some(), "{segment} is gone and open");

@@ -1,5 +1,5 @@
-//! Lasting state: what a broker finds after the former one was killed. It changes only by [`Lasting::apply`], in
-//! operation and in recovery, so the two cannot differ.
+//! The lasting state: what a new broker finds after the former one was killed. It changes only through
+//! [`Lasting::apply`], both in operation and when a journal is read, so the two cannot differ.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
 
@@ -13,7 +13,7 @@ use super::item::Items;
 use super::record::{Cause, Era, Peer, Record};
 use super::series::Series;
 
-/// How many finished requests of a member are remembered: more than a client ever has unanswered at one time.
+/// How many finished requests of a member are remembered. A client never has as many unanswered requests.
 const OUTCOMES: usize = 256;
 
 /// The endpoint that the daemon itself listens on.
@@ -27,11 +27,11 @@ pub struct Workflow {
     pub name: String,
     pub quota: u64,
     pub owner: MemberId,
-    /// Bytes that all its segments have reserved together.
+    /// The bytes that all segments of the workflow have reserved together.
     pub reserved: u64,
-    /// The number of segments that it has, with pin pages.
+    /// The number of the workflow's segments, pin pages included.
     pub segments: u64,
-    /// The number of runs that it has had, with the current one.
+    /// The number of the workflow's runs so far, the present one included.
     pub run: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct Member {
     pub rank: u32,
     pub peer: Peer,
     pub token: [u8; 16],
-    /// The member only looks and takes no part in a run.
+    /// The member only looks, and is no part of a run.
     pub visitor: bool,
     pub outcomes: BTreeMap<u64, Outcome>,
 }
@@ -78,9 +78,9 @@ pub struct Segment {
     pub persistent: bool,
     /// When the segment was made, in milliseconds since 1970.
     pub since_ms: u64,
-    /// The name is removed; these members had the segment open then.
+    /// Set when the segment's name was removed: the members that had the segment open then, and how often.
     pub removed: Option<Vec<(MemberId, u32)>>,
-    /// What a series has besides its segment.
+    /// For a series: its part besides the segment.
     pub series: Option<Series>,
 }
 
@@ -93,13 +93,13 @@ pub struct Lasting {
     pub workflows: BTreeMap<u64, Workflow>,
     pub endpoints: BTreeMap<u64, Endpoint>,
     pub members: BTreeMap<MemberId, Member>,
-    /// Members whose session is over and that are not proved dead. Their slots are taken.
+    /// Members whose session is over, but which are not proved dead. Their slots of the liveness table stay taken.
     pub ghosts: BTreeMap<MemberId, Peer>,
     pub era: Option<Era>,
-    /// For each id the kernel's number of its memory.
+    /// For each id, the kernel's number of its memory.
     pub numbers: BTreeMap<SegmentId, u64>,
     pub segments: BTreeMap<SegmentId, Segment>,
-    /// The names of segments that are not removed.
+    /// Names and their segments. Removed segments are not in this table.
     pub names: BTreeMap<(u64, SegmentKind, String), SegmentId>,
     pub workflow_names: BTreeMap<String, u64>,
     pub tokens: BTreeMap<[u8; 16], MemberId>,
@@ -110,7 +110,8 @@ pub struct Lasting {
 }
 
 impl Lasting {
-    /// Makes one change. A record that makes no sense here (from a journal that was tampered with) changes nothing.
+    /// Makes the change of a record. A record that does not fit the state (from a journal that was tampered with)
+    /// changes nothing.
     pub fn apply(&mut self, record: &Record) {
         match record {
             Record::Counters { member, segment, number } => {
@@ -139,7 +140,7 @@ impl Lasting {
                 }
                 self.next_number = self.next_number.max(number.saturating_add(1));
                 self.workflow_names.insert(name.clone(), *number);
-                // A workflow that ends with its owner is one run.
+                // A workflow with an owner is one run, which ends with the workflow.
                 let run = u64::from(*owner != MemberId::NOBODY);
                 let (name, quota, owner) = (name.clone(), *quota, *owner);
                 let fresh = Workflow { name, quota, owner, reserved: 0, segments: 0, run };
@@ -262,20 +263,20 @@ impl Lasting {
             self.tokens.remove(&gone.token);
         }
         self.ghosts.remove(&member);
-        // A slot is free only when its holder is proved dead.
+        // A slot is free only after its holder was proved dead.
         if self.slot_holder(member.slot()).is_none() {
             self.slots.remove(&member.slot());
         }
     }
 
-    /// The member's session is over, and its slot stays taken.
+    /// Ends a member's session without a proof of death: its slot stays taken.
     fn make_ghost(&mut self, member: MemberId, peer: Peer) {
         self.forget_member(member);
         self.slots.insert(member.slot());
         self.ghosts.insert(member, peer);
     }
 
-    /// The member that has this slot of the liveness table, unless it is proved dead.
+    /// The member that has this slot of the liveness table. A member that is proved dead has no slot.
     pub fn slot_holder(&self, slot: usize) -> Option<MemberId> {
         self.members.keys().chain(self.ghosts.keys()).copied().find(|member| member.slot() == slot)
     }
@@ -286,7 +287,7 @@ impl Lasting {
         workflow.reserved = workflow.reserved.saturating_add(fresh.reserved);
         self.reserved = self.reserved.saturating_add(fresh.reserved);
         self.next_segment = self.next_segment.max(id.0.saturating_add(fresh.ids()));
-        // The memory of an item is found through the item.
+        // An item's memory has no name of its own, because it is found through the item.
         if fresh.kind != SegmentKind::Item {
             self.names.insert((fresh.workflow, fresh.kind, fresh.name.clone()), id);
         }
@@ -325,7 +326,7 @@ impl Lasting {
         }
     }
 
-    /// The segments of a workflow, with removed ones.
+    /// All segments of a workflow, removed ones included.
     pub fn segments_of(&self, workflow: u64) -> Vec<SegmentId> {
         self.segments.iter().filter(|(_, s)| s.workflow == workflow).map(|(id, _)| *id).collect()
     }
@@ -340,7 +341,7 @@ impl Lasting {
         self.members.iter().filter(|(_, m)| m.workflow == workflow).map(|(id, _)| *id).collect()
     }
 
-    /// What a member of this endpoint may do with this name.
+    /// The rights that a member of this endpoint has for this name.
     pub fn rights(&self, endpoint: u64, kind: SegmentKind, name: &str) -> Rights {
         if endpoint == MAIN_ENDPOINT {
             return Rights::ALL;
@@ -349,7 +350,7 @@ impl Lasting {
         grants.iter().filter(|g| g.fits(kind, name)).fold(Rights::NONE, |sum, g| sum.with(g.rights))
     }
 
-    /// May a member of this endpoint own any item?
+    /// Whether a member of this endpoint may own any item.
     pub fn may_have_items(&self, endpoint: u64) -> bool {
         let own = |g: &Grant| g.kind == SegmentKind::Item && g.rights.contains(Rights::OWN);
         endpoint == MAIN_ENDPOINT || self.endpoints.get(&endpoint).is_some_and(|e| e.grants.iter().any(own))
@@ -357,7 +358,7 @@ impl Lasting {
 
     /// A slot of the liveness table that no member has.
     pub fn free_slot(&self) -> Option<usize> {
-        // Most slots below the first free one are in use, so this walks the set and not the table.
+        // This walks the set of taken slots, not the table, because most slots below the first free one are taken.
         let mut free = 0;
         for slot in &self.slots {
             if *slot != free {
@@ -368,7 +369,7 @@ impl Lasting {
         (free < MAX_MEMBERS).then_some(free)
     }
 
-    /// The shortest list of records that makes this state from nothing: a compacted journal.
+    /// The shortest list of records that makes this state from nothing. A compacted journal consists of these records.
     pub fn snapshot(&self) -> Vec<Record> {
         let mut records =
             vec![Record::Counters { member: self.next_member, segment: self.next_segment, number: self.next_number }];
@@ -413,7 +414,7 @@ impl Lasting {
             }
         }
         records.extend(self.items.snapshot().into_iter().map(Record::Item));
-        // Members come last, because their outcomes must not be mixed with those of the records above.
+        // Members come last, so that the records above add nothing to their outcomes.
         for (id, m) in &self.members {
             records.push(Record::Member {
                 member: *id,

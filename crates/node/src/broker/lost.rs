@@ -1,20 +1,21 @@
-//! Memory whose descriptor was lost with the keeper. Members give it back. Its name is not given out anew until it is
-//! known that no member has the memory any more.
+//! Lost memory: its descriptor went with the keeper, and a member may offer it again. Its name stays taken until no
+//! member can have the memory any more.
 //!
-//! An offer is accepted only if it is the same memory, by the number that the kernel gave it when it was made and gives
-//! to no other memory. So it does not matter which member offers it: any member that has it by right may, also one that
-//! may only read. A name stays taken as long as a member that may have the memory is neither dead nor back without it.
+//! An offer is accepted only if it is the same memory. The kernel's number for the memory shows this: the journal has
+//! the number, and the kernel gives it to no other memory. So any member with a right to the memory may offer it, even
+//! one that may only read. A name stays taken as long as a member that may have the memory is neither dead nor
+//! connected again without it.
 
 use crossdock_layout::wire::{Answer, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::{Asker, Broker, Cause, Connection, Descriptor, Effect, MAIN_ENDPOINT, Outcome, text};
 
-/// How long a request waits for memory to be offered before it is told which member is waited for.
+/// How long a request waits for lost memory before it fails with the name of the member that may have the memory.
 const PATIENCE_MS: u64 = 2_000;
 
 impl Broker {
-    /// A member gives back what it has mapped.
+    /// Handles a member's offer of lost memory that it has mapped.
     pub(super) fn offer(&mut self, asker: Asker, segment: SegmentId, descriptors: &[Descriptor]) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         let whole = self.lasting.page_of(segment).map_or(segment, |(series, _)| series);
@@ -30,7 +31,7 @@ impl Broker {
             return self.fail(asker, Status::NotFound, format!("{segment} is none that the daemon waits for"));
         };
         if !self.lost.contains(&segment) {
-            // Another member offered it first.
+            // Another member has offered this memory before.
             return self.answer(asker, &Answer::Done { value: 0 });
         }
         let number = match (descriptors, found.series.is_some()) {
@@ -56,21 +57,21 @@ impl Broker {
         }
     }
 
-    /// Is the memory with this number the memory of this id?
+    /// Whether the memory with this number of the kernel is the memory of this id.
     pub(super) fn is_memory_of(&self, id: SegmentId, number: u64) -> bool {
         number != 0 && self.lasting.numbers.get(&id) == Some(&number)
     }
 
-    /// The request waits until the memory is offered or its name is free.
+    /// Lets the request wait until the memory is offered, or until its name is free.
     pub(super) fn await_offer(&mut self, asker: Asker, segment: SegmentId, request: Request, wait_ms: u64) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let key = (found.workflow, found.kind, found.name.clone());
         self.park(asker, key, Rights::NONE, wait_ms.max(PATIENCE_MS), Some(request));
     }
 
-    /// Serves requests whose wait for lost memory is over. The host makes one segment at a time, so the requests behind one
-    /// that makes a segment follow when it is made: they may find its name then. They also follow a proof of an item, which the
-    /// host answers first: the answer may begin a copy, and the copy takes the next id.
+    /// Serves requests that no longer wait for lost memory. The host makes one segment at a time. So after a request
+    /// that makes a segment, the others wait until it is made, because they may then find its name. They also wait for
+    /// a proof of an item. The host answers the proof first, and the answer may begin a copy, which takes the next id.
     pub(super) fn serve_again(&mut self) {
         let goes_first = |effect: &Effect| {
             matches!(
@@ -86,14 +87,15 @@ impl Broker {
         }
     }
 
-    /// The thing that the request waited for is decided.
+    /// Serves a request again after its wait.
     fn ask_again(&mut self, waits: (Connection, u64), member: MemberId, request: Request) {
         let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&waits.1)).copied();
         match (outcome, request) {
-            // The request waits still, even if it had found a series that is gone now: ask again.
+            // The observer's request still waits, even if it had found a series that is gone now. So it is served anew.
             (_, Request::Observe { wait_ms, former, name }) => self.observe(asker, wait_ms, former, name),
-            // What the request made was lost with the keeper, and no member ever had it.
+            // The segment that the request made was lost with the keeper, and no member ever had it. So the request is
+            // served anew.
             (Some(Outcome::Made(segment)), request @ Request::Open { .. }) if !self.is_named(segment) => {
                 self.open(asker, request);
             }
@@ -105,7 +107,7 @@ impl Broker {
         }
     }
 
-    /// Frees the names of lost memory that no member can have any more.
+    /// Frees the names of lost memory that no member can offer any more.
     pub(super) fn settle_lost(&mut self) {
         if self.lost.is_empty() {
             return;
@@ -138,7 +140,7 @@ impl Broker {
             let found = found?;
             let told = self.told.contains(member);
             let may = match &found.series {
-                // Only the publisher has all of it.
+                // Only the publisher has the whole pool mapped.
                 Some(series) => series.publisher == *member && !told,
                 None => {
                     let near = known.workflow == found.workflow || known.endpoint == MAIN_ENDPOINT;
@@ -150,7 +152,7 @@ impl Broker {
         })
     }
 
-    /// Why an existing name cannot be opened.
+    /// The error for an existing name whose memory is lost.
     pub(super) fn why_lost(&self, key: &(u64, SegmentKind, String)) -> String {
         let segment = match key.1 {
             SegmentKind::Item => {

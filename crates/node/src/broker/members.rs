@@ -1,4 +1,4 @@
-//! Ends of members, closing connections, and deadlines that pass.
+//! Ends of members and connections, deadlines that pass, and the state that a new broker begins with.
 
 use std::collections::BTreeSet;
 
@@ -8,22 +8,23 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 use super::{Asker, Broker, Cause, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, REMEMBERED, Record};
 
 impl Broker {
-    /// Is this still the member of that connection?
+    /// Whether this is still the member of that connection.
     pub(super) fn has_member(&self, connection: Connection, member: MemberId) -> bool {
         self.links.get(&connection).is_some_and(|link| link.member == Some(member))
     }
 
-    /// After a start: combines what the journal says with what the keeper holds.
+    /// After the broker's start: compares the state from the journal with what the keeper holds, and completes what was
+    /// left unfinished.
     pub(super) fn recover(&mut self, base: u64, held: &BTreeSet<SegmentId>, listening: &BTreeSet<u64>) {
         let base = base.max(1);
-        // No other node of the site gives out these ids.
+        // The node's number is part of these ids, so no other node of the site gives them out.
         let first = base | self.limits.site.as_ref().map_or(0, |site| site.number << super::NODE_SHIFT);
         let next = &self.lasting;
         if next.next_member == 0 {
             let counters = Record::Counters { member: base, segment: first, number: 1 };
             self.commit(counters);
         } else if next.next_segment >> super::NODE_SHIFT < first >> super::NODE_SHIFT {
-            // The daemon was no node of a site before.
+            // In an earlier start the daemon was not a node of a site. From now on its ids contain its node's number.
             let counters = Record::Counters { member: next.next_member, segment: first, number: next.next_number };
             self.commit(counters);
         }
@@ -37,7 +38,7 @@ impl Broker {
             let name = DEFAULT_WORKFLOW.to_owned();
             self.commit(Record::Workflow { number, quota: 0, owner: MemberId::NOBODY, name, cause: Cause::NONE });
         }
-        // What the keeper holds without a record belongs to a request that was never answered.
+        // A descriptor without a record belongs to a request that was never answered. So the keeper drops it.
         for segment in held {
             if self.lasting.of(*segment).is_none_or(|(_, s)| s.removed.is_some()) {
                 self.effects.push(Effect::Forget { segment: *segment });
@@ -67,7 +68,8 @@ impl Broker {
         self.recover_series(held);
         self.recover_runs();
         self.heard.extend(self.lasting.members.keys().map(|member| (*member, self.now)));
-        // Owners may have died, and been recorded as dead, just before the former broker's own end.
+        // A workflow's owner may have been recorded as dead just before the former broker ended. The workflow then
+        // still has to be ended.
         let orphans = self
             .lasting
             .workflows
@@ -81,15 +83,16 @@ impl Broker {
     pub(super) fn disconnected(&mut self, connection: Connection) {
         let member = self.links.get(&connection).and_then(|l| l.member);
         self.forget_link(connection);
-        // This is no death: the process may have run out of descriptors, or may be about to connect again. The host
-        // asks the kernel.
+        // The end of a connection proves no death. The process may have run out of descriptors, or may be about to
+        // connect again. So the host asks the kernel.
         if let Some(member) = member.filter(|m| self.connected.get(m) == Some(&connection)) {
             self.connected.remove(&member);
             self.goes_away(member);
         }
     }
 
-    /// What a member has open is assumed to stay so until it comes back and says what it has.
+    /// Notes that a member is away. The broker assumes that the member keeps all that it has open, until it comes back
+    /// and lists it.
     fn goes_away(&mut self, member: MemberId) {
         self.told.remove(&member);
         self.holds.assume_all_of(member);
@@ -102,15 +105,15 @@ impl Broker {
             link.member = None;
         }
         self.gone(asker.member, MemberState::Left);
-        // The member's workflow may have ended with it, and the connection with the workflow.
+        // The member's end may have ended its workflow, and this connection with it.
         if self.links.contains_key(&asker.connection) {
             self.answer(asker, &Answer::Done { value: 0 });
             self.drop_link(asker.connection, "it left");
         }
     }
 
-    /// Drops a peer that broke the rules, and no other one. Its session is over. What it has mapped stays its own until
-    /// its process is dead.
+    /// Closes the connection of a peer that broke the rules, and ends its session. No other peer is affected. The
+    /// member keeps its mappings until its process is dead.
     pub(super) fn expel(&mut self, connection: Connection, why: &str) {
         let member = self.links.get(&connection).and_then(|l| l.member);
         self.drop_link(connection, why);
@@ -120,7 +123,7 @@ impl Broker {
         self.leave_standing(member, MemberState::Left, Record::Ghost { member, peer });
     }
 
-    /// Closes a connection that belongs to no member.
+    /// Closes a connection and forgets it. No member may belong to it.
     pub(super) fn drop_link(&mut self, connection: Connection, why: &str) {
         self.forget_link(connection);
         self.close(connection, why);
@@ -142,7 +145,7 @@ impl Broker {
         self.forget_item_waits(connection);
     }
 
-    /// A member is proved dead.
+    /// Handles the proof that a member is dead.
     pub(super) fn died(&mut self, member: MemberId) {
         if self.lasting.ghosts.contains_key(&member) {
             self.effects.push(Effect::Dead { member });
@@ -152,12 +155,12 @@ impl Broker {
         }
     }
 
-    /// A member is gone, by proof of death or because it said that it leaves.
+    /// Removes a member that is proved dead, or that said that it leaves.
     fn gone(&mut self, member: MemberId, state: MemberState) {
         self.leave_standing(member, state, Record::MemberGone { member });
     }
 
-    /// A member reports its progress; 0 steps in all withdraws the report.
+    /// Notes a member's progress: `done` of `of` steps. If `of` is 0, the report is withdrawn.
     pub(super) fn progress(&mut self, member: MemberId, done: u64, of: u64) {
         match of {
             0 => self.progress.remove(&member),
@@ -165,12 +168,11 @@ impl Broker {
         };
     }
 
-    /// A member's session is over. `record` says whether the member is dead, too.
+    /// Ends a member's session. `record` says whether the member is also dead.
     fn leave_standing(&mut self, member: MemberId, state: MemberState, record: Record) {
         let Some(entry) = self.entry(member) else { return };
         let of = self.lasting.members[&member].workflow;
-        // First the items that it owned: if the broker is killed in between, the next one finds the member dead once
-        // more.
+        // Its items come first: if the broker is killed in between, the next one handles the member's end again.
         self.items_of_gone(member);
         if let Some(connection) = self.connected.remove(&member) {
             if let Some(link) = self.links.get_mut(&connection) {
@@ -183,8 +185,8 @@ impl Broker {
         if self.dead.len() > REMEMBERED {
             self.dead.pop_front();
         }
-        // The broker first marks the table and then writes the record. If it is killed in between, the next broker
-        // repeats both.
+        // The liveness table is marked before the record is written. If the broker is killed in between, the next one
+        // does both again.
         if matches!(record, Record::MemberGone { .. }) {
             self.effects.push(Effect::Dead { member });
         }
@@ -200,7 +202,7 @@ impl Broker {
         self.end_run_of_the_last(of);
     }
 
-    /// The member no longer has anything open.
+    /// Notes that the member has nothing open any more.
     pub(super) fn drop_holds(&mut self, member: MemberId) {
         for segment in self.holds.of_member(member) {
             self.holds.remove(segment, member);
@@ -244,7 +246,7 @@ impl Broker {
         self.fail(asker, Status::TimedOut, text);
     }
 
-    /// A description of a living member.
+    /// The description of a living member, for listings and messages.
     pub(super) fn entry(&self, member: MemberId) -> Option<MemberEntry> {
         let known = self.lasting.members.get(&member)?;
         let connected = self.connected.contains_key(&member);
@@ -253,7 +255,7 @@ impl Broker {
         let silent_ms = self.now - self.heard.get(&member).copied().unwrap_or(self.now);
         Some(MemberEntry {
             member,
-            // The daemon's members stand for other nodes.
+            // For a member of the daemon that acts for another node: the time since this node was heard.
             silent_ms: self.heard_for(&known.task).unwrap_or(silent_ms),
             done,
             of,

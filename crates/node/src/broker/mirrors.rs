@@ -1,15 +1,16 @@
-//! Ports and series of other nodes, as the tasks of this node open them.
+//! Mirrors: ports and series of other nodes, as the tasks of this node open them.
 //!
-//! A task that opens a port of another node gets a *mirror*: a port of this node, at whose other end the daemon stands
-//! (`crossdock_relay`). The request waits until the host has made it ([`NodeOrder::Mirror`], [`NodeNews::Mirrored`]). A
-//! mirror belongs to one member; when that member does not have it any more, the host is told ([`NodeOrder::MirrorLeft`]),
-//! so that the end at the port itself ends even if the member never took its end of the mirror.
+//! A task that opens a port of another node gets a *mirror*: a port of this node, whose other end the daemon has
+//! (`crossdock_relay`). The task's request waits until the host has made the mirror ([`NodeOrder::Mirror`],
+//! [`NodeNews::Mirrored`]). A mirror of a port belongs to one member. When this member closes it, the host is told
+//! ([`NodeOrder::MirrorLeft`]). So the end at the port itself ends, too, even if the member never took its end of the
+//! mirror.
 //!
-//! A series of another node is mirrored as well, once for all members of this node. The daemon publishes the mirror
+//! A series of another node is mirrored once for all members of this node, and the daemon publishes the mirror
 //! ([`NodeOrder::MirrorSeries`]). When no member observes it any more, the host is told.
 //!
-//! Mirrors have names that only the daemon gives ([`MIRROR`]). Their rights are those of the name that they mirror; no node
-//! claims them in the site.
+//! The names of mirrors begin with [`MIRROR`], and only the daemon may use such names. The rights to a mirror are those
+//! to the name that it mirrors. No node claims these names in the site.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +21,12 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use super::open::Given;
 use super::{Asker, Broker, Cause, Connection, Effect, NodeFailure, NodeOrder};
 
-/// A request that waits for its mirror.
+/// A member's request that waits for a mirror.
 struct Opening {
     waits: (Connection, u64),
     member: MemberId,
     opcode: u16,
-    /// The series, if it is one.
+    /// The wanted series; `None` for a port.
     series: Option<Wanted>,
 }
 
@@ -34,27 +35,27 @@ struct Wanted {
     workflow: u64,
     name: String,
     former: bool,
-    /// Until when the member waits for it.
+    /// The time until which the member waits for the series.
     deadline: u64,
 }
 
-/// What a broker knows of mirrors.
+/// The mirrors that this broker knows.
 #[derive(Default)]
 pub(super) struct Mirrors {
     opening: BTreeMap<u64, Opening>,
-    /// Whose each mirror of a port is.
+    /// The member to which each mirror of a port belongs.
     owners: BTreeMap<SegmentId, MemberId>,
-    /// The mirrors of series that members observe, or are about to.
+    /// The mirrors of series that a member observes, or is about to observe.
     series: BTreeSet<SegmentId>,
 }
 
-/// Is it the name of a mirror?
+/// Whether this is the name of a mirror.
 pub(super) fn is_mirror(name: &str) -> bool {
     name.starts_with(MIRROR)
 }
 
 impl Broker {
-    /// After a start: the ends that a former broker had at mirrors died with it.
+    /// After the broker's start: removes all mirrors, because the former broker's ends at them died with it.
     pub(super) fn drop_mirrors(&mut self) {
         let names = self.lasting.names.iter().filter(|((.., name), _)| is_mirror(name));
         for segment in names.map(|(_, segment)| *segment).collect::<Vec<_>>() {
@@ -62,7 +63,7 @@ impl Broker {
         }
     }
 
-    /// Opens a port of another node for a member of this one.
+    /// Orders a mirror of another node's port for a member of this node.
     pub(super) fn open_mirror(&mut self, asker: Asker, node: String, request: &Request) {
         let Request::Open { access, wait_ms, name, .. } = request else { return };
         if *access != Rights::PRODUCE && *access != Rights::CONSUME {
@@ -84,7 +85,7 @@ impl Broker {
         self.effects.push(Effect::Nodes(NodeOrder::Mirror { id, node, workflow, port, task, rank, sends, wait_ms }));
     }
 
-    /// Opens a series of another node for a member of this one.
+    /// Orders a mirror of another node's series for a member of this node.
     pub(super) fn open_series_mirror(
         &mut self,
         asker: Asker,
@@ -110,14 +111,14 @@ impl Broker {
         self.may_wait_for_node(asker, own)
     }
 
-    /// The host has made a mirror, or could not.
+    /// Handles the host's answer to an order for a mirror.
     pub(super) fn mirrored(&mut self, id: u64, outcome: Result<SegmentId, NodeFailure>) {
         let Some(Opening { waits, member, opcode, series }) = self.mirrors.opening.remove(&id) else { return };
         let asker = Asker { connection: waits.0, member, number: waits.1, opcode };
         let is_there = self.has_member(waits.0, member);
         match outcome {
             Ok(mirror) if series.is_some() => {
-                // If no member observes it, the host is told at the end of this event.
+                // If no member observes the mirror, the host is told at the end of this event that it is not used.
                 self.mirrors.series.insert(mirror);
                 if is_there && self.is_named(mirror) {
                     self.admit(asker, mirror);
@@ -130,10 +131,10 @@ impl Broker {
                 self.mirrors.owners.insert(mirror, member);
                 self.give(asker, mirror, Given::ToWrite);
             }
-            // The member died while it waited: as one that dies before it takes its end.
+            // The member died while it waited. This counts as a death before the member took its end of the mirror.
             Ok(mirror) => self.effects.push(Effect::Nodes(NodeOrder::MirrorLeft { mirror, died: true })),
             Err(NodeFailure { status: status @ (Status::NotFound | Status::Disconnected), text }) if is_there => {
-                // The name may have gone to the node of the series' next publisher.
+                // The name may have moved to another node, on which the series' next publisher is.
                 self.observe_again(asker, series, (status, text));
             }
             Err(NodeFailure { status, text }) if is_there => self.fail(asker, status, text),
@@ -141,7 +142,7 @@ impl Broker {
         }
     }
 
-    /// Looks anew for the series, if its observer still waits. Fails otherwise.
+    /// If the observer's time is not over, looks for the series again; otherwise the request fails.
     fn observe_again(&mut self, asker: Asker, series: Option<Wanted>, (status, text): (Status, String)) {
         match series {
             Some(Wanted { name, former, deadline, .. }) if deadline > self.now => {
@@ -152,7 +153,7 @@ impl Broker {
         }
     }
 
-    /// Tells of mirrors that their members do not have any more.
+    /// Tells the host which mirrors are not used any more.
     pub(super) fn settle_mirrors(&mut self) {
         self.settle_series_mirrors();
         if self.mirrors.owners.is_empty() {
@@ -167,7 +168,7 @@ impl Broker {
         }
     }
 
-    /// Tells of mirrors of series that no member observes any more.
+    /// Tells the host which mirrors of series no member observes any more.
     fn settle_series_mirrors(&mut self) {
         let is_used = |mirror: &SegmentId| {
             let Some(found) = self.lasting.segments.get(mirror).filter(|found| found.removed.is_none()) else {
@@ -190,13 +191,13 @@ impl Broker {
         }
     }
 
-    /// If this member is the daemon's, for a task of another node: how long ago that node was heard.
+    /// If a member's task name shows that it acts for another node: the time since this node was heard.
     pub(super) fn heard_for(&self, task: &str) -> Option<u64> {
         let (_, node) = task.split_once(".on.")?;
         self.node_silent_ms(node)
     }
 
-    /// The node that has this port or series, if tasks of this node reach it by a mirror.
+    /// The node that has this port or series, if it is another one and tasks of this node use a mirror.
     pub(super) fn node_of_mirrored(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
         if !matches!(kind, SegmentKind::Port | SegmentKind::Series) || is_mirror(name) {
             return None;

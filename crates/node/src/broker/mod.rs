@@ -1,10 +1,10 @@
 //! The broker: a pure state machine, `(state, event) → (state, effects)`. It has no sockets, no clock and no system
 //! calls.
 //!
-//! The host (the broker process, or the simulator in the tests) gives it events and carries out the effects in order.
-//! Lasting state changes only by records, and a record is written down before any client is told of what follows from
-//! it. So a broker that is killed between any two effects and rebuilt from its journal has promised nothing that it
-//! does not keep.
+//! The host is the broker process, or the simulator in the tests. It gives the broker events and carries out the
+//! effects in order. Lasting state changes only by records, and a record is written down before any client is told what
+//! follows from it. So if a broker is killed between two effects, the next one, which is made from the journal, keeps
+//! all that the first one promised.
 
 mod check;
 mod event;
@@ -55,27 +55,27 @@ use waits::{Due, Parked, Waits};
 /// The settings that a broker gets when it starts. They do not change afterwards.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The daemon's own user, who may do everything through the main endpoint.
+    /// The daemon's own user, which may do everything through the main endpoint.
     pub uid: u32,
-    /// The most bytes that all segments together may reserve.
+    /// The most bytes that all segments may reserve together.
     pub memory: u64,
-    /// The largest number of segments. Each takes a descriptor of keeper and broker.
+    /// The most segments. Each takes a descriptor in the keeper and in the broker.
     pub segments: u64,
     /// Most connections.
     pub connections: usize,
-    /// The largest number of members that connect through one endpoint.
+    /// The most members that may connect through one endpoint.
     pub members: usize,
-    /// How long a connection may take to say hello.
+    /// The time for a connection's hello, in milliseconds.
     pub hello_ms: u64,
-    /// Changes whenever the daemon lost its descriptors.
+    /// A number that changes when the daemon has lost its descriptors.
     pub incarnation: u64,
-    /// What this daemon's proofs of death rest on.
+    /// The roll and the namespace by which this daemon proves deaths.
     pub era: Era,
-    /// The calendar time when the broker's clock was at 0, in milliseconds since 1970. It is for people only.
+    /// The calendar time at which the broker's clock was 0, in milliseconds since 1970. It is only shown to people.
     pub began_ms: u64,
-    /// The broker's own process. Its members stand at ports for tasks of other nodes.
+    /// The process id of the broker itself. It has members, too: they are at ports for tasks of other nodes.
     pub pid: u32,
-    /// The site that this daemon is a node of.
+    /// The site to which this daemon belongs, if any.
     pub site: Option<SiteLimits>,
 }
 
@@ -99,9 +99,9 @@ impl Default for Limits {
 
 /// The position of a node's number in the ids of its segments.
 pub const NODE_SHIFT: u32 = 50;
-/// The most requests of one connection that wait at the same time.
+/// The most requests of one connection that may wait at the same time.
 const PARKED: usize = 64;
-/// The most connections of one endpoint that have not said hello yet. One more closes the oldest.
+/// The most connections of one endpoint that have not said hello yet. If there is one more, the oldest is closed.
 const SILENT: usize = 256;
 /// How many dead members are remembered for error messages.
 const REMEMBERED: usize = 512;
@@ -123,39 +123,40 @@ pub struct Broker {
     free: u64,
     journal: Result<(), String>,
     links: BTreeMap<Connection, Link>,
-    /// The connections of an endpoint that have not said hello, the oldest first.
+    /// For each endpoint the connections that have not said hello yet, the oldest first.
     silent: BTreeMap<u64, BTreeSet<Connection>>,
     connected: BTreeMap<MemberId, Connection>,
     heard: BTreeMap<MemberId, u64>,
-    /// The steps done, and the steps in all, of members that report progress. Members report again after a restart.
+    /// For members that report progress: the steps done, and all steps. Members report again after a restart of the
+    /// broker.
     progress: BTreeMap<MemberId, (u64, u64)>,
-    /// The members that have said, since this broker's start, all that they have open.
+    /// The members that have listed all that they have open, since this broker's start.
     told: BTreeSet<MemberId>,
     holds: Holds,
-    /// The segments whose descriptor was lost with the keeper and that wait to be offered again.
+    /// The segments whose descriptors were lost with the keeper, and which members may offer again.
     lost: BTreeSet<SegmentId>,
     pages: Pages,
-    /// The endpoints whose listening socket was lost with the keeper and that wait to be made again.
+    /// The endpoints whose listening sockets were lost with the keeper, until a launcher makes them again.
     deaf: BTreeSet<u64>,
     waits: Waits,
     making: Option<Making>,
-    /// The requests whose wait for lost memory is over; see `serve_again`.
+    /// The requests that are to be served again; see `serve_again`.
     again: VecDeque<((Connection, u64), MemberId, Request)>,
     items: item::Transient,
     site: Option<site::Site>,
-    /// The number of orders that were given to other nodes.
+    /// How many orders about other nodes this broker has given; from it come their ids.
     node_orders: u64,
     mirrors: mirrors::Mirrors,
-    /// The names of series that pass from node to node.
+    /// The names of series that move from node to node.
     succession: succession::Succession,
     dead: VecDeque<(u64, MemberEntry)>,
     effects: Vec<Effect>,
 }
 
 impl Broker {
-    /// A broker over the state of a journal (`Lasting::default()` for none). `held` are the segments and `listening`
-    /// the endpoints whose descriptors the keeper has. `now` is in milliseconds of a clock that never goes back. `base`
-    /// is above every id that any earlier daemon can have given out.
+    /// Makes a broker from the state of a journal (`Lasting::default()` if there is none). The keeper has the
+    /// descriptors of the segments `held` and of the endpoints `listening`. `now` is in milliseconds of a clock that
+    /// never goes back. `base` is above every id that an earlier daemon can have given out.
     pub fn new(
         limits: Limits,
         lasting: Lasting,
@@ -207,24 +208,23 @@ impl Broker {
         &self.lasting
     }
 
-    /// The next time at which a [`Event::Tick`] is wanted.
+    /// The next time at which the broker wants an [`Event::Tick`].
     pub fn next_due(&self) -> Option<u64> {
         self.waits.next_due()
     }
 
-    /// The members that may be dead without any client having been told: members that are away, and members whose
-    /// session is over.
+    /// The members that may be dead although no client was told: those that are away, and those whose session is over.
     pub fn unproved(&self) -> impl Iterator<Item = MemberId> {
         let away = self.lasting.members.keys().filter(|member| !self.connected.contains_key(member));
         away.chain(self.lasting.ghosts.keys()).copied()
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub fn connections(&self) -> usize {
         self.links.len()
     }
 
-    /// Handles an event. The host carries out the effects in order.
+    /// Handles one event. The host carries out the returned effects in order.
     pub fn handle(&mut self, now: u64, event: Event<'_>) -> Vec<Effect> {
         if cfg!(debug_assertions) {
             self.check_before(&event);
@@ -256,7 +256,7 @@ impl Broker {
         std::mem::take(&mut self.effects)
     }
 
-    /// Makes a lasting change and records it.
+    /// Makes a lasting change, and adds the effect that writes it into the journal.
     fn commit(&mut self, record: Record) {
         self.touch_names(&record);
         self.lasting.apply(&record);
@@ -291,7 +291,8 @@ impl Broker {
             None => Err("its message was longer than any message may be".to_owned()),
             Some(bytes) => match Request::decode(bytes, descriptors.len()) {
                 Ok(decoded) => Ok(decoded),
-                // A client of another build speaks before the hello. It is told so before its connection is closed.
+                // A client of another build has sent its hello. It is told the versions before its connection is
+                // closed.
                 Err(_) if member.is_none() && self.refuse_version(connection, bytes) => return,
                 Err(malformed) => Err(malformed.to_string()),
             },
@@ -312,12 +313,12 @@ impl Broker {
         }
     }
 
-    /// Now, in milliseconds since 1970.
+    /// The present time, in milliseconds since 1970.
     fn calendar_ms(&self) -> u64 {
         self.limits.began_ms.saturating_add(self.now)
     }
 
-    /// Answers that have certainly arrived need not be remembered.
+    /// Forgets the outcomes of the requests up to `settled`, whose answers the member has received.
     fn settle(&mut self, member: MemberId, settled: u64) {
         if let Some(member) = self.lasting.members.get_mut(&member) {
             while member.outcomes.first_key_value().is_some_and(|(request, _)| *request < settled) {
@@ -336,7 +337,8 @@ impl Broker {
     ) {
         let opcode = request.number();
         let asker = Asker { connection, member, number, opcode };
-        // The request was repeated after a restart. It gets the same answer, and nothing happens twice.
+        // A request with this number was served before, so its answer was lost with a former broker. It gets the same
+        // answer again, and nothing happens twice.
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&number)).copied();
         if let Some(outcome) = outcome.filter(|o| !self.forgotten(asker, &request, *o)) {
             return self.repeat(asker, &request, outcome);
@@ -368,7 +370,7 @@ impl Broker {
         }
     }
 
-    /// The same request came again, because its answer was lost with the former broker.
+    /// Answers a request that came again because its answer was lost with the former broker.
     fn repeat(&mut self, asker: Asker, request: &Request, outcome: Outcome) {
         if let Request::Item(request) = request {
             return self.repeat_item(asker, request.clone(), outcome);
@@ -409,7 +411,7 @@ impl Broker {
         self.answer(asker, &Answer::Failed { status, text: text.into() });
     }
 
-    /// Nothing lasting can be promised while the journal accepts no records.
+    /// Refuses the request if the journal accepts no records, because nothing lasting can be promised then.
     fn journal_works(&mut self, asker: Asker) -> bool {
         match &self.journal {
             Ok(()) => true,
@@ -426,7 +428,7 @@ impl Broker {
     }
 }
 
-/// The member that asks, and for which answer.
+/// The member that asks, and where its answer goes.
 #[derive(Clone, Copy, Debug)]
 struct Asker {
     connection: Connection,

@@ -1,8 +1,8 @@
-//! Questions between the brokers of a site's nodes, and bytes that one of them brings from another.
+//! Questions between the brokers of a site's nodes, and orders that bring bytes from one node to another.
 //!
-//! The broker gives a [`NodeOrder`] and continues. Its result is a later [`NodeNews`] with the same id. If the outcome
-//! of a question is `Disconnected` or `TimedOut`, the question may have been carried out. The asking broker then asks
-//! again with the same body, and services are made so that the second question changes nothing.
+//! The broker gives a [`NodeOrder`] and continues. The result comes later as a [`NodeNews`] with the same id. If the
+//! outcome of a question is `Disconnected` or `TimedOut`, the question may still have been carried out. The asking
+//! broker then asks again with the same body, and each service is made so that the second question changes nothing.
 
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
@@ -11,10 +11,10 @@ use super::item::{ENDED, FIND, READ, SHARED, SHARING, WANT};
 use super::succession::GIVE_UP;
 use super::{Asker, Broker, Effect, PARKED};
 
-/// How long the answer to a question is waited for.
+/// How long the broker waits for the answer to a question.
 const ANSWER_MS: u64 = 5_000;
 
-/// Why another node did not do what it was asked to, or why it could not be asked.
+/// Why another node did not do what it was asked to do, or why it could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFailure {
     /// As a number.
@@ -23,32 +23,32 @@ pub struct NodeFailure {
     pub text: String,
 }
 
-/// An order to other nodes.
+/// An order of the broker that concerns other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeOrder {
-    /// Ask a service of another node's broker. Answered by [`NodeNews::Answered`].
+    /// Ask a service of another node's broker. The answer is [`NodeNews::Answered`].
     Ask {
-        /// The broker's number for the question.
+        /// The broker's id for the question.
         id: u64,
         /// Which node.
         node: String,
         /// Which service.
         service: u32,
-        /// The body, which the service defines; at most 60 KiB.
+        /// The body of the question, as the service defines it. At most 60 KiB.
         body: Vec<u8>,
-        /// How long to wait for the answer.
+        /// How long to wait for the answer, in milliseconds.
         wait_ms: u64,
     },
-    /// The answer to [`NodeNews::Asked`].
+    /// Send this answer to the question [`NodeNews::Asked`].
     Answer {
         /// The question's id.
         id: u64,
-        /// The body of the answer, which the service defines, or why there is none.
+        /// The body of the answer, as the service defines it. The error says why there is none.
         outcome: Result<Vec<u8>, NodeFailure>,
     },
     /// Read the bytes of another node's object into memory that the host has. The answer is [`NodeNews::Pulled`].
     Pull {
-        /// The broker's number for the pull.
+        /// The broker's id for the pull.
         id: u64,
         /// Which node.
         node: String,
@@ -60,17 +60,17 @@ pub enum NodeOrder {
         epoch: u64,
         /// The segment or file on this node that gets the bytes. It was made before.
         into: SegmentId,
-        /// The number of bytes, from the first on.
+        /// How many bytes to read, from the object's first byte on.
         size: u64,
-        /// How long the pull may take.
+        /// How long the pull may take, in milliseconds.
         wait_ms: u64,
     },
-    /// Open an end of another node's port for a task of this node, and make its mirror here. Answered by
+    /// Open an end of another node's port for a task of this node, and make its mirror here. The answer is
     /// [`NodeNews::Mirrored`].
     Mirror {
-        /// The broker's number for the question.
+        /// The broker's id for this order.
         id: u64,
-        /// Which node has the port.
+        /// The node that has the port.
         node: String,
         /// The workflow.
         workflow: String,
@@ -80,83 +80,83 @@ pub enum NodeOrder {
         task: String,
         /// The task's rank.
         rank: u32,
-        /// The task sends; else it receives.
+        /// Whether the task sends. Otherwise it receives.
         sends: bool,
-        /// How long a place is waited for.
+        /// How long to wait for a free place at the port, in milliseconds.
         wait_ms: u64,
     },
-    /// Mirror a series of another node here, for all tasks of this node. Answered by [`NodeNews::Mirrored`].
+    /// Mirror a series of another node here, for all tasks of this node. The answer is [`NodeNews::Mirrored`].
     MirrorSeries {
-        /// The broker's number for the question.
+        /// The broker's id for this order.
         id: u64,
-        /// Which node has the series.
+        /// The node that has the series.
         node: String,
         /// The workflow.
         workflow: String,
         /// The series.
         series: String,
-        /// Also a series of a former run.
+        /// Whether a series of a former run is wanted, too.
         former: bool,
-        /// How long the series is waited for.
+        /// How long to wait for the series, in milliseconds.
         wait_ms: u64,
     },
-    /// The members that had this mirror have it no more.
+    /// No member uses this mirror any more.
     MirrorLeft {
         /// Which mirror.
         mirror: SegmentId,
-        /// Of a port: its member died; else it left in order.
+        /// For the mirror of a port: whether its member died. Otherwise the member left in order.
         died: bool,
     },
     /// The answer to [`NodeNews::Opening`].
     Opened {
         /// The id of the request to open.
         id: u64,
-        /// The segment or file on this node whose bytes are sent, or why none are.
+        /// The segment or file on this node whose bytes are sent. The error says why there is none.
         outcome: Result<SegmentId, NodeFailure>,
     },
 }
 
-/// News from other nodes.
+/// A report to the broker about other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeNews {
     /// The result of [`NodeOrder::Ask`].
     Answered {
-        /// The broker's number for the pull.
+        /// The broker's id for the question.
         id: u64,
         /// The answer.
         outcome: Result<Vec<u8>, NodeFailure>,
     },
-    /// Another node's broker asks a question. The answer is [`NodeOrder::Answer`], at once or later.
+    /// Another node's broker asks a question. The broker answers with [`NodeOrder::Answer`], at once or later.
     Asked {
-        /// The host's number for the question.
+        /// The host's id for the question.
         id: u64,
-        /// The node that asks. Under TLS its name is proved.
+        /// The node that asks. Under TLS its certificate has proved the name.
         node: String,
         /// Which service.
         service: u32,
-        /// The body, which the service defines.
+        /// The body of the question, as the service defines it.
         body: Vec<u8>,
     },
-    /// The result of [`NodeOrder::Pull`].
+    /// The result of a pull: [`NodeOrder::Pull`].
     Pulled {
-        /// The broker's number for it.
+        /// The broker's id for the pull.
         id: u64,
-        /// All bytes have arrived, or why not.
+        /// `Ok` if all bytes have arrived. The error says why not.
         outcome: Result<(), NodeFailure>,
     },
-    /// What came of [`NodeOrder::Mirror`] or [`NodeOrder::MirrorSeries`].
+    /// The result of [`NodeOrder::Mirror`] or [`NodeOrder::MirrorSeries`].
     Mirrored {
-        /// The broker's number for it.
+        /// The broker's id for the order.
         id: u64,
-        /// The mirror, or why there is none.
+        /// The mirror's id. The error says why there is no mirror.
         outcome: Result<SegmentId, NodeFailure>,
     },
-    /// Another node wants the bytes of an object. The answer is [`NodeOrder::Opened`]. The bytes must not change while
-    /// they are sent.
+    /// Another node wants the bytes of an object. The broker answers with [`NodeOrder::Opened`]. The bytes must not
+    /// change while they are sent.
     Opening {
-        /// The host's number for the request.
+        /// The host's id for the request.
         id: u64,
-        /// The node that asks. Under TLS its name is proved.
+        /// The node that asks. Under TLS its certificate has proved the name.
         node: String,
         /// The kind of object.
         kind: SegmentKind,
@@ -168,13 +168,13 @@ pub enum NodeNews {
 }
 
 impl Broker {
-    /// A number for an order to other nodes. No broker uses a number twice.
+    /// A new id for an order about other nodes. No broker uses an id twice.
     pub fn node_order_id(&mut self) -> u64 {
         self.node_orders += 1;
         self.node_orders
     }
 
-    /// Asks a service of another node; gives the question's number.
+    /// Asks a service of another node. Returns the question's id.
     pub(super) fn ask_node(&mut self, node: &str, service: u32, body: Vec<u8>) -> u64 {
         let id = self.node_order_id();
         let ask = NodeOrder::Ask { id, node: node.to_owned(), service, body, wait_ms: ANSWER_MS };
@@ -182,7 +182,8 @@ impl Broker {
         id
     }
 
-    /// May a request wait for another node, beside `own` requests of its connection that do already? It fails if not.
+    /// Whether this request may wait for another node, while `own` requests of its connection do so already. If not,
+    /// the request fails.
     pub(super) fn may_wait_for_node(&mut self, asker: Asker, own: usize) -> bool {
         if own >= PARKED {
             let text = format!("{own} requests of this program wait for other nodes already; let some end first");
@@ -191,7 +192,7 @@ impl Broker {
         own < PARKED
     }
 
-    /// Handles news from another node.
+    /// Handles a report about other nodes.
     pub(super) fn node_news(&mut self, news: NodeNews) {
         match news {
             NodeNews::Mirrored { id, outcome } => self.mirrored(id, outcome),

@@ -1,5 +1,5 @@
-//! An observer's requests, and its slot of a pin page. Each observer has one slot, which is cleared before another
-//! observer gets it.
+//! The requests of observers. Each observer has one slot of a pin page, which is cleared before another observer gets
+//! it.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ impl Broker {
         }
     }
 
-    /// Gives a slot of a pin page, and the series, to the member that asked.
+    /// Makes the asking member an observer: gives it a slot of a pin page, and the series.
     pub(super) fn admit(&mut self, asker: Asker, segment: SegmentId) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         let Some(found) = self.lasting.segments.get(&segment) else { return };
@@ -82,7 +82,7 @@ impl Broker {
         let room = if pages < series.observers {
             self.room(workflow, PIN_PAGE, &what).and_then(|()| self.descriptors(workflow, 1, &what))
         } else {
-            // The pages of tasks that are gone, and lost pages, stay with the series.
+            // A page stays with the series when its task is gone, or when the page is lost.
             Err(format!("{what} has had observers of {pages} tasks; publish it for more of them (max_observers)"))
         };
         if let Err(text) = room {
@@ -95,7 +95,8 @@ impl Broker {
         self.effects.push(Effect::MakePage { page, label });
     }
 
-    /// The page that an observer waits for is made. The publisher is told of it before any observer has it.
+    /// Continues after the host has made a pin page for an observer. The publisher is told of the page before any
+    /// observer has it.
     pub(super) fn page_made(&mut self, outcome: &Result<u64, String>) -> bool {
         let Some(MakingPage { asker, series, endpoint, page }) = self.pages.made() else { return false };
         match outcome {
@@ -110,7 +111,7 @@ impl Broker {
         true
     }
 
-    /// The answer to an observer, also when the same request comes again.
+    /// Sends an observer the series and its slot, also when the same request comes again.
     pub(super) fn give_pin(&mut self, asker: Asker, segment: SegmentId, number: u32) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let Some(series) = &found.series else { return };
@@ -138,7 +139,7 @@ impl Broker {
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
     }
 
-    /// Was the result of a request given up meanwhile, so that the request must be done anew?
+    /// Whether the slot that this request once got was given up meanwhile. If so, the request is served anew.
     pub(super) fn forgotten(&self, asker: Asker, request: &Request, outcome: Outcome) -> bool {
         let (Request::Observe { .. }, Outcome::Made(pin)) = (request, outcome) else { return false };
         let series = self.lasting.pin_of(pin).filter(|(series, _)| self.is_named(*series));
@@ -152,7 +153,7 @@ impl Broker {
         }
     }
 
-    /// An observer that came back still has its slot.
+    /// Notes that an observer which came back still has its slot.
     pub(super) fn keep_pin(&mut self, member: MemberId, series: SegmentId, pin: u32) {
         if self.holder(series, pin) == member {
             let observers = self.lasting.series(series).map_or(0, |s| s.observers);
@@ -160,7 +161,7 @@ impl Broker {
         }
     }
 
-    /// A member that came back has named everything that it has.
+    /// Frees the slots that a member did not name in its list, after it came back.
     pub(super) fn free_unsure(&mut self, member: MemberId) {
         for id in self.pages.unsure() {
             if let Some((series, pin)) = self.lasting.pin_of(id).filter(|(s, p)| self.holder(*s, *p) == member) {
@@ -169,7 +170,7 @@ impl Broker {
         }
     }
 
-    /// A member is gone, so its slots are free.
+    /// Frees the slots of a member that is gone.
     pub(super) fn leave_series(&mut self, member: MemberId) {
         let series = self.lasting.segments.iter().filter_map(|(id, s)| Some((*id, s.series.as_ref()?)));
         let all = series.flat_map(|(id, series)| series.pins.iter().map(move |(pin, of)| (id, *pin, of.holder)));
@@ -177,13 +178,14 @@ impl Broker {
         own.into_iter().for_each(|(series, pin, _)| self.free_pin(series, pin));
     }
 
-    /// A series is gone: no member is asked any more whether it has a slot of it.
+    /// Forgets the slots that are in doubt, because the series is gone.
     pub(super) fn forget_slots(&mut self, series: SegmentId) {
         let ids = self.lasting.segments.get(&series).map_or(1, super::Segment::ids);
         self.pages.forget(series, ids);
     }
 
-    /// The slot is first cleared and then freed. If the broker is killed in between, the next one clears it again.
+    /// Clears an observer's slot and then frees it. If the broker is killed in between, the next one clears the slot
+    /// again.
     fn free_pin(&mut self, series: SegmentId, pin: u32) {
         let Some(found) = self.lasting.series(series) else { return };
         let (observers, Some(slot)) = (found.observers, found.pins.get(&pin).map(|pin| pin.slot)) else { return };
@@ -204,7 +206,8 @@ impl Broker {
         self.lasting.segments.get(&series).is_some_and(|s| s.removed.is_none())
     }
 
-    /// After a start: clears the slots of dead members. The slots of living members wait for what these say.
+    /// After the broker's start: clears the slots of dead members. The slots of living members stay in doubt until
+    /// these members list what they have.
     pub(super) fn recover_series(&mut self, held: &BTreeSet<SegmentId>) {
         let series = self.lasting.segments.iter().filter(|(_, s)| s.removed.is_none() && s.series.is_some());
         for id in series.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -223,8 +226,8 @@ impl Broker {
                     self.free_pin(id, pin);
                 }
             }
-            // The end of an observer is recorded before its slot of a returned page is cleared. The former broker may
-            // have ended in between.
+            // An observer's end is recorded before its slot is cleared on a page that was offered again. If the former
+            // broker ended in between, the slot is still to be cleared.
             for page in (0..pages).filter(|page| !self.pages.is_lost(page_id(id, *page))).collect::<Vec<_>>() {
                 self.clear_free(id, page);
             }

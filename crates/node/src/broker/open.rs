@@ -1,4 +1,4 @@
-//! Opening segments by name or id, making them, waiting for them.
+//! Opening segments by name or by id, making them, and waiting for them.
 
 use crossdock_layout::name::{MIRROR, mirrored};
 use crossdock_layout::wire::{Answer, OpenMode, Request, SegmentKind};
@@ -7,18 +7,18 @@ use crossdock_layout::{Rights, SegmentId, Status};
 use super::mirrors::is_mirror;
 use super::{Asker, Attachment, Broker, Cause, Connection, Effect, PARKED, Parked, Record, Segment, text};
 
-/// A segment that the host is making.
+/// A new segment that the host is making.
 #[derive(Clone, Debug)]
 pub(super) struct Making {
     asker: Asker,
     segment: SegmentId,
-    /// The segment that the new one replaces under its name, if there is one.
+    /// The segment under the same name that the new one replaces, if there is one.
     instead: Option<SegmentId>,
     record: Record,
 }
 
 const PAGE: u64 = 4096;
-/// More than any machine's address space allows for one mapping.
+/// A larger size would not fit into any machine's address space.
 pub(super) const MAX_SIZE: u64 = 1 << 46;
 
 impl Broker {
@@ -115,7 +115,8 @@ impl Broker {
         let of = self.lasting.workflows.get(&workflow).map_or("", |w| &w.name);
         let label = format!("crossdock:{of}:{}:{name}", kind.word());
         let cause = Cause { member: asker.member, request: asker.number };
-        // Regions are made to last; ports carry what one run sends, and mirrors serve ports.
+        // Regions stay when a run ends. Ports go with their run unless they were made persistent, and the regions of
+        // mirrors go with them.
         let persistent = persistent || kind != SegmentKind::Port && !is_mirror(&name);
         let since_ms = self.calendar_ms();
         let record =
@@ -143,7 +144,7 @@ impl Broker {
         self.wake_waiting(segment);
     }
 
-    /// Gives a segment to the asking member.
+    /// Sends a segment to the asking member.
     pub(super) fn give(&mut self, asker: Asker, segment: SegmentId, given: Given) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let created = given == Given::Created;
@@ -182,7 +183,7 @@ impl Broker {
         };
         let (kind, name) = (found.kind, mirrored(&found.name).to_owned());
         let rights = self.lasting.rights(endpoint, kind, &name);
-        // A caller without any right learns nothing more about an id than about an id that does not exist.
+        // A member without any right must not learn whether a segment with this id exists.
         if rights == Rights::NONE {
             let text = format!("{segment} is not there for this task: it was removed, or is another workflow's");
             return self.fail(asker, Status::NotFound, text);
@@ -217,7 +218,7 @@ impl Broker {
         self.waits.add(waits, Parked { key, access, deadline, waited_ms: wait_ms, again });
     }
 
-    /// Ends a request's waiting, for any reason.
+    /// Removes a request from the waiting ones, and returns it.
     pub(super) fn unpark(&mut self, waits: (Connection, u64)) -> Option<Parked> {
         let parked = self.waits.remove(waits)?;
         if let Some(link) = self.links.get_mut(&waits.0) {
@@ -226,7 +227,7 @@ impl Broker {
         Some(parked)
     }
 
-    /// Answers all requests that waited for this segment's name.
+    /// Answers all requests that waited for the name of this segment.
     pub(super) fn wake_waiting(&mut self, segment: SegmentId) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let key = (found.workflow, found.kind, found.name.clone());
@@ -240,7 +241,7 @@ impl Broker {
             let (endpoint, Some(member)) = (link.endpoint, link.member) else { continue };
             let rights = self.lasting.rights(endpoint, key.1, &key.2);
             if key.1 == SegmentKind::Series {
-                // Each of them may need a pin page, and the host makes one at a time.
+                // Each observer may need a new pin page, and the host makes one at a time.
                 let wait_ms = parked.deadline.saturating_sub(self.now);
                 let request = Request::Observe { wait_ms, former: true, name: key.2.clone() };
                 self.again.push_back((waits, member, request));
@@ -258,8 +259,8 @@ impl Broker {
     }
 }
 
-/// Every way to open it that these rights allow. If they allow none, the result asks for reading or producing, which is
-/// refused.
+/// All rights by which these rights allow to open the segment. If they allow nothing, the result is the right to read
+/// or to consume, which is then refused.
 fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
     let (least, more) = match kind {
         SegmentKind::Region => (Rights::READ, Rights::WRITE),
@@ -271,30 +272,31 @@ fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
     if rights.contains(more) { least.with(more) } else { least }
 }
 
-/// How a member gets a segment.
+/// What a member gets with an opened segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Given {
-    /// It was made by this request; the member writes it.
+    /// This request made the segment; the member may write it.
     Created,
-    /// It was there; the member may write it.
+    /// The segment existed before; the member may write it.
     ToWrite,
-    /// It was there; the member may only read it.
+    /// The segment existed before; the member may only read it.
     ToRead,
 }
 
-/// A segment that was there, for a member with these rights that asked for this access.
+/// What a member with these rights gets of an existing segment when it asked for this access.
 fn opened(rights: Rights, access: Rights, kind: SegmentKind) -> Given {
     let writes = kind == SegmentKind::Port || rights.contains(Rights::WRITE) && access.contains(Rights::WRITE);
     if writes { Given::ToWrite } else { Given::ToRead }
 }
 
-/// READ with WRITE means writing if that is granted; WRITE alone requires it. A port's end must be granted.
+/// Whether these rights allow this access. READ with WRITE asks for writing, but reading is enough. WRITE alone
+/// requires the right to write. An end of a port must be granted.
 fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str, task: &str) -> Result<(), (Status, String)> {
     let (possible, lesser) = match kind {
         SegmentKind::Region => (Rights::READ.with(Rights::WRITE), Rights::READ),
         SegmentKind::Port => (Rights::PRODUCE.with(Rights::CONSUME), Rights::NONE),
         SegmentKind::Series => (Rights::OBSERVE, Rights::NONE),
-        // Items have requests of their own.
+        // Items are opened by requests of their own.
         SegmentKind::Item => (Rights::NONE, Rights::NONE),
     };
     if access == Rights::NONE || !possible.contains(access) {

@@ -1,4 +1,4 @@
-//! What the broker knows of pin pages and their slots, besides what lasts.
+//! What the broker knows of pin pages and their slots, besides the lasting state.
 
 use std::collections::BTreeSet;
 
@@ -16,38 +16,38 @@ pub(super) struct MakingPage {
     pub page: SegmentId,
 }
 
-/// Pages that were lost, slots that are in doubt, and the page that is being made.
+/// Lost pin pages, slots that are in doubt, and the page that is being made.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    /// Their descriptors were lost with the keeper. Their free slots are given to no observer.
+    /// The pages whose descriptors were lost with the keeper. No observer gets a free slot of these pages.
     lost: BTreeSet<SegmentId>,
-    /// Their observers have not said since a restart whether they still have them.
+    /// The slots in doubt: since a restart, their observers have not said whether they still have them.
     unsure: BTreeSet<SegmentId>,
     making: Option<MakingPage>,
 }
 
 impl Pages {
-    /// The keeper does not have this page any more.
+    /// Notes that the keeper does not have this page any more.
     pub fn lose(&mut self, page: SegmentId) {
         self.lost.insert(page);
     }
 
-    /// The page was offered again, or is gone with its series.
+    /// Notes that a lost page was offered again, or is gone with its series.
     pub fn is_settled(&mut self, page: SegmentId) {
         self.lost.remove(&page);
     }
 
-    /// Was the page lost?
+    /// Whether this page is lost.
     pub fn is_lost(&self, page: SegmentId) -> bool {
         self.lost.contains(&page)
     }
 
-    /// The observers of these slots have to say whether they still have them.
+    /// Notes that these slots are in doubt, until their observers say whether they still have them.
     pub fn doubt(&mut self, slots: impl IntoIterator<Item = SegmentId>) {
         self.unsure.extend(slots);
     }
 
-    /// The slot is no longer in doubt: its observer has it, or it is free.
+    /// Notes that a slot is not in doubt any more: its observer has it, or it is free.
     pub fn be_sure(&mut self, slot: SegmentId) {
         self.unsure.remove(&slot);
     }
@@ -57,29 +57,29 @@ impl Pages {
         self.unsure.iter().copied().collect()
     }
 
-    /// A series is gone, and its ids with it.
+    /// Forgets the pages and slots of a series that is gone, by the range of its ids.
     pub fn forget(&mut self, series: SegmentId, ids: u64) {
         let end = SegmentId(series.0.saturating_add(ids));
         self.unsure.retain(|slot| !(series..end).contains(slot));
     }
 
-    /// The host makes a page. It makes one at a time.
+    /// Notes that the host is making a page. It makes one at a time.
     pub fn make(&mut self, making: MakingPage) {
         assert!(self.making.is_none(), "the host makes one page at a time");
         self.making = Some(making);
     }
 
-    /// The host has made the page, or failed.
+    /// Takes the page that the host was making, because the host has answered.
     pub fn made(&mut self) -> Option<MakingPage> {
         self.making.take()
     }
 
-    /// Does the host make a page of this series?
+    /// Whether the host is making a page of this series.
     pub fn is_making_of(&self, series: SegmentId) -> bool {
         self.making.as_ref().is_some_and(|making| making.series == series)
     }
 
-    /// Panics unless pages and slots belong to a series.
+    /// Panics if a page or a slot belongs to no series.
     pub fn check(&self, lasting: &Lasting) {
         for page in &self.lost {
             let there = lasting.of(*page).is_some_and(|(_, segment)| segment.removed.is_none());

@@ -1,4 +1,4 @@
-//! A publisher's requests: to begin a series, to get its observers' pin pages, to end it.
+//! The requests of publishers: to begin a series, to get the pin pages of its observers, and to end it.
 
 use crossdock_layout::name::MIRROR;
 use crossdock_layout::wire::{Answer, MAX_PINS, PIN_PAGE, PageEntry, Request, SegmentKind, page_id};
@@ -60,7 +60,7 @@ impl Broker {
         }
         self.keep_promise(workflow, &name);
         let what = format!("series '{name}'");
-        // What a former publisher left is removed together with its name, unless observers still have it.
+        // The former publisher's series is removed together with its name, unless observers still have it open.
         let unused = former.filter(|f| !self.holds.is_open(*f) && self.away(workflow).is_empty());
         let left = unused.and_then(|f| self.lasting.segments.get(&f));
         let (room, slots) = left.map_or((0, 0), |s| (s.reserved, s.descriptors()));
@@ -95,8 +95,8 @@ impl Broker {
         self.wake_waiting(segment);
     }
 
-    /// The same request came again, because its answer was lost with the former broker. If the pool was lost with the
-    /// keeper, it is not offered again: its publisher never knew that the daemon had it.
+    /// Answers a request to publish that came again, because its answer was lost with the former broker. If the pool
+    /// was lost with the keeper, no member offers it, because its publisher never knew that the daemon had it.
     pub(super) fn published_again(&mut self, asker: Asker, segment: SegmentId) {
         if self.is_lost(segment) {
             self.take_name(segment, Cause::NONE);
@@ -110,14 +110,14 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: segment.0 });
     }
 
-    /// The series' name is this node's now. The pool came with a request that had to wait for that, and is gone: the
-    /// publisher asks once more.
+    /// Fails a request to publish that had to wait until this node had the series' name. The pool came with that
+    /// request, and was dropped meanwhile. So the publisher must ask once more.
     pub(super) fn publish_again(&mut self, asker: Asker, name: &str) {
         let text = format!("the name of series '{name}' is this node's now; publish it again");
         self.fail(asker, Status::NotFound, text);
     }
 
-    /// The next pin page that a publisher does not know yet.
+    /// Sends a publisher the next pin page that it does not know yet.
     pub(super) fn pins(&mut self, asker: Asker, segment: SegmentId, from: u32) {
         let named = self.lasting.segments.get(&segment).is_some_and(|s| s.removed.is_none());
         let found = self.lasting.series(segment).filter(|s| named && s.publisher == asker.member && !s.ended);
@@ -133,8 +133,8 @@ impl Broker {
                 let with = Attachment::Segment { segment: id, writable: false };
                 return self.effects.push(Effect::Send { connection: asker.connection, message, with });
             }
-            // The page was lost with the keeper. A living observer that has it offers it; otherwise its contents no
-            // longer count.
+            // The page was lost with the keeper. A living observer that has it may offer it again. Without such an
+            // observer, the page's contents do not count any more.
             let holder = self.lasting.series(segment).and_then(|series| series.holders(page).next());
             if let Some(holder) = holder {
                 let text = format!("a pin page of {segment} waits to be offered again by {}", self.who(holder));
@@ -144,11 +144,11 @@ impl Broker {
         self.fail(asker, Status::NotYet, format!("{segment} has {pages} pin pages"));
     }
 
-    /// A pin page of the former keeper, from a member that has it: the publisher or an observer.
+    /// Handles an offer of a lost pin page by a member that has it: the publisher or an observer.
     pub(super) fn take_page_back(&mut self, asker: Asker, series: SegmentId, page: u32, descriptors: &[Descriptor]) {
         let id = page_id(series, page);
         if !self.pages.is_lost(id) {
-            // Another member offered it first.
+            // Another member has offered this page before.
             return self.answer(asker, &Answer::Done { value: 0 });
         }
         let number = match descriptors {
@@ -163,12 +163,12 @@ impl Broker {
         }
         self.pages.is_settled(id);
         self.effects.push(Effect::Adopt { segment: id });
-        // What dead observers wrote there while no daemon had the page does not count any more.
+        // Observers that died while no daemon had the page may have left pins in their slots.
         self.clear_free(series, page);
         self.answer(asker, &Answer::Done { value: 1 });
     }
 
-    /// Clears the slots of a page that no observer has.
+    /// Clears the slots of a page that belong to no observer.
     pub(super) fn clear_free(&mut self, series: SegmentId, page: u32) {
         let ranges = self.lasting.series(series).map(|s| s.free_ranges(page)).unwrap_or_default();
         let page = page_id(series, page);
@@ -187,23 +187,23 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
-    /// The member that publishes this series and may continue.
+    /// The member that publishes this series, if it is alive and may continue.
     pub(super) fn living_publisher(&self, segment: SegmentId) -> Option<MemberId> {
         let series = self.lasting.series(segment).filter(|s| !s.ended)?;
         self.lasting.members.contains_key(&series.publisher).then_some(series.publisher)
     }
 
-    /// Is the series' pool lost with the former keeper and not offered again yet?
+    /// Whether the series' pool was lost with the former keeper and has not been offered again.
     pub(super) fn is_lost(&self, segment: SegmentId) -> bool {
         self.lost.contains(&segment)
     }
 
-    /// May the series be given to observers?
+    /// Whether observers can get the series.
     pub(super) fn is_usable(&self, segment: SegmentId) -> bool {
         self.lasting.series(segment).is_some() && !self.is_lost(segment)
     }
 
-    /// A description of that member, for messages.
+    /// A description of a member, for messages.
     pub(super) fn who(&self, member: MemberId) -> String {
         match self.entry(member) {
             Some(e) if e.task == super::hello::NAMELESS_TASK => {

@@ -1,5 +1,5 @@
-//! Everything that outlives a broker, as records: the contents of the journal, and the only way in which lasting state
-//! changes.
+//! Records: everything that outlives a broker. The journal consists of them, and lasting state changes only through
+//! them.
 
 use crossdock_layout::wire::{Grant, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, messages, record};
@@ -8,10 +8,10 @@ use super::item::ItemRecord;
 use super::stored::Stored;
 
 record! {
-    /// The request that made a change, so that the same request gets the same answer when it is repeated.
+    /// The request that caused a change. If the request is repeated, it gets the same answer.
     #[derive(Copy)]
     pub struct Cause as Stored {
-        /// The member that asked; 0 if none did.
+        /// The member that sent the request; 0 if no request caused the change.
         member: MemberId,
         /// The number of the member's request.
         request: u64,
@@ -19,18 +19,18 @@ record! {
 }
 
 impl Cause {
-    /// No request made the change.
+    /// For a change that no request caused.
     pub const NONE: Self = Self { member: MemberId::NOBODY, request: 0 };
 }
 
 record! {
-    /// A process at the other end of a connection, as the kernel describes it.
+    /// The process at the other end of a connection, as the kernel describes it.
     #[derive(Copy)]
     pub struct Peer as Stored {
         /// The process id in the daemon's namespace.
         pid: u32,
-        /// When the process was started, in clock ticks since boot. Number and time together identify a process for
-        /// good. 0 = not known.
+        /// When the process was started, in clock ticks since boot; 0 if not known. No other process has both the same
+        /// id and the same start.
         started: u64,
         /// The user id in the daemon's namespace.
         uid: u32,
@@ -38,25 +38,25 @@ record! {
 }
 
 record! {
-    /// What the proofs of death of a journal's time rest on. Another roll begins another time, and nothing that was
-    /// recorded before can be proved then.
+    /// What a daemon's proofs of death are based on, from one roll to the next. With another roll, no death of a member
+    /// that was recorded before can be proved.
     #[derive(Copy, Default)]
     pub struct Era as Stored {
-        /// The device of the roll's file,
+        /// The device of the roll's file.
         device: u64,
         /// its inode's number,
         inode: u64,
-        /// and the time when the file was made, in nanoseconds since 1970.
+        /// When the roll's file was made, in nanoseconds since 1970.
         born: u64,
-        /// The namespace of the process numbers, which mean nothing in another namespace.
+        /// The namespace of the process ids. In another namespace they mean other processes.
         processes: u64,
-        /// The first member of this time has this number or a greater one.
+        /// The first member under this roll has this number or a greater one.
         first: u64,
     }
 }
 
 impl Era {
-    /// Is this the time of the same roll?
+    /// Whether both describe the same roll.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         (self.device, self.inode, self.born) == (other.device, other.inode, other.born)
@@ -66,44 +66,44 @@ impl Era {
 messages! {
     /// One change of lasting state.
     pub enum Record: u32 as Stored {
-        /// Ids below these are used up.
+        /// Smaller ids than these are used up.
         1 Counters {
             /// Of members.
             member: u64,
             /// Of segments.
             segment: u64,
-            /// Of workflows and endpoints.
+            /// The next number of a workflow or endpoint.
             number: u64,
         },
         /// A workflow began.
         2 Workflow {
             /// Its number.
             number: u64,
-            /// The most bytes; 0 for the node's limit.
+            /// The most bytes that the workflow may reserve; 0 for the node's limit.
             quota: u64,
-            /// The member whose end ends the workflow.
+            /// The member whose end also ends the workflow.
             owner: MemberId,
             /// Its name.
             name: String,
             /// Who asked.
             cause: Cause,
         },
-        /// A workflow ended, and everything in it is gone: endpoints, members, segments.
+        /// A workflow ended, with its endpoints, members and segments.
         3 WorkflowEnd {
             /// Its number.
             number: u64,
             /// Who asked.
             cause: Cause,
         },
-        /// An endpoint began. The keeper has its listening socket.
+        /// An endpoint began. The keeper has the endpoint's listening socket.
         4 Endpoint {
             /// Its number.
             number: u64,
             /// The workflow's number.
             workflow: u64,
-            /// The task of a process that connects.
+            /// The task of every process that connects through the endpoint.
             task: String,
-            /// The rights of that task.
+            /// The rights of the endpoint's task.
             grants: Vec<Grant>,
             /// Who asked.
             cause: Cause,
@@ -131,9 +131,9 @@ messages! {
             rank: u32,
             /// Its process.
             peer: Peer,
-            /// The number by which the member proves its identity when it comes back.
+            /// The secret by which the member proves its identity when it connects again.
             token: [u8; 16],
-            /// The member only looks and takes no part in a run.
+            /// Whether the member only looks, and is no part of a run.
             visitor: bool,
         },
         /// A run of a workflow began.
@@ -148,7 +148,7 @@ messages! {
             /// Which.
             member: MemberId,
         },
-        /// A segment began. The keeper has its descriptor.
+        /// A segment began. The keeper has the segment's descriptor.
         8 Segment {
             /// Its id.
             segment: SegmentId,
@@ -160,103 +160,104 @@ messages! {
             name: String,
             /// Bytes.
             size: u64,
-            /// Bytes that are reserved.
+            /// How many bytes of the segment are reserved.
             reserved: u64,
-            /// The value that its maker gave.
+            /// The value that the segment's maker gave.
             attribute: u64,
-            /// The segment stays when the run ends.
+            /// Whether the segment stays when the run ends.
             persistent: bool,
             /// When the segment was made, in milliseconds since 1970.
             since_ms: u64,
             /// Who asked.
             cause: Cause,
         },
-        /// More of a segment is reserved.
+        /// More bytes of a segment are reserved.
         9 Reserved {
             /// Which.
             segment: SegmentId,
-            /// Bytes from its start.
+            /// The number of reserved bytes, from the segment's start.
             upto: u64,
         },
-        /// A segment lost its name. It counts against the quota until no member has it open.
+        /// A segment lost its name. Its memory counts against the quota until no member has it open.
         10 Removed {
             /// Which.
             segment: SegmentId,
-            /// The members that have it open.
+            /// The members that have the segment open, each with the number of openings.
             holders: Vec<(MemberId, u32)>,
             /// Who asked.
             cause: Cause,
         },
-        /// A segment is gone.
+        /// A segment is gone for good.
         11 Released {
             /// Which.
             segment: SegmentId,
         },
-        /// A series began. The keeper has its pool. Its pin pages and their slots get the ids that follow the pool's.
+        /// A series began. The keeper has the series' pool. The ids after the pool's id are for its pin pages and their
+        /// slots.
         13 Series {
             /// The pool's id.
             segment: SegmentId,
             /// The workflow's number.
             workflow: u64,
-            /// The number of the run of its workflow.
+            /// The number of the workflow's run in which the series began.
             run: u64,
             /// Its name.
             name: String,
-            /// Bytes of the pool.
+            /// The size of the pool in bytes.
             size: u64,
-            /// Bytes of it that are reserved.
+            /// How many bytes of the pool are reserved.
             reserved: u64,
-            /// The value that its publisher gave.
+            /// The value that the series' publisher gave.
             attribute: u64,
-            /// The largest number of observers at the same time.
+            /// The most observers at the same time.
             observers: u32,
             /// When the series was made, in milliseconds since 1970.
             since_ms: u64,
             /// The publisher and its request.
             cause: Cause,
         },
-        /// A series has one more pin page, which the keeper has.
+        /// A series has one more pin page. The keeper has its descriptor.
         14 PinPage {
             /// The pool's id.
             segment: SegmentId,
-            /// The endpoint whose observers may use it.
+            /// The endpoint whose observers may use the page.
             endpoint: u64,
         },
-        /// An observer has a slot of a pin page.
+        /// An observer has got a slot of a pin page.
         15 PinTaken {
             /// The pool's id.
             segment: SegmentId,
             /// The observer's number.
             pin: u32,
-            /// The slot, counted over all pages.
+            /// The number of the slot, counted over all pages of the series.
             slot: u32,
             /// The observer and its request.
             cause: Cause,
         },
-        /// A slot was cleared and is free.
+        /// A slot of a pin page was cleared, and is free.
         16 PinFreed {
             /// The pool's id.
             segment: SegmentId,
             /// The observer's number.
             pin: u32,
         },
-        /// A series' publisher no longer publishes it.
+        /// The publisher of a series does not publish it any more.
         17 Unpublished {
             /// The pool's id.
             segment: SegmentId,
             /// Who asked.
             cause: Cause,
         },
-        /// A request that is done and changed nothing else (in snapshots).
+        /// The outcome of a request that is done. Only compacted journals have this record.
         12 Outcome {
             /// Which request.
             cause: Cause,
-            /// The answer: a segment made (true), or a number.
+            /// Whether the answer is a segment that was made. Otherwise it is a number.
             made: bool,
-            /// The segment's id, or the number.
+            /// The id of the segment, or the number.
             value: u64,
         },
-        /// A time began, or a daemon in another namespace continues in it.
+        /// A daemon has another roll from now on, or runs in another namespace.
         30 Era(era: Era),
         /// A member's session is over, but the member is not proved dead: it may still use what it has mapped.
         31 Ghost {
@@ -265,9 +266,9 @@ messages! {
             /// Its process.
             peer: Peer,
         },
-        /// The kernel's numbers of the memory of these ids, before any client is told of them.
+        /// The kernel's numbers of the memory of these ids. They are recorded before any client is told of the ids.
         32 Numbers {
-            /// The first id; the others follow it.
+            /// The first of the ids. The others follow it.
             segment: SegmentId,
             /// One for each.
             numbers: Vec<u64>,

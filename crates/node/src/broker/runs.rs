@@ -1,9 +1,9 @@
-//! Runs: which run of its workflow a member, a port or a series belongs to.
+//! Runs: to which run of its workflow a member, a port or a series belongs.
 //!
-//! A workflow that a launcher made is one run and ends with it. A workflow without an owner (the default one) has a run
-//! as long as it has members: the first member begins the next run, and the last one ends it. Visitors, which only
-//! look, do neither. The end of a run removes its ports, except persistent ones, because what was sent in one run must
-//! not be received in the next. A series stays after the run's end for members that ask for a former one, until the
+//! A workflow that a launcher made is one run, and ends with it. A workflow without an owner (the default one) has a
+//! run as long as it has members: the first member begins a run, and the last one ends it. Visitors, which only look,
+//! do not count. At the end of a run its ports are removed, except persistent ones, because messages of one run must
+//! not be received in the next. A series stays after its run. Members that ask for a former series find it until its
 //! name is published again.
 
 use crossdock_layout::wire::SegmentKind;
@@ -12,13 +12,13 @@ use crossdock_layout::{MemberId, SegmentId};
 use super::{Broker, Cause, Record};
 
 impl Broker {
-    /// Does this workflow have a run at present?
+    /// Whether this workflow has a run at present.
     pub(super) fn is_running(&self, workflow: u64) -> bool {
         let owned = self.lasting.workflows.get(&workflow).is_some_and(|w| w.owner != MemberId::NOBODY);
         owned || self.lasting.members.values().any(|m| m.workflow == workflow && !m.visitor)
     }
 
-    /// A member that is no visitor comes.
+    /// Begins a run of the workflow if there is none, because a member joins that is no visitor.
     pub(super) fn begin_run(&mut self, workflow: u64) {
         if self.is_running(workflow) {
             return;
@@ -27,7 +27,7 @@ impl Broker {
         self.commit(Record::Run { workflow, run });
     }
 
-    /// A member of this workflow is gone. If it was the last one of the run, the run's ports are removed.
+    /// After the end of a member: if it was the last one of the run, removes the run's ports.
     pub(super) fn end_run_of_the_last(&mut self, workflow: u64) {
         if self.is_running(workflow) {
             return;
@@ -43,15 +43,15 @@ impl Broker {
         }
     }
 
-    /// After a start: the former broker may have been killed between the last member's end and the removal of the
-    /// ports.
+    /// After the broker's start: removes the ports of runs that have ended. The former broker may have been killed
+    /// before it did this.
     pub(super) fn recover_runs(&mut self) {
         for workflow in self.lasting.workflows.keys().copied().collect::<Vec<_>>() {
             self.end_run_of_the_last(workflow);
         }
     }
 
-    /// Does this series belong to the present run?
+    /// Whether this series belongs to the present run.
     pub(super) fn is_of_this_run(&self, series: SegmentId) -> bool {
         let Some(found) = self.lasting.segments.get(&series) else { return false };
         let (Some(series), Some(workflow)) = (&found.series, self.lasting.workflows.get(&found.workflow)) else {

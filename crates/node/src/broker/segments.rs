@@ -1,4 +1,4 @@
-//! What segments take: quota, reserving, removing, and the members that have them open.
+//! What segments use: quota, reserved bytes and descriptors; and the removal of segments.
 
 use crossdock_layout::wire::{Answer, InUse, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
@@ -6,7 +6,7 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Effect, Record, Segment, Series, text};
 
 impl Broker {
-    /// Could this workflow ever have this many bytes?
+    /// Checks that the workflow's quota could ever hold this many bytes.
     pub(super) fn fits(&self, workflow: u64, size: u64, what: &str) -> Result<(), String> {
         let Some(found) = self.lasting.workflows.get(&workflow) else { return Ok(()) };
         if found.quota != 0 && size > found.quota {
@@ -28,7 +28,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Is there room for this many more reserved bytes?
+    /// Checks that this many more bytes can be reserved now.
     pub(super) fn room(&self, workflow: u64, more: u64, what: &str) -> Result<(), String> {
         let Some(found) = self.lasting.workflows.get(&workflow) else { return Ok(()) };
         if found.quota != 0 && found.reserved.saturating_add(more) > found.quota {
@@ -58,8 +58,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Are there descriptors for this many more segments? No workflow except the default one may take more than half of
-    /// them.
+    /// Checks that there are descriptors for `more` further segments. A workflow other than the default one may use at
+    /// most half of them.
     pub(super) fn descriptors(&self, workflow: u64, more: u64, what: &str) -> Result<(), String> {
         let Some(found) = self.lasting.workflows.get(&workflow) else { return Ok(()) };
         let share = if found.name == DEFAULT_WORKFLOW { self.limits.segments } else { self.limits.segments / 2 };
@@ -84,7 +84,7 @@ impl Broker {
             let text = format!("{what} has {}, {} were to be reserved", text::bytes(found.size), text::bytes(upto));
             return self.fail(asker, Status::Invalid, text);
         }
-        // The publisher knows only its pool. The daemon counts the pin pages that it made.
+        // `upto` counts only the publisher's pool. The pin pages, which the daemon made, are added.
         let pages = found.series.as_ref().map_or(0, Series::page_bytes);
         let upto = upto.next_multiple_of(4096) + pages;
         let (workflow, more, has) = (found.workflow, upto.saturating_sub(found.reserved), found.reserved);
@@ -138,7 +138,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
-    /// The members that have it open, for messages; `None` if none has.
+    /// The members that have the segment open, as text for messages; `None` if there are none.
     fn users(&self, segment: SegmentId) -> Option<String> {
         let holders = self.holds.of(segment);
         let count = holders.len();
@@ -151,7 +151,7 @@ impl Broker {
         Some(format!("is open in {}{more}; let them end first, or use --force", names.join(", ")))
     }
 
-    /// The name is free at once. The memory counts until its last mapping ends.
+    /// Removes a segment's name, which is free at once. Its memory counts until the last member has closed it.
     pub(super) fn take_name(&mut self, segment: SegmentId, cause: Cause) {
         let Some(workflow) = self.lasting.segments.get(&segment).map(|s| s.workflow) else { return };
         let away = self.away(workflow);
@@ -168,8 +168,8 @@ impl Broker {
         self.release_if_unused(segment);
     }
 
-    /// The members that are away and may have segments of this workflow open. What they say when they come back
-    /// decides.
+    /// The members that are away and may have segments of this workflow open. When such a member comes back, it lists
+    /// what it has.
     pub(super) fn away(&self, workflow: u64) -> Vec<MemberId> {
         let away = self.lasting.members.iter().filter(|(id, m)| {
             !self.connected.contains_key(id) && (m.workflow == workflow || m.endpoint == super::MAIN_ENDPOINT)
@@ -177,7 +177,7 @@ impl Broker {
         away.map(|(id, _)| *id).collect()
     }
 
-    /// A removed segment that no member has open any more is gone.
+    /// Releases a removed segment if no member has it open any more.
     pub(super) fn release_if_unused(&mut self, segment: SegmentId) {
         if self.holds.is_open(segment) {
             return;
@@ -197,7 +197,8 @@ impl Broker {
         }
     }
 
-    /// A member that came back says what it has open. Segment 0 says that the list is complete.
+    /// Handles the list of segments that a returning member has open, one segment for each call. Segment 0 ends the
+    /// list.
     pub(super) fn hold(&mut self, member: MemberId, segment: SegmentId, count: u32) {
         if let Some((series, pin)) = self.lasting.pin_of(segment) {
             return self.keep_pin(member, series, pin);

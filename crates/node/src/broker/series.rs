@@ -1,8 +1,9 @@
-//! The lasting state of a series besides its segment: its publisher, its pin pages, and which observer has which slot.
+//! The lasting state of a series besides its segment: its publisher, its pin pages, and its observers with their slots.
 //!
-//! A pin page is memory that observers write and the publisher reads. A process may keep it mapped after it gave its
-//! slot up. So a page belongs to the observers of one endpoint for good, and a process that can still write it can
-//! remove pins of its own task only. The daemon makes a page when an observer comes for which no page has a free slot.
+//! A pin page is memory that observers write and the publisher reads. A process may keep the page mapped after it has
+//! given up its slot. So a page always belongs to the observers of one endpoint, and a process that can still write to
+//! the page can remove only pins of its own task. The daemon makes a new page when an observer comes and no page of its
+//! endpoint has a free slot.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
 
@@ -14,32 +15,32 @@ use crossdock_layout::{MemberId, SegmentId};
 use super::lasting::{Lasting, Outcome, Segment};
 use super::record::{Cause, Record};
 
-/// What a series has besides its segment.
+/// The part of a series besides its segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     pub publisher: MemberId,
-    /// The run of its workflow in which it was published.
+    /// The run of its workflow in which the series was published.
     pub run: u64,
-    /// The publisher said that it no longer publishes.
+    /// Whether the publisher said that it has ended the series.
     pub ended: bool,
-    /// The largest number of observers at the same time.
+    /// The most observers at the same time.
     pub observers: u32,
-    /// For each of its pin pages the endpoint that it belongs to.
+    /// For each pin page, the endpoint to which it belongs.
     pub pages: Vec<u64>,
-    /// Its observers, by their numbers.
+    /// The observers, by their numbers.
     pub pins: BTreeMap<u32, Pin>,
 }
 
 /// An observer's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin {
-    /// The number of the slot, counted over all pages.
+    /// The number of the slot, counted over all pages of the series.
     pub slot: u32,
     pub holder: MemberId,
 }
 
 impl Series {
-    /// The slots of the endpoint's pages that no observer has, the lowest first.
+    /// The free slots on this endpoint's pages, the lowest first.
     pub fn free_slots(&self, endpoint: u64) -> impl Iterator<Item = u32> {
         let pages = (0..).zip(&self.pages).filter(move |(_, of)| **of == endpoint);
         let slots = pages.flat_map(|(page, _)| page * PIN_SLOTS..(page + 1) * PIN_SLOTS);
@@ -61,7 +62,7 @@ impl Series {
         (0..).zip(self.pins.keys()).find(|(n, taken)| n != *taken).map_or(self.pins.len() as u32, |(n, _)| n)
     }
 
-    /// The ranges of a page's slots that no observer has: first slot and number of slots, counted within the page.
+    /// The free slots of a page, as ranges: the first slot, counted within the page, and the number of slots.
     pub fn free_ranges(&self, page: u32) -> Vec<(u32, u32)> {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         let taken = self.taken();
@@ -74,13 +75,13 @@ impl Series {
         ranges
     }
 
-    /// The bytes of its pin pages.
+    /// The bytes of all pin pages of the series.
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
         self.pages.len() as u64 * PIN_PAGE
     }
 
-    /// The records that make this series again.
+    /// Adds the records that make this series again.
     pub(super) fn snapshot(&self, segment: SegmentId, of: &Segment, records: &mut Vec<Record>) {
         let cause = |member| Cause { member, request: 0 };
         records.push(Record::Series {
@@ -106,23 +107,23 @@ impl Series {
 }
 
 impl Segment {
-    /// The number of descriptors of keeper and broker that it takes.
+    /// How many descriptors the segment takes in the keeper, and as many in the broker.
     pub(super) fn descriptors(&self) -> u64 {
         1 + self.series.as_ref().map_or(0, |s| s.pages.len() as u64)
     }
 
-    /// The number of segment ids that it takes.
+    /// How many segment ids the segment takes.
     pub(super) fn ids(&self) -> u64 {
         self.series.as_ref().map_or(1, |s| series_ids(s.observers))
     }
 }
 
-/// What an id in a series' range, except the first one, stands for.
+/// What an id in a series' range of ids stands for. The first id, which is the series itself, is not meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A pin page that the series may get.
+    /// The id of a pin page. The page need not exist yet.
     Page(u32),
-    /// An observer, by its number.
+    /// The id of an observer, with the observer's number.
     Pin(u32),
 }
 
@@ -163,8 +164,8 @@ impl Lasting {
             Record::PinFreed { segment, pin } => {
                 let Some(series) = self.series_mut(*segment) else { return };
                 let (gone, id) = (series.pins.remove(pin), pin_id(*segment, series.observers, *pin));
-                // The request that gave the slot must not give it again, because the slot may belong to another request
-                // by then.
+                // If the request that gave this slot is repeated, it must not give the slot again, because another
+                // observer may have it by then.
                 if let Some(holder) = gone.and_then(|gone| self.members.get_mut(&gone.holder)) {
                     holder.outcomes.retain(|_, outcome| *outcome != Outcome::Made(id));
                 }
@@ -200,7 +201,7 @@ impl Lasting {
         self.segments.get(&segment)?.series.as_ref()
     }
 
-    /// The observers of a member, of series that still have their names.
+    /// The ids of a member as observer, for all series that still have their names.
     pub(super) fn pins_of(&self, member: MemberId) -> Vec<SegmentId> {
         let named = self.segments.iter().filter(|(_, s)| s.removed.is_none());
         let series = named.filter_map(|(id, s)| Some((*id, s.series.as_ref()?)));
@@ -210,7 +211,7 @@ impl Lasting {
         own.map(|(id, series, number, _)| pin_id(id, series.observers, number)).collect()
     }
 
-    /// The series and its part, if this id is one of a series' range behind the first.
+    /// If `id` is in the range of a series, but is not its first id: the series, and what the id stands for.
     pub fn part_of(&self, id: SegmentId) -> Option<(SegmentId, Part)> {
         let (series, found) = self.segments.range(..id).next_back()?;
         let observers = u64::from(found.series.as_ref()?.observers);
@@ -221,7 +222,7 @@ impl Lasting {
         (part < 2 * observers).then(|| (*series, Part::Pin((part - observers) as u32)))
     }
 
-    /// The series and the observer's number, if this is an observer's id.
+    /// If `id` is that of an observer: the series and the observer's number.
     pub fn pin_of(&self, id: SegmentId) -> Option<(SegmentId, u32)> {
         match self.part_of(id)? {
             (series, Part::Pin(pin)) => Some((series, pin)),
@@ -229,7 +230,7 @@ impl Lasting {
         }
     }
 
-    /// The series and its pin page, if this is the id of an existing page or of an observer that has a slot of one.
+    /// If `id` is that of an existing page, or of an observer with a slot on it: the series and the page.
     pub fn page_of(&self, id: SegmentId) -> Option<(SegmentId, u32)> {
         let (series, page) = match self.part_of(id)? {
             (series, Part::Page(page)) => (series, page),
@@ -238,7 +239,7 @@ impl Lasting {
         ((page as usize) < self.series(series)?.pages.len()).then_some((series, page))
     }
 
-    /// The segment that the descriptor with this id belongs to: the segment itself, or the series of a pin page.
+    /// The segment to which the descriptor with this id belongs. For a pin page this is its series.
     pub(super) fn of(&self, id: SegmentId) -> Option<(SegmentId, &Segment)> {
         let segment = match self.part_of(id) {
             Some((series, Part::Page(page))) if (page as usize) < self.series(series)?.pages.len() => series,
@@ -248,7 +249,7 @@ impl Lasting {
         Some((segment, self.segments.get(&segment)?))
     }
 
-    /// The ids of all descriptors that a segment has.
+    /// The ids of all descriptors that belong to a segment.
     pub fn descriptors_of(&self, segment: SegmentId) -> Vec<SegmentId> {
         let pages = self.series(segment).map_or(0, |s| s.pages.len() as u32);
         std::iter::once(segment).chain((0..pages).map(|page| page_id(segment, page))).collect()

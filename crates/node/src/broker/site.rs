@@ -1,10 +1,11 @@
-//! The daemon as a node of a site: which node a name belongs to, and which nodes exist.
+//! The daemon as a node of a site: which nodes exist, and which names belong to which node.
 //!
-//! A name of a region, port, series or item belongs to one node of the site. Before the broker makes one, it claims the name
-//! ([`SiteOrder::Claim`]); the request waits for the answer. What the daemon has already still works, whatever happens
-//! to the site. Without a lease nothing is claimed. With every new lease the broker announces everything that it has
-//! ([`SiteOrder::Announce`]). If another node has claimed a name meanwhile, that name is *contested*: this daemon's
-//! members keep what they have open, and no member opens the name here any more.
+//! A name of a region, port, series or item belongs to one node of the site. Before the broker makes something with a
+//! name, it claims the name ([`SiteOrder::Claim`]), and the request waits for the answer. Everything that the daemon
+//! has already still works, whatever happens in the site. Without a lease the broker claims nothing. With every new
+//! lease it announces all names that it has ([`SiteOrder::Announce`]). If another node has claimed such a name
+//! meanwhile, the name is *contested*: members of this daemon keep what they have open, and no member can open the name
+//! here any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,18 +15,18 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 use super::mirrors::is_mirror;
 use super::{Asker, Broker, Connection, Effect, ItemRecord, PARKED, Record};
 
-/// What a broker is told about its site when it starts.
+/// What a broker knows about its site when it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteLimits {
     /// The site's name.
     pub site: String,
     /// This node's name.
     pub node: String,
-    /// This node's number, which the ids of its segments hold above bit 50.
+    /// This node's number. The ids of its segments have this number above bit 50.
     pub number: u64,
 }
 
-/// A name as the whole site knows it.
+/// A name as it is known in the whole site.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SiteName {
     /// Of the workflow.
@@ -43,38 +44,39 @@ pub struct SiteNode {
     pub node: String,
     /// The node's number; 0 if the broker does not know it.
     pub number: u64,
-    /// The address at which its daemon can be reached; empty if unknown.
+    /// The address of the node's daemon; empty if it is not known.
     pub address: String,
 }
 
-/// An order to the site.
+/// An order of the broker to the gateway, about the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteOrder {
     /// Claim the name for this node. The answer is [`SiteNews::Claimed`].
     Claim(SiteName),
     /// Release the name.
     Release(SiteName),
-    /// Announce that this node has these names and no others.
+    /// Announce to the catalog that this node has these names and no others.
     Announce(Vec<SiteName>),
-    /// The item goes to another node by this epoch, and its name with it. Answered by [`SiteNews::Passed`].
+    /// Give the item and its name to another node, with this epoch. The answer is [`SiteNews::Passed`].
     Pass {
         /// Its name.
         name: SiteName,
         /// Its entry then.
         to: ItemPlace,
     },
-    /// This node, which owns the item, has more to say of it.
+    /// Change the description in the entry of an item that this node owns.
     Describe(ItemPlace),
-    /// The item, which this node owned by this epoch, is gone. Answered by what the catalog says then.
+    /// Remove the entry of an item that is gone, and which this node owned with this epoch. The answer is the entry
+    /// that the catalog has afterwards.
     Forget {
         /// Which.
         item: SegmentId,
         /// The epoch.
         epoch: u64,
     },
-    /// Which node has the name is wanted, by the catalog itself: [`SiteNews::Found`].
+    /// Ask the catalog which node has the name. The answer is [`SiteNews::Found`].
     Find(SiteName),
-    /// What the catalog says of the item is wanted: [`SiteNews::Item`] or [`SiteNews::NoItem`].
+    /// Ask for the catalog's entry of the item. The answer is [`SiteNews::Item`] or [`SiteNews::NoItem`].
     Look {
         /// Which.
         item: SegmentId,
@@ -86,22 +88,22 @@ pub enum SiteOrder {
 pub struct ItemPlace {
     /// Which item.
     pub item: SegmentId,
-    /// Counts the nodes that it has been on.
+    /// How often the item has moved from node to node.
     pub epoch: u64,
-    /// The node that owns it.
+    /// The node that owns the item.
     pub node: String,
-    /// Which start of that node's daemon; 0 in what is ordered.
+    /// The token of that node's daemon, which differs for each start. 0 in orders.
     pub daemon: u64,
-    /// What that node needs to know of it.
+    /// The description of the item for that node.
     pub about: Vec<u8>,
 }
 
-/// News of the site.
+/// A report of the gateway about the site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteNews {
-    /// This node has a lease.
+    /// This node has got a lease.
     Joined,
-    /// What the broker knows of other nodes is up to date.
+    /// The catalog was reached a moment ago, so the broker's knowledge of other nodes is up to date.
     Synced,
     /// This node has no lease, or its lease may end at any moment.
     CutOff {
@@ -112,7 +114,7 @@ pub enum SiteNews {
     Claimed {
         /// Which.
         name: SiteName,
-        /// The result of the claim.
+        /// What came of the claim.
         outcome: Claimed,
     },
     /// A name that this node announced belongs to another node.
@@ -122,9 +124,9 @@ pub enum SiteNews {
         /// Whose.
         node: SiteNode,
     },
-    /// A node has its lease.
+    /// A node of the site has a lease.
     Node(SiteNode),
-    /// A node's lease has ended.
+    /// The lease of a node has ended.
     NodeGone {
         /// Its name.
         node: String,
@@ -145,7 +147,7 @@ pub enum SiteNews {
     Found {
         /// Which.
         name: SiteName,
-        /// The node that has it; `None` also if the catalog could not be asked.
+        /// The node that has the name. `None` also if the catalog could not be asked.
         node: Option<String>,
     },
     /// The answer to [`SiteOrder::Pass`].
@@ -154,17 +156,17 @@ pub enum SiteNews {
         item: SegmentId,
         /// The epoch that the order named.
         epoch: u64,
-        /// The item is the other node's; else why it is this node's still.
+        /// `Ok`: the item belongs to the other node. The error says why it still belongs to this node.
         outcome: Result<(), String>,
     },
-    /// What the catalog says of an item.
+    /// The catalog's entry of an item.
     Item(ItemPlace),
-    /// The catalog says nothing of the item, or not any more.
+    /// The catalog has no entry of this item.
     NoItem {
         /// Which.
         item: SegmentId,
     },
-    /// The state of the links to other nodes.
+    /// The state of the links to all other nodes.
     Links(Vec<SiteLink>),
 }
 
@@ -177,26 +179,26 @@ pub struct SiteLink {
     pub transport: String,
     /// How long ago the node was heard through this link.
     pub heard_ms: Option<u64>,
-    /// The time from a question to its answer.
+    /// The time from a question to its answer, at the last measurement.
     pub round_trip_us: Option<u64>,
-    /// Why there is no connection now; else why no better transport carries the bytes.
+    /// Why there is no connection now. With a connection: why no better transport carries the bytes.
     pub why: String,
 }
 
-/// The result of a claim.
+/// What came of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// The name belongs to this node.
     Ours,
-    /// The name belongs to that node.
+    /// The name belongs to this other node.
     Theirs(SiteNode),
-    /// The site could not be asked.
+    /// The outcome is not known; the text says why.
     Failed(String),
 }
 
-/// The most requests that wait for the site at the same time.
+/// The most requests that may wait for an answer of the site at the same time.
 const CLAIMS: usize = 4096;
-/// How many nodes that are gone are remembered.
+/// How many nodes without a lease are remembered.
 const GONE: usize = 256;
 
 enum Standing {
@@ -207,7 +209,7 @@ enum Standing {
 struct Known {
     number: u64,
     address: String,
-    /// Since when its lease has ended, if it has.
+    /// The time at which the node's lease ended; `None` if it has a lease.
     gone: Option<u64>,
 }
 
@@ -215,32 +217,32 @@ struct Claim {
     waits: (Connection, u64),
     member: MemberId,
     request: Request,
-    /// The name's owner was asked to give it up: see `succession`.
+    /// Whether this request has asked the owner of the name to give it up: see `succession`.
     has_asked: bool,
 }
 
-/// What a broker knows about its site.
+/// What this broker knows about its site.
 pub(super) struct Site {
     limits: SiteLimits,
     standing: Standing,
-    /// When the catalog was last reached.
+    /// When the catalog was last reached, in milliseconds of the broker's clock.
     synced: u64,
     nodes: BTreeMap<String, Known>,
-    /// Names of what this node has, which the catalog had dropped, and whose new claim got no answer.
+    /// Names of this node that the catalog had dropped, and whose new claim got no answer. They are claimed again.
     lapsed: BTreeSet<SiteName>,
-    /// The links to other nodes, each with the time of the information.
+    /// The links to other nodes, each with the time at which it was reported.
     links: BTreeMap<String, (SiteLink, u64)>,
-    /// Names of other nodes.
+    /// Names that belong to other nodes, each with its node.
     elsewhere: BTreeMap<SiteName, String>,
-    /// Names of this node, with contested ones.
+    /// Names that belong to this node, contested ones included.
     owned: BTreeSet<SiteName>,
     contested: BTreeMap<SiteName, SiteNode>,
     claims: BTreeMap<SiteName, Vec<Claim>>,
-    /// Owned names that may be unused by now.
+    /// Names of this node that may not be used any more.
     touched: BTreeSet<SiteName>,
-    /// Names that other nodes gave to this one, with items that it does not know yet.
+    /// Names that came to this node together with items which the broker does not know yet.
     given: BTreeSet<SiteName>,
-    /// Names that were claimed for these members, which are about to publish series under them.
+    /// Names of series that were claimed for these members, which are about to publish them.
     promised: BTreeMap<SiteName, MemberId>,
 }
 
@@ -272,12 +274,12 @@ impl Site {
         matches!(self.standing, Standing::In)
     }
 
-    /// Has that node a lease, as far as this one knows?
+    /// Whether that node has a lease, as far as this node knows.
     pub(super) fn is_there(&self, node: &str) -> bool {
         self.nodes.get(node).is_some_and(|known| known.gone.is_none())
     }
 
-    /// The name goes to another node with its item.
+    /// Notes that the name goes to another node together with its item.
     pub(super) fn give_name(&mut self, name: SiteName, to: &str) {
         self.owned.remove(&name);
         self.contested.remove(&name);
@@ -285,7 +287,8 @@ impl Site {
         self.elsewhere.insert(name, to.to_owned());
     }
 
-    /// The name has come with its item. True if the catalog has said that it is this node's.
+    /// Notes that the name has come with its item. Returns whether the catalog has already reported that the name is
+    /// this node's.
     pub(super) fn take_name(&mut self, name: &SiteName) -> bool {
         self.elsewhere.remove(name);
         self.contested.remove(name);
@@ -293,17 +296,17 @@ impl Site {
         self.given.remove(name)
     }
 
-    /// Is the name this node's, as far as this node knows?
+    /// Whether the name belongs to this node, as far as this node knows.
     pub(super) fn is_own(&self, name: &SiteName) -> bool {
         self.owned.contains(name) && !self.contested.contains_key(name)
     }
 
-    /// The member that is about to publish a series under this name.
+    /// The member that is about to publish a series under this name, if there is one.
     pub(super) fn promised_to(&self, name: &SiteName) -> Option<MemberId> {
         self.promised.get(name).copied()
     }
 
-    /// The owner of the name, if that is another node.
+    /// The node to which the name belongs, if that is another node.
     fn owner(&self, name: &SiteName) -> Option<SiteNode> {
         if let Some(node) = self.contested.get(name) {
             return Some(node.clone());
@@ -315,7 +318,7 @@ impl Site {
     }
 }
 
-/// The error that a name belongs to another node: where, and what to do.
+/// The error for a name that belongs to another node. It says where the name is, and what to do.
 fn is_elsewhere(name: &SiteName, at: &SiteNode, contested: bool) -> String {
     let SiteName { kind, name, .. } = name;
     let node = if at.address.is_empty() { at.node.clone() } else { format!("{} ({})", at.node, at.address) };
@@ -334,7 +337,7 @@ fn is_elsewhere(name: &SiteName, at: &SiteNode, contested: bool) -> String {
 }
 
 impl Broker {
-    /// After a start: what this daemon has is its own, until the site says otherwise.
+    /// After the broker's start: all names that the daemon uses count as its own, until the catalog says otherwise.
     pub(super) fn recover_site(&mut self) {
         let names: BTreeSet<_> = self.all_site_names().collect();
         if let Some(site) = &mut self.site {
@@ -342,7 +345,7 @@ impl Broker {
         }
     }
 
-    /// All names here that other nodes may not have.
+    /// All names in use on this node that no other node may have. Mirrors are not among them.
     fn all_site_names(&self) -> impl Iterator<Item = SiteName> {
         let segments = self.lasting.names.keys().filter(|key| !is_mirror(&key.2));
         let segments = segments.filter_map(|(workflow, kind, name)| self.site_name(*workflow, *kind, name));
@@ -355,7 +358,7 @@ impl Broker {
         Some(SiteName { workflow, kind, name: name.to_owned() })
     }
 
-    /// The key of a name here, if its workflow is here.
+    /// The name as the lasting state has it, if its workflow exists on this node.
     pub(super) fn local_key(&self, name: &SiteName) -> Option<(u64, SegmentKind, String)> {
         let workflow = self.lasting.workflow_names.get(&name.workflow)?;
         Some((*workflow, name.kind, name.name.clone()))
@@ -369,21 +372,20 @@ impl Broker {
         }
     }
 
-    /// The node that has this item, if it is another one.
+    /// The node that has this item, if it is another node.
     pub(super) fn item_elsewhere(&self, workflow: u64, key: &str) -> Option<String> {
         let name = self.site_name(workflow, SegmentKind::Item, key)?;
         Some(self.site.as_ref()?.owner(&name)?.node)
     }
 
-    /// Is the item's name another node's by now, although there is an item of that name here?
+    /// Whether the item's name belongs to another node by now, although this node has an item of that name.
     pub(super) fn is_contested(&self, workflow: u64, key: &str) -> bool {
         let Some(site) = self.site.as_ref().filter(|site| !site.contested.is_empty()) else { return false };
         let name = self.site_name(workflow, SegmentKind::Item, key);
         name.is_some_and(|name| site.contested.contains_key(&name))
     }
 
-    /// Why this name cannot be opened here: it belongs to another node. `None` if it does not, or if this daemon is in
-    /// no site.
+    /// The error if this name belongs to another node. `None` if it does not, or if this daemon is in no site.
     pub(super) fn elsewhere(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
         let site = self.site.as_ref()?;
         let name = self.site_name(workflow, kind, name)?;
@@ -391,7 +393,7 @@ impl Broker {
         Some(is_elsewhere(&name, &at, site.contested.contains_key(&name)))
     }
 
-    /// The node that has this name, if it is another one's that this one never had.
+    /// The node that has this name, if it is another node. `None` for a contested name.
     pub(super) fn owner_elsewhere(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
         let site = self.site.as_ref()?;
         let name = self.site_name(workflow, kind, name)?;
@@ -399,8 +401,8 @@ impl Broker {
         Some(at.node)
     }
 
-    /// Does the name belong to this node, so that it may be made? If not, the asking member gets its answer now, or
-    /// when the site has decided; then the request is served again.
+    /// Whether this node has the name, so that it may be used for something new. If not, the request fails now, or it
+    /// waits for the site's answer and is then served again.
     pub(super) fn has_name(
         &mut self,
         asker: Asker,
@@ -455,7 +457,7 @@ impl Broker {
         false
     }
 
-    /// Handles news of the site.
+    /// Handles a report about the site.
     pub(super) fn site_news(&mut self, news: SiteNews) {
         let now = self.now;
         let Some(site) = &mut self.site else { return };
@@ -463,7 +465,7 @@ impl Broker {
             SiteNews::Joined => {
                 site.standing = Standing::In;
                 site.synced = now;
-                // What is announced now is decided anew.
+                // The answers to this announcement decide anew which names are contested.
                 site.contested.clear();
                 site.lapsed.clear();
                 let names = site.owned.iter().chain(site.claims.keys()).cloned().collect();
@@ -516,7 +518,7 @@ impl Broker {
                     let known = site.nodes.get(&node);
                     let (number, address) = known.map_or((0, String::new()), |n| (n.number, n.address.clone()));
                     if let Some(at) = site.contested.get_mut(&name) {
-                        // An item that goes on takes its name along.
+                        // The item of a contested name was passed on to a further node, and its name with it.
                         *at = SiteNode { node: node.clone(), number, address };
                     }
                     site.elsewhere.insert(name.clone(), node);
@@ -538,7 +540,7 @@ impl Broker {
                 site.elsewhere.remove(&name);
                 let is_held = site.owned.contains(&name) && !site.contested.contains_key(&name);
                 if is_held && site.is_in() {
-                    // It hung on a former lease of this node.
+                    // The name's entry hung on a former lease of this node, so the name is claimed again.
                     self.effects.push(Effect::Site(SiteOrder::Claim(name)));
                 } else if !site.owned.contains(&name) {
                     self.series_name_is_free(&name);
@@ -572,7 +574,7 @@ impl Broker {
                 if let Some(claim) = publisher {
                     site.promised.insert(name.clone(), claim.member);
                 }
-                // If none of these requests makes it, the name is released.
+                // If none of these requests makes something with the name, the name is released again.
                 site.touched.insert(name);
                 self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
                 return;
@@ -587,12 +589,12 @@ impl Broker {
                 let is_series = name.kind == SegmentKind::Series && !site.owned.contains(&name);
                 let node = at.node.clone();
                 if site.owned.contains(&name) {
-                    // An item came without its name.
+                    // The item came to this node, but its name belongs to another node.
                     site.contested.insert(name.clone(), at.clone());
                 }
                 site.elsewhere.insert(name.clone(), at.node);
                 if is_port {
-                    // It can be opened there.
+                    // The port can be opened on that node, so the requests are served again.
                     self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
                     return;
                 }
@@ -621,7 +623,7 @@ impl Broker {
         }
     }
 
-    /// The member of a claim, if it has not left.
+    /// The member that made a claim, if it is still connected.
     fn still_asks(&self, claim: &Claim) -> Option<Asker> {
         let Claim { waits, member, request, .. } = claim;
         let is_there = self.has_member(waits.0, *member);
@@ -629,7 +631,7 @@ impl Broker {
         is_there.then_some(asker)
     }
 
-    /// The name of a series that members of this node are about to publish is another node's, which may give it up.
+    /// For requests to publish a series whose name another node has: asks that node to give the name up.
     fn ask_owner_of_series(&mut self, claims: Vec<Claim>, name: &SiteName, node: &str, text: &str) {
         for claim in claims {
             match self.still_asks(&claim) {
@@ -640,21 +642,21 @@ impl Broker {
         }
     }
 
-    /// The request that claims this name has asked the name's former owner already.
+    /// Notes that the request which claims this name has already asked the name's owner.
     pub(super) fn has_asked_owner(&mut self, name: &SiteName, waits: (Connection, u64)) {
         let claims = self.site.as_mut().and_then(|site| site.claims.get_mut(name));
         let own = claims.into_iter().flatten().filter(|claim| claim.waits == waits);
         own.for_each(|claim| claim.has_asked = true);
     }
 
-    /// The name is not that node's any more.
+    /// Notes that the name does not belong to that node any more.
     pub(super) fn forget_elsewhere(&mut self, name: &SiteName, node: &str) {
         if let Some(site) = self.site.as_mut().filter(|site| site.elsewhere.get(name).is_some_and(|at| at == node)) {
             site.elsewhere.remove(name);
         }
     }
 
-    /// The member publishes the series now, or fails to: the name is no longer kept for it.
+    /// Stops keeping a series' name for the member that was to publish it, because the member publishes now, or cannot.
     pub(super) fn keep_promise(&mut self, workflow: u64, name: &str) {
         let name = self.site_name(workflow, SegmentKind::Series, name);
         if let (Some(site), Some(name)) = (&mut self.site, name) {
@@ -662,7 +664,7 @@ impl Broker {
         }
     }
 
-    /// What the requests waited for has come, at another node.
+    /// Lets requests fail that wait for a name, because another node has made it.
     fn end_waits_for(&mut self, name: &SiteName) {
         let Some(key) = self.local_key(name).filter(|_| !self.is_here(name)) else { return };
         let Some(text) = self.elsewhere(key.0, key.1, &key.2) else { return };
@@ -675,7 +677,7 @@ impl Broker {
         }
     }
 
-    /// Another node publishes a series that observers here wait for.
+    /// Serves the requests of waiting observers again, because another node publishes the series.
     fn observe_elsewhere(&mut self, name: &SiteName) {
         let Some(key) = self.local_key(name).filter(|_| !self.is_here(name)) else { return };
         for waits in self.waits.queue(&key) {
@@ -687,7 +689,7 @@ impl Broker {
         }
     }
 
-    /// A record is about to take effect. Notes the names that it may make unused.
+    /// Notes the names that may not be used any more after this record takes effect.
     pub(super) fn touch_names(&mut self, record: &Record) {
         if self.site.is_none() {
             return;
@@ -715,7 +717,7 @@ impl Broker {
         }
     }
 
-    /// Releases unused names, once no request is about to make one.
+    /// Releases names that are not used, unless a request is about to use one.
     pub(super) fn settle_site(&mut self) {
         let idle = self.again.is_empty() && self.making.is_none() && !self.items.is_making();
         let Some(site) = self.site.as_mut().filter(|site| idle && !site.touched.is_empty()) else { return };
@@ -741,13 +743,13 @@ impl Broker {
         }
     }
 
-    /// How long ago a node was heard by the link to it, in milliseconds.
+    /// The time in milliseconds since the link to this node last heard it.
     pub(super) fn node_silent_ms(&self, node: &str) -> Option<u64> {
         let (link, at) = self.site.as_ref()?.links.get(node)?;
         link.heard_ms.map(|heard| heard.saturating_add(self.now.saturating_sub(*at)))
     }
 
-    /// The nodes of the site by number, with this one, from the one after `after` on.
+    /// All nodes of the site whose numbers are greater than `after`, this node included, in the order of their numbers.
     pub(super) fn node_entries(&self, after: u64) -> impl Iterator<Item = NodeEntry> {
         let mut entries = Vec::new();
         if let Some(site) = &self.site {
@@ -787,7 +789,7 @@ impl Broker {
         (matches!(site.standing, Standing::In), names.cloned().collect())
     }
 
-    /// In a site every existing name was claimed.
+    /// Panics if a name in use was not claimed, or if a claimed name is not used. Only for a daemon in a site.
     pub(super) fn check_site(&self) {
         let Some(site) = &self.site else { return };
         for name in self.all_site_names() {

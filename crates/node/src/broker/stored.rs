@@ -1,13 +1,14 @@
-//! The spelling of values in the journal and between nodes: numbers as on the wire, texts and lists with their length in front.
+//! The encoding of values in the journal and between nodes. Numbers are as on the wire; texts and lists have their
+//! length in front.
 
 use crossdock_layout::wire::{Grant, ItemLevel, Malformed, OnDeath, Party, Reader, SegmentKind, Spells, Wire, Writer};
 use crossdock_layout::{MemberId, Rights, SegmentId};
 
-/// The usual spelling of a type in the journal and between nodes.
+/// The usual encoding of a type in the journal and between nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored;
 
-/// The bytes of a value.
+/// Encodes a value.
 pub(super) fn encode<T>(value: &T) -> Vec<u8>
 where
     Stored: Spells<T>,
@@ -17,7 +18,7 @@ where
     writer.0
 }
 
-/// The value of these bytes. `None` if they are not exactly one.
+/// Decodes a value. `None` if the bytes are not exactly one value.
 pub(super) fn decode<T>(bytes: &[u8]) -> Option<T>
 where
     Stored: Spells<T>,
@@ -72,7 +73,7 @@ where
     }
 }
 
-/// A holder of a segment, and how many times it has the segment open.
+/// A member that has a segment open, and the number of its openings.
 impl Spells<(MemberId, u32)> for Stored {
     const WHAT: &'static str = "member, u32";
     const SIZE: usize = 12;

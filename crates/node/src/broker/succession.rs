@@ -1,10 +1,10 @@
-//! The next publisher of a series may be on another node.
+//! How the name of a series moves to another node, when its next publisher is there.
 //!
-//! A series whose publisher has ended or died may be published anew. If its name belongs to another node, the next
-//! publisher's node asks that node to give the name up ([`GIVE_UP`]). That node removes what the former publisher left, as it
-//! does for a next publisher of its own, and answers when the catalog says that the name is free. The next publisher's
-//! node then claims the name. While a publisher lives, the answer is `EXISTS`. A question whose answer is lost may be asked
-//! again: the name is free then, or a living publisher has it.
+//! A series whose publisher has ended or died may be published again. If its name belongs to another node, the new
+//! publisher's node asks that node to give the name up ([`GIVE_UP`]). The asked node removes the former publisher's
+//! series, as it does for a new publisher of its own. It answers when the catalog says that the name is free. Then the
+//! new publisher's node claims the name. While the former publisher lives, the answer is `EXISTS`. A question whose
+//! answer was lost may be asked again: by then the name is free, or a living publisher has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use super::{Asker, Broker, Cause, Connection, Effect, NodeFailure, NodeOrder};
 pub(super) const GIVE_UP: u32 = 46;
 
 record! {
-    /// A series that a task of another node is about to publish.
+    /// The question: a task of the asking node is about to publish this series.
     struct Wanted as Stored {
         workflow: String,
         series: String,
@@ -27,11 +27,11 @@ record! {
 }
 
 record! {
-    /// Whether the name is given up.
+    /// The answer: whether the name is given up.
     struct Given as Stored {
-        /// 1 if it is.
+        /// 1 if the name is given up, otherwise 0.
         yes: u32,
-        /// If not: why, in words.
+        /// The reason, if the name is not given up.
         text: String,
     }
 }
@@ -45,14 +45,14 @@ struct Heir {
     node: String,
 }
 
-/// The names of series that pass from node to node.
+/// The names of series that move from node to node.
 #[derive(Default)]
 pub(super) struct Succession {
-    /// The questions of this node.
+    /// The questions that this node has asked, by their ids.
     asked: BTreeMap<u64, Heir>,
-    /// Questions of other nodes, which are answered when the name is free.
+    /// The ids of other nodes' questions about a name. They are answered when the name is free.
     giving: BTreeMap<SiteName, Vec<u64>>,
-    /// Names that this node has released, until the catalog says that they are free.
+    /// Names that this node has released, but which the catalog has not yet reported as free.
     released: BTreeSet<SiteName>,
 }
 
@@ -62,21 +62,21 @@ pub(super) fn question(workflow: &str, series: &str) -> Vec<u8> {
 }
 
 impl Succession {
-    /// This node releases a name.
+    /// Notes that this node releases a name.
     pub fn released(&mut self, name: &SiteName) {
         if name.kind == SegmentKind::Series {
             self.released.insert(name.clone());
         }
     }
 
-    /// Is this an answer to a question of this node?
+    /// Whether this is the id of a question that this node has asked.
     pub fn has_asked(&self, id: u64) -> bool {
         self.asked.contains_key(&id)
     }
 }
 
 impl Broker {
-    /// Asks the node that has the name of a series to give it up. The request waits for the answer.
+    /// Asks the node that has the name of a series to give it up. The member's request waits for the answer.
     pub(super) fn ask_for_series_name(&mut self, asker: Asker, request: Request, name: SiteName, node: String) {
         let own = self.succession.asked.values().filter(|heir| heir.waits.0 == asker.connection).count();
         if !self.may_wait_for_node(asker, own) {
@@ -87,7 +87,7 @@ impl Broker {
         self.succession.asked.insert(id, Heir { waits, member: asker.member, request, name, node });
     }
 
-    /// Another node has answered whether it gives up the name of a series.
+    /// Handles the answer of a node that was asked for the name of a series.
     pub(super) fn series_name_given_up(&mut self, id: u64, outcome: Result<Vec<u8>, NodeFailure>) {
         let Some(Heir { waits, member, request, name, node }) = self.succession.asked.remove(&id) else { return };
         let given =
@@ -116,7 +116,7 @@ impl Broker {
         }
     }
 
-    /// Another node asks for the name of a series.
+    /// Handles another node's question for the name of a series.
     pub(super) fn series_name_wanted(&mut self, id: u64, body: &[u8]) {
         let Some(Wanted { workflow, series }) = decode(body) else {
             let text = "the question for a series cannot be read; run the same version of crossdock on all nodes";
@@ -164,19 +164,19 @@ impl Broker {
         }
     }
 
-    /// The catalog says that a name is free, or another node's.
+    /// Handles the catalog's report that a name is free, or belongs to another node.
     pub(super) fn series_name_is_free(&mut self, name: &SiteName) {
         self.answer_heirs(name, None);
     }
 
-    /// The name of a series is this node's, with a series here: other nodes do not get it.
+    /// Refuses a name to the nodes that asked for it, because this node has a new series of that name.
     pub(super) fn series_name_is_kept(&mut self, name: &SiteName) {
         let text =
             format!("series '{}' was published anew on its node meanwhile; a series has one publisher", name.name);
         self.answer_heirs(name, Some(text));
     }
 
-    /// It is decided whose the name is: all nodes that asked for it are told.
+    /// Answers all nodes that asked for this name.
     fn answer_heirs(&mut self, name: &SiteName, why_not: Option<String>) {
         self.succession.released.remove(name);
         for id in self.succession.giving.remove(name).unwrap_or_default() {
@@ -184,7 +184,7 @@ impl Broker {
         }
     }
 
-    /// Says that the name is free, or why not.
+    /// Answers one question for a name: it is free, or `why_not`.
     fn answer_heir(&mut self, id: u64, why_not: Option<String>) {
         let given = Given { yes: u32::from(why_not.is_none()), text: why_not.unwrap_or_default() };
         self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome: Ok(encode(&given)) }));

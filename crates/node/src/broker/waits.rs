@@ -1,4 +1,4 @@
-//! Requests that wait for a segment's name, and the deadlines of all that waits.
+//! Requests that wait for a segment's name; and the deadlines of everything that waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,9 +7,9 @@ use crossdock_layout::{MemberId, Rights, SegmentId};
 
 use super::event::Connection;
 
-/// A request: its connection, and its number there.
+/// The id of a request: its connection and its number.
 pub(super) type Id = (Connection, u64);
-/// A name that requests wait for: the workflow, the kind and the name.
+/// A name for which requests wait: the workflow, the kind and the name.
 pub(super) type Key = (u64, SegmentKind, String);
 
 /// A request that waits for a segment's name.
@@ -19,29 +19,29 @@ pub(super) struct Parked {
     pub access: Rights,
     pub deadline: u64,
     pub waited_ms: u64,
-    /// The request of a member that waits for memory which was lost with the keeper. The broker serves it again when it is
-    /// decided whether the memory comes back.
+    /// For a request that waits for lost memory: its member and the request. The broker serves it again as soon as it
+    /// is certain whether the memory comes back.
     pub again: Option<(MemberId, Request)>,
 }
 
-/// What happens at a deadline.
+/// What is to happen at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
-    /// The connection has not said hello.
+    /// A connection has not said hello in time.
     Hello(Connection),
     /// A request for a segment's name has waited long enough.
     Parked(Connection, u64),
     /// A request for an item has waited long enough.
     Item(Connection, u64),
-    /// Another node is to be asked again for the item that a request waits for.
+    /// It is time to ask another node again for the item that a request waits for.
     Want(Connection, u64),
     /// A node that reads this item may have been silent for too long.
     Readers(SegmentId),
-    /// The item's node is to be told that its copy, of this sharing, is still read.
+    /// It is time to tell an item's node again that its copy of this sharing is still read.
     ReadAgain(SegmentId, u64),
 }
 
-/// The requests that wait, by request and by name, and all deadlines.
+/// The waiting requests, by their ids and by their names; and all deadlines.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     parked: BTreeMap<Id, Parked>,
@@ -50,12 +50,12 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Does this request wait?
+    /// Whether this request waits.
     pub fn contains(&self, id: Id) -> bool {
         self.parked.contains_key(&id)
     }
 
-    /// The request waits from now on.
+    /// Adds a request that waits from now on.
     pub fn add(&mut self, id: Id, parked: Parked) {
         self.due.insert((parked.deadline, Due::Parked(id.0, id.1)));
         self.queues.entry(parked.key.clone()).or_default().insert(id);
@@ -63,7 +63,7 @@ impl Waits {
         assert!(former.is_none(), "request {id:?} waits twice");
     }
 
-    /// The request waits no longer.
+    /// Removes a request, which does not wait any more.
     pub fn remove(&mut self, id: Id) -> Option<Parked> {
         let parked = self.parked.remove(&id)?;
         self.due.remove(&(parked.deadline, Due::Parked(id.0, id.1)));
@@ -87,7 +87,7 @@ impl Waits {
         self.queue(key).into_iter().filter(waits_for_memory).collect()
     }
 
-    /// The requests of a connection.
+    /// The waiting requests of a connection.
     pub fn of_connection(&self, connection: Connection) -> Vec<Id> {
         self.parked.range((connection, 0)..=(connection, u64::MAX)).map(|(id, _)| *id).collect()
     }
@@ -97,12 +97,12 @@ impl Waits {
         self.parked.len()
     }
 
-    /// This happens at that time, unless [`Self::is_over`] comes first.
+    /// Sets a deadline: `due` is to happen at the time `at`, unless [`Self::is_over`] removes it.
     pub fn expect(&mut self, at: u64, due: Due) {
         self.due.insert((at, due));
     }
 
-    /// This need not happen any more.
+    /// Removes a deadline.
     pub fn is_over(&mut self, at: u64, due: Due) {
         self.due.remove(&(at, due));
     }
@@ -112,20 +112,20 @@ impl Waits {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes out the first deadline that has passed.
+    /// Takes the first deadline that has passed.
     pub fn take_due(&mut self, now: u64) -> Option<Due> {
         let first = self.due.first().copied().filter(|(at, _)| *at <= now)?;
         self.due.remove(&first);
         Some(first.1)
     }
 
-    /// Is this expected at that time?
+    /// Whether this deadline is set for this time.
     pub fn expects(&self, at: u64, due: Due) -> bool {
         self.due.contains(&(at, due))
     }
 
-    /// Panics unless every request that waits has a deadline and is in one queue, and every deadline has what it is for.
-    /// `is_there` says so of deadlines that belong to other parts.
+    /// Panics if a waiting request has no deadline or is not in exactly one queue, or if a deadline belongs to nothing.
+    /// For deadlines of other modules, `is_there` says whether they belong to something.
     pub fn check(&self, now: u64, is_there: impl Fn(u64, Due) -> bool) {
         for (id, parked) in &self.parked {
             assert!(self.expects(parked.deadline, Due::Parked(id.0, id.1)), "request {id:?} has no deadline");

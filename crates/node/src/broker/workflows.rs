@@ -1,11 +1,11 @@
-//! Workflows and endpoints: members of the main endpoint make them, and they end with their maker.
+//! Workflows and endpoints. Members of the main endpoint make them, and they end with the member that made them.
 
 use crossdock_layout::Status;
 use crossdock_layout::wire::{Answer, Grant};
 
 use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Descriptor, Effect, Record};
 
-/// Most grants of one endpoint.
+/// The most grants of one endpoint.
 const GRANTS: usize = 1024;
 
 impl Broker {
@@ -51,7 +51,8 @@ impl Broker {
             let text = format!("what came for the endpoint of task '{task}' is not a listening SOCK_SEQPACKET socket");
             return self.fail(asker, Status::Invalid, text);
         }
-        // After the keeper's end the launcher makes it again: the same endpoint with the same grants.
+        // After the keeper was lost, the launcher makes its endpoints again. So a request for the same endpoint with
+        // the same grants succeeds.
         let before = self
             .lasting
             .endpoints
@@ -87,7 +88,7 @@ impl Broker {
     }
 
     pub(super) fn end_workflow(&mut self, asker: Asker, name: &str) {
-        // Ending a workflow gives room back, so it is allowed with a full journal.
+        // This is allowed with a full journal, too, because ending a workflow makes room.
         if !self.is_admin(asker.connection) {
             let text = "a task cannot end its workflow; the launcher does";
             return self.fail(asker, Status::Denied, text);
@@ -103,7 +104,8 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
-    /// Removes everything of a workflow: first one record, then its descriptors, members and connections.
+    /// Removes everything that belongs to a workflow: first by one record, then its descriptors, members and
+    /// connections.
     pub(super) fn finish_workflow(&mut self, number: u64, cause: Cause) {
         let segments = self.lasting.segments_of(number);
         let descriptors: Vec<_> = segments.iter().flat_map(|s| self.lasting.descriptors_of(*s)).collect();
@@ -111,7 +113,7 @@ impl Broker {
         self.forget_items_of(number);
         let endpoints = self.lasting.endpoints.iter().filter(|(_, e)| e.workflow == number);
         let endpoints: Vec<_> = endpoints.map(|(n, _)| *n).collect();
-        // Workflows that these members made belong to this one and end with it.
+        // Workflows that members of this workflow made end with it.
         let within = self.lasting.workflows.iter().filter(|(n, w)| **n != number && members.contains(&w.owner));
         for inner in within.map(|(n, _)| *n).collect::<Vec<_>>() {
             self.finish_workflow(inner, Cause::NONE);

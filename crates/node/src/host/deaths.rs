@@ -1,9 +1,9 @@
-//! Detects deaths: a member is dead when the kernel says so, and not before.
+//! The detection of deaths. A member counts as dead when the kernel proves it, and not before.
 //!
-//! There are three proofs, each valid for ever: the member's pidfd is readable; the process with its number was started
-//! at another time, or does not exist; no process locks its byte of the roll, and the roll shows the keeper's own lock.
-//! A connection that ends proves nothing: its member is *away*. The kernel is asked about it at once and then in
-//! growing pauses, and the member may come back.
+//! There are three proofs, and each stays valid. The member's pidfd is readable. The process with the member's process
+//! id was started at another time, or does not exist. No process locks the member's byte of the roll, while the roll
+//! shows the keeper's own lock. A connection that ends proves nothing: its member is *away*, and may come back. The
+//! kernel is asked about it at once, and then in growing pauses.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use super::{Host, PROCESS};
 use crate::broker::{Event, Peer};
 use crate::table;
 
-/// The first pause before the kernel is asked about a member that is away, and the longest.
+/// The pause before the kernel is first asked about a member that is away. The pauses grow up to `PAUSE`.
 const FIRST: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause if the pidfds of all of them are watched. The roll then only finds members that execute another
-/// program.
+/// The longest pause while a pidfd is watched for each member that is away. The roll then only finds members whose
+/// process executes another program.
 const PAUSE_WATCHED: Duration = Duration::from_millis(500);
 
-/// When the kernel is next asked about the members that are away.
+/// The time at which the kernel is next asked about the members that are away, and the pause after that.
 #[derive(Default)]
 pub(super) struct Looks {
     due: Option<Instant>,
@@ -36,7 +36,7 @@ impl Looks {
 }
 
 impl Host<'_> {
-    /// A member has just gone away.
+    /// Asks the kernel soon, because a member has just gone away.
     pub(super) fn look_soon(&mut self) {
         self.looks = Looks { due: Some(Instant::now() + FIRST), pause: FIRST };
     }
@@ -78,7 +78,7 @@ impl Host<'_> {
         }
     }
 
-    /// Watches the process behind a connection. Its end is the end of its member.
+    /// Watches the process behind a connection. When the process ends, its member is dead.
     pub(super) fn watch(&mut self, member: MemberId, connection: u64, peer: Peer) {
         if self.processes.get(&number(member)).is_some_and(|(of, _)| *of == member) {
             return;
@@ -86,12 +86,13 @@ impl Host<'_> {
         let Some(link) = self.links.get(&connection) else { return };
         let pidfd = match crossdock_os::socket::peer_pidfd(&link.socket) {
             Ok(Some(pidfd)) => Some(pidfd),
-            // On older kernels: by the number, if it still belongs to the same process.
+            // Older kernels give no pidfd for a socket. Then the pidfd is opened by the process id, if that still
+            // belongs to the same process.
             Ok(None) => process::open_pidfd(peer.pid as i32)
                 .ok()
                 .flatten()
                 .filter(|_| process::start_time(peer.pid as i32) == Some(peer.started)),
-            // The process is dead already. The end of its connection makes the broker ask the roll.
+            // The process is dead already. When its connection ends, the roll is asked.
             Err(_) => None,
         };
         if let Some(pidfd) = pidfd {
@@ -111,7 +112,7 @@ impl Host<'_> {
         }
     }
 
-    /// For the members in the journal: those that died meanwhile are dead now, and the others are watched again.
+    /// For the members in the journal: reports those that died meanwhile, and watches the others again.
     pub(super) fn watch_survivors(&mut self) {
         let lasting = self.broker.lasting();
         let members = lasting.members.iter().map(|(id, m)| (*id, m.peer));
@@ -130,7 +131,8 @@ impl Host<'_> {
     }
 }
 
-/// A member's number in the epoll set: its slot, which belongs to it as long as it is watched.
+/// The number of a member in the epoll set. It is the member's slot of the liveness table, which no other watched
+/// member has.
 fn number(member: MemberId) -> u64 {
     member.slot() as u64
 }
@@ -147,7 +149,7 @@ fn survivor(peer: Peer) -> Survivor {
     }
     let pid = peer.pid as i32;
     match process::open_pidfd(pid) {
-        // The number may belong to another process by now. The start time tells, if it can be read.
+        // The process id may belong to another process by now. The start time shows this, if it can be read.
         Ok(Some(pidfd)) => match process::start_time(pid) {
             _ if process::is_dead(&pidfd) => Survivor::Dead,
             Some(started) if started == peer.started => Survivor::Watched(pidfd),

@@ -1,4 +1,4 @@
-//! The kind of a descriptor that came from another process.
+//! Finds out the kind of a descriptor that came from another process.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,7 +6,7 @@ use crossdock_os::{memfd, socket};
 
 use crate::broker::Descriptor;
 
-/// Examines a descriptor before the broker is told of it.
+/// Examines a descriptor that came with a message, before the broker is told of it.
 pub(super) fn kind(fd: BorrowedFd<'_>) -> Descriptor {
     if socket::is_listener(fd) {
         return Descriptor::Listener;

@@ -1,4 +1,4 @@
-//! Carries out effects in order.
+//! Carries out the broker's effects, in their order.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,12 +11,12 @@ use crate::broker::{Attachment, Effect, Event, Peer};
 use crate::table;
 
 impl Host<'_> {
-    /// Carries out the broker's effects. `descriptors` came with the message that caused them.
+    /// Carries out effects. `descriptors` came with the message that caused them.
     pub(super) fn perform(&mut self, effects: Vec<Effect>, descriptors: Vec<OwnedFd>) {
         let mut came = descriptors.into_iter();
         for effect in effects {
-            // Nothing that follows from records may be visible before they are written. A question to the kernel
-            // follows from none.
+            // All records must be in the journal before the effects that follow are visible. A question to the kernel
+            // is not visible, so it does not need that.
             if !matches!(effect, Effect::Record(_) | Effect::ProveItem { .. }) {
                 self.write_down();
             }
@@ -59,8 +59,8 @@ impl Host<'_> {
                 }
                 Effect::Adopt { segment } => {
                     if let Some(fd) = came.next() {
-                        // The offered descriptor may be read-only, and its open file description belongs to another
-                        // process. So it is opened anew.
+                        // The offered descriptor may be read-only, and another process shares its open file
+                        // description. So the memory is opened anew.
                         self.keep(segment.0, file::reopen(&fd).unwrap_or(fd));
                     }
                 }
@@ -71,7 +71,8 @@ impl Host<'_> {
                 }
                 Effect::Unlisten { endpoint } => {
                     if let Some(fd) = self.listeners.remove(&endpoint) {
-                        // The launcher may have a copy, and the epoll set must not report it any more.
+                        // The launcher may have a copy of this socket. So it is removed from the epoll set, which would
+                        // still report it.
                         self.epoll.remove(fd).ok();
                     }
                     self.told(self.post.drop_listener(endpoint));
@@ -89,7 +90,8 @@ impl Host<'_> {
                 }
                 Effect::Send { connection, message, with } => self.send(connection, &message, with),
                 Effect::Close { connection, why } => {
-                    // The member may live on, and nothing else reports its end.
+                    // The member may still live, and no event will report its death. So the kernel is asked about it
+                    // soon.
                     self.look_soon();
                     let usual = matches!(why.as_str(), "it left" | "its process is dead" | "its workflow ended");
                     if self.links.remove(&connection).is_some() && !usual {
@@ -101,17 +103,18 @@ impl Host<'_> {
         self.write_down();
     }
 
-    /// When this returns, everything that was noted is in the journal.
+    /// Writes all noted records into the journal.
     fn write_down(&mut self) {
         if let Err(error) = self.journal.flush() {
-            // Nothing that is not written down may be promised. So the broker ends, and the next one starts from what
-            // is written.
+            // What is not in the journal must not be promised. So this broker ends, and the next one starts from the
+            // journal.
             self.log.failure(format_args!("the journal cannot be written: {error}"));
             std::process::abort();
         }
     }
 
-    /// The keeper continues without this broker, but the broker cannot continue without the keeper.
+    /// Handles the result of a message to the keeper. A broker cannot continue without its keeper, so it ends; the
+    /// keeper starts another one.
     pub(super) fn told(&self, told: crossdock_os::OsResult<()>) {
         if let Err(error) = told {
             self.log.failure(format_args!("the keeper cannot be reached: {error}"));
@@ -120,9 +123,9 @@ impl Host<'_> {
     }
 
     fn make(&mut self, id: u64, size: u64, label: &str) -> Result<u64, String> {
-        // The kernel allows 249 bytes of name.
+        // The kernel allows at most 249 bytes for the name of a memfd.
         let label = &label[..label.len().min(240)];
-        // The processes that use its pages take them and are charged for them.
+        // No memory is allocated yet. The processes that use the pages allocate them, and are charged for them.
         let made = memfd::create(label, size);
         let fd = made.map_err(|error| {
             let hint = hint(&error);
@@ -138,7 +141,8 @@ impl Host<'_> {
         self.segments.insert(id, fd);
     }
 
-    /// A pin page's memory is taken at once, so that no observer's first store finds the node full.
+    /// Allocates a pin page's memory at once. Otherwise an observer's first store could fail because the node has no
+    /// memory left.
     fn fill(&mut self, page: u64, number: u64) -> Result<u64, String> {
         let reserved = self.segments.get(&page).map_or(Ok(()), |fd| memfd::reserve(fd, 0, PIN_PAGE));
         reserved.map(|()| number).map_err(|error| {
@@ -148,7 +152,7 @@ impl Host<'_> {
         })
     }
 
-    /// Clears these slots, so that they pin nothing any more.
+    /// Fills these slots of a pin page with zeros, so that they pin no version any more.
     fn clear(&self, page: u64, from: u32, count: u32) {
         let Some(fd) = self.segments.get(&page) else { return };
         let slot = PIN_PAGE / u64::from(PIN_SLOTS);
@@ -200,8 +204,8 @@ impl Host<'_> {
         self.sent(connection, message, !fds.is_empty(), sent);
     }
 
-    /// Opens something for a client, if necessary with the descriptor that is kept for this case, because what the
-    /// client asked for is done and written down by now.
+    /// Opens something for a client. If no descriptor is left, the spare one is used, because the client's request is
+    /// already done and in the journal.
     fn with_spare<T>(&mut self, mut open: impl FnMut(&mut Self) -> OsResult<T>) -> OsResult<T> {
         open(self).or_else(|error| {
             if !error.is_out_of_room() {
@@ -214,8 +218,8 @@ impl Host<'_> {
         })
     }
 
-    /// A member's lock on the roll is in flight before this process knows whether it arrives. So the copy here is
-    /// closed.
+    /// Sends a new member its liveness table and its lock on the roll. The lock is held by the descriptor in flight, so
+    /// this process closes its own copy even before the message arrives.
     fn send_papers(&mut self, connection: u64, message: &[u8], member: MemberId) {
         let papers = self.with_spare(|host| Ok((host.roll.roll.enter(member.0)?, host.roll.roll.reader()?)));
         let Some(link) = self.links.get(&connection) else { return };
@@ -232,20 +236,22 @@ impl Host<'_> {
     fn sent(&mut self, connection: u64, message: &[u8], with_descriptors: bool, outcome: OsResult<bool>) {
         match outcome {
             Ok(true) => {}
-            // The broker does not wait for a client that lets its answers pile up until the kernel accepts no more.
+            // The client does not read its answers, and the kernel accepts no more of them. The broker does not wait
+            // for it.
             Ok(false) => self.hang_up(connection),
-            // Too many descriptors are in flight to clients that do not take them.
+            // Too many descriptors are in flight to clients that do not receive them.
             Err(error) if with_descriptors && error.is_too_many_in_flight() => {
                 self.send_failure(connection, message, "too many descriptors are on their way to programs; try again");
             }
-            // The kernel has no room at present. The client connects again and repeats what has no answer.
+            // The kernel has no room for the message at present. The client connects again, and repeats its unanswered
+            // requests.
             Err(error) if error.is_out_of_room() => self.hang_up(connection),
-            // The end of the connection comes as an event of its own.
+            // The end of the connection is reported by another event.
             Err(_) => {}
         }
     }
 
-    /// Answers with a failure instead.
+    /// Sends a failure as the answer, in place of `message`.
     pub(super) fn send_failure(&mut self, connection: u64, message: &[u8], why: &str) {
         let Some(link) = self.links.get(&connection) else { return };
         let opcode = u16::from_le_bytes([message[0], message[1]]) & !ANSWER;
@@ -263,7 +269,7 @@ impl Host<'_> {
     }
 }
 
-/// A hint for memory that could not be made.
+/// A hint for the user when memory could not be made.
 pub(super) fn hint(error: &OsError) -> &'static str {
     if error.is_out_of_descriptors() {
         "the daemon has no descriptor left; remove segments or raise its limit (ulimit -n)"

@@ -1,8 +1,9 @@
-//! Which party uses which item's file through which door ([`crossdock_os::tmpfs::door`]).
+//! Doors: which party uses an item's file through which door ([`crossdock_os::tmpfs::door`]).
 //!
-//! Each connection that owns an item has its own door to the item's file, and all readers share one. A door is open
-//! from the time when its party is let in until the file is next proved. No proof is asked for while one of them is
-//! open. The keeper has every door before any task uses it, so that a broker that follows a killed one can shut it.
+//! Each connection that owns an item has its own door to the item's file. All readers of a file share one door. A door
+//! is open from the time when its party gets the file until the file is next proved. The kernel is asked for a proof
+//! only after all doors are shut. The keeper has every door before a task uses it, so that a broker that follows a
+//! killed one can shut it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -11,19 +12,19 @@ use crossdock_os::tmpfs::Folder;
 use crossdock_os::tmpfs::door::{Door, Gate};
 use crossdock_os::{Access, OsResult, child};
 
-/// The most doors to one file that are kept for their parties to come back; and the most for all files, as a fraction
-/// of the descriptors.
+/// The most doors that one file may keep for parties that come back. `PART` limits the doors of all files: one for each
+/// eight descriptors.
 const MANY: usize = 16;
 const PART: u64 = 8;
 
-/// The party that uses a door.
+/// Who uses a door.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Party {
-    /// The member at the other end.
+    /// The member at the other end of this connection.
     Connection(u64),
-    /// The tasks that may read what is shared now.
+    /// All tasks that may read the shared item.
     Readers,
-    /// A task that a former broker let in.
+    /// A task that a former broker gave the file to.
     Unknown,
 }
 
@@ -36,12 +37,12 @@ struct Way {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DoorState {
     Shut,
-    /// The kernel failed before everything was done.
+    /// Opening or shutting the door failed, so it may be open or shut.
     Half,
     Open,
 }
 
-/// All doors of a host.
+/// The doors to all files.
 pub(super) struct Doors {
     files: HashMap<u64, Vec<Way>>,
     count: usize,
@@ -49,7 +50,7 @@ pub(super) struct Doors {
 }
 
 impl Doors {
-    /// Made from what the keeper holds: each of these doors may be open.
+    /// Takes over the doors that the keeper holds. Each of them may be open.
     pub(super) fn new(kept: BTreeMap<u64, Vec<OwnedFd>>) -> Self {
         let way = |door| Way { party: Party::Unknown, door: Door::inherited(door), state: DoorState::Open };
         let files: HashMap<_, Vec<_>> =
@@ -58,8 +59,8 @@ impl Doors {
         Self { files, count, most: (child::raise_descriptor_limit() / PART) as usize }
     }
 
-    /// Opens a party's door to a file and gives whether the door is new. The keeper must have a new one before a task
-    /// uses it.
+    /// Opens a party's door to a file. Returns the door, and whether it is new. The keeper must have a new door before
+    /// a task uses it.
     pub(super) fn open(&mut self, folder: &Folder, file: u64, party: Party) -> OsResult<(&Door, bool)> {
         let ways = self.files.entry(file).or_default();
         let found = ways.iter().position(|way| way.party == party);
@@ -75,11 +76,11 @@ impl Doors {
         };
         let way = &mut ways[at];
         if let Some(gate) = folder.gate().filter(|_| way.state != DoorState::Open) {
-            // A door that could not be opened must be shut like an open one before it is opened again.
+            // Until the kernel has succeeded, the door counts as half open: it must be shut before the next proof.
             way.state = DoorState::Half;
             if let Err(error) = way.door.open(gate) {
                 if found.is_none() {
-                    // The keeper does not have it, and no task has used it.
+                    // The door is dropped, because the keeper does not have it and no task has used it.
                     ways.pop();
                     self.count -= 1;
                 }
@@ -90,7 +91,7 @@ impl Doors {
         Ok((&self.files[&file][at].door, found.is_none()))
     }
 
-    /// Shuts every door to a file; `false` if a process writes through one.
+    /// Shuts every door to a file. Returns `false` if a process writes through one of them.
     pub(super) fn shut(&mut self, gate: &Gate, file: u64) -> OsResult<bool> {
         let ways = self.files.get_mut(&file).into_iter().flatten();
         for way in ways.filter(|way| way.state != DoorState::Shut) {
@@ -104,13 +105,13 @@ impl Doors {
         Ok(true)
     }
 
-    /// Is it time to make new doors instead of keeping these?
+    /// Whether a file has so many doors that new ones should be made instead of keeping these.
     pub(super) fn are_many(&self, file: u64) -> bool {
         let of_file = self.files.get(&file).map_or(0, Vec::len);
         of_file >= MANY || of_file > 0 && self.count >= self.most
     }
 
-    /// Drops the doors to a file. A process that has used one keeps the file as it is.
+    /// Drops the doors to a file. A process that has opened the file through a door keeps it open.
     pub(super) fn forget(&mut self, file: u64) {
         self.count -= self.files.remove(&file).map_or(0, |ways| ways.len());
     }

@@ -1,4 +1,4 @@
-//! What arrives: connections, messages, deaths.
+//! What arrives at the broker process: connections and messages.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -15,12 +15,13 @@ impl Host<'_> {
             let Some(listener) = self.listeners.get(&endpoint) else { return };
             match socket::accept(listener) {
                 Ok(Some(connection)) => self.admit(endpoint, connection),
-                // Nothing was there although the kernel reported something. Then it reports the end of the socket.
+                // The kernel reported the socket, but no connection waits. Then the socket itself may have been shut
+                // down.
                 Ok(None) if turn == 0 && socket::is_shut_down(listener) => return self.stop_listening(endpoint),
                 Ok(None) => return,
                 Err(error) if error.is_out_of_descriptors() => {
-                    // If the connection stayed in the queue, it would wake this thread again and again. So it is
-                    // accepted with the spare descriptor and closed. Its client sees the end and says why.
+                    // A connection that stays in the queue would wake this thread again and again. So it is accepted
+                    // with the spare descriptor and closed at once. Its client sees the end of the connection.
                     self.spare = None;
                     drop(socket::accept(listener));
                     self.spare = file::spare().ok();
@@ -34,8 +35,8 @@ impl Host<'_> {
         }
     }
 
-    /// A process that has a copy of this listening socket has shut it down. It would wake this thread for ever, and
-    /// nothing arrives through it any more.
+    /// Stops listening at an endpoint, because a process with a copy of the socket has shut it down. The socket would
+    /// wake this thread for ever, and no connection can arrive there any more.
     fn stop_listening(&mut self, endpoint: u64) {
         if let Some(listener) = self.listeners.remove(&endpoint) {
             self.epoll.remove(listener).ok();
@@ -58,7 +59,7 @@ impl Host<'_> {
         self.feed(Event::Connected { connection: id, endpoint, peer });
     }
 
-    /// Reads one message. If more are waiting, the next round reports them.
+    /// Reads one message of a connection. If more messages wait, they are read in the next round.
     pub(super) fn read(&mut self, id: u64) {
         let mut buffer = [0; MAX_MESSAGE + 1];
         let Some(link) = self.links.get(&id) else { return };

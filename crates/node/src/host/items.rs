@@ -1,8 +1,8 @@
-//! The files of items: made, proved by lease, opened anew, and copied beside all other work.
+//! The files of items: making, proving by a lease, opening for clients, and copying beside all other work.
 //!
-//! This process has exactly one open file description of each file (the keeper's copies are the same one), so the
-//! kernel's answer to the lease is about other processes. Copies run in threads of their own, so a long one delays no
-//! client.
+//! This process has exactly one open file description of each file, which the keeper's copies share. So the kernel's
+//! answer to the lease is about other processes. Large copies run in threads of their own, so that no client waits for
+//! them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,34 +21,35 @@ use super::Host;
 use super::doors::{Doors, Party};
 use crate::broker::{Event, Verdict};
 
-/// How long, and how often, the last references of a process that has just died are waited for.
+/// How long a proof waits for the kernel to drop the last references of a process that has just died.
 const DYING: Duration = Duration::from_millis(2);
 const DYING_PAUSE: Duration = Duration::from_micros(50);
 const DYING_EVERY: Duration = Duration::from_millis(50);
-/// How often the log says that a process tries to get in.
+/// How often the log may say that a process tries to open an item that it does not own.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
-/// The number of bytes that are copied before the thread looks again whether the copy is still wanted.
+/// After so many bytes a copying thread checks whether the copy is still wanted.
 const PART: usize = 256 << 10;
-/// A copy up to this size is made at once. A thread would cost more than the copy, which delays no client.
+/// A copy up to this size is made at once, because starting a thread would take longer. So short a copy delays no
+/// client.
 const SMALL: u64 = 256 << 10;
-/// The most copies at the same time. Others wait for one of these to end.
+/// The most copies that run at the same time. Further copies wait.
 const COPIES: usize = 4;
 
-/// What a host has for items.
+/// The state of the host that concerns items' files.
 pub(super) struct Files {
     pub(super) folder: Option<Folder>,
     doors: Doors,
-    /// The files that a process had open that may have kept a way to open them again. Without doors such a file is not
-    /// given to a next owner.
+    /// Files for which a process may have kept a way to open them again. If there are no doors, such a file is copied
+    /// before the next owner gets it.
     reopenable: HashSet<u64>,
     /// The files that have a name in the folder.
     named: HashSet<u64>,
-    /// The copies that have begun, by their target. Setting the flag ends a copy that is no longer wanted.
+    /// The copies that run or wait, by their target file. Setting the flag ends a copy that is not wanted any more.
     running: HashMap<u64, Arc<AtomicBool>>,
     waiting: Vec<Job>,
     sender: Sender<Done>,
     receiver: Receiver<Done>,
-    /// Readable when a copy has ended.
+    /// A descriptor that is readable when a copy has ended.
     pub(super) done: OwnedFd,
     patient_until: Option<Instant>,
     told_until: Option<Instant>,
@@ -72,7 +73,8 @@ struct Done {
 }
 
 impl Files {
-    /// `kept` are the files that a former broker made. It is not known which processes had them open.
+    /// Makes the state for a new broker. `kept` are the files that a former broker made; processes may have kept ways
+    /// to open them again.
     pub(super) fn new(
         folder: Option<Folder>,
         doors: BTreeMap<u64, Vec<OwnedFd>>,
@@ -97,7 +99,7 @@ impl Files {
         })
     }
 
-    /// Other nodes pull a file's bytes as long as there is this mapping.
+    /// Notes that another node pulls the file's bytes, for as long as this mapping exists.
     pub(super) fn note_pull(&mut self, file: u64, mapping: &Arc<Mapping>) {
         self.pulled.retain(|(_, known)| known.strong_count() > 0);
         self.pulled.push((file, Arc::downgrade(mapping)));
@@ -108,7 +110,7 @@ impl Files {
     }
 }
 
-/// The beginning of a file's name in `/proc/PID/maps`, by which `audit` finds it.
+/// The beginning of a file's name, which `/proc/PID/maps` shows. `crossdock audit` finds items by it.
 const PREFIX: &str = "crossdock-item-";
 
 fn name(file: u64) -> String {
@@ -116,7 +118,8 @@ fn name(file: u64) -> String {
 }
 
 impl Host<'_> {
-    /// Removes names without a descriptor, whose maker was killed before the keeper had it.
+    /// Removes files that have a name in the folder, but no descriptor here: their broker was killed before the keeper
+    /// had the descriptor.
     pub(super) fn drop_nameless_files(&mut self) {
         let stray: Vec<_> = self.files.named.iter().filter(|n| !self.segments.contains_key(n)).copied().collect();
         for file in stray {
@@ -139,10 +142,11 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Has any process the file open or mapped?
+    /// Finds out whether any process has the item's file open or mapped. `dying` says that the last holder has just
+    /// died.
     pub(super) fn prove_item(&mut self, id: u64, dying: bool) -> Verdict {
         let mut verdict = self.ask(id);
-        // A killed process drops its files one by one, and its connection may have been the first.
+        // The kernel closes a killed process's files one after another, so the file may still be open for a moment.
         let now = Instant::now();
         if dying && verdict == Verdict::Clinging && self.files.patient_until.is_none_or(|u| now >= u) {
             while verdict == Verdict::Clinging && now.elapsed() < DYING {
@@ -152,20 +156,20 @@ impl Host<'_> {
             self.files.patient_until = Some(Instant::now() + DYING_EVERY);
         }
         if verdict == Verdict::Alone && self.files.doors.are_many(id) {
-            // All of them are shut for good.
+            // All doors to this file are shut now, and are not used any more.
             self.files.doors.forget(id);
             self.told(self.post.drop_doors(id));
         }
         verdict
     }
 
-    /// First all doors are shut. Then the kernel is asked whether a process has the file.
+    /// Shuts all doors to the file. Then asks the kernel whether any other process has it open or mapped.
     fn ask(&mut self, id: u64) -> Verdict {
         let Some(fd) = self.segments.get(&id) else { return Verdict::Unknown("the daemon has lost it".into()) };
         let gate = self.files.folder.as_ref().and_then(Folder::gate);
         let shut = gate.map_or(Ok(true), |gate| self.files.doors.shut(gate, id));
         match shut.and_then(|shut| Ok(shut && lease::prove(fd, Proof::Alone)?)) {
-            // The daemon's own mapping is of its own descriptor, so the kernel does not see it.
+            // A pull uses a mapping of the daemon itself, which the kernel's answer does not count.
             Ok(true) if self.files.is_pulled(id) => Verdict::Pulled,
             Ok(true) if gate.is_none() && self.files.reopenable.contains(&id) => Verdict::Reopenable,
             Ok(true) => Verdict::Alone,
@@ -174,13 +178,13 @@ impl Host<'_> {
         }
     }
 
-    /// A descriptor for a client: a new open file description.
+    /// Opens an item's file for a client, with an open file description of its own.
     pub(super) fn open_item(&mut self, connection: u64, id: u64, writable: bool) -> OsResult<Option<OwnedFd>> {
         let Some(fd) = self.segments.get(&id) else { return Ok(None) };
         if !self.broker.is_confined(connection) {
             self.files.reopenable.insert(id);
         }
-        // A former owner of the same user may have removed all rights to open the file.
+        // A former owner with the same user id may have removed the right to open the file.
         file::let_owner_open(fd)?;
         let opened = match &self.files.folder {
             Some(folder) if folder.gate().is_some() => {
@@ -221,7 +225,8 @@ impl Host<'_> {
         }
     }
 
-    /// Reports a copy that ended here as an event of its own, behind the effects of this one, like any other copy.
+    /// Reports the end of a copy as an event. It comes after all effects of the present event, as for a copy in a
+    /// thread.
     fn ended_copy(&self, item: SegmentId, to: SegmentId, outcome: Result<(), String>) {
         let _ = self.files.sender.send(Done { item, to, outcome });
         event::signal(&self.files.done);
@@ -255,8 +260,8 @@ impl Host<'_> {
         self.start_copies();
     }
 
-    /// A former owner tries to reopen an item through a leftover descriptor, or a task reads an item by a call. Both
-    /// are refused.
+    /// Refuses what the kernel reports at the gate: a former owner that opens an item through a leftover descriptor, or
+    /// a task that reads an item with a system call.
     pub(super) fn turn_away(&mut self) {
         let Some(gate) = self.files.folder.as_ref().and_then(Folder::gate) else { return };
         let tried = gate.turn_away();
@@ -277,7 +282,7 @@ impl Host<'_> {
         }
     }
 
-    /// A file is given up: its name is removed, and a copy to it ends.
+    /// Gives up a file: removes its name, and ends a copy to it.
     pub(super) fn forget_file(&mut self, id: u64) {
         if let Some(unwanted) = self.files.running.get(&id) {
             unwanted.store(true, Ordering::Relaxed);
@@ -292,8 +297,8 @@ impl Host<'_> {
     }
 }
 
-/// Runs in a thread of its own. The former owner may write and truncate the file meanwhile. That changes only its own
-/// last bytes, and missing bytes are zero.
+/// Copies an item's bytes, mostly in a thread of its own. The former owner may write to its file or truncate it
+/// meanwhile. This affects only its own last bytes; missing bytes become zero.
 fn copy(job: Job) -> Result<(), String> {
     memfd::reserve(&job.target, 0, job.size).map_err(|e| format!("the node has no memory left for it: {e}"))?;
     let mut buffer = vec![0; PART];

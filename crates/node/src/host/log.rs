@@ -1,22 +1,22 @@
-//! The broker's log. It is bounded, whatever its clients do.
+//! The broker's log. Its length is limited, whatever clients do.
 //!
-//! A client can cause a line with each connection that it drops. So lines have a budget: a burst at once, then one in a
-//! while. The next line that is written says how many were left out. A line that cannot be written (a full disk, a
-//! limit on file sizes) is lost and has no other effect.
+//! A client can cause a line with each connection that it drops. So lines have a budget: some lines at once, and later
+//! one line in each interval. The next line that is written says how many were left out. A line that cannot be written
+//! (full disk, limit on file sizes) is lost, without any other effect.
 
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// The number of lines that may follow each other at once.
+/// How many lines may be written at once.
 const BURST: u32 = 64;
-/// How often one more line is allowed: at most 8640 lines a day.
+/// The interval after which one more line may be written: at most 8640 lines a day.
 const EACH: Duration = Duration::from_secs(10);
 
 /// The broker's log.
 pub(super) struct Log {
-    /// A private daemon reports failures only.
+    /// Whether the daemon is private. Such a daemon logs only failures.
     private: bool,
     budget: RefCell<Budget>,
 }
@@ -32,7 +32,8 @@ impl Budget {
         Self { left: BURST, since: now, withheld: 0 }
     }
 
-    /// May a line be written now? If so, the number of lines that were left out before it.
+    /// Takes a line from the budget. Returns how many lines were left out before it; `None` if no line may be written
+    /// now.
     fn take(&mut self, now: Instant) -> Option<u64> {
         let earned = now.saturating_duration_since(self.since).as_secs() / EACH.as_secs();
         if earned > 0 {
@@ -63,7 +64,7 @@ impl Log {
         let _ = writeln!(error, "crossdock broker: {what}");
     }
 
-    /// Reports an event to the user of a daemon of the node.
+    /// Writes a line about an event, unless the daemon is private.
     pub(super) fn event(&self, what: impl Display) {
         if !self.private {
             self.failure(what);

@@ -1,8 +1,8 @@
-//! The broker process: one thread and one epoll set around the state machine.
+//! The broker process: one thread with one epoll set, which runs the state machine.
 //!
 //! Events come from sockets, pidfds and the clock. Effects go to sockets, the keeper, the journal and the liveness
-//! table, in the order in which the broker gave them. Each round handles at most one message of each connection, so a
-//! flood on one connection delays the others only by that.
+//! table, in the order that the broker gave. Each round reads at most one message of each connection, so that many
+//! messages of one connection do not delay the others.
 
 mod deaths;
 mod descriptors;
@@ -30,12 +30,12 @@ use crate::journal::Journal;
 use crate::keeper::{Held, Place, Post, Registry};
 pub(crate) use site::JOIN;
 
-/// Exit code: the daemon cannot work here, and another attempt would end in the same way.
+/// An exit code: the daemon cannot work here, and another attempt would fail in the same way.
 pub(crate) const CANNOT_START: i32 = 2;
-/// Exit code: the broker was told to end, and the keeper decides what follows.
+/// An exit code: the broker was told to end. The keeper decides what follows.
 const TOLD: i32 = 3;
 
-/// The upper byte of a number in the epoll set, which says what the number stands for.
+/// The upper byte of a number in the epoll set. It says what the rest of the number identifies.
 const LISTENER: u64 = 1 << 56;
 const LINK: u64 = 2 << 56;
 const PROCESS: u64 = 3 << 56;
@@ -46,24 +46,24 @@ const SITE: u64 = 8 << 56;
 const NODES: u64 = 9 << 56;
 const KIND: u64 = 0xff << 56;
 
-/// The most connections that one round takes from a listening socket.
+/// The most connections that one round accepts from a listening socket.
 const ACCEPTS: usize = 64;
-/// The age up to which a figure for free memory is used.
+/// How old the figure for free memory may be when it is used.
 const FREE_AGE: Duration = Duration::from_millis(20);
-/// The age up to which the list of a task's memory limits is used.
+/// How old the list of a task's memory limits may be when it is used.
 const LIMITS_AGE: Duration = Duration::from_secs(1);
 
 struct Link {
     socket: OwnedFd,
-    /// The process that connected, as the kernel says; 0 if it is not visible from here.
+    /// The id of the process that connected, as the kernel reports it; 0 if the process is not visible from here.
     process: u32,
-    /// Its memory cgroup at that time.
+    /// The memory cgroup of the process, and when it was read.
     cgroup: Option<(Instant, Cgroup)>,
 }
 
 struct Host<'a> {
     options: &'a ServeOptions,
-    /// The liveness table: the descriptor for members, and the mapping for writing.
+    /// The liveness table: the descriptor that members get, and the mapping through which this process writes.
     table: OwnedFd,
     words: Mapping,
     post: Post,
@@ -76,10 +76,10 @@ struct Host<'a> {
     links: HashMap<u64, Link>,
     roll: Registry,
     looks: deaths::Looks,
-    /// Pidfds of members, by their slots.
+    /// The pidfds of members, by the members' slots.
     processes: HashMap<u64, (MemberId, OwnedFd)>,
     next_link: u64,
-    /// Given up for a moment to refuse a connection when no other descriptor is left.
+    /// A descriptor that is given up for a moment when no other is left, to refuse a connection or to send an answer.
     spare: Option<OwnedFd>,
     began: Instant,
     free_since: Option<Instant>,
@@ -90,7 +90,7 @@ struct Host<'a> {
     membership: Option<site::Membership>,
 }
 
-/// Runs a broker over what the keeper holds. Gives the exit code.
+/// Runs a broker with what the keeper holds. Returns the process's exit code.
 pub(crate) fn run(options: &ServeOptions, place: &Place, held: Held, post: Post, keeper: i32) -> i32 {
     match start::start(options, place, held, post, keeper) {
         Ok((mut host, signals)) => match host.serve(&signals) {
@@ -157,11 +157,12 @@ impl Host<'_> {
         if self.options.private && self.broker.connections() == 0 {
             wait = wait.min((self.idle_since + self.options.idle).saturating_duration_since(Instant::now()));
         }
-        // One millisecond more, so that what is due at a whole millisecond is certainly due.
+        // One millisecond is added because the broker's clock counts whole milliseconds: then a deadline has certainly
+        // passed.
         Deadline::after(wait + Duration::from_millis(1))
     }
 
-    /// A private daemon ends when no member has been connected for a while.
+    /// Whether a private daemon has had no member for so long that it ends.
     fn is_idle(&mut self) -> bool {
         if self.broker.connections() > 0 || !self.broker.lasting().members.is_empty() {
             self.idle_since = Instant::now();
@@ -170,7 +171,7 @@ impl Host<'_> {
         self.options.private && self.idle_since.elapsed() >= self.options.idle
     }
 
-    /// Gives the broker an event and carries out its effects.
+    /// Gives an event to the broker and carries out its effects.
     fn feed(&mut self, event: Event<'_>) {
         self.look_at_journal();
         let now = self.now();
@@ -178,9 +179,9 @@ impl Host<'_> {
         self.perform(effects, Vec::new());
     }
 
-    /// Called before a request that takes memory: what the task's own memory cgroup has left, if that is less than the
-    /// node has. A task in a container may not see its limit, and the kernel would kill it. Gives whether the figure is
-    /// the task's.
+    /// Before a request that takes memory: finds out how much the memory cgroup of the task has left, if this is less
+    /// than the node has. A task in a container may not see its own limit, and the kernel would kill it. Returns
+    /// whether the broker now has the task's figure.
     fn look_at_tasks_memory(&mut self, connection: u64) -> bool {
         let Some(link) = self.links.get_mut(&connection) else { return false };
         if link.cgroup.as_ref().is_none_or(|(since, _)| since.elapsed() >= LIMITS_AGE) {
@@ -200,13 +201,13 @@ impl Host<'_> {
             self.free_since = Some(Instant::now());
             let free = free_memory();
             let now = self.now();
-            // Deadlines are checked at every event, also at this one.
+            // This event also handles the deadlines that have passed.
             let effects = self.broker.handle(now, Event::Free(free));
             self.perform(effects, Vec::new());
         }
     }
 
-    /// Room for the records of an event is reserved before the event.
+    /// Reserves room in the journal for the records of the next event.
     fn look_at_journal(&mut self) {
         if self.journal_fails && Instant::now() < self.journal_retry {
             return;
@@ -240,9 +241,9 @@ impl Host<'_> {
     }
 }
 
-/// The bytes of memory that the node has left for segments.
+/// How many bytes of the node's memory can be used for segments.
 fn free_memory() -> u64 {
     let available = process::available_memory();
-    // The last part is left to the node's other programs.
+    // A small part of the memory is left for other programs of the node.
     if available == 0 { u64::MAX } else { available.saturating_sub(available / 64 + (32 << 20)) }
 }

@@ -1,8 +1,10 @@
-//! The broker's dealings with other nodes: questions, answers and bytes. A thread waits for each of them.
+//! The broker's questions to other nodes, answers to them, and transfers of bytes. For each of these, a thread waits in
+//! place of the broker.
 //!
-//! Threads of the link's server bring other nodes' questions. Such a thread leaves the question at the [`Desk`], wakes
-//! the broker's thread, and waits for the answer until the deadline of the asking node. Threads of this file wait for
-//! the broker's own questions and pulls, and leave the outcome at the desk.
+//! The threads of the link's server bring the questions of other nodes. Such a thread puts its question into the queue
+//! of the [`Desk`], wakes the broker's thread, and waits for the answer until the deadline of the asking node. Other
+//! threads, which this file starts, wait for the results of the broker's own questions and pulls, and put them into the
+//! same queue.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -19,10 +21,10 @@ use crossdock_relay::{Relay, Want, WantSeries, serves};
 use super::Host;
 use crate::broker::{Event, NodeFailure, NodeNews, NodeOrder};
 
-/// The most questions and pulls of this node that wait at the same time.
+/// The most questions and pulls of this node that may wait at the same time.
 const WAITING: usize = 256;
 
-/// The reply to another node's question.
+/// The broker's reply to another node's question.
 enum Reply {
     Said(Vec<u8>),
     Bytes(Arc<dyn Source>),
@@ -31,19 +33,19 @@ enum Reply {
 #[derive(Default)]
 struct Inner {
     next: u64,
-    /// News that the broker has not seen yet.
+    /// Questions and results that the broker has not read yet.
     news: VecDeque<NodeNews>,
-    /// The questions of other nodes whose threads wait, and the replies that have come.
+    /// The questions of other nodes that wait for a reply, by their ids; with the reply as soon as it has come.
     waiting: HashMap<u64, Option<Result<Reply, Refusal>>>,
 }
 
-/// The place where the threads of other nodes and the broker's thread exchange questions and replies.
+/// The queues through which the broker's thread exchanges questions and replies with other threads.
 pub(super) struct Desk {
-    /// Answers questions about ports and series, without the broker.
+    /// The relay, which answers questions about ports and series without the broker.
     relay: OnceLock<Arc<Relay>>,
     inner: Mutex<Inner>,
     answered: Condvar,
-    /// Readable while there are news.
+    /// A descriptor that is readable while something waits for the broker.
     pub bell: OwnedFd,
 }
 
@@ -71,7 +73,7 @@ impl Desk {
         event::signal(&self.bell);
     }
 
-    /// Leaves a question for the broker and waits for its reply.
+    /// Puts a question into the broker's queue, and waits for the reply.
     fn ask(&self, by: Deadline, question: impl FnOnce(u64) -> NodeNews) -> Result<Reply, Refusal> {
         let mut inner = self.lock();
         inner.next += 1;
@@ -91,7 +93,7 @@ impl Desk {
         }
     }
 
-    /// Stores a reply. If no thread waits for it any more, it is dropped.
+    /// Stores the reply to a question. It is dropped if no thread waits for it any more.
     fn reply(&self, id: u64, reply: Result<Reply, Refusal>) {
         if let Some(slot) = self.lock().waiting.get_mut(&id) {
             *slot = Some(reply);
@@ -113,7 +115,7 @@ impl Serve for Desk {
     }
 
     fn open(&self, peer: &Peer, wanted: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
-        /// The broker opens what it has without waiting for anything.
+        /// How long a request to open an object waits for the broker's reply.
         const OPEN: Duration = Duration::from_secs(10);
         if let Some(source) = self.relay.get().and_then(|relay| relay.source(wanted)) {
             return Ok(source);
@@ -126,7 +128,7 @@ impl Serve for Desk {
     }
 }
 
-/// What the broker's thread has for other nodes.
+/// Through this, the broker's thread reaches other nodes.
 pub(super) struct Reach {
     pub desk: Arc<Desk>,
     nodes: Arc<Nodes>,
@@ -135,7 +137,8 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// `socket` is this daemon's own: the relay's ends are members of it.
+    /// Starts the relay. `socket` is this daemon's own socket, because the relay's ends of ports are members of this
+    /// daemon.
     pub fn new(desk: Arc<Desk>, nodes: Arc<Nodes>, socket: PathBuf) -> Result<Self, String> {
         let token = child::random().map(u64::from_le_bytes).map_err(|error| error.to_string())?;
         let log = |line: &str| eprintln!("crossdock broker: {line}");
@@ -145,15 +148,16 @@ impl Reach {
         Ok(Self { desk, nodes, workers: Workers::new(WAITING), relay })
     }
 
-    /// A node's lease has ended.
+    /// Tells the relay that a node's lease has ended.
     pub fn gone(&self, node: String) {
         let relay = Arc::clone(&self.relay);
-        // It asks this daemon, whose thread must not wait for itself. If no thread is left, the daemons' comparison of what
-        // they know comes to the same a second later.
+        // The relay asks this daemon, whose thread must not wait for itself. So another thread does it. If no thread is
+        // left, the relays find out a second later, when they compare which channels they know.
         self.workers.run(Box::new(move || relay.gone(&node)));
     }
 
-    /// Starts a thread that waits for the result.
+    /// Runs `call` in a thread, which puts the result into the broker's queue. Returns whether there was a thread for
+    /// it.
     fn wait_for(&self, call: impl FnOnce(&Nodes) -> NodeNews + Send + 'static) -> bool {
         let (desk, nodes) = (Arc::clone(&self.desk), Arc::clone(&self.nodes));
         self.workers.run(Box::new(move || desk.put(call(&nodes))))
@@ -174,7 +178,7 @@ fn refusal(failure: NodeFailure) -> Refusal {
 }
 
 impl Host<'_> {
-    /// Handles what has come from other nodes since the last look.
+    /// Handles everything that other nodes have sent since the last call.
     pub(super) fn node_news(&mut self) {
         let Some(membership) = &self.membership else { return };
         for news in membership.reach.desk.news() {
@@ -241,14 +245,14 @@ impl Host<'_> {
         }
     }
 
-    /// There is no file for what was to be pulled.
+    /// Reports that a pull failed because its file could not be made.
     pub(super) fn pull_failed(&self, order: &NodeOrder, text: String) {
         let (Some(membership), NodeOrder::Pull { id, .. }) = (&self.membership, order) else { return };
         let outcome = Err(NodeFailure { status: Status::NoSpace, text });
         membership.reach.desk.put(NodeNews::Pulled { id: *id, outcome });
     }
 
-    /// The bytes of a segment or file, to be sent.
+    /// The bytes of a segment or file, for another node to pull.
     fn source(&mut self, id: u64) -> Result<Arc<dyn Source>, Refusal> {
         let system = |error: crossdock_os::OsError| Refusal::new(Status::System, error.to_string());
         let Some(fd) = self.segments.get(&id) else {
@@ -262,7 +266,7 @@ impl Host<'_> {
     }
 }
 
-/// Reads all bytes of an object into a segment or file.
+/// Reads all bytes of another node's object into a segment or file.
 fn pull(
     nodes: &Nodes,
     node: &str,
@@ -279,7 +283,8 @@ fn pull(
         status: Status::Invalid,
         text: format!("{size} bytes are more than this machine can address"),
     })?;
-    // A full node gives an error here, and no signal at the first store.
+    // The memory is reserved first. So if the node has no memory left, this is an error and not a signal at the first
+    // store.
     crossdock_os::memfd::reserve(target, 0, size).map_err(|error| NodeFailure {
         status: Status::NoSpace,
         text: format!("the node has no memory for {size} bytes: {error}"),

@@ -1,5 +1,5 @@
-//! The daemon's part in its site: the gateway's news become events of the broker, and the broker's orders go to the
-//! gateway.
+//! The daemon's part in its site. Reports of the gateway become events of the broker, and orders of the broker go to
+//! the gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::broker::{
     self, Event, ItemPlace, NODE_SHIFT, SiteLimits, SiteLink, SiteName, SiteNews, SiteNode, SiteOrder,
 };
 
-/// How long a starting daemon waits for its place in the site, beyond one lease: a former daemon of the same name may
-/// have to lose its lease first.
+/// How long a starting daemon waits until it is a node of the site, in addition to one lease. A former daemon of the
+/// same node name may first have to lose its lease.
 pub(crate) const JOIN: Duration = Duration::from_secs(20);
 
-/// The gateway, and what it has reported already.
+/// The gateway, and those of its reports that the broker has not seen.
 pub(super) struct Membership {
     pub gateway: Gateway,
     pub limits: SiteLimits,
@@ -28,8 +28,8 @@ pub(super) struct Membership {
     pub reach: Reach,
 }
 
-/// Joins the site. `next_segment` is the journal's: a daemon that was a node before knows its number from it and serves
-/// at once, whether the site can be reached or not.
+/// Joins the site. `next_segment` comes from the journal. A daemon that was a node before knows its number from it, and
+/// serves at once, even if the site cannot be reached.
 pub(super) fn join(
     options: &SiteOptions,
     token: u64,
@@ -82,7 +82,8 @@ impl Membership {
                 }
             }
             let number = news.iter().find_map(|n| if let News::Joined { number } = n { Some(*number) } else { None });
-            // All of it is kept: nodes and names that came with the number, in front of it or behind it, come only once.
+            // All reports are kept, also those before and after the node's number, because each report about a node or
+            // a name comes only once.
             self.early.extend(news);
             if let Some(number) = number {
                 return Ok(number);
@@ -93,7 +94,7 @@ impl Membership {
 }
 
 impl Host<'_> {
-    /// Handles what the gateway has reported since the last look.
+    /// Handles everything that the gateway has reported since the last call.
     pub(super) fn site_news(&mut self) {
         let Some(membership) = &mut self.membership else { return };
         let mut news = std::mem::take(&mut membership.early);
@@ -113,7 +114,7 @@ impl Host<'_> {
         membership.gateway.order(order.into());
     }
 
-    /// Leaves the site in order.
+    /// Leaves the site: the gateway gives its lease back.
     pub(super) fn leave_site(&mut self) {
         drop(self.membership.take());
     }

@@ -1,4 +1,4 @@
-//! From what the keeper holds and what the journal says to a serving broker.
+//! Starts a broker from what the keeper holds and from the journal.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ pub(super) fn start<'a>(
     keeper: i32,
 ) -> Result<(Host<'a>, OwnedFd), String> {
     let text = |error: crossdock_os::OsError| error.to_string();
-    // A broker without a keeper could not keep its promises, so it dies with the keeper.
+    // The broker needs the keeper for everything that it promises. So the kernel kills it when the keeper dies.
     process::set_parent_death_signal(child::Signal::KILL).map_err(text)?;
     if child::parent() != keeper {
         return Err("the keeper is gone already".into());
@@ -101,8 +101,8 @@ pub(super) fn start<'a>(
     Ok((host, signals))
 }
 
-/// A journal of another roll names members whose life can no longer be checked: their memory is not given out, and
-/// their names are free.
+/// If the journal was written under another roll, begins an empty one, because it can no longer be checked whether the
+/// members that it names are alive. Their memory is given to no new member, and its names become free.
 fn same_era(mut journal: Journal, lasting: Lasting, era: &Era) -> Result<(Journal, Lasting), String> {
     if lasting.era.is_none_or(|former| former.is_same(era)) {
         return Ok((journal, lasting));
@@ -116,7 +116,8 @@ fn same_era(mut journal: Journal, lasting: Lasting, era: &Era) -> Result<(Journa
 }
 
 fn limits(options: &ServeOptions, incarnation: u64, era: Era) -> Limits {
-    // A segment takes one descriptor, a connection one, and a member one more. The rest is for descriptors in passing.
+    // A segment takes one descriptor, a connection takes one, and a member takes one more. The remaining part is for
+    // descriptors that are needed for a short time.
     let descriptors = child::raise_descriptor_limit();
     let memory = process::total_memory();
     Limits {

@@ -1,10 +1,10 @@
-//! Records as bytes: the number, then the fields. `broker::Record` declares them.
+//! The encoding of records in the journal: the record's number, then its fields, as `broker::Record` declares them.
 
 use crossdock_layout::wire::{Reader, Writer};
 
 use crate::broker::Record;
 
-/// A record as bytes.
+/// Encodes a record.
 pub fn encode(record: &Record) -> Vec<u8> {
     let mut out = Writer(Vec::with_capacity(128));
     out.u32(record.number());
@@ -12,7 +12,7 @@ pub fn encode(record: &Record) -> Vec<u8> {
     out.0
 }
 
-/// The record that these bytes are; `None` if they are none.
+/// Decodes a record; `None` if the bytes are not exactly one record.
 pub fn decode(bytes: &[u8]) -> Option<Record> {
     let mut r = Reader::new(bytes);
     let number = r.u32().ok()?;

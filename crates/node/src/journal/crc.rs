@@ -1,4 +1,4 @@
-//! CRC-32C by a table. A journal is short, so no special processor instructions are needed.
+//! CRC-32C, computed with a table. A journal is short, so special CPU instructions are not needed.
 
 const TABLE: [u32; 256] = {
     let mut table = [0u32; 256];

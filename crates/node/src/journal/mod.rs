@@ -1,12 +1,13 @@
-//! The journal: what a broker finds after the former one was killed. It also makes sure that no id is used twice.
+//! The journal: the file from which a broker restores its state after the former one was killed. It also ensures that
+//! no id is used twice.
 //!
-//! A file of records, each with length and checksum, behind a header with magic and version. Room is reserved in
-//! advance, so that a record of an accepted request always has its place. If there is no more room, the broker is told
-//! and refuses requests that need room, while everything else continues. If a writer was killed in the middle of a
-//! record, the record's checksum is wrong and the journal ends there. No client was told of that record yet.
+//! A file of records, each with its length and a checksum, behind a header with magic and version. Room is reserved in
+//! advance, so that every accepted request can be recorded. If no more room can be reserved, the broker is told. It
+//! then refuses requests that need room, and everything else continues. If a writer is killed in the middle of a
+//! record, this record's checksum is wrong, and the journal ends before it. No client was told of that record yet.
 //!
-//! The journal protects against killed processes and not against killed machines (memory does not outlive the machine),
-//! so there is no fsync.
+//! The journal survives killed processes, but need not survive a crash of the machine, because the memory that it
+//! describes does not. So there is no fsync.
 
 mod codec;
 mod crc;
@@ -25,16 +26,17 @@ use crc::crc32c;
 const MAGIC: &[u8; 8] = b"xdockjnl";
 const VERSION: u32 = 4;
 const HEADER: u64 = 16;
-/// Length and checksum in front of each record.
+/// The bytes of length and checksum in front of each record.
 const FRAME: usize = 8;
-/// The room that is reserved at a time, and that is kept for records that cannot be refused (deaths, ends).
+/// How much room is reserved at once. `LEAST` is the room that is kept for records that cannot be refused (deaths,
+/// ends).
 const AHEAD: u64 = 256 << 10;
 const LEAST: u64 = 64 << 10;
-/// A journal shorter than this is not worth compacting.
+/// A journal shorter than this is not compacted.
 const COMPACT_FROM: u64 = 1 << 20;
 const LONGEST_RECORD: u32 = 1 << 20;
 
-/// An open journal, positioned behind its last good record.
+/// An open journal. The next record is written behind its last good record.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -42,20 +44,20 @@ pub struct Journal {
     end: u64,
     room: u64,
     compact_at: u64,
-    /// Records that follow the end and are not in the file yet.
+    /// The bytes of records that are not written to the file yet.
     noted: Vec<u8>,
 }
 
 impl Journal {
-    /// Opens the journal at `path`, or makes an empty one.
+    /// Opens the journal's file at `path`, or creates it.
     pub fn open(path: &Path) -> std::io::Result<File> {
         files::open_or_make(path, 0o600).map(File::from).map_err(|e| e.reason())
     }
 
-    /// Reads a journal to its last good record.
+    /// Reads a journal up to its last good record. Returns the journal and the state that its records make.
     ///
     /// # Errors
-    /// The file cannot be read, is a journal of another version, or is no journal.
+    /// The file cannot be read, or has another version, or is not a journal.
     pub fn recover(file: File, path: &Path) -> std::io::Result<(Self, Lasting)> {
         let length = file.metadata()?.len();
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
@@ -79,7 +81,8 @@ impl Journal {
         }
         let good = replay(&bytes[HEADER as usize..], |record| lasting.apply(&record));
         journal.end = HEADER + good as u64;
-        // What a killed writer left behind the end must not be taken for a record once others precede it.
+        // The file has bytes behind the last good record, because a writer was killed. They are cut off, because they
+        // could look like a record after others are written in front of them.
         if bytes[journal.end as usize..].iter().any(|b| *b != 0) {
             files::set_size(&journal.file, journal.end).map_err(|e| e.reason())?;
             journal.room = journal.end;
@@ -90,17 +93,17 @@ impl Journal {
     /// Forgets everything.
     ///
     /// # Errors
-    /// The file cannot be cut or written.
+    /// The file cannot be truncated or written.
     pub fn begin_anew(&mut self) -> std::io::Result<()> {
         files::set_size(&self.file, 0).map_err(|e| e.reason())?;
         (self.end, self.room) = (HEADER, HEADER);
         files::write_all_at(&self.file, &header(), 0).map_err(|e| e.reason())
     }
 
-    /// Makes sure that there is room for whatever one event can write.
+    /// Reserves room for everything that one event can write.
     ///
     /// # Errors
-    /// The disk is full, in words for people.
+    /// The disk is full. The error says so in words for people.
     pub fn make_room(&mut self) -> Result<(), String> {
         if self.room >= self.end + LEAST {
             return Ok(());
@@ -116,15 +119,15 @@ impl Journal {
         taken
     }
 
-    /// Notes a record, to be written with the next ones by [`Journal::flush`]: one call to the kernel for all of them.
+    /// Notes a record, which [`Journal::flush`] writes together with all others that were noted, in one system call.
     pub fn note(&mut self, record: &Record) {
         self.noted.extend(frame(record));
     }
 
-    /// Writes what was noted. Nothing that follows from it may be told to any client before.
+    /// Writes all noted records. Before that, no client may be told anything that follows from them.
     ///
     /// # Errors
-    /// The file cannot be written although room was taken.
+    /// The file cannot be written although room was reserved for the records.
     pub fn flush(&mut self) -> std::io::Result<()> {
         if !self.noted.is_empty() {
             files::write_reserved_at(&self.file, &self.noted, self.end).map_err(|e| e.reason())?;
@@ -138,19 +141,20 @@ impl Journal {
     /// Appends a record.
     ///
     /// # Errors
-    /// The file cannot be written although room was taken.
+    /// The file cannot be written although room was reserved for the record.
     pub fn append(&mut self, record: &Record) -> std::io::Result<()> {
         self.note(record);
         self.flush()
     }
 
-    /// Whether most of the journal is history, or its name another file's: then a broker was killed between the two
-    /// steps of taking a new one, and a reader that opens the journal by its name would find an old state.
+    /// Whether the journal is to be compacted. This is so if most of its records are outdated, or if another file has
+    /// its name. The second happens when a broker is killed while it replaces the journal; a reader that opens the
+    /// journal by its name would then find an old state.
     pub fn wants_compacting(&self) -> bool {
         self.end >= self.compact_at
     }
 
-    /// Looks whether the journal has its name; if not, the next compacting gives it one.
+    /// Checks that the journal's file still has its name. If not, the next compaction gives it the name again.
     pub fn check_name(&mut self) {
         use std::os::unix::fs::MetadataExt;
         let inode = |found: std::io::Result<std::fs::Metadata>| found.map(|m| (m.dev(), m.ino())).ok();
@@ -159,11 +163,11 @@ impl Journal {
         }
     }
 
-    /// Writes the state as a new journal and takes it instead; gives its descriptor for the keeper. The old journal
-    /// stays good until `install` has put the new one in its place.
+    /// Writes the state into a new journal, which replaces this one. Returns a copy of the new file's descriptor for
+    /// the keeper.
     ///
     /// # Errors
-    /// No room for it; the old one goes on.
+    /// There is no room for the new journal. The old one stays in use.
     pub fn compact(&mut self, lasting: &Lasting) -> std::io::Result<OwnedFd> {
         let beside = self.path.with_extension("new");
         let _ = std::fs::remove_file(&beside);
@@ -174,12 +178,13 @@ impl Journal {
             let end = bytes.len() as u64;
             files::write_all_at(&file, &bytes, 0).map_err(|e| e.reason())?;
             extend(&file, end, AHEAD)?;
-            // The keeper's copy comes first: without it this one must not have the name.
+            // The copy for the keeper is made before the rename. A journal that the keeper does not have must not get
+            // the name.
             let copy = files::duplicate(&file).map_err(|e| e.reason())?;
             files::rename(&beside, &self.path).map_err(|e| e.reason())?;
             Ok((file, copy, end))
         });
-        // Whatever went wrong, the history may still grow: try again when it is twice as long.
+        // If this failed, the journal may grow: the next attempt is made when it is twice as long.
         self.compact_at = self.end * 2;
         let (file, copy, end) = file.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
         (self.file, self.end, self.room) = (file, end, end + AHEAD);
@@ -195,7 +200,7 @@ fn header() -> [u8; HEADER as usize] {
     header
 }
 
-/// A record as it stands in the journal: length, checksum, bytes.
+/// A record as it is in the journal: length, checksum, bytes.
 pub fn frame(record: &Record) -> Vec<u8> {
     let body = encode(record);
     let mut frame = Vec::with_capacity(FRAME + body.len());
@@ -205,7 +210,7 @@ pub fn frame(record: &Record) -> Vec<u8> {
     frame
 }
 
-/// Applies the good records at the front of `bytes`; how many bytes they are.
+/// Passes the good records at the beginning of `bytes` to `apply`. Returns how many bytes they take.
 pub fn replay(bytes: &[u8], mut apply: impl FnMut(Record)) -> usize {
     let mut at = 0;
     loop {
@@ -225,10 +230,10 @@ pub fn replay(bytes: &[u8], mut apply: impl FnMut(Record)) -> usize {
     }
 }
 
-/// Takes room on the disk behind the end, filled with zeros.
+/// Reserves `more` bytes on the disk from `from` on, filled with zeros.
 fn extend(file: &File, from: u64, more: u64) -> std::io::Result<()> {
     let taken = match files::extend(file, from, more) {
-        // A file system that cannot take room ahead is filled by hand.
+        // If the file system cannot reserve room, zeros are written.
         Err(error) if error.is_unsupported() => files::write_all_at(file, &vec![0; more as usize], from),
         other => other,
     };

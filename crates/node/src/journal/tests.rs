@@ -1,4 +1,4 @@
-//! A journal gives back what was written, up to the first damage.
+//! Tests that a journal gives back all records that were written, up to the first damage.
 
 use super::*;
 use crate::broker::Cause;
@@ -88,7 +88,7 @@ fn a_journal_whose_name_another_file_has_gets_it_back() {
     lasting.apply(&workflow(1));
     journal.check_name();
     assert!(!journal.wants_compacting());
-    // As if a broker had been killed after it renamed a new journal and before the keeper had its descriptor.
+    // The state after a broker was killed between renaming the new journal and passing its descriptor to the keeper.
     std::fs::rename(&path, folder.path().join("elsewhere")).unwrap();
     std::fs::write(&path, header()).unwrap();
     journal.check_name();

@@ -1,9 +1,9 @@
-//! The keeper: holds every descriptor that must outlive a broker, and starts a new broker when one is gone.
+//! The keeper: it holds every descriptor that must outlive a broker, and starts a new broker when one has ended.
 //!
-//! Small on purpose: it reads nothing from clients and decides nothing. A broker is a fork of the keeper, so it
-//! inherits the descriptors (and the writable mapping of the liveness table) as they are; what it makes or adopts
-//! later it sends here over a socket pair *before* it writes it down. What a killed broker had sent is still in that
-//! socket and is taken in before the next one starts.
+//! The keeper is small on purpose: it reads nothing from clients and decides nothing. A broker is a fork of the keeper.
+//! So it inherits the keeper's descriptors, and the writable mapping of the liveness table. Every descriptor that the
+//! broker makes or accepts later goes to the keeper through a socket pair *before* the broker writes its record. When a
+//! broker is killed, the keeper first reads what is left in this socket, and then starts the next broker.
 
 mod place;
 mod post;
@@ -25,7 +25,7 @@ use crate::{ServeError, ServeOptions};
 pub(crate) use place::Place;
 pub(crate) use post::{Letter, Post};
 
-/// What a broker inherits.
+/// What a broker inherits from the keeper.
 pub(crate) struct Held {
     pub listeners: BTreeMap<u64, OwnedFd>,
     pub segments: BTreeMap<u64, OwnedFd>,
@@ -34,27 +34,27 @@ pub(crate) struct Held {
     pub journal: File,
     pub table: OwnedFd,
     pub words: Mapping,
-    /// Changes whenever a keeper starts: the descriptors of the former one are lost.
+    /// A number that differs for each keeper. The descriptors of a former keeper are lost.
     pub incarnation: u64,
-    /// It runs in the background.
+    /// Whether the daemon runs in the background.
     pub detached: bool,
-    /// Where items' files are; mounted once, so that every broker has the same.
+    /// The folder of the items' files. It is mounted once, so that every broker has the same one.
     pub folder: Option<Folder>,
-    /// What deaths are proved by.
+    /// The roll, by which deaths are proved.
     pub roll: Registry,
 }
 
-/// The roll, and the keeper's own place on it, by which brokers see that it works.
+/// The roll, with the keeper's own lock on it. The lock shows brokers that locks work on this file system.
 pub(crate) struct Registry {
     pub roll: Roll,
     pub asker: Asker,
-    /// The keeper's alone: not mapped in brokers.
+    /// The keeper's own lock. Brokers do not have it.
     _entry: Entry,
 }
 
 impl Registry {
     fn open(place: &Place, incarnation: u64) -> OsResult<Self> {
-        // No member's number: those leave the upper bits free.
+        // A number that is no member's, because member ids do not use the upper bits.
         let own = 1 << 62 | incarnation;
         let roll = Roll::open(&place.roll)?;
         let entry = Entry::hold(roll.enter(own)?)?;
@@ -70,7 +70,8 @@ impl Registry {
     }
 }
 
-/// A broker that dies by its own fault so soon after its start, so many times in a row, cannot be helped.
+/// After so many failures in a row, the keeper gives up. A failure is a broker that ends by its own fault within `SOON`
+/// after its start.
 const HOPELESS: u32 = 10;
 const SOON: Duration = Duration::from_millis(50);
 const SIGKILL: i32 = 9;
@@ -79,7 +80,7 @@ const SIGINT: i32 = 2;
 const SIGHUP: i32 = 1;
 const SIGCHLD: i32 = 17;
 
-/// Runs until told to end, or until a private daemon's broker found itself idle.
+/// Runs the keeper until it is told to end, or until the broker of a private daemon ends because no member uses it.
 pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>) -> Result<(), ServeError> {
     let signals = signalfd(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(why)?;
     let mut held = Some(prepare(place, options)?);
@@ -93,9 +94,9 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
         let keeper = std::process::id() as i32;
         let broker = patiently(|| {
             child::fork(|| {
-                // Each side keeps its own end only, so that the end of one is seen by the other.
+                // Each process keeps only its own end of the socket pair, so that it sees the end of the other process.
                 ours = None;
-                // The child's copies of everything held are its own, to close one by one.
+                // The child now owns copies of all held descriptors, and may close them one by one.
                 match (theirs.take(), held.take()) {
                     (Some(post), Some(held)) => host::run(options, place, held, Post::new(post), keeper),
                     _ => host::CANNOT_START,
@@ -109,7 +110,8 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
         match ended {
             End::Told => return Ok(()),
             End::Broker(Ended::Code(0)) => return Ok(()),
-            // A later one that cannot start may lack room just then, and what the keeper holds is not given up for that.
+            // Only the first broker's failure ends the daemon. A later broker may fail only because room is short at
+            // the moment, and the keeper must not give up its descriptors for that.
             End::Broker(Ended::Code(host::CANNOT_START)) if !served => {
                 return Err(ServeError(format!(
                     "the broker could not start at {}; its reason is above",
@@ -118,20 +120,22 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
             }
             End::Broker(how) => {
                 served |= how != Ended::Code(host::CANNOT_START);
-                // SIGKILL comes from outside, and may come any number of times.
+                // A SIGKILL comes from another process, so it counts as no failure.
                 let own_fault = how != Ended::Signal(SIGKILL) && started.elapsed() < SOON;
                 failures = if own_fault { failures + 1 } else { 0 };
                 if failures >= HOPELESS {
                     return Err(ServeError(format!("the broker died {HOPELESS} times in a row, lastly by {how:?}")));
                 }
-                // The first restarts are immediate; one that fails again and again must not take the processor.
+                // The first restarts are immediate. If the broker fails again and again, pauses keep it from using a
+                // whole CPU.
                 std::thread::sleep(Duration::from_millis(if failures > 2 { 20 << failures.min(6) } else { 0 }));
             }
         }
     }
 }
 
-/// Tries again for a while what the kernel has no room for: what the keeper holds is not given up for a moment's shortage.
+/// Repeats a call for a while if the kernel has no room, because a short lack of room must not cost the descriptors
+/// that the keeper holds.
 fn patiently<T>(mut call: impl FnMut() -> OsResult<T>) -> OsResult<T> {
     let patience = Deadline::after(Duration::from_secs(10));
     loop {
@@ -145,12 +149,12 @@ fn patiently<T>(mut call: impl FnMut() -> OsResult<T>) -> OsResult<T> {
 }
 
 fn prepare(place: &Place, options: &ServeOptions) -> Result<Held, ServeError> {
-    // What a broker may have, its keeper may be asked to hold.
+    // The keeper must be able to hold all descriptors that a broker has, so it raises its limit, too.
     child::raise_descriptor_limit();
     child::survive_file_limit();
     let memory = process::total_memory();
     let memory = if options.memory == 0 { memory } else { options.memory.min(memory) };
-    // Before the first fork, so that keeper and brokers have the same folder.
+    // The folder is mounted before the first fork, so that the keeper and all brokers have the same one.
     let folder = Folder::mount(memory).or_else(|_| Folder::shared_memory()).ok();
     let incarnation = crate::id_base();
     let (table, words) = table::create(incarnation).map_err(why)?;
@@ -178,7 +182,7 @@ enum End {
     Broker(Ended),
 }
 
-/// Takes in what the broker sends, until it is gone or everything is to end.
+/// Reads what the broker sends, until the broker has ended or the daemon is told to end.
 fn watch(held: &mut Held, post: OwnedFd, signals: &OwnedFd, broker: i32, ready: &mut Option<OwnedFd>) -> OsResult<End> {
     let epoll = patiently(|| {
         let epoll = Epoll::new()?;
@@ -207,14 +211,14 @@ fn watch(held: &mut Held, post: OwnedFd, signals: &OwnedFd, broker: i32, ready: 
             epoll.remove(&post).ok();
         }
         if let Some(ended) = child::ended(broker, false)? {
-            // What it sent last may be waiting still.
+            // The last messages of the broker may still be in the socket.
             take_in(held, &post, ready)?;
             return Ok(End::Broker(ended));
         }
     }
 }
 
-/// Everything that waits in the post; false when the other end is closed and nothing is left.
+/// Reads all messages that wait. Returns false if the broker has closed its end and no message is left.
 fn take_in(held: &mut Held, post: &OwnedFd, ready: &mut Option<OwnedFd>) -> OsResult<bool> {
     while let Some(letter) = post::read(post)? {
         match letter {

@@ -1,4 +1,4 @@
-//! Where a daemon lives: a folder of its user's, with socket, lock, journal and roll in it.
+//! The files of a daemon: a folder that belongs to its user, with the socket, the lock, the journal and the roll.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use crossdock_os::{Deadline, OsResult, file, process, socket};
 
 use crate::ServeError;
 
-/// The daemon's files, locked for it while this lives; taken away by [`Place::leave`].
+/// The files of a daemon, which holds their lock as long as this value exists. [`Place::leave`] removes them.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub socket: PathBuf,
@@ -21,15 +21,15 @@ pub(crate) struct Place {
     lock_path: PathBuf,
     lock: Option<File>,
     made_folder: bool,
-    /// A listening socket that the service manager made: its file is not ours to make or remove.
+    /// A listening socket that the service manager made. The daemon neither makes nor removes the socket's file.
     passed: Option<OwnedFd>,
 }
 
 impl Place {
-    /// Makes the folder if need be, and takes the lock.
+    /// Takes the lock, after making the folder if it does not exist.
     ///
     /// # Errors
-    /// Another daemon has it, or the folder belongs to another user.
+    /// Another daemon has the lock, or the folder belongs to another user.
     pub fn take(socket: PathBuf) -> Result<Self, ServeError> {
         let folder =
             socket.parent().filter(|p| !p.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned);
@@ -46,8 +46,9 @@ impl Place {
             folder.join(name)
         };
         let (lock_path, journal, roll) = (beside(".lock"), beside(".journal"), beside(".roll"));
-        // A daemon that is just ending may take the lock's file away while we open it: then there is another one. And the
-        // broker of a keeper that was killed dies a moment after it, and has the lock until then: on a busy node a long one.
+        // The lock may be free in a moment, in two cases. A daemon that is just ending removes the lock's file while
+        // this process opens it; then the next attempt makes a new file. Or a keeper was killed, and its broker, which
+        // shares the lock, dies a moment later. On a busy node this can take long.
         let patience = Deadline::after(Duration::from_secs(10));
         while !patience.passed() {
             let mut how = OpenOptions::new();
@@ -82,12 +83,12 @@ impl Place {
         Err(ServeError(format!("the lock {} is not to be had", lock_path.display())))
     }
 
-    /// Serves this socket of the service manager instead of making one.
+    /// Serves the socket that the service manager made, instead of a new one.
     pub fn with_listener(self, listener: OwnedFd) -> Self {
         Self { passed: Some(listener), ..self }
     }
 
-    /// Listens. The holder of the lock may remove a dead daemon's socket.
+    /// Listens at the socket. A dead daemon's socket file is removed first, which only the holder of the lock may do.
     pub fn listen(&self) -> OsResult<OwnedFd> {
         if let Some(passed) = &self.passed {
             return file::duplicate(passed);
@@ -96,7 +97,7 @@ impl Place {
         socket::listen(&self.socket)
     }
 
-    /// Leaves nothing; of a private daemon not even the folder that the client library made for it.
+    /// Removes all files of the daemon. For a private daemon it also removes the folder that the client library made.
     pub fn leave(mut self, private: bool) {
         let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
         let own = self.made_folder || private && name.starts_with("crossdock");
@@ -108,13 +109,13 @@ impl Place {
         }
         self.lock = None;
         if own {
-            // Stays if another program put something into it.
+            // The folder stays if another program has put something into it.
             let _ = std::fs::remove_dir(&self.folder);
         }
     }
 }
 
-/// Is the file that we have open the one that has this name?
+/// Whether the file that is open here is the one that has this name.
 fn is_at(open: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     match (open.metadata(), std::fs::metadata(path)) {

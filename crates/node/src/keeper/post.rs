@@ -1,4 +1,4 @@
-//! Letters from the broker to the keeper: sixteen bytes, and a descriptor with some of them.
+//! Messages from the broker to the keeper: sixteen bytes, and a descriptor with some of them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -7,29 +7,29 @@ use crossdock_os::event::wait_writable;
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{Deadline, OsResult};
 
-/// What the broker tells its keeper.
+/// What the broker asks its keeper to do.
 pub(crate) enum Letter {
     /// Hold this segment.
     Segment(u64, OwnedFd),
     /// Hold this endpoint's listening socket.
     Listener(u64, OwnedFd),
-    /// The journal is this file now.
+    /// Hold this file, which is the journal from now on.
     Journal(OwnedFd),
     /// Hold this door to an item's file.
     Door(u64, OwnedFd),
-    /// Let go of all doors to an item's file.
+    /// Close all doors to this item's file.
     NoDoors(u64),
-    /// Let go of a segment, and of the doors to it.
+    /// Close this segment, and the doors to it.
     NoSegment(u64),
-    /// Let go of a listening socket.
+    /// Close this endpoint's listening socket.
     NoListener(u64),
     /// Clients are served.
     Ready,
-    /// The broker is gone.
+    /// The broker has ended: no further message will come.
     End,
 }
 
-/// How long a letter waits for room in the kernel.
+/// How long sending a message waits for room in the kernel.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The broker's end.
@@ -72,7 +72,8 @@ impl Post {
         self.send(8, file, &[])
     }
 
-    /// A letter is in the socket when this returns: it arrives even if the broker is killed right after.
+    /// Sends a message to the keeper. When this returns, the message is in the socket, and arrives even if the broker
+    /// is killed right after.
     fn send(&self, kind: u64, id: u64, fds: &[BorrowedFd<'_>]) -> OsResult<()> {
         let mut letter = [0; 16];
         letter[..8].copy_from_slice(&kind.to_le_bytes());
@@ -82,7 +83,7 @@ impl Post {
             match socket::send(&self.0, &letter, fds) {
                 Ok(true) => return Ok(()),
                 Ok(false) => drop(wait_writable(self.0.as_fd(), Deadline::after(Duration::from_secs(1)))),
-                // The kernel has no room for a moment; the broker would be lost for nothing.
+                // The kernel has no room for a moment. Wait for it, because a broker whose message fails must end.
                 Err(error) if !patience.passed() && (error.is_out_of_room() || error.is_too_many_in_flight()) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -92,7 +93,7 @@ impl Post {
     }
 }
 
-/// The next letter, if one is there.
+/// Reads the next message; `None` if none waits.
 pub(crate) fn read(socket: &OwnedFd) -> OsResult<Option<Letter>> {
     let mut buffer = [0; 32];
     Ok(match socket::receive(socket, &mut buffer)? {
@@ -108,8 +109,8 @@ pub(crate) fn read(socket: &OwnedFd) -> OsResult<Option<Letter>> {
                 (6, None) => Letter::Ready,
                 (7, Some(fd)) => Letter::Door(word(8), fd),
                 (8, None) => Letter::NoDoors(word(8)),
-                // Only a descriptor that could not be received (the limit) comes here; its segment is then lost with
-                // this broker, not with this keeper.
+                // The message's descriptor is missing, because this process has reached its limit. The segment is then
+                // lost when this broker ends.
                 _ => return read(socket),
             })
         }

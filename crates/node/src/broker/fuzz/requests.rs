@@ -1,4 +1,4 @@
-//! Valid requests, chosen by a byte.
+//! Valid requests for the fuzzer, chosen by a byte.
 
 use crossdock_layout::wire::{
     Grant, HEADER, InUse, ItemLevel, ItemRequest, OnDeath, OpenMode, PROTOCOL_VERSION, Party, Request, SegmentKind,
@@ -39,7 +39,7 @@ pub(super) fn some_request(which: u8) -> Request {
         name: name.clone(),
     };
     if which % 32 >= 24 {
-        // Series: the same few names, two observers each.
+        // Requests about series. All use the same few names, and series for two observers.
         return match which % 8 {
             0 | 1 => Request::Publish { size: 65_536, reserved: 4096, attribute: 0, observers: 2, name },
             2 | 3 => Request::Pins { segment, from: u32::from(which % 2) },

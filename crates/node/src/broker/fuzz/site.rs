@@ -1,7 +1,7 @@
-//! The site of a fuzzed broker: a catalog that answers what it is asked, and other nodes that say anything.
+//! The site of a fuzzed broker: a catalog that answers the broker's orders, and other nodes that send anything.
 //!
-//! The catalog and the host keep to the order of events (an answer comes to what was asked, and once). What other nodes
-//! wrote into the catalog, what they ask and what they answer has any content.
+//! The catalog and the host keep the order of events: an answer comes only to a question, and only once. What other
+//! nodes write into the catalog, ask and answer has any content.
 
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
@@ -17,16 +17,16 @@ const NODES: [&str; 3] = ["here", "there", "elsewhere"];
 const SERIES: [&str; 3] = ["a", "b", "out/c"];
 const KINDS: [SegmentKind; 4] = [SegmentKind::Region, SegmentKind::Port, SegmentKind::Series, SegmentKind::Item];
 
-/// What the broker has ordered and got no answer to yet.
+/// The orders of the broker that were not answered yet, and the questions to it.
 #[derive(Default)]
 pub(super) struct Site {
     claims: Vec<SiteName>,
     finds: Vec<SiteName>,
     passes: Vec<(SegmentId, u64)>,
     orders: Vec<NodeOrder>,
-    /// Questions of other nodes that the broker has not answered yet.
+    /// The ids of other nodes' questions that the broker has not answered yet.
     asked: Vec<u64>,
-    /// The item and the number of a sharing that the broker named last.
+    /// The item, and the number of its sharing, that the broker named last.
     sharing: Option<(SegmentId, u64)>,
     next: u64,
 }
@@ -55,7 +55,7 @@ fn failure(which: u8) -> NodeFailure {
 }
 
 impl Site {
-    /// The broker was restarted: its orders are forgotten, and so are the questions to it.
+    /// Forgets the broker's orders and the questions to it, because the broker was restarted.
     pub(super) fn forget(&mut self) {
         *self = Self { next: self.next, ..Self::default() };
     }
@@ -133,7 +133,7 @@ impl World {
         self.event(Event::Nodes(NodeNews::Asked { id, node: node(argument / 16), service, body }));
     }
 
-    /// Another node wants bytes.
+    /// Lets another node ask for the bytes of an object.
     fn opening(&mut self, argument: u8, rest: &mut &[u8]) {
         let id = self.site().number();
         self.site().asked.push(id);
@@ -144,14 +144,14 @@ impl World {
         self.event(Event::Nodes(NodeNews::Opening { id, node: node(argument), kind, object, epoch }));
     }
 
-    /// An item of this node, or another number.
+    /// The id of an item of this node, or some other number.
     fn some_item(&self, which: u8) -> u64 {
         let lasting = self.broker.lasting();
         let known: Vec<_> = lasting.items.all.keys().chain(lasting.items.residences.keys()).collect();
         known.get(usize::from(which) % (known.len() + 1)).map_or(u64::from(which), |item| item.0)
     }
 
-    /// An order to another node ends, or an answer comes to nothing.
+    /// Ends one of the broker's orders to other nodes, or sends an answer that no order waits for.
     fn end_order(&mut self, argument: u8, rest: &mut &[u8]) {
         let failed = argument % 4 == 0;
         let count = self.site().orders.len();
@@ -206,7 +206,7 @@ impl World {
         self.event(Event::Site(SiteNews::Passed { item, epoch, outcome }));
     }
 
-    /// The entry of an item, as another node may have written it.
+    /// Lets the catalog report the entry of an item, as another node may have written it.
     fn entry(&mut self, argument: u8, rest: &mut &[u8]) {
         let item = SegmentId(self.some_item(argument));
         let (epoch, daemon) = (u64::from(number(rest) % 4), u64::from(argument % 2));
@@ -236,7 +236,7 @@ fn number(rest: &mut &[u8]) -> u8 {
     take(rest, 1).first().copied().unwrap_or(0)
 }
 
-/// The message with a few bytes changed, or cut.
+/// Returns the message with a few bytes changed, or shortened.
 fn mutated(mut message: Vec<u8>, changes: u8, rest: &mut &[u8]) -> Vec<u8> {
     for change in take(rest, usize::from(changes) * 2).chunks(2) {
         let at = usize::from(change[0]) % message.len().max(1);

@@ -1,4 +1,4 @@
-//! The changes of an item's owner, each with its own name.
+//! The changes of an item's owner and holder, each with its own name.
 
 use crossdock_layout::wire::Party;
 use crossdock_layout::{MemberId, SegmentId};
@@ -6,18 +6,18 @@ use crossdock_layout::{MemberId, SegmentId};
 use super::ItemRecord;
 use crate::broker::{Broker, Cause, Record};
 
-/// What happens to an item's owner.
+/// A change of an item's owner or holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// A member of its owner opens it to write.
+    /// A member of the item's owner opened the item to write.
     Opened { by: Party, holder: MemberId },
-    /// The member that had the item open closed it, or is gone. The owner stays the same.
+    /// The member that had the item open has closed it, or is gone. The item's owner stays the same.
     Closed,
-    /// The owner lets others read the item.
+    /// The owner lets other tasks read the item.
     Shared,
-    /// The owner writes the item again.
+    /// The owner has ended the sharing and writes the item again.
     Unshared,
-    /// The item belongs to another owner, who has not opened it yet.
+    /// The item belongs to another owner, which has not opened it yet.
     Transferred { to: Party },
 }
 
@@ -35,7 +35,8 @@ impl Broker {
         if transferred {
             self.items.handovers.restart_clock(item, self.now);
         }
-        // The answers to these have the item's memory, so a repeated request gets it again.
+        // The answers to these requests carry the item's memory. So if such a request is repeated, the member gets the
+        // memory again.
         let made = matches!(change, Change::Opened { .. } | Change::Shared | Change::Unshared);
         self.commit(Record::Item(ItemRecord::Owner { item, owner, holder, shared, transferred, made, cause }));
         if !shared {

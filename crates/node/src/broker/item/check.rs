@@ -23,7 +23,7 @@ impl Broker {
         }
     }
 
-    /// No question to the kernel is open, because the host answers it before any other event.
+    /// Panics if a question to the kernel is open. The host answers such a question before any other event.
     pub(in crate::broker) fn check_items_at_rest(&self) {
         for (item, phase) in self.items.handovers.iter() {
             assert!(!matches!(phase, Phase::Proving { .. }), "the proof of item {item} was never answered");
@@ -106,7 +106,7 @@ impl Broker {
                     let its = matches!(phase, Phase::Draining { asker } if asker.number == number);
                     assert!(its, "request {number} waits for readers of item {item}, which is {phase:?}");
                 }
-                // An item that can be read is given at once.
+                // No request waits to read an item that could be read, because such an item is given at once.
                 For::Reading => {
                     let keys = wait.keys.iter().filter(|key| !self.is_contested(wait.workflow, key));
                     let keys = keys.map(|key| (wait.workflow, key.clone()));
@@ -119,7 +119,7 @@ impl Broker {
         }
     }
 
-    /// Every file belongs to an item, or is being filled for one.
+    /// Panics if a file belongs to no item and is not being filled for one.
     fn check_item_files(&self) {
         let copies = self.items.handovers.iter().filter_map(|(_, phase)| match phase {
             Phase::Copying { to, .. } | Phase::Fetching { to } => Some(*to),

@@ -1,4 +1,5 @@
-//! An item comes from another node: the catalog says so, and its bytes follow when a task of this node wants them.
+//! An item that comes from another node: the catalog's entry arrives first. The item's bytes follow when a task of this
+//! node wants them.
 
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
@@ -9,20 +10,21 @@ use super::{ItemRecord, Phase, memory_of};
 use crate::broker::site::ItemPlace;
 use crate::broker::{Broker, Cause, Effect, NodeFailure, NodeOrder, Record, SiteOrder};
 
-/// How long the bytes of an item may take to come: this, and the time that the slowest link needs.
+/// How long pulling an item's bytes may take, in addition to the time that the slowest link needs for them.
 const PULL_MS: u64 = 30_000;
-/// Bytes per millisecond of the slowest link.
+/// The speed of the slowest link, in bytes per millisecond.
 const SLOWEST: u64 = 1_000;
 
 impl Broker {
-    /// An item is this node's by what the catalog says. `file` has its bytes if they are here (else 0).
+    /// Handles an entry of the catalog by which an item belongs to this node. `file` has the item's bytes if they are
+    /// on this node; otherwise it is 0.
     pub(super) fn item_came(&mut self, place: &ItemPlace, file: SegmentId) {
         let ItemPlace { item, epoch, .. } = *place;
         let about = About::decode(&place.about);
         let workflow = about.as_ref().and_then(|about| self.lasting.workflow_names.get(&about.workflow)).copied();
         let why = match (&about, workflow) {
             (None, _) => "its entry in the catalog cannot be read".to_owned(),
-            // A former daemon may have changed its bytes since they came.
+            // The entry names a former daemon of this node, which may have changed the item's bytes since.
             _ if place.daemon != self.limits.incarnation => "it was in a former daemon of this node".to_owned(),
             (Some(about), None) => format!("workflow '{}' has ended on this node", about.workflow),
             (Some(about), Some(_)) if about.source.is_empty() => "its bytes were lost with this daemon".to_owned(),
@@ -49,17 +51,18 @@ impl Broker {
         let (source, left) = away.clone().map_or((String::new(), 0), |source| (source.node, source.left));
         let here = Record::Item(ItemRecord::Here { item, epoch, source, left });
         let made = Record::Item(ItemRecord::Made { item, state, cause: Cause::NONE });
-        // The broker may be killed between the two. A file that was left behind has to be kept by one of them.
+        // The broker may be killed between the two records. If the item's bytes were left on this node, one of the
+        // records must keep their file.
         let (first, second) = if file.0 == 0 { (here, made) } else { (made, here) };
         self.commit(first);
         self.commit(second);
         self.items.handovers.begin(item, self.now);
-        // A file that was left behind was opened by no member of this node since its proof.
+        // A file that was left here was proved before, and no member of this node has opened it since.
         let phase = if away.is_some() { Phase::Away } else { Phase::Proved };
         self.items.handovers.enter(item, phase);
         if let Some(name) = self.site_name(workflow, SegmentKind::Item, &about.key) {
             if self.site.as_mut().is_some_and(|site| !site.take_name(&name)) {
-                // The catalog had given it to a former lease of this node.
+                // The catalog had given the name to a former lease of this node, so the node claims it again.
                 self.effects.push(Effect::Site(SiteOrder::Claim(name)));
             }
         }
@@ -67,7 +70,7 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// A task of this node wants an item whose bytes are elsewhere.
+    /// Pulls the bytes of an item from another node, because a task of this node wants the item.
     pub(super) fn fetch_item(&mut self, item: SegmentId) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         let Some(Source { node, left }) = self.lasting.items.source(item).cloned() else { return };
@@ -97,7 +100,7 @@ impl Broker {
         self.effects.push(Effect::FetchItem { to, size: memory, pull });
     }
 
-    /// The bytes have come, or not.
+    /// Handles the end of a pull: the item's bytes have come, or the pull failed.
     pub(in crate::broker) fn item_pulled(&mut self, id: u64, outcome: Result<(), NodeFailure>) {
         if self.copy_pulled(id, &outcome) {
             return;
@@ -137,7 +140,8 @@ impl Broker {
         }
     }
 
-    /// The request that waits longest fails; the next one tries again.
+    /// Notes that the item's bytes could not be fetched. The request that waits longest fails; the next request tries
+    /// again.
     fn cannot_fetch(&mut self, item: SegmentId, status: Status, why: &str) {
         self.items.handovers.enter(item, Phase::Away);
         let Some(found) = self.lasting.items.all.get(&item) else { return };

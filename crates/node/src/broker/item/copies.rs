@@ -1,8 +1,9 @@
-//! Copies of other nodes' items for readers here: each node has one copy of a sharing, for all its readers.
+//! Copies of other nodes' items for readers on this node. For each sharing of an item, a node has one copy for all of
+//! its readers.
 //!
-//! [`super::readers`] says what the nodes tell each other. A copy goes when no member has it open and no question may bring it
-//! a reader. A broker that follows a killed one does not know of copies: their readers keep them, no question is repeated for
-//! them, and new readers get a new copy.
+//! [`super::readers`] says what the nodes tell each other. A copy is dropped when no member has it open and no open
+//! question may bring a reader. A broker that follows a killed one does not know of its copies: their readers keep
+//! them, the other node is not asked again about them, and new readers get a new copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +18,11 @@ use crate::broker::stored::{decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Asker, Attachment, Broker, Cause, Effect, NodeFailure, NodeOrder};
 
-/// How often a node says that it has readers.
+/// How often a node repeats that it has readers.
 const AGAIN_MS: u64 = 2_000;
-/// How long a pull may take: this, and the time that the slowest link needs.
+/// How long a pull may take, in addition to the time that the slowest link needs for the bytes.
 const PULL_MS: u64 = 30_000;
-/// Bytes per millisecond of the slowest link.
+/// The speed of the slowest link, in bytes per millisecond.
 const SLOWEST: u64 = 1_000;
 
 /// This node's copy of another node's item.
@@ -33,17 +34,17 @@ struct Copy {
     size: u64,
     level: ItemLevel,
     on_death: OnDeath,
-    /// The requests that wait for the bytes; `None` when they are here.
+    /// The requests that wait for the bytes of the copy; `None` as soon as the bytes are here.
     waiting: Option<Vec<RequestId>>,
 }
 
 type CopyId = (SegmentId, u64);
 
-/// The copies of a node.
+/// All copies of other nodes' items on this node.
 #[derive(Default)]
 pub(super) struct Copies {
     all: BTreeMap<CopyId, Copy>,
-    /// The copies whose bytes are on their way, by the numbers of the pulls.
+    /// The copies whose bytes are being pulled, by the ids of the pulls.
     pulls: BTreeMap<u64, CopyId>,
 }
 
@@ -53,7 +54,7 @@ impl Copies {
         self.all.values().map(|copy| copy.file)
     }
 
-    /// The node of an item of which there is a copy here, and its key.
+    /// The node and the key of an item that has a copy here.
     pub(super) fn node_of(&self, item: SegmentId, workflow: u64) -> Option<(&str, &str)> {
         let mut of_item = self.all.range((item, 0)..=(item, u64::MAX)).map(|(_, copy)| copy);
         of_item.find(|copy| copy.workflow == workflow).map(|copy| (copy.node.as_str(), copy.key.as_str()))
@@ -65,7 +66,7 @@ impl Copies {
 }
 
 impl Broker {
-    /// Asks the nodes that have the items that a request waits to read.
+    /// For a request that waits to read items: asks the nodes that have these items.
     pub(super) fn ask_to_read(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).cloned() else { return };
         let Some(workflow) = self.lasting.workflow_name(wait.workflow) else { return };
@@ -95,12 +96,12 @@ impl Broker {
         copies.map(|copy| self.holds.of(copy.file).len() as u32).sum()
     }
 
-    /// The item can be read: its copy is given, or pulled first.
+    /// Handles the answer that an item can be read: gives the copy to the waiting request, or first pulls it.
     pub(super) fn item_readable(&mut self, question: Question, readable: &Readable) {
         let Question { waits, workflow, key, node, .. } = question;
         let id = (SegmentId(readable.item), readable.sharing);
         if self.items.waits.get(waits).is_none_or(|wait| wait.what != For::Reading) {
-            // The request has ended meanwhile.
+            // The request has ended meanwhile, so nothing is pulled for it.
             if !self.items.copies.all.contains_key(&id) {
                 self.tell_unread(&node, workflow, &key, readable.sharing);
             }
@@ -161,7 +162,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The bytes of a copy have come, or not. `false` if the pull was for something else.
+    /// Handles the end of a pull of a copy's bytes. Returns `false` if the pull was not for a copy.
     pub(super) fn copy_pulled(&mut self, order: u64, outcome: &Result<(), NodeFailure>) -> bool {
         let Some(id) = self.items.copies.pulls.remove(&order) else { return false };
         let Some(copy) = self.items.copies.all.get_mut(&id) else { return true };
@@ -178,7 +179,7 @@ impl Broker {
                     let Some(wait) = self.items.waits.get(waits) else { continue };
                     let is_over = self.now >= wait.since + wait.waited_ms;
                     if *status == Status::NotFound && !is_over {
-                        // It is not shared any more. It may be shared again.
+                        // The item is not shared any more, but it may be shared again. So the request asks again later.
                         let (node, key, text) = (node.clone(), key.clone(), text.clone());
                         self.items.waits.say(waits, Said { node, key, item: id.0.0, comes: false, text });
                         self.ask_later(waits, RETRY_MS);
@@ -225,14 +226,14 @@ impl Broker {
         self.effects.push(Effect::Send { connection, message, with });
     }
 
-    /// A file has fewer readers. `true` if it is a copy of another node's item.
+    /// Handles that a file has fewer readers. Returns `true` if the file is a copy of another node's item.
     pub(super) fn copy_has_fewer_readers(&mut self, file: SegmentId) -> bool {
         let Some(id) = self.items.copies.copy_in(file) else { return false };
         self.copy_unread(id);
         true
     }
 
-    /// A copy that no member has open goes, if no question may bring it a reader.
+    /// Drops a copy, if no member has it open and no open question may bring it a reader.
     fn copy_unread(&mut self, id: CopyId) {
         let Some(copy) = self.items.copies.all.get(&id) else { return };
         let is_used = copy.waiting.is_some() || self.holds.is_open(copy.file);
@@ -241,7 +242,7 @@ impl Broker {
         }
     }
 
-    /// The same of all copies of an item, when a question for it was answered.
+    /// Drops the copies of an item that are not used any more. Called when a question about the item was answered.
     pub(super) fn copies_unread(&mut self, workflow: u64, key: &str) {
         let copies = self.items.copies.all.iter();
         let copies = copies.filter(|(_, copy)| copy.workflow == workflow && copy.key == key).map(|(id, _)| *id);
@@ -258,28 +259,29 @@ impl Broker {
         self.tell_unread(&copy.node, copy.workflow, &copy.key, id.1);
     }
 
-    /// No member of this node reads the item. A question on its way may say otherwise: then that is true.
+    /// Tells the other node that no member of this node reads the item, unless an open question asks to read it.
     fn tell_unread(&mut self, node: &str, workflow: u64, key: &str, sharing: u64) {
         if !self.is_asked_to_read(workflow, key) {
             self.tell_of_copy(node, workflow, key, sharing, 0);
         }
     }
 
-    /// Tells a node how many members of this one read its item, or are about to (sharing 0); gives the question's number.
+    /// Tells a node how many members of this node read its item. With `sharing` 0 they only want to read it. Returns
+    /// the question's id.
     fn tell_reading(&mut self, node: &str, workflow: String, key: &str, sharing: u64, readers: u32) -> u64 {
         let stamp = self.reading_stamp();
         let body = encode(&Reading { version: VERSION, workflow, key: key.to_owned(), sharing, readers, stamp });
         self.ask_node(node, READ, body)
     }
 
-    /// The same of a copy: its node is told that members of this one still read it, or no longer.
+    /// Tells the node of a copied item how many members of this node read the copy.
     fn tell_of_copy(&mut self, node: &str, workflow: u64, key: &str, sharing: u64, readers: u32) {
         if let Some(workflow) = self.lasting.workflow_name(workflow) {
             self.tell_reading(node, workflow, key, sharing, readers);
         }
     }
 
-    /// The copy is still read: its node is told so.
+    /// Repeats to the other node that the copy is still read.
     pub(in crate::broker) fn read_again(&mut self, item: SegmentId, sharing: u64) {
         let Some(copy) = self.items.copies.all.get(&(item, sharing)) else { return };
         let (node, workflow, key) = (copy.node.clone(), copy.workflow, copy.key.clone());
@@ -288,7 +290,7 @@ impl Broker {
         self.waits.expect(self.now + AGAIN_MS, Due::ReadAgain(item, sharing));
     }
 
-    /// Another node tells that an item may be shared: requests that wait to read it ask again.
+    /// Handles another node's report that an item may be shared: requests that wait to read the item ask again.
     pub(in crate::broker) fn item_shared_elsewhere(&mut self, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
         let Some(Look { workflow, key, .. }) = decode::<Look>(body).filter(|look| look.version == VERSION) else {
             return Err(unreadable());
@@ -302,7 +304,7 @@ impl Broker {
         Ok(Vec::new())
     }
 
-    /// A workflow is ending. Its copies end with it.
+    /// Forgets the copies of a workflow that is ending.
     pub(super) fn forget_copies_of(&mut self, workflow: u64) {
         let of_workflow = self.items.copies.all.iter().filter(|(_, copy)| copy.workflow == workflow);
         let of_workflow: BTreeSet<_> = of_workflow.map(|(id, _)| *id).collect();
@@ -313,7 +315,7 @@ impl Broker {
         }
     }
 
-    /// Every copy has its file, and a reader or a request that waits for it.
+    /// Panics if a copy has no file, or neither a reader nor a request that waits for it.
     pub(super) fn check_copies(&self) {
         for (id, copy) in &self.items.copies.all {
             let file = self.lasting.segments.get(&copy.file).filter(|file| file.removed.is_none());

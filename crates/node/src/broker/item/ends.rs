@@ -1,4 +1,4 @@
-//! Ends of openings, members, items and workflows; and what a new broker finds.
+//! The ends of openings, members, items and workflows; and what a new broker does about items when it starts.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{ItemRecord, Phase};
 use crate::broker::{Asker, Broker, Cause, Outcome, Record};
 
 impl Broker {
-    /// A member no longer has the item open. The item still belongs to its task.
+    /// Notes that a member has closed an item. The item still belongs to its task.
     pub(super) fn release_item(&mut self, member: MemberId, item: SegmentId) {
         if self.lasting.items.all.get(&item).is_none_or(|i| i.holder != member) {
             return;
@@ -21,7 +21,7 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// The owner's request to share the item, or to write it again, fails.
+    /// Lets the owner's waiting request fail, which was to share the item or to write it again.
     fn abandon(&mut self, item: SegmentId, why: &str) {
         if let Some(asker) = self.items.handovers.drop_pending(item) {
             self.refuse_abandoned(asker, item, why);
@@ -35,7 +35,7 @@ impl Broker {
         }
     }
 
-    /// A member that came back says which items it has open. Item 0 says that the list is complete.
+    /// Handles the list of items that a returning member has open, one item for each call. Item 0 ends the list.
     pub(super) fn hold_item(&mut self, member: MemberId, item: SegmentId) {
         if item.0 != 0 {
             self.items.resuming.entry(member).or_default().insert(item);
@@ -48,20 +48,22 @@ impl Broker {
         }
     }
 
-    /// A member is about to be gone. The items that it owned follow their policies.
+    /// Applies the `on_death` policies to the items that a member owned, just before the member is removed.
     pub(in crate::broker) fn items_of_gone(&mut self, member: MemberId) {
         self.items.resuming.remove(&member);
         let Some(known) = self.lasting.members.get(&member) else { return };
         if self.limits.pid != 0 && known.peer.pid == self.limits.pid {
-            // It stood at a port for a task of another node. That task lives on.
+            // This member belongs to the daemon itself: it is at a port for a task of another node. Only the member
+            // ends; that task lives on.
             return;
         }
         let workflow = known.workflow;
         let of_workflow = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow);
         let hit = of_workflow.filter(|(id, i)| match i.level {
-            // The tasks that share the owner word know its holder, and find it dead themselves.
+            // The daemon does nothing: the tasks that use a cooperative item see its holder in shared memory, and find
+            // it dead themselves.
             ItemLevel::Cooperative => false,
-            // It is another node's soon, or is looked at again when it stays.
+            // The item is on its way to another node. If it stays after all, the broker looks at it again then.
             _ if self.lasting.items.is_leaving(**id) => false,
             _ if i.holder == member => true,
             _ => {
@@ -93,7 +95,7 @@ impl Broker {
         }
     }
 
-    /// An item is gone. Its memory is freed when the last member closes it.
+    /// Ends an item. Its memory is freed when the last member closes it.
     pub(super) fn end_item(&mut self, item: SegmentId, why: &str, cause: Cause) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         self.commit(Record::Item(ItemRecord::Gone { item, cause }));
@@ -113,7 +115,7 @@ impl Broker {
         self.tell_nodes_of_end(item, found.workflow, &found.key, why);
     }
 
-    /// A workflow is ending, so nothing about its items has to be remembered.
+    /// Forgets all items of a workflow that is ending.
     pub(in crate::broker) fn forget_items_of(&mut self, workflow: u64) {
         let items = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow).map(|(id, _)| *id);
         for item in items.collect::<Vec<_>>() {
@@ -127,14 +129,15 @@ impl Broker {
         }
     }
 
-    /// The memory of a cooperative item was lost with the keeper, and no member offered it again.
+    /// Ends a cooperative item whose memory was lost with the keeper, because no member can offer it any more.
     pub(in crate::broker) fn item_lost(&mut self, file: SegmentId) {
         if let Some(item) = self.lasting.items.files.get(&file).copied() {
             self.end_item(item, "its memory was lost with the daemon", Cause::NONE);
         }
     }
 
-    /// After a start: items without memory are gone, files without an item are dropped, and nothing is proved.
+    /// After the broker's start: ends items without memory, drops files without an item, and lets every item begin
+    /// unproved.
     pub(in crate::broker) fn recover_items(&mut self, held: &BTreeSet<SegmentId>) {
         let files = self.lasting.segments.iter();
         let files = files.filter(|(_, s)| s.kind == SegmentKind::Item && s.removed.is_none()).map(|(id, _)| *id);
@@ -142,7 +145,8 @@ impl Broker {
             let item = self.lasting.items.files.get(&file).copied();
             let level = item.and_then(|i| self.lasting.items.all.get(&i)).map(|i| i.level);
             match level {
-                // The file is of an unfinished copy, or of an item that was not completed.
+                // A file without an item belongs to an unfinished copy, or to an item that was not completed. Only a
+                // file that waits for another node to pull it is kept.
                 None if held.contains(&file) && self.lasting.items.is_left_behind(file) => {}
                 None => self.drop_left_file(file),
                 Some(ItemLevel::Cooperative) => {}
@@ -165,7 +169,7 @@ impl Broker {
         self.recover_residences();
     }
 
-    /// The same request came again, because its answer was lost with the former broker.
+    /// Answers a request that came again because its answer was lost with the former broker.
     pub(in crate::broker) fn repeat_item(&mut self, asker: Asker, request: ItemRequest, outcome: Outcome) {
         let gives = matches!(
             request,
@@ -188,7 +192,8 @@ impl Broker {
                 let mine = found.is_some_and(|i| i.holder == asker.member || i.level == ItemLevel::Cooperative);
                 match (mine, found.map(|i| i.key.clone()), request) {
                     (true, ..) => self.give_item(asker, item, false),
-                    // What the request had given was given up when this member came back without naming it.
+                    // The member has connected again without naming this item, so its opening was given up. The request
+                    // is served anew.
                     (false, Some(key), ItemRequest::Create { .. }) => {
                         let access = ItemRequest::Access { read: false, wait_ms: 0, keys: vec![key] };
                         self.serve_item(asker, access);

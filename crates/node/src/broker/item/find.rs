@@ -1,7 +1,7 @@
-//! Finding items of other nodes: their node is asked ([`FIND`]), and the request waits for its answer.
+//! Describing items of other nodes. The item's node is asked ([`FIND`]), and the member's request waits for the answer.
 //!
-//! What other nodes have made becomes known here a moment later. So before a request that does not wait is told that there is
-//! no such item, the catalog itself is asked.
+//! Names that other nodes have made become known on this node a moment later. So before a request that does not wait
+//! fails with "there is no such item", the catalog is asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,11 @@ use crate::broker::site::SiteName;
 use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::{Asker, Broker, Effect, NodeFailure, PARKED, SiteOrder};
 
-/// The service by which nodes ask what is known of an item.
+/// The service by which a node asks another one to describe an item.
 pub(in crate::broker) const FIND: u32 = 12;
 
 record! {
-    /// What is known of an item is wanted.
+    /// The question: what is known of this item?
     pub struct Sought as Stored {
         version: u32,
         workflow: String,
@@ -25,7 +25,7 @@ record! {
     }
 }
 
-/// A request that waits for what another node knows.
+/// A request that waits for another node's description of an item.
 pub(super) struct Finding {
     asker: Asker,
     workflow: u64,
@@ -33,20 +33,20 @@ pub(super) struct Finding {
     node: String,
 }
 
-/// The requests that wait for other nodes' answers, by the numbers of the questions.
+/// The requests that wait for such answers, by the ids of the questions.
 pub(super) type Findings = BTreeMap<u64, Finding>;
 
-/// A request about items that no node is known to have.
+/// A request for items that no node is known to have. It waits for the catalog.
 pub(super) struct LookUp {
     asker: Asker,
     request: ItemRequest,
-    /// The names of which the catalog has not said anything yet.
+    /// The names about which the catalog has not answered yet.
     names: BTreeSet<SiteName>,
 }
 
 impl Broker {
-    /// If no item of these keys is known, the catalog is asked, and then the request is served again. `false` if there is
-    /// nothing to ask.
+    /// If none of these items is known, asks the catalog about them; the request is then served again after the
+    /// answers. Returns `false` if the catalog is not asked.
     pub(super) fn looks_up(&mut self, asker: Asker, workflow: u64, keys: &[String], request: &ItemRequest) -> bool {
         let is_in = self.site.as_ref().is_some_and(|site| site.is_in());
         let is_known = |key: &String| {
@@ -66,7 +66,7 @@ impl Broker {
         true
     }
 
-    /// The catalog has said which node has the name.
+    /// Handles the catalog's answer about a name.
     pub(in crate::broker) fn name_looked_up(&mut self, name: &SiteName) {
         for of in &mut self.items.look_ups {
             of.names.remove(name);
@@ -83,7 +83,7 @@ impl Broker {
         }
     }
 
-    /// Asks the node that has the item. The answer to the request follows.
+    /// Asks the node that has the item to describe it. The member's request is answered later.
     pub(super) fn find_elsewhere(&mut self, asker: Asker, workflow: u64, key: &str, node: String) {
         let own = self.items.findings.values().filter(|of| of.asker.connection == asker.connection).count();
         if !self.may_wait_for_node(asker, own) {
@@ -95,7 +95,7 @@ impl Broker {
         self.items.findings.insert(id, Finding { asker, workflow, key: key.to_owned(), node });
     }
 
-    /// Another node asks what is known of an item. The answer is an answer to a member, whose item is another node's.
+    /// Describes an item for another node. The answer is encoded as for a member; that node passes it on.
     pub(in crate::broker) fn item_sought(&self, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
         let Some(sought) = decode::<Sought>(body).filter(|sought| sought.version == VERSION) else {
             return Err(unreadable());
@@ -106,13 +106,14 @@ impl Broker {
             let text = format!("there is no item '{}'", sought.key);
             return Err(NodeFailure { status: Status::NotFound, text });
         };
-        // Another node numbers its members itself, so this number would mean another member there.
+        // This number would mean another member on the asking node, because each node numbers its own members.
         entry.holder = MemberId::NOBODY;
         let opcode = Request::Item(ItemRequest::Find { key: String::new() }).number();
         Ok(Answer::ItemInfo(entry).encode(opcode, 0))
     }
 
-    /// The answer to a question of this node. `false` if it is to another question.
+    /// Handles the answer to a question about an item's description. Returns `false` if the answer is to another kind
+    /// of question.
     pub(super) fn item_found(&mut self, id: u64, outcome: &Result<Vec<u8>, NodeFailure>) -> bool {
         let Some(Finding { asker, workflow, key, node }) = self.items.findings.remove(&id) else { return false };
         if !self.has_member(asker.connection, asker.member) {
@@ -133,7 +134,7 @@ impl Broker {
         true
     }
 
-    /// The node of an item that this request looks for, if it is another one.
+    /// The node that has the item, if it is not this one.
     pub(super) fn node_of_item(&self, workflow: u64, key: &str) -> Option<String> {
         self.owner_elsewhere(workflow, SegmentKind::Item, key)
     }

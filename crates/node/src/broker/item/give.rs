@@ -1,4 +1,4 @@
-//! Giving an item out: the proof, the copy if the proof fails, and the descriptor.
+//! Giving an item to a member: first the proof, then the copy if the proof fails, then the descriptor.
 
 use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status};
@@ -39,7 +39,7 @@ impl Broker {
                 | Phase::Leaving => return,
                 Phase::Proved => {}
             }
-            // This member has the item until it closes or transfers it.
+            // From now on this member has the item, until it closes or transfers it.
             let Some(wait) = self.unqueue(id) else { return };
             let Some(by) = self.party(wait.asker.member) else { continue };
             let cause = Cause { member: wait.asker.member, request: wait.asker.number };
@@ -49,11 +49,11 @@ impl Broker {
         }
     }
 
-    /// A task of another node is next.
+    /// Continues with an item whose next user is a task of another node.
     fn serve_other_node(&mut self, item: SegmentId, node: &str) {
         match self.items.handovers.phase(item) {
             Phase::Open => drop(self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::NextOwner })),
-            // The bytes of an item that is on its way can stay where they are.
+            // If an item's bytes are not here yet, they can stay where they are: the next node pulls them from there.
             Phase::Proved | Phase::Away | Phase::Fetching { .. } => self.pass_item(item, node),
             Phase::Draining { .. } | Phase::Proving { .. } | Phase::Copying { .. } | Phase::Leaving => {}
         }
@@ -116,7 +116,7 @@ impl Broker {
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
     }
 
-    /// The kernel's answer about an item's file.
+    /// Handles the kernel's answer to the question whether any process has the item's file open.
     pub(in crate::broker) fn proved(&mut self, item: SegmentId, file: SegmentId, verdict: &Verdict) {
         let Some(found) = self.lasting.items.all.get(&item).filter(|i| i.file == file) else { return };
         let Phase::Proving { purpose } = *self.items.handovers.phase(item) else { return };
@@ -137,7 +137,8 @@ impl Broker {
         }
     }
 
-    /// The item is proved. First the request that it was proved for is answered, then the waiting ones.
+    /// Continues after an item was proved. The request that asked for the proof is answered first, then the waiting
+    /// requests.
     fn ready(&mut self, item: SegmentId, purpose: Purpose) {
         self.items.handovers.enter(item, Phase::Proved);
         let (asker, change) = match purpose {
@@ -167,7 +168,7 @@ impl Broker {
         self.effects.push(Effect::CopyItem { item, from: found.file, to, size: memory });
     }
 
-    /// The request that the item was proved for fails. The next request for the item tries again.
+    /// Gives up a proof or a copy, and lets the request that needed it fail. The next request for the item tries again.
     fn cannot_give(&mut self, item: SegmentId, why: &str) {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let text = format!("item '{}' cannot be opened anew: {why}", found.key);
@@ -181,7 +182,7 @@ impl Broker {
         self.serve_readers(item);
     }
 
-    /// A copy is complete, or has failed.
+    /// Handles the end of a copy.
     pub(in crate::broker) fn copied(&mut self, item: SegmentId, to: SegmentId, outcome: Result<(), String>) {
         let Phase::Copying { to: target, clung, purpose } = *self.items.handovers.phase(item) else { return };
         if target != to {
@@ -194,17 +195,17 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let (old, size) = (found.file, found.size);
         self.commit(Record::Item(ItemRecord::Memory { item, file: to, size, clung, cause: Cause::NONE }));
-        // A user that still has the old file open keeps it alive. Until then it counts for its known readers or its
-        // last user.
+        // A user that still has the old file open keeps its memory allocated. So this memory stays counted, as open for
+        // its known readers or for its last user.
         let read = self.holds.is_open(old);
         let former = self.items.handovers.former(item).filter(|_| clung && !read);
         self.ready(item, purpose);
-        // This comes after the answers, which members wait for. If a broker is killed in between, the next one drops
-        // files that hold no item.
+        // Members wait for the answers, so those come first. If the broker is killed in between, the next broker drops
+        // the file, because it holds no item.
         self.drop_file(old, former);
     }
 
-    /// Gives a file up. It counts as long as members are known to have it open.
+    /// Gives up a file. Its memory stays counted as long as a member is known to have the file open.
     pub(super) fn drop_file(&mut self, file: SegmentId, clings: Option<MemberId>) {
         if let Some(member) = clings.filter(|m| self.lasting.members.contains_key(m)) {
             self.holds.open_once(file, member);

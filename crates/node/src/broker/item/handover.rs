@@ -1,4 +1,4 @@
-//! The hand-over of each item as one state.
+//! The hand-over of each item from member to member, as one state: its phase.
 //!
 //! ```text
 //!   Open ──► Draining ──► Proving ──► Proved ──► Open   (given to its next owner, or to its first reader)
@@ -9,8 +9,8 @@
 //!   Open, Proved, Away, Fetching ──► Leaving (it goes to another node; see `residence`)
 //! ```
 //!
-//! Only [`Handovers`] changes a phase. A request that waits for the end of a phase is part of that phase, so that it is
-//! answered or dropped together with it.
+//! Only [`Handovers`] changes a phase. A request that waits for the end of a phase is stored in the phase, so that it
+//! is answered or dropped together with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,38 +21,38 @@ use crate::broker::{Asker, Connection};
 /// How far an item is on its way to the next member that opens it.
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
-    /// Members may have it open, or a former user may have kept it open. Nothing is proved.
+    /// A member may have the item open, or a former user may have kept it open. Nothing is proved.
     Open,
-    /// The owner wants to write again. The item is proved as soon as no member reads it, or when the owner's time is
-    /// over.
+    /// The owner wants to write again, but members still read the item. The proof begins when no member reads it any
+    /// more, or when the owner's request has waited long enough.
     Draining { asker: Asker },
-    /// The kernel is asked whether any process has the item open. The answer comes before any other event.
+    /// The kernel is asked whether any process has the item's file open. The answer comes before any other event.
     Proving { purpose: Purpose },
-    /// The bytes are being copied to the file `to`. `clung` if a former user kept the old file open.
+    /// The item's bytes are being copied to the file `to`. `clung` says that a former user kept the old file open.
     Copying { to: SegmentId, clung: bool, purpose: Purpose },
-    /// No process has the item open, and the broker has given it to no member since the proof.
+    /// No process has the item's file open. The broker has given it to no member since the proof.
     Proved,
-    /// Its bytes are on another node.
+    /// The item's bytes are on another node.
     Away,
-    /// Its bytes are being pulled from another node into the file `to`.
+    /// The item's bytes are being pulled from another node into the file `to`.
     Fetching { to: SegmentId },
-    /// The catalog is asked to make it another node's. No member of this node gets it.
+    /// The broker has asked the catalog to give the item to another node. No member of this node gets it meanwhile.
     Leaving,
 }
 
-/// What an item is proved for.
+/// The reason for a proof.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
-    /// Its next owner, which need not have asked yet.
+    /// For the item's next owner, which need not have asked yet.
     NextOwner,
-    /// Its owner wants to share it.
+    /// For the owner's request to share the item with readers.
     Share(Asker),
-    /// Its owner wants to write it again.
+    /// For the owner's request to write the item again after sharing it.
     Unshare(Asker),
 }
 
 impl Phase {
-    /// The owner's request that the broker answers when this phase ends.
+    /// The owner's request that is answered when this phase ends, if there is one.
     pub(super) fn pending(&self) -> Option<Asker> {
         match self {
             Self::Draining { asker } => Some(*asker),
@@ -64,7 +64,7 @@ impl Phase {
         }
     }
 
-    /// Is the item being taken back from its readers? Then it gets no new ones.
+    /// Whether a sharing is about to end. If so, the item gets no new readers.
     pub(super) fn ends_sharing(&self) -> bool {
         matches!(
             self,
@@ -78,27 +78,27 @@ impl Phase {
 #[derive(Clone, Debug)]
 struct Handover {
     phase: Phase,
-    /// The member that had it open last. A file that a former user keeps open counts for this member.
+    /// The member that had the item open last. If a former user keeps a file open, its memory counts for this member.
     former: MemberId,
-    /// Since when it has its owner.
+    /// The time at which the item got its present owner.
     since: u64,
 }
 
-/// The hand-over of every item.
+/// The phase and the history of every item's hand-over.
 #[derive(Default)]
 pub(super) struct Handovers {
     all: BTreeMap<SegmentId, Handover>,
-    /// The items whose proof is requested at the end of this event. Empty between events.
+    /// The items whose proof is requested at the end of the present event. Empty between events.
     to_ask: BTreeSet<SegmentId>,
 }
 
 impl Handovers {
-    /// An item is new, or was found in the journal: nothing is proved.
+    /// Adds an item that is new or was found in the journal. Nothing is proved about it.
     pub(super) fn begin(&mut self, item: SegmentId, now: u64) {
         self.all.insert(item, Handover { phase: Phase::Open, former: MemberId::NOBODY, since: now });
     }
 
-    /// The item is gone. Gives the phase that this ended.
+    /// Removes an item that is gone. Returns the phase in which it was.
     pub(super) fn end(&mut self, item: SegmentId) -> Phase {
         self.to_ask.remove(&item);
         self.all.remove(&item).map_or(Phase::Open, |h| h.phase)
@@ -108,7 +108,7 @@ impl Handovers {
         self.all.get(&item).map_or(&Phase::Open, |h| &h.phase)
     }
 
-    /// Begins another phase. Gives the one that this ended.
+    /// Puts an item into another phase. Returns the former phase.
     pub(super) fn enter(&mut self, item: SegmentId, phase: Phase) -> Phase {
         let Some(found) = self.all.get_mut(&item) else { return Phase::Open };
         self.to_ask.remove(&item);
@@ -118,7 +118,7 @@ impl Handovers {
         std::mem::replace(&mut found.phase, phase)
     }
 
-    /// Drops the owner's request from its phase. A proof or a copy continues for the next owner.
+    /// Removes the owner's request from the item's phase and returns it. A proof or a copy goes on, for the next owner.
     pub(super) fn drop_pending(&mut self, item: SegmentId) -> Option<Asker> {
         let found = self.all.get_mut(&item)?;
         let pending = found.phase.pending();
@@ -130,7 +130,7 @@ impl Handovers {
         pending
     }
 
-    /// A connection is gone, and so are its requests. Gives the items that this changed.
+    /// Removes the requests of a connection that is gone. Returns the items whose phases had such a request.
     pub(super) fn forget_connection(&mut self, connection: Connection) -> Vec<SegmentId> {
         let came = |h: &Handover| h.phase.pending().is_some_and(|asker| asker.connection == connection);
         let items: Vec<_> = self.all.iter().filter(|(_, h)| came(h)).map(|(item, _)| *item).collect();
@@ -140,7 +140,7 @@ impl Handovers {
         items
     }
 
-    /// The item went to another owner.
+    /// Notes that the item has another owner from now on.
     pub(super) fn restart_clock(&mut self, item: SegmentId, now: u64) {
         if let Some(found) = self.all.get_mut(&item) {
             found.since = now;
@@ -151,19 +151,19 @@ impl Handovers {
         self.all.get(&item).map_or(0, |h| h.since)
     }
 
-    /// This member closed the item, or is about to.
+    /// Notes that this member has closed the item, or is about to close it.
     pub(super) fn set_former(&mut self, item: SegmentId, member: MemberId) {
         if let Some(found) = self.all.get_mut(&item) {
             found.former = member;
         }
     }
 
-    /// The member that had the item open last, if this broker has seen one.
+    /// The member that had the item open last, if this broker knows it.
     pub(super) fn former(&self, item: SegmentId) -> Option<MemberId> {
         self.all.get(&item).map(|h| h.former).filter(|m| *m != MemberId::NOBODY)
     }
 
-    /// The items for which the kernel is asked now whether any process still has them open.
+    /// Takes the items for which the kernel is asked now whether any process has their files open.
     pub(super) fn take_questions(&mut self) -> BTreeSet<SegmentId> {
         std::mem::take(&mut self.to_ask)
     }
@@ -173,7 +173,7 @@ impl Handovers {
         self.all.iter().map(|(item, h)| (*item, &h.phase))
     }
 
-    /// Have all questions of this event been asked?
+    /// Whether all proofs of this event have been requested.
     pub(super) fn asked(&self) -> bool {
         self.to_ask.is_empty()
     }

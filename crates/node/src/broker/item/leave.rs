@@ -1,5 +1,5 @@
-//! An item goes to another node: proved first, then passed by one commit of the catalog. Its file stays until the entry says
-//! that its bytes are elsewhere.
+//! An item goes to another node. First it is proved, then one commit of the catalog moves it. Its file stays on this
+//! node until its catalog entry says that the bytes are elsewhere.
 
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
@@ -10,9 +10,9 @@ use crate::broker::site::ItemPlace;
 use crate::broker::{Broker, Effect, NodeFailure, NodeOrder, Record, SiteOrder};
 
 impl Broker {
-    /// Begins to pass an item, of which no process has the bytes open, to another node.
+    /// Begins to pass an item to the node `to`. No process of this node has the item's bytes open.
     pub(super) fn pass_item(&mut self, item: SegmentId, to: &str) {
-        // Without a lease, the node would have to wait for one. The next owner asks again.
+        // Without a lease, this node could not pass the item on soon. The next owner's node asks again anyway.
         if !self.site.as_ref().is_some_and(|site| site.is_in() && site.is_there(to)) || self.journal.is_err() {
             return;
         }
@@ -24,7 +24,7 @@ impl Broker {
         self.order_pass(item);
     }
 
-    /// The catalog is asked to make an item that is leaving the other node's. Asking again does no harm.
+    /// Asks the catalog to give a leaving item to the other node. Asking again does no harm.
     fn order_pass(&mut self, item: SegmentId) {
         let Some(Residence::Leaving { epoch, to, .. }) = self.lasting.items.residences.get(&item).cloned() else {
             return;
@@ -37,7 +37,8 @@ impl Broker {
         self.effects.push(Effect::Site(SiteOrder::Pass { name, to }));
     }
 
-    /// What the entry of an item says of it: as it is now, and, if it is leaving, as it will be there.
+    /// The description of an item for its catalog entry. For a leaving item, this is the description that will be true
+    /// on the next node.
     fn about(&self, item: SegmentId) -> Option<About> {
         let found = self.lasting.items.all.get(&item)?;
         let workflow = self.lasting.workflow_name(found.workflow)?;
@@ -62,7 +63,7 @@ impl Broker {
         })
     }
 
-    /// The bytes of an item that is here have come: the catalog is to say so, and the former node drops its own.
+    /// If the bytes of an item are on this node, tells this to the catalog, so that the former node drops its file.
     pub(super) fn tell_bytes_are_here(&mut self, item: SegmentId) {
         let Some(Residence::Here { epoch, bytes: None }) = self.lasting.items.residences.get(&item) else { return };
         let (epoch, node) = (*epoch, self.site.as_ref().map(|site| site.node().to_owned()));
@@ -72,7 +73,7 @@ impl Broker {
         }
     }
 
-    /// What the catalog has made of passing an item on.
+    /// Handles the catalog's answer to the order to pass an item on.
     pub(in crate::broker) fn passed(&mut self, item: SegmentId, epoch: u64, outcome: Result<(), String>) {
         let Some(Residence::Leaving { epoch: of, to, bytes }) = self.lasting.items.residences.get(&item).cloned()
         else {
@@ -84,7 +85,7 @@ impl Broker {
         let open = self.items.passes.remove(&item).unwrap_or(1) - 1;
         let Err(why) = outcome else { return self.item_left(item, &to) };
         if open > 0 {
-            // A later order, given with another lease, may still succeed.
+            // Another order to pass this item is still open, and may succeed.
             self.items.passes.insert(item, open);
             return;
         }
@@ -98,7 +99,7 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// The item is another node's. Its bytes wait here to be pulled, if they are here.
+    /// Notes that the item belongs to another node now. If its bytes are here, they wait to be pulled.
     fn item_left(&mut self, item: SegmentId, to: &str) {
         let epoch = self.lasting.items.epoch(item);
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
@@ -106,7 +107,7 @@ impl Broker {
         let (file, workflow) = (found.file, found.workflow);
         self.commit(Record::Item(ItemRecord::Left { item, epoch, to: to.to_owned(), file, workflow }));
         self.items.handovers.end(item);
-        // Its owner may have closed it while it was shared.
+        // The owner may have closed the item while it was shared, so other nodes may be noted as readers.
         self.items.readers.end(item);
         self.items.passes.remove(&item);
         self.open_again(item);
@@ -116,7 +117,7 @@ impl Broker {
         }
     }
 
-    /// What the catalog says of an item.
+    /// Handles an item's entry as the catalog reports it.
     pub(in crate::broker) fn item_place(&mut self, place: &ItemPlace) {
         let ItemPlace { item, epoch, .. } = *place;
         let Some(site) = &self.site else { return };
@@ -127,7 +128,7 @@ impl Broker {
             }
             return;
         };
-        // What is told of an earlier epoch was true before what this node knows.
+        // A report of an earlier epoch is older than what this node knows.
         if epoch < known.epoch() {
             return;
         }
@@ -169,7 +170,8 @@ impl Broker {
         self.site.as_ref().map(|site| site.node())
     }
 
-    /// The catalog says nothing of an item any more: it has ended, on whichever node it was last.
+    /// Handles the report that the catalog has no entry of an item any more. The item has ended, on whichever node it
+    /// was last.
     pub(in crate::broker) fn item_unknown(&mut self, item: SegmentId) {
         match self.lasting.items.residences.get(&item) {
             Some(Residence::Left { file, .. }) => {
@@ -182,14 +184,14 @@ impl Broker {
         }
     }
 
-    /// The file of an item that left is of no use any more.
+    /// Drops the file of an item that left this node, because no node needs it any more.
     pub(super) fn drop_left_file(&mut self, file: SegmentId) {
         if self.lasting.segments.get(&file).is_some_and(|found| found.removed.is_none()) {
             self.drop_file(file, None);
         }
     }
 
-    /// The catalog is to forget an item that ended here.
+    /// If the item ended on this node, orders the catalog to forget its entry.
     pub(super) fn forget_entry(&mut self, item: SegmentId) {
         if let Some(Residence::Ended { epoch }) = self.lasting.items.residences.get(&item) {
             let epoch = *epoch;
@@ -197,14 +199,15 @@ impl Broker {
         }
     }
 
-    /// The same of all items that ended here.
+    /// Orders the catalog to forget all items that ended on this node.
     pub(in crate::broker) fn forget_entries(&mut self) {
         for item in self.lasting.items.residences.keys().copied().collect::<Vec<_>>() {
             self.forget_entry(item);
         }
     }
 
-    /// A change that was undone before this node heard of it is not told: the catalog is asked about items whose bytes wait.
+    /// Asks the catalog about items whose bytes are kept here for another node, because a change that was soon undone
+    /// is never reported.
     pub(in crate::broker) fn look_after_left_items(&mut self) {
         for (item, at) in &self.lasting.items.residences {
             if matches!(at, Residence::Left { .. }) {
@@ -213,7 +216,7 @@ impl Broker {
         }
     }
 
-    /// This node has a lease: what was left open with the catalog is asked again.
+    /// Repeats all unfinished orders to the catalog, because this node has a lease now.
     pub(in crate::broker) fn items_joined(&mut self) {
         for (item, at) in self.lasting.items.residences.clone() {
             match at {
@@ -223,17 +226,17 @@ impl Broker {
                 Residence::Ended { .. } => self.forget_entry(item),
             }
         }
-        // What could not be passed on without a lease.
+        // Serves items that could not be passed on while the node had no lease.
         for item in self.lasting.items.all.keys().copied().collect::<Vec<_>>() {
             self.serve_waiting(item);
         }
     }
 
-    /// Another node wants the bytes of an item that left this node by that epoch.
+    /// Handles another node's request for the bytes of an item that left this node with this epoch.
     pub(in crate::broker) fn open_item_left(&mut self, id: u64, item: SegmentId, epoch: u64) {
         let outcome = match self.lasting.items.residences.get(&item) {
             Some(Residence::Left { epoch: left, file, .. }) if *left == epoch && file.0 != 0 => Ok(*file),
-            // The commit is done, and this node hears of it soon.
+            // The other node knows that the item has left, and this node will know it soon. So the answer waits.
             Some(Residence::Leaving { epoch: left, .. }) if *left == epoch => {
                 return self.items.openings.entry(item).or_default().push((id, epoch));
             }
@@ -245,29 +248,31 @@ impl Broker {
         self.effects.push(Effect::Nodes(NodeOrder::Opened { id, outcome }));
     }
 
-    /// It is known now whether the item has left.
+    /// Answers the requests for an item's bytes that waited until it was certain whether the item has left.
     fn open_again(&mut self, item: SegmentId) {
         for (id, epoch) in self.items.openings.remove(&item).unwrap_or_default() {
             self.open_item_left(id, item, epoch);
         }
     }
 
-    /// After a start: phases of items that are between nodes, and entries that were not finished.
+    /// After the broker's start: restores the phases of items that are between nodes, and completes unfinished changes.
     pub(super) fn recover_residences(&mut self) {
         for (item, at) in self.lasting.items.residences.clone() {
             let is_here = self.lasting.items.all.contains_key(&item);
             match at {
-                // The broker was killed before the item began, and hears of it again.
+                // The former broker was killed before the item began on this node. The catalog will report the item
+                // again.
                 Residence::Here { .. } | Residence::Leaving { .. } if !is_here => {
                     self.commit(Record::Item(ItemRecord::Settled { item }));
                 }
                 Residence::Left { epoch, to, file, workflow } if is_here => {
-                    // The broker was killed before the item, which has come back, had its new epoch. It hears of it again.
+                    // The former broker was killed after it had restored the item, but before it wrote the item's new
+                    // epoch. So the item counts as left again. The catalog will report it again.
                     self.commit(Record::Item(ItemRecord::Left { item, epoch, to, file, workflow }));
                     self.items.handovers.end(item);
                 }
                 Residence::Here { epoch, bytes: Some(_) } if self.lasting.items.all[&item].file.0 != 0 => {
-                    // The broker was killed when the bytes had come.
+                    // The former broker was killed just after the bytes had come.
                     self.commit(Record::Item(ItemRecord::Here { item, epoch, source: String::new(), left: 0 }));
                 }
                 Residence::Here { bytes: Some(_), .. } => drop(self.items.handovers.enter(item, Phase::Away)),

@@ -9,14 +9,15 @@ use super::Phase;
 use crate::broker::{Broker, Connection};
 
 impl Broker {
-    /// Were the processes behind this connection's endpoint started so that they cannot reopen an item's file?
+    /// Whether the processes behind this connection's endpoint were started in such a way that they cannot reopen an
+    /// item's file.
     pub fn is_confined(&self, connection: Connection) -> bool {
         let Some(link) = self.links.get(&connection) else { return false };
         let Some(endpoint) = self.lasting.endpoints.get(&link.endpoint) else { return false };
         endpoint.grants.iter().any(|g| g.kind == SegmentKind::Item && g.rights.contains(Rights::CONFINED))
     }
 
-    /// The description of an item, as that member sees it.
+    /// The description of an item for the member `asker`.
     pub(super) fn item_entry(&self, item: SegmentId, asker: MemberId) -> Option<ItemEntry> {
         let found = self.lasting.items.all.get(&item)?;
         let state = match found {

@@ -1,10 +1,12 @@
-//! Items: each has exactly one owner, and is opened only after the kernel has proved that no other process has it open.
+//! Items. Each item has exactly one owner, and is opened only after the kernel has proved that no other process has it
+//! open.
 //!
 //! The **owner** is a task (or a rank of one, or a registered number), which need not exist yet. The **holder** is the
-//! one member of the owner that has the item open. Before a file is opened for a new holder, or for the first reader,
-//! it is *proved*: [`Effect::ProveItem`] asks the kernel for a lease, which the kernel grants only if no process has
-//! the file open or mapped. If a former user still has it open, or the item is `strict`, the bytes are first copied to
-//! a fresh file ([`Effect::CopyItem`]), and the old file is given up. [`handover::Phase`] says how far an item is:
+//! one member of the owner that has the item open. Before the broker opens a file for a new holder, or for the first
+//! reader, the item is *proved*: [`Effect::ProveItem`] asks the kernel for a lease, and the kernel grants it only if no
+//! process has the file open or mapped. If a former user still has it open, or the item is `strict`, the bytes are
+//! first copied to a fresh file ([`Effect::CopyItem`]), and the old file is given up. The item's phase is a
+//! [`handover::Phase`]:
 //!
 //! ```text
 //!   Open (A has it) ── transfer to B ──► Proving ── alone ──► Proved ── B asks ──► Open (B has it)
@@ -12,9 +14,10 @@
 //!                                           └── clinging, strict ──► Copying
 //! ```
 //!
-//! A broker that follows a killed one finds the owner in its journal, begins again with `Open`, and drops files that
-//! belong to no item. Waiting requests are served in the order of their arrival. Members wait for a cooperative item in
-//! shared memory (`core::item`); the daemon only opens it.
+//! A broker that follows a killed one finds the owner of each item in its journal. Every item then begins again in the
+//! phase `Open`, and files that belong to no item are dropped. Waiting requests are served in the order of their
+//! arrival. Cooperative items are different: their members wait in shared memory (`core::item`), and the daemon only
+//! opens the item for them.
 
 mod change;
 mod check;
@@ -55,22 +58,22 @@ pub use record::{Item, ItemRecord, Items, memory_of};
 pub use residence::{Residence, Source};
 pub(super) use want::{ENDED, WANT};
 
-/// The kernel's answer about a file.
+/// The kernel's answer about an item's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// No other process has it open or mapped.
+    /// No other process has the file open or mapped.
     Alone,
-    /// A former user has it open or mapped.
+    /// A former user has the file open or mapped.
     Clinging,
-    /// No other process has it open or mapped, but a former user may have kept a way to open it again.
+    /// No other process has the file open or mapped, but a former user may have kept a way to open it again.
     Reopenable,
-    /// No other process has it open or mapped, but another node is pulling its bytes.
+    /// No other process has the file open or mapped, but another node is pulling its bytes.
     Pulled,
-    /// The kernel could not be asked, for this reason. Nothing is proved.
+    /// The kernel could not be asked; the text says why. Nothing is proved.
     Unknown(String),
 }
 
-/// An item that the host is making.
+/// A new item whose memory the host is making.
 #[derive(Clone, Debug)]
 struct Making {
     asker: Asker,
@@ -82,50 +85,52 @@ struct Making {
     on_death: OnDeath,
 }
 
-/// What this broker knows of items beyond the lasting state. A new broker starts without it.
+/// What this broker knows of items besides the lasting state. The broker that follows it starts without this knowledge.
 #[derive(Default)]
 pub(super) struct Transient {
     making: Option<Making>,
     handovers: Handovers,
     waits: Waits,
-    /// The effects that follow the proofs of this event. Empty between events.
+    /// Effects that are added after the proofs of the present event. Empty between events.
     after_proofs: Vec<Effect>,
-    /// The members that came back and are saying which items they have open, and what they have said so far.
+    /// Members that have come back and are listing the items that they have open; and the items that they have named so
+    /// far.
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
-    /// What other nodes' tasks want of this node's items.
+    /// The items of this node that tasks of other nodes want.
     wants: Wants,
-    /// Readers on other nodes.
+    /// The readers of this node's items on other nodes.
     readers: Readers,
-    /// Copies of other nodes' items, for readers here.
+    /// The copies of other nodes' items for readers on this node.
     copies: Copies,
-    /// Requests that wait for what other nodes know of items.
+    /// Requests that wait for other nodes to describe an item.
     findings: Findings,
-    /// Requests that wait for what the catalog says of names that are not known here.
+    /// Requests that wait for the catalog to say which node has an item.
     look_ups: Vec<LookUp>,
-    /// The request that is being served has waited for that.
+    /// Whether the request that is being served has already waited for the catalog.
     looked_up: bool,
-    /// Questions to other nodes that wait for an answer, by their ids.
+    /// Questions to other nodes that are not answered yet, by their ids.
     asked: BTreeMap<u64, Question>,
-    /// How many orders to pass each item on are not answered yet. The last answer decides, unless one says that it is done.
+    /// For each item, how many orders to pass it on are not answered yet. An answer that the item was passed decides at
+    /// once; otherwise the last answer decides.
     passes: BTreeMap<SegmentId, u32>,
-    /// Pulls of items' bytes, by the ids of their orders: which item, and into which file.
+    /// Pulls of items' bytes, by the ids of their orders: the item, and the file that is filled.
     pulls: BTreeMap<u64, (SegmentId, SegmentId)>,
-    /// Requests of other nodes for the bytes of items that are leaving, with their epochs.
+    /// Requests of other nodes for the bytes of items that are leaving: the request's id and the epoch.
     openings: BTreeMap<SegmentId, Vec<(u64, u64)>>,
 }
 
 impl Transient {
-    /// Is an item's memory being made?
+    /// Whether the host is making the memory of an item.
     pub(super) fn is_making(&self) -> bool {
         self.making.is_some()
     }
 
-    /// The number of requests of a connection that wait for items.
+    /// How many requests of a connection wait for items.
     pub(super) fn waiting_of(&self, connection: Connection) -> usize {
         self.waits.of_connection(connection).len()
     }
 
-    /// Does this request wait for an item until that moment?
+    /// Whether this request waits for an item until this deadline.
     pub(super) fn waits_until(&self, connection: Connection, number: u64, deadline: u64) -> bool {
         self.waits.get((connection, number)).is_some_and(|w| w.deadline == deadline)
     }
@@ -135,8 +140,8 @@ impl Transient {
 type Refusal = (Status, String);
 
 impl Broker {
-    /// Asks for the proofs of this event, after all its other effects, and then adds the effects that follow the
-    /// proofs.
+    /// Adds the requests for this event's proofs behind all its other effects. Then adds the effects that must follow
+    /// the proofs.
     pub(super) fn finish_items(&mut self) {
         for item in self.items.handovers.take_questions() {
             if let Some(found) = self.lasting.items.all.get(&item) {
@@ -149,7 +154,7 @@ impl Broker {
         self.effects.extend(last);
     }
 
-    /// Does this member belong to that party?
+    /// Whether this member belongs to this party: a task, a rank of a task, or a registered number.
     fn is_of(&self, member: MemberId, workflow: u64, party: &Party) -> bool {
         let Some(known) = self.lasting.members.get(&member).filter(|m| m.workflow == workflow) else { return false };
         match party {
@@ -161,12 +166,12 @@ impl Broker {
         }
     }
 
-    /// The party that this member is: a rank of a task.
+    /// The party that this member is: one rank of a task.
     fn party(&self, member: MemberId) -> Option<Party> {
         self.lasting.members.get(&member).map(|m| Party::rank(&m.task, m.rank))
     }
 
-    /// What a task may do with a key.
+    /// The rights that the asking member's task has for an item key.
     fn item_rights(&self, asker: Asker, key: &str) -> Rights {
         let Some((endpoint, _)) = self.place(asker) else { return Rights::NONE };
         self.lasting.rights(endpoint, crossdock_layout::wire::SegmentKind::Item, key)
@@ -184,14 +189,14 @@ impl Broker {
         Err((Status::Denied, text))
     }
 
-    /// The item with this number, if it belongs to the asking member's workflow.
+    /// The item with this id, if it belongs to the asking member's workflow.
     fn item(&self, asker: Asker, item: SegmentId) -> Result<&Item, Refusal> {
         let workflow = self.place(asker).map(|(_, workflow)| workflow);
         let found = self.lasting.items.all.get(&item).filter(|i| Some(i.workflow) == workflow);
         found.ok_or_else(|| (Status::NotFound, format!("item {} is not there any more: it was destroyed", item.0)))
     }
 
-    /// The item, if the asking member owns it and may do with it what owners do.
+    /// The item with this id, if the asking member may do with it what only owners may do.
     fn own_item(&self, asker: Asker, item: SegmentId, what: &str) -> Result<&Item, Refusal> {
         let workflow = self.place(asker).map_or(0, |(_, workflow)| workflow);
         if let Some((node, key)) = self.items.copies.node_of(item, workflow) {
@@ -207,7 +212,7 @@ impl Broker {
         Err((Status::Denied, format!("only its owner may {what} it: {}", self.whose(item, found))))
     }
 
-    /// Which task owns the item and since when, for people.
+    /// A text that says which task owns the item, and since when.
     fn whose(&self, item: SegmentId, found: &Item) -> String {
         let since = self.now.saturating_sub(self.items.handovers.since(item)) as f64 / 1000.0;
         let has = match self.lasting.members.get(&found.holder) {
@@ -227,14 +232,15 @@ impl Broker {
         format!("item '{}' belongs to {} since {since:.1} s; {has}", found.key, found.owner)
     }
 
-    /// Is the item the one that its name stands for? Not if the name became another item's while this node was cut off.
+    /// Whether the item still has its name in the site. It lost its name if another node claimed the name while this
+    /// node was cut off.
     fn has_its_name(&self, item: SegmentId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
         let named = self.lasting.items.keys.get(&(found.workflow, found.key.clone()));
         named == Some(&item) && !self.is_contested(found.workflow, &found.key)
     }
 
-    /// Is any member of that party alive, except this one?
+    /// Whether a member of this party is alive, other than `but`.
     fn lives(&self, workflow: u64, party: &Party, but: MemberId) -> bool {
         let members = self.lasting.members.keys().filter(|m| **m != but);
         members.copied().any(|member| self.is_of(member, workflow, party))

@@ -1,4 +1,4 @@
-//! Requests that wait for items, by key and in the order of their arrival.
+//! Requests that wait for items, by the items' keys and in the order of arrival.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use crossdock_layout::SegmentId;
 
 use crate::broker::{Asker, Connection};
 
-/// A request: its connection and its number.
+/// The id of a request: its connection and its number.
 pub(super) type RequestId = (Connection, u64);
 
-/// What a request waits for.
+/// What a waiting request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum For {
     Owning,
     Reading,
-    /// That this item's readers close it.
+    /// To write this item again, after all of its readers have closed it.
     Readers(SegmentId),
 }
 
@@ -29,18 +29,18 @@ pub(super) struct Wait {
     pub(super) since: u64,
     pub(super) deadline: u64,
     pub(super) waited_ms: u64,
-    /// What another node said last of one of the items.
+    /// What another node said last about one of the request's items.
     pub(super) said: Option<Said>,
 }
 
-/// How it stands with an item of another node that a request waits for.
+/// What another node said about an item that a request waits for.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     pub(super) node: String,
     pub(super) key: String,
-    /// The item's id; 0 if the node does not have it.
+    /// The item's id; 0 if the other node does not have the item.
     pub(super) item: u64,
-    /// It is on its way to this node.
+    /// Whether the item is on its way to this node.
     pub(super) comes: bool,
     /// In words.
     pub(super) text: String,
@@ -50,7 +50,7 @@ pub(super) struct Said {
 #[derive(Default)]
 pub(super) struct Waits {
     all: BTreeMap<RequestId, (u64, Wait)>,
-    /// For each key the number of arrival and the request.
+    /// For each key the requests that wait for it, by the number of their arrival.
     queues: BTreeMap<(u64, String), BTreeSet<(u64, RequestId)>>,
     arrivals: u64,
 }
@@ -64,7 +64,7 @@ impl Waits {
         self.all.get(&id).map(|(_, wait)| wait)
     }
 
-    /// The number of the next arrival: what has a smaller one came before.
+    /// A number for the next arrival. A smaller number means an earlier arrival.
     pub(super) fn next_arrival(&mut self) -> u64 {
         self.arrivals += 1;
         self.arrivals
@@ -74,21 +74,21 @@ impl Waits {
         self.all.get(&id).map_or(u64::MAX, |(arrival, _)| *arrival)
     }
 
-    /// Another node has said something of an item that the request waits for.
+    /// Notes what another node said about an item for which this request waits.
     pub(super) fn say(&mut self, id: RequestId, said: Said) {
         if let Some((_, wait)) = self.all.get_mut(&id) {
             wait.said = Some(said);
         }
     }
 
-    /// The request waits until then.
+    /// Sets the deadline of a request.
     pub(super) fn set_deadline(&mut self, id: RequestId, deadline: u64) {
         if let Some((_, wait)) = self.all.get_mut(&id) {
             wait.deadline = deadline;
         }
     }
 
-    /// Adds a request behind all that came before it.
+    /// Adds a request behind all earlier ones.
     pub(super) fn add(&mut self, wait: Wait) {
         let id = (wait.asker.connection, wait.asker.number);
         self.next_arrival();
@@ -125,7 +125,8 @@ impl Waits {
         self.all.values().map(|(_, wait)| wait)
     }
 
-    /// Every request is in the queue of each of its keys, and each queue has only requests that wait for its key.
+    /// Panics if a request is missing in the queue of one of its keys, or if a queue has a request that does not wait
+    /// for its key.
     pub(super) fn check(&self) {
         for (id, (arrival, wait)) in &self.all {
             assert!(!wait.keys.is_empty(), "request {id:?} waits for no item");

@@ -1,13 +1,15 @@
-//! Readers of other nodes of this node's items: the messages, and what the node that has the item does.
+//! Readers on other nodes of this node's items: the messages between the nodes, and the work of the node that has the
+//! item.
 //!
-//! A request to read an item of another node asks that node ([`READ`]). If the item is shared, the answer names the
-//! *sharing*: the time from one `share` to its `unshare`, by a number that is used once. The bytes are pulled into a file of
-//! the reading node ([`super::copies`]), which is the copy for every reader of that sharing there.
+//! For a request to read an item of another node, the broker asks that node ([`READ`]). If the item is shared, the
+//! answer names the *sharing*: the time from one `share` to its `unshare`, by a number that is used once. The asking
+//! node pulls the bytes into a file of its own ([`super::copies`]), which is the copy for all its readers of that
+//! sharing.
 //!
-//! The node that has the item counts a node with readers as a reader, so `unshare` waits for it. The reading node repeats its
-//! question while a member has the copy open, and says when none has. A node that is cut off says neither, and counts no
-//! longer after [`LASTS_MS`]: the owner does not wait for it for ever, and its readers keep the bytes as they were. A broker
-//! that follows a killed one knows no readers of other nodes.
+//! The node that has the item counts each node with readers as a reader, so `unshare` waits for it. The reading node
+//! repeats its message while a member has the copy open, and reports when none has. A node that is cut off sends
+//! neither message; after [`LASTS_MS`] it does not count any more. So the owner does not wait for it for ever, and its
+//! readers keep the old bytes. A broker that follows a killed one knows no readers on other nodes.
 
 use std::collections::BTreeMap;
 
@@ -19,33 +21,34 @@ use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Broker, Effect, NodeFailure, NodeOrder};
 
-/// The service by which nodes ask to read an item, and say that they still do.
+/// The service by which a node asks to read an item, and repeats that it still reads it.
 pub(in crate::broker) const READ: u32 = 20;
-/// The service by which nodes tell that an item, which was not shared, may be.
+/// The service by which a node reports that an item, which was not shared before, may be shared now.
 pub(in crate::broker) const SHARED: u32 = 21;
 
-/// Tells the number of a sharing from the epoch of an item that left, where bytes are pulled.
+/// This bit is set in the number of a sharing, and not in an epoch. When bytes are pulled, it tells a shared item from
+/// an item that left.
 pub(in crate::broker) const SHARING: u64 = 1 << 63;
 
 record! {
-    /// A node wants to read an item, or still does.
+    /// The message of a node that wants to read an item, or still reads it.
     pub struct Reading as Stored {
         version: u32,
         workflow: String,
         key: String,
-        /// The sharing of which the node has a copy; 0 if a request wants to read the item.
+        /// The number of the sharing of which the asking node has a copy; 0 if a request wants to read the item.
         sharing: u64,
-        /// How many members of the node have the copy open. With 0 the node reads it no longer.
+        /// How many members of the asking node have the copy open. With 0, the node does not read the item any more.
         readers: u32,
-        /// Counts up. What is older than the last message is ignored.
+        /// Grows with each message of the asking node. A message with a smaller number than the last one is ignored.
         stamp: u64,
     }
 }
 
 record! {
-    /// The answer: the item is shared, or why not.
+    /// The answer: the item is shared, or why it is not.
     pub struct Readable as Stored {
-        /// As of a wanted item.
+        /// The same codes as in `Stands`.
         code: u32,
         text: String,
         item: u64,
@@ -57,7 +60,7 @@ record! {
 }
 
 record! {
-    /// An item may be shared now.
+    /// The report that an item may be shared now.
     pub struct Look as Stored {
         version: u32,
         workflow: String,
@@ -65,53 +68,53 @@ record! {
     }
 }
 
-/// A node with readers.
+/// Another node that reads an item of this node.
 struct Reader {
     until: u64,
     readers: u32,
     stamp: u64,
 }
 
-/// A sharing of an item of this node.
+/// One sharing of an item of this node, with the nodes that read it.
 struct Sharing {
     number: u64,
     nodes: BTreeMap<String, Reader>,
 }
 
-/// What a broker knows of readers on other nodes.
+/// What this broker knows of readers on other nodes.
 #[derive(Default)]
 pub(super) struct Readers {
     sharings: BTreeMap<SegmentId, Sharing>,
-    /// The nodes that wait to read items, and until when.
+    /// The nodes that wait to read items, each with the time at which its request ends unless it is repeated.
     wanted: BTreeMap<(u64, String), BTreeMap<String, u64>>,
 }
 
 impl Readers {
-    /// How many members of other nodes read the item.
+    /// How many members of other nodes read the item, as these nodes report it.
     pub(super) fn of(&self, item: SegmentId) -> u32 {
         self.sharings
             .get(&item)
             .map_or(0, |of| of.nodes.values().fold(0, |sum, reader| sum.saturating_add(reader.readers)))
     }
 
-    /// The item is not shared any more, or not here.
+    /// Ends the sharing of an item: it is not shared any more, or has left this node.
     pub(super) fn end(&mut self, item: SegmentId) {
         self.sharings.remove(&item);
     }
 
-    /// A workflow is ending.
+    /// Forgets the readers of a workflow that is ending.
     pub(super) fn forget_workflow(&mut self, workflow: u64) {
         self.wanted.retain(|(of, _), _| *of != workflow);
     }
 }
 
 impl Broker {
-    /// Has any member of the site the item open to read?
+    /// Whether any member in the site has the item open to read.
     pub(super) fn is_read(&self, item: SegmentId, file: SegmentId) -> bool {
         self.holds.is_open(file) || self.items.readers.of(item) > 0
     }
 
-    /// Another node wants to read an item of this one, or still does.
+    /// Answers the message of a node that wants to read an item, or still reads it.
     pub(in crate::broker) fn reading_wanted(&mut self, node: &str, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
         let Some(reading) = decode::<Reading>(body).filter(|reading| reading.version == VERSION) else {
             return Err(unreadable());
@@ -158,7 +161,8 @@ impl Broker {
         }
         let is_old = sharing.nodes.get(node).is_some_and(|known| known.stamp > stamp);
         if !is_old {
-            // A node without readers stays known for a while, so that an older message of it counts no more.
+            // A node without readers stays noted for a while, so that an older message of it, which comes late, is
+            // ignored.
             sharing.nodes.insert(node.to_owned(), Reader { until, readers, stamp });
             self.waits.expect(until, Due::Readers(item));
             self.no_reader_elsewhere(item);
@@ -167,12 +171,12 @@ impl Broker {
         Ok(encode(&Readable { code: COMES, text: String::new(), item: item.0, sharing: number, size, level, on_death }))
     }
 
-    /// A number that is greater than those of earlier brokers of this node, too.
+    /// A number that is greater than all that this broker and earlier brokers of this node have used.
     pub(super) fn reading_stamp(&mut self) -> u64 {
         (self.calendar_ms() << 20) | (self.node_order_id() & 0xf_ffff)
     }
 
-    /// Nodes that have not said for long that they have readers count no longer.
+    /// Forgets the nodes that have not repeated in time that they read the item.
     pub(in crate::broker) fn drop_silent_readers(&mut self, item: SegmentId) {
         let now = self.now;
         if let Some(sharing) = self.items.readers.sharings.get_mut(&item) {
@@ -181,7 +185,7 @@ impl Broker {
         }
     }
 
-    /// A node has no reader any more. The item's owner may be waiting for that.
+    /// If no member in the site reads the item any more, continues with the owner's request that waits for this.
     fn no_reader_elsewhere(&mut self, item: SegmentId) {
         let Some(file) = self.lasting.items.all.get(&item).map(|found| found.file) else { return };
         if !self.is_read(item, file) {
@@ -189,7 +193,7 @@ impl Broker {
         }
     }
 
-    /// An item is shared: the nodes that wait to read it are told.
+    /// If an item is shared now, tells this to the nodes that wait to read it.
     pub(super) fn tell_nodes_of_sharing(&mut self, item: SegmentId) {
         let Some(found) = self.lasting.items.all.get(&item).filter(|found| found.shared) else { return };
         if self.items.handovers.phase(item).ends_sharing() {
@@ -206,7 +210,7 @@ impl Broker {
         }
     }
 
-    /// Another node pulls the bytes of a shared item.
+    /// Handles another node's request for the bytes of a shared item.
     pub(in crate::broker) fn open_item_shared(&mut self, id: u64, item: SegmentId, number: u64) {
         let is_it = self.items.readers.sharings.get(&item).is_some_and(|of| of.number == number);
         let found = self.lasting.items.all.get(&item).filter(|found| is_it && found.shared);
@@ -217,7 +221,7 @@ impl Broker {
         self.effects.push(Effect::Nodes(NodeOrder::Opened { id, outcome }));
     }
 
-    /// Nodes read only items that are shared.
+    /// Panics if a node is noted as a reader of an item that is not shared.
     pub(super) fn check_readers(&self) {
         for (item, sharing) in &self.items.readers.sharings {
             let found = self.lasting.items.all.get(item);

@@ -1,4 +1,4 @@
-//! The lasting part of items: records, and the state that they make.
+//! The lasting part of items: the records in the journal, and the state that they make.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
 
@@ -12,32 +12,33 @@ use crate::broker::stored::Stored;
 use crate::broker::{Cause, Lasting, NODE_SHIFT, Outcome};
 
 messages! {
-    /// One lasting change of items.
+    /// One lasting change of items, as the journal has it.
     pub enum ItemRecord: u32 as Stored {
-        /// An item begins (or, in a snapshot, exists). Its memory was recorded before, as a segment.
+        /// An item begins. In a compacted journal: an item exists. An earlier record has made its memory, as a segment.
         20 Made { item: SegmentId, state: Item, cause: Cause, },
-        /// The item has another owner, or its owner opened it, closed it, shared it or took it back.
+        /// The item has another owner, or its owner has opened it, closed it, shared it or ended the sharing.
         21 Owner { item: SegmentId, owner: Party, holder: MemberId, shared + transferred + made: bool as Bits, cause: Cause, },
-        /// The item lies in another memory, or has another size.
+        /// The item's bytes are in another file, or the item has another size.
         22 Memory { item: SegmentId, file: SegmentId, size: u64, clung: bool, cause: Cause, },
         /// It is gone.
         23 Gone { item: SegmentId, cause: Cause, },
         /// Another policy.
         24 Policy { item: SegmentId, on_death: OnDeath, cause: Cause, },
-        /// A number stands for a rank of a task.
+        /// From now on this number stands for a rank of a task.
         25 Number { workflow: u64, number: u64, party: Party, cause: Cause, },
-        /// Owner words name a party by this number.
+        /// From now on owner words name this party by the number `word`.
         26 Word { workflow: u64, party: Party, word: u64, cause: Cause, },
-        /// It is on this node, by this epoch; `source` is the node that its bytes are on, by the epoch by which they left it
-        /// (empty: they are here).
+        /// The item is on this node, with this epoch. `source` is the node that has its bytes, and `left` the epoch
+        /// with which they left that node. If `source` is empty, the bytes are on this node.
         27 Here { item: SegmentId, epoch: u64, source: String, left: u64, },
-        /// It is to be on another node by this epoch, if the catalog agrees.
+        /// The item is to go to the node `to` with this epoch, if the catalog agrees.
         28 Leaving { item: SegmentId, epoch: u64, to: String, },
-        /// It is on another node by this epoch. Its bytes stay in the file until that node has them (0: they are not here).
+        /// The item is on the node `to`, with this epoch. Its bytes stay in `file` until that node has them. `file` is
+        /// 0 if the bytes are not here.
         29 Left { item: SegmentId, epoch: u64, to: String, file: SegmentId, workflow: u64, },
-        /// It ended here, or was never begun, and the catalog still names this node.
+        /// The item ended on this node, or never began here. The catalog still says that this node has it.
         33 Ended { item: SegmentId, epoch: u64, },
-        /// The catalog names this node no more.
+        /// The catalog does not say any more that this node has the item.
         34 Settled { item: SegmentId, },
     }
 }
@@ -47,19 +48,19 @@ record! {
     pub struct Item as Stored {
         workflow: u64,
         key: String,
-        /// The segment that holds its bytes. At first this is the segment that gave the item its number.
+        /// The segment that holds the item's bytes. The first one also gave the item its id.
         file: SegmentId,
         size: u64,
         level: ItemLevel,
         on_death: OnDeath,
         creator: Party,
         owner: Party,
-        /// The owner's member that has the item open.
+        /// The member of the owner that has the item open.
         holder: MemberId,
-        /// No member writes it, and each member with the right to read may have it.
+        /// Whether the item is shared: no member writes it, and each member with the right to read may have it.
         shared: bool,
         transfers: u64,
-        /// How often a former user kept the item open or mapped.
+        /// How often a former user had kept the item open or mapped, so that it was copied.
         copies: u64,
     }
 }
@@ -69,16 +70,16 @@ record! {
 pub struct Items {
     pub all: BTreeMap<SegmentId, Item>,
     pub keys: BTreeMap<(u64, String), SegmentId>,
-    /// For each file the item that it holds.
+    /// For each file, the item whose bytes it holds.
     pub files: BTreeMap<SegmentId, SegmentId>,
     pub numbers: BTreeMap<(u64, u64), Party>,
     pub words: BTreeMap<(u64, Party), u64>,
     pub last_word: u64,
-    /// Items that have been on several nodes, and those that are about to.
+    /// The residence of items that have been on several nodes, or are about to be.
     pub residences: BTreeMap<SegmentId, Residence>,
 }
 
-/// The bytes that an item takes: one page for its description, and whole pages of data.
+/// The bytes of memory for an item of `size` bytes: one page for its description, and whole pages of data.
 pub const fn memory_of(size: u64) -> u64 {
     size.next_multiple_of(4096) + 4096
 }
@@ -90,7 +91,7 @@ impl Lasting {
                 if !self.workflows.contains_key(&state.workflow) {
                     return;
                 }
-                // The ids of another node's items are not counted here.
+                // Only ids that this node gave out count here. Other nodes' items have other ids.
                 if item.0 >> NODE_SHIFT == self.next_segment >> NODE_SHIFT {
                     self.next_segment = self.next_segment.max(item.0.saturating_add(1));
                 }
@@ -161,7 +162,7 @@ impl Lasting {
         }
     }
 
-    /// A file that grew or shrank counts with its new size.
+    /// Notes the new size of a file that grew or shrank.
     fn set_size(&mut self, file: SegmentId, size: u64) {
         let Some(found) = self.segments.get_mut(&file) else { return };
         let workflow = self.workflows.get_mut(&found.workflow);
@@ -185,7 +186,7 @@ impl Items {
         }
     }
 
-    /// The item is gone: the catalog is to forget it, too.
+    /// Notes that the item is gone, and that the catalog must forget it, too.
     fn end_residence(&mut self, item: SegmentId) {
         if let Some(at) = self.residences.get_mut(&item) {
             if matches!(at, Residence::Here { .. } | Residence::Leaving { .. }) {
@@ -194,7 +195,7 @@ impl Items {
         }
     }
 
-    /// A workflow ended, and its items with it.
+    /// Removes the items of a workflow that ended.
     pub(in crate::broker) fn end_workflow(&mut self, workflow: u64) {
         for item in self.all.iter().filter(|(_, i)| i.workflow == workflow).map(|(id, _)| *id).collect::<Vec<_>>() {
             self.end_residence(item);
@@ -213,12 +214,12 @@ impl Items {
         self.words.retain(|(of, _), _| *of != workflow);
     }
 
-    /// The shortest list of records that makes this state.
+    /// The shortest list of records that makes this state from nothing.
     pub(in crate::broker) fn snapshot(&self) -> Vec<ItemRecord> {
         let cause = Cause::NONE;
         let mut records = Vec::new();
         if self.last_word > 0 {
-            // The greatest word that was ever given, even if its workflow is gone.
+            // A record for the largest word that was ever given out, even if its workflow is gone.
             let party = Party::Number(0);
             records.push(ItemRecord::Word { workflow: u64::MAX, party, word: self.last_word, cause });
         }

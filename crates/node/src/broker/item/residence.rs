@@ -1,4 +1,5 @@
-//! Which node an item is on: its *residence*, kept for each item that has left a node or comes from another one.
+//! Which node an item is on: its *residence*. It is kept for each item that has left this node or has come from another
+//! one.
 //!
 //! ```text
 //!   node A:  Here(e) ── a task of B asks, proof ──► Leaving(e+1) ── commit ──► Left(e+1) ── B has the bytes ──► (forgotten)
@@ -6,12 +7,12 @@
 //!   node B:                                          ── the catalog tells ──► Here(e+1), bytes on A ── pulled ──► Here(e+1)
 //! ```
 //!
-//! The **epoch** counts the nodes that an item has been on. Only the node that the catalog names changes the item's entry
-//! there, and each change of the node counts the epoch up. What is told of an earlier epoch than a broker knows is old news,
-//! and changes nothing. Between `Leaving` and the answer of the catalog no member of this node gets the item.
+//! The **epoch** counts how often an item has moved from node to node. Only the node that the catalog's entry names
+//! changes this entry, and each move increments the epoch. A report with an earlier epoch than the broker knows is
+//! outdated, and is ignored. Between `Leaving` and the answer of the catalog, no member of this node gets the item.
 //!
-//! The bytes may still be on a former node when the item goes on: the entry says on which, and by which epoch they left it.
-//! That node keeps them until the entry says that they are elsewhere.
+//! An item may go on to a further node while its bytes are still on a former node. The entry then names that node, and
+//! the epoch with which the bytes left it. That node keeps the bytes until the entry says that they are elsewhere.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records")]
 
@@ -21,24 +22,25 @@ use crossdock_layout::{MemberId, SegmentId, record};
 use super::record::{Item, Items};
 use crate::broker::stored::{Stored, decode, encode};
 
-/// Where the bytes of an item are that is here.
+/// Where the bytes of an item of this node are, if they are on another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     pub node: String,
-    /// The epoch by which they left that node.
+    /// The epoch with which the item left that node.
     pub left: u64,
 }
 
 /// Which node an item is on, as this node knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Residence {
-    /// This one. `bytes` says where its bytes are, if they are not here.
+    /// The item is on this node. `bytes` says where its bytes are, if they are not on this node.
     Here { epoch: u64, bytes: Option<Source> },
-    /// This one, until the catalog says that it is the node `to`.
+    /// The item is on this node until the catalog confirms that it is on the node `to`.
     Leaving { epoch: u64, bytes: Option<Source>, to: String },
-    /// Another one. Its bytes stay in this file (0: they are not here) until the entry says that they are elsewhere.
+    /// The item is on another node. Its bytes stay in this file until the catalog's entry says that they are elsewhere.
+    /// The file is 0 if the bytes are not here.
     Left { epoch: u64, to: String, file: SegmentId, workflow: u64 },
-    /// None: it ended here, and the catalog is to forget it.
+    /// The item is on no node: it ended here, and the catalog is to forget it.
     Ended { epoch: u64 },
 }
 
@@ -54,7 +56,7 @@ impl Residence {
 }
 
 record! {
-    /// What the next node needs to know of an item, in its entry.
+    /// What the next node must know of an item, as the item's entry in the catalog has it.
     pub struct About as Stored {
         version: u32,
         workflow: String,
@@ -66,7 +68,7 @@ record! {
         owner: Party,
         transfers: u64,
         copies: u64,
-        /// Where its bytes are; empty if they are on the node that owns it.
+        /// The node that has the item's bytes; empty if this is the node that owns the item.
         source: String,
         left: u64,
     }
@@ -84,7 +86,7 @@ impl About {
         (about.version == Self::VERSION && about.size > 0).then_some(about)
     }
 
-    /// The item as it begins on this node, with no file yet.
+    /// The state of the item when it begins on this node, without a file.
     pub(super) fn item(&self, workflow: u64) -> Item {
         Item {
             workflow,
@@ -108,12 +110,12 @@ impl About {
 }
 
 impl Items {
-    /// How many changes of its node an item has seen.
+    /// How often an item has moved from node to node.
     pub(super) fn epoch(&self, item: SegmentId) -> u64 {
         self.residences.get(&item).map_or(0, Residence::epoch)
     }
 
-    /// Where the bytes of an item are, if they are not here.
+    /// The node that has the bytes of an item, if this is another node.
     pub(super) fn source(&self, item: SegmentId) -> Option<&Source> {
         match self.residences.get(&item)? {
             Residence::Here { bytes, .. } | Residence::Leaving { bytes, .. } => bytes.as_ref(),
@@ -125,7 +127,7 @@ impl Items {
         matches!(self.residences.get(&item), Some(Residence::Leaving { .. }))
     }
 
-    /// Does the file hold the bytes of an item that left, and that its node has not pulled yet?
+    /// Whether this file holds the bytes of an item that left, for another node to pull.
     pub(super) fn is_left_behind(&self, file: SegmentId) -> bool {
         self.residences.values().any(|at| matches!(at, Residence::Left { file: of, .. } if *of == file))
     }

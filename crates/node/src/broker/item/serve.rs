@@ -1,4 +1,4 @@
-//! Requests about items, except waiting.
+//! Requests about items, except those that wait.
 
 use crossdock_layout::wire::{Answer, InUse, ItemLevel, ItemRequest, OnDeath, Party, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
@@ -9,18 +9,18 @@ use super::queue::For;
 use super::{Item, ItemRecord, Making, Phase, Refusal, Residence, memory_of};
 use crate::broker::{Asker, Broker, Cause, Effect, Record, text};
 
-/// More than any machine's address space allows for one mapping.
+/// A larger size would not fit into any machine's address space.
 pub(super) const MAX_SIZE: u64 = 1 << 46;
-/// How many numbers one task may register.
+/// The most numbers that one task may register.
 const NUMBERS: usize = 256;
-/// How many parties one workflow may name in owner words.
+/// The most parties that one workflow may name in owner words.
 const WORDS_OF_WORKFLOW: usize = 4096;
-/// Owner words are 32 bits.
+/// The limit of owner words, which have 32 bits.
 const WORDS: u64 = 1 << 31;
 
 impl Broker {
     pub(in crate::broker) fn serve_item(&mut self, asker: Asker, request: ItemRequest) {
-        // What may not be known here yet.
+        // The keys of items that other nodes may have made a moment ago. The catalog may have to be asked about them.
         let keys = match &request {
             ItemRequest::Find { key } => std::slice::from_ref(key),
             ItemRequest::Access { wait_ms: 0, keys, .. } => keys,
@@ -97,7 +97,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The host has made an item's memory, or failed to. `false` if no item was being made.
+    /// Handles that the host has made an item's memory, or has failed to. Returns `false` if no item was being made.
     pub(in crate::broker) fn item_made(&mut self, outcome: &Result<u64, String>) -> bool {
         let Some(Making { asker, item, workflow, key, size, level, on_death }) = self.items.making.take() else {
             return false;
@@ -135,7 +135,7 @@ impl Broker {
         true
     }
 
-    /// Records that a file holds an item's bytes.
+    /// Records a new file that will hold an item's bytes.
     pub(super) fn file_record(&mut self, file: SegmentId, workflow: u64, key: &str, size: u64, cause: Cause) {
         let memory = memory_of(size);
         self.commit(Record::Segment {
@@ -192,11 +192,12 @@ impl Broker {
             Phase::Open | Phase::Proved => {
                 self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::NextOwner });
             }
-            // No process has its bytes here: the next owner has it as soon as it asks, or has asked.
+            // The item's bytes are not on this node, so nothing has to be proved: the next owner gets the item as soon
+            // as it asks.
             Phase::Away | Phase::Fetching { .. } => self.serve_waiting(item),
             _ => {}
         }
-        // This comes after the proof, so that a request that waits for the item is served first.
+        // The answer is sent after the proof, so that a request that waits for the item is served first.
         let message = Answer::Done { value: 0 }.encode(asker.opcode, asker.number);
         self.items.after_proofs.push(Effect::Send {
             connection: asker.connection,
@@ -206,7 +207,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Only one request at a time changes an item: a share, or its end, that still waits for a proof comes first.
+    /// Refuses a request to change an item while another change is not finished: a pass to another node, or a share,
+    /// unshare or copy that waits for a proof.
     fn undisturbed(&self, item: SegmentId) -> Result<(), Refusal> {
         if let Some(Residence::Leaving { to, .. }) = self.lasting.items.residences.get(&item) {
             let key = self.lasting.items.all.get(&item).map_or("", |i| &i.key);
@@ -219,7 +221,8 @@ impl Broker {
         Err((Status::Busy, format!("item '{key}' is being shared or unshared by another request; wait for its answer")))
     }
 
-    /// If a task's endpoints do not allow it to own the item, it could never open it.
+    /// Refuses a transfer to a task whose endpoints do not allow it to own the item, because it could never open the
+    /// item.
     fn may_receive(&self, workflow: u64, to: &Party, key: &str) -> Result<(), Refusal> {
         let number = |n: &u64| self.lasting.items.numbers.get(&(workflow, *n));
         let Some(Party::Task { task, .. }) = (if let Party::Number(n) = to { number(n) } else { Some(to) }) else {
@@ -249,7 +252,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Removes an item of any owner, for a member with that right (the daemon's own user; no task has it).
+    /// Removes an item, whoever owns it. Only a member with the right to remove may do this: the daemon's own user has
+    /// it, and no task.
     pub(in crate::broker) fn remove_item(&mut self, asker: Asker, workflow: u64, in_use: InUse, key: &str) {
         let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
             return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));
@@ -388,12 +392,12 @@ impl Broker {
         Ok(())
     }
 
-    /// The number that stands for a party in owner words; a new one if the party has none.
+    /// The number that stands for a party in owner words. Gives a new number to a party that has none.
     pub(super) fn word(&mut self, workflow: u64, party: Party) -> Result<u64, Refusal> {
         if let Some(word) = self.lasting.items.words.get(&(workflow, party.clone())) {
             return Ok(*word);
         }
-        // A task may name tasks that never come, up to a limit.
+        // A task may name tasks that never appear, so the number of names is limited.
         let named = self.lasting.items.words.keys().filter(|(of, _)| *of == workflow).count();
         if named >= WORDS_OF_WORKFLOW {
             let text = format!("this workflow has named {WORDS_OF_WORKFLOW} owners of cooperative items already");

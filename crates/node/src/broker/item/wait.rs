@@ -1,4 +1,4 @@
-//! Waiting for items: in the order of arrival, up to a deadline, for any of several items.
+//! Waiting for items: requests wait in the order of arrival, up to a deadline, for any of several items.
 
 use crossdock_layout::wire::{ItemLevel, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
@@ -8,9 +8,9 @@ use super::queue::{For, RequestId, Wait};
 use super::{Phase, Refusal};
 use crate::broker::{Asker, Broker, Connection, Due, PARKED};
 
-/// How long preparing (copying) a free item may take for a caller that does not wait for the item's owner.
+/// How long the copy of an item may take, for a request that does not wait for the item's owner.
 const READY_MS: u64 = 60_000;
-/// How much longer than its caller said a request waits for the first answer of another node.
+/// How much longer than its own time a request waits for the first answer of another node.
 const GRACE_MS: u64 = 1_000;
 
 impl Broker {
@@ -48,7 +48,7 @@ impl Broker {
         if ready.is_none() && wait_ms == 0 && !abroad {
             return Err(self.not_yet(&keys, workflow, read));
         }
-        // A caller that does not wait waits for the answer of the other node.
+        // Even a request that does not wait has to wait for the answer of the other node.
         let patience = if ready.is_some() || wait_ms == 0 { wait_ms.max(READY_MS) } else { wait_ms };
         self.await_for(asker, what, patience, wait_ms, keys)?;
         match ready {
@@ -63,7 +63,7 @@ impl Broker {
         item.filter(|_| !self.is_contested(workflow, key))
     }
 
-    /// May this member open the item, at once or as soon as it is proved?
+    /// Whether this member may open the item, at once or as soon as it is proved.
     pub(super) fn could_have(&self, item: SegmentId, what: For, member: MemberId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
         let lost = self.lost.contains(&found.file);
@@ -75,7 +75,7 @@ impl Broker {
         }
     }
 
-    /// Why a caller that does not wait gets nothing.
+    /// The error for a request that does not wait and cannot be served now.
     fn not_yet(&self, keys: &[String], workflow: u64, read: bool) -> Refusal {
         let mut found = keys.iter().filter_map(|k| self.key(workflow, k));
         match found.next() {
@@ -98,7 +98,7 @@ impl Broker {
         self.await_for(asker, what, wait_ms, wait_ms, keys)
     }
 
-    /// As `await_item`, for a deadline that differs from the time that the asking member named.
+    /// As `await_item`, but the request waits for `patience_ms`, while `waited_ms` is the time that the member named.
     fn await_for(
         &mut self,
         asker: Asker,
@@ -121,7 +121,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Ends a request's waiting for items, for any reason.
+    /// Removes a request from the waiting ones, and returns it.
     pub(super) fn unqueue(&mut self, id: (Connection, u64)) -> Option<Wait> {
         let wait = self.items.waits.remove(id)?;
         self.waits.is_over(wait.deadline, Due::Item(id.0, id.1));
@@ -136,7 +136,7 @@ impl Broker {
             self.unqueue(id);
         }
         for item in self.items.handovers.forget_connection(connection) {
-            // An owner that is away keeps the item, and asks again when it is back.
+            // An owner that is away keeps the item. It repeats its request when it is back.
             let kept = self.lasting.items.all.get(&item).is_some_and(|i| i.holder != MemberId::NOBODY);
             if let Phase::Copying { to, .. } = *self.items.handovers.phase(item) {
                 if kept {
@@ -148,8 +148,8 @@ impl Broker {
         }
     }
 
-    /// An item of another node may still come after the request's own time: its node has not said yet whose it is, or it is
-    /// on its way.
+    /// Gives a request more time for an item of another node, if the other node has not answered yet, or if the item is
+    /// on its way. Returns whether it did.
     fn wait_longer(&mut self, id: RequestId) -> bool {
         let Some(wait) = self.items.waits.get(id) else { return false };
         if wait.deadline != wait.since + wait.waited_ms {
@@ -166,7 +166,7 @@ impl Broker {
         true
     }
 
-    /// What a request is told whose time is over, if another node has the item.
+    /// The error for a request whose time is over while another node has the item.
     pub(super) fn too_late(&self, wait: &Wait) -> Option<Refusal> {
         let elsewhere = || wait.keys.iter().find_map(|key| Some((key, self.item_elsewhere(wait.workflow, key)?)));
         let (key, text) = match &wait.said {
@@ -185,14 +185,14 @@ impl Broker {
         Some((Status::TimedOut, text))
     }
 
-    /// The deadline of a request that waits for items.
+    /// Handles the deadline of a request that waits for items.
     pub(in crate::broker) fn give_up_item(&mut self, connection: Connection, number: u64) {
         if self.wait_longer((connection, number)) {
             return;
         }
         let Some(wait) = self.unqueue((connection, number)) else { return };
         if let For::Readers(item) = wait.what {
-            // Its readers keep the bytes as they were, and the owner gets a copy.
+            // The owner has waited long enough for the readers. They keep the old bytes, and the owner gets a copy.
             return self.end_draining(item);
         }
         let found = wait.keys.iter().find_map(|key| self.key(wait.workflow, key));
@@ -220,7 +220,7 @@ impl Broker {
         self.fail(wait.asker, Status::TimedOut, text);
     }
 
-    /// The first request that waits for this item and may have it now.
+    /// The first request that waits for this item and could be served now.
     pub(super) fn first_waiting(&self, item: SegmentId, what: For) -> Option<(Connection, u64)> {
         let found = self.lasting.items.all.get(&item)?;
         if !self.has_its_name(item) {
@@ -232,7 +232,7 @@ impl Broker {
         })
     }
 
-    /// An item is gone: requests that wait for nothing else fail.
+    /// Handles that an item is gone: requests that wait only for this item fail.
     pub(super) fn tell_waiting_of_end(&mut self, workflow: u64, key: &str, why: &str) {
         for id in self.items.waits.of_key(workflow, key).collect::<Vec<_>>() {
             let others = self.items.waits.get(id).is_some_and(|w| w.keys.iter().any(|k| k != key));
@@ -245,7 +245,7 @@ impl Broker {
         }
     }
 
-    /// A file has fewer readers. Its owner may be waiting for that.
+    /// Handles that a file has fewer readers. The item's owner may be waiting for this.
     pub(in crate::broker) fn readers_left(&mut self, file: SegmentId) {
         if self.lasting.segments.get(&file).is_none_or(|s| s.kind != SegmentKind::Item) {
             return;
@@ -259,7 +259,8 @@ impl Broker {
         }
     }
 
-    /// The owner has waited long enough for its readers, or none is left.
+    /// Begins the proof for an owner that wants to write again: its readers are gone, or it has waited long enough for
+    /// them.
     pub(super) fn end_draining(&mut self, item: SegmentId) {
         let Phase::Draining { asker } = *self.items.handovers.phase(item) else { return };
         self.unqueue((asker.connection, asker.number));

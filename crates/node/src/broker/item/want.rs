@@ -1,11 +1,13 @@
-//! Tasks of other nodes that want items of this one, and the questions by which this node's tasks ask.
+//! Tasks of other nodes that want items of this node; and the questions by which this node asks for items that its
+//! tasks want.
 //!
-//! A node asks for an item by [`WANT`] for each request that waits for it, and asks again while the request waits. The answer
-//! only says how it stands. If the item's owner is the task that waits, this node passes the item on; the other node
-//! learns that from the catalog, so that a lost answer loses nothing. A want that is not repeated ends by itself.
+//! For each request that waits for an item of another node, a node asks that node with [`WANT`], and asks again while
+//! the request waits. The answer only says how things are. If the item's owner is the waiting task, the item's node
+//! passes the item on, and the asking node learns this from the catalog. So a lost answer loses nothing. A want that is
+//! not repeated ends after a while.
 //!
-//! When an item ends, its node tells the nodes that want it ([`ENDED`]). If that message is lost, their requests wait until
-//! their deadlines.
+//! When an item ends, its node reports this to the nodes that want it ([`ENDED`]). If this message is lost, their
+//! requests wait until their deadlines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,39 +22,39 @@ use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Broker, NodeFailure};
 
-/// The service by which nodes ask for items.
+/// The service by which a node asks for an item that one of its tasks wants.
 pub(in crate::broker) const WANT: u32 = 10;
-/// The service by which nodes tell that an item is gone.
+/// The service by which a node reports that an item is gone.
 pub(in crate::broker) const ENDED: u32 = 11;
 
-/// How often a request that waits asks again.
+/// How often a node asks again for a waiting request.
 const AGAIN_MS: u64 = 2_000;
-/// The same after a question that failed.
+/// The pause before a node asks again after a failed question.
 pub(super) const RETRY_MS: u64 = 300;
-/// How long a want lasts that is not repeated.
+/// How long a want lasts after it was repeated last.
 pub(super) const LASTS_MS: u64 = 6_000;
-/// Most wants of one item.
+/// The most wants of one item.
 const WANTS: usize = 1024;
 
 record! {
-    /// A task of another node wants to own an item.
+    /// The question: a task of the asking node wants to own this item.
     pub struct Wanted as Stored {
         version: u32,
         workflow: String,
         key: String,
         task: String,
         rank: u32,
-        /// Numbers that the task has registered.
+        /// The numbers that the task has registered.
         numbers: Vec<u64>,
     }
 }
 
 record! {
-    /// How it stands with what was wanted.
+    /// The answer: how things are with the wanted item.
     pub struct Stands as Stored {
-        /// The item's id; 0 if it is not here.
+        /// The item's id; 0 if the item is not on the asked node.
         item: u64,
-        /// 0: it comes; 1: not yet; 2: it is not here; 3: it never comes.
+        /// 0: the item comes. 1: not yet. 2: the item is not here. 3: it never comes.
         code: u32,
         /// In words.
         text: String,
@@ -60,7 +62,7 @@ record! {
 }
 
 record! {
-    /// An item is gone.
+    /// The report that an item is gone.
     pub struct Ended as Stored {
         version: u32,
         workflow: String,
@@ -81,7 +83,7 @@ pub(super) fn unreadable() -> NodeFailure {
     NodeFailure { status: Status::Incompatible, text: text.into() }
 }
 
-/// A task of another node, and until when it surely wants the item.
+/// A task of another node that wants an item, and the time at which this want ends unless it is repeated.
 #[derive(Clone, Debug)]
 pub(super) struct Want {
     node: String,
@@ -92,12 +94,12 @@ pub(super) struct Want {
     arrival: u64,
 }
 
-/// Wants by workflow and key, in order of arrival.
+/// The wants of other nodes' tasks, by workflow and key, in the order of arrival.
 #[derive(Default)]
 pub(super) struct Wants(BTreeMap<(u64, String), Vec<Want>>);
 
 impl Wants {
-    /// A node can be given nothing for now.
+    /// Removes the wants of a node to which nothing can be passed for now.
     pub(super) fn drop_node(&mut self, node: &str) {
         self.0.retain(|_, wants| {
             wants.retain(|want| want.node != node);
@@ -113,27 +115,27 @@ impl Wants {
     }
 }
 
-/// A question that this node has asked.
+/// A question about an item that this node has asked another one.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) waits: RequestId,
     pub(super) workflow: u64,
     pub(super) key: String,
     pub(super) node: String,
-    /// To read the item; else to own it.
+    /// Whether the request wants to read the item. Otherwise it wants to own it.
     pub(super) reads: bool,
 }
 
-/// Who has the item next.
+/// The next user of an item.
 pub(super) enum Taker {
-    /// A request of this node.
+    /// A waiting request of a member of this node.
     Here(RequestId),
-    /// A task of that node.
+    /// A task of this other node.
     There(String),
 }
 
 impl Broker {
-    /// Who has waited longest for the item, and may have it now.
+    /// The request or task that has waited longest for the item among those that may have it now.
     pub(super) fn next_taker(&self, item: SegmentId) -> Option<Taker> {
         let here = self.first_waiting(item, For::Owning);
         let found = self.lasting.items.all.get(&item)?;
@@ -160,7 +162,7 @@ impl Broker {
         })
     }
 
-    /// Is the task that wants it the one that owns it?
+    /// Whether the task that wants the item is its owner.
     fn wants_as(&self, workflow: u64, owner: &Party, want: &Want) -> bool {
         let is = |party: &Party| match party {
             Party::Task { task, rank } => *task == want.task && rank.is_none_or(|rank| rank == want.rank),
@@ -174,7 +176,7 @@ impl Broker {
         }
     }
 
-    /// A node asks for an item of this one.
+    /// Answers the question of a node that wants an item for one of its tasks.
     pub(in crate::broker) fn item_wanted(&mut self, node: &str, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
         let Some(wanted) = decode::<Wanted>(body).filter(|wanted| wanted.version == VERSION) else {
             return Err(unreadable());
@@ -216,7 +218,7 @@ impl Broker {
         stands(item.0, if comes { COMES } else { NOT_YET }, whose.unwrap_or_default())
     }
 
-    /// An item of this node is gone: the nodes that want it are told.
+    /// Reports to the nodes that want an item of this node that it is gone.
     pub(super) fn tell_nodes_of_end(&mut self, item: SegmentId, workflow: u64, key: &str, why: &str) {
         let wants = self.items.wants.0.remove(&(workflow, key.to_owned())).unwrap_or_default();
         let nodes: BTreeSet<_> = wants.into_iter().filter(|want| want.until > self.now).map(|want| want.node).collect();
@@ -228,7 +230,7 @@ impl Broker {
         }
     }
 
-    /// An item of another node is gone: requests that wait for nothing else fail.
+    /// Handles another node's report that an item is gone: requests that wait only for this item fail.
     pub(in crate::broker) fn item_ended_elsewhere(&mut self, node: &str, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
         let Some(Ended { workflow, key, item, why, .. }) = decode::<Ended>(body).filter(|of| of.version == VERSION)
         else {
@@ -247,18 +249,18 @@ impl Broker {
         Ok(Vec::new())
     }
 
-    /// Is a question to another node open for this request?
+    /// Whether a question to another node is open for this request.
     pub(super) fn is_asked_for(&self, waits: RequestId) -> bool {
         self.items.asked.values().any(|question| question.waits == waits)
     }
 
-    /// Is a question about this item open for the request?
+    /// Whether a question about this key to this node is open for the request.
     pub(super) fn is_asked(&self, waits: RequestId, key: &str, node: &str) -> bool {
         let is_it = |other: &Question| other.waits == waits && other.key == key && other.node == node;
         self.items.asked.values().any(is_it)
     }
 
-    /// Asks the nodes that have the items that a request waits for.
+    /// For a request that waits to own items: asks the nodes that have these items.
     pub(in crate::broker) fn ask_for_items(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).cloned() else { return };
         match wait.what {
@@ -301,7 +303,7 @@ impl Broker {
         self.waits.expect(self.now + ms, Due::Want(waits.0, waits.1));
     }
 
-    /// An answer to a question of this node.
+    /// Handles the answer to a question about an item that this node has asked.
     pub(in crate::broker) fn item_question_answered(&mut self, id: u64, outcome: Result<Vec<u8>, NodeFailure>) {
         if self.item_found(id, &outcome) {
             return;
@@ -321,7 +323,7 @@ impl Broker {
         }
         let Question { waits, key, node, .. } = question;
         let Some(wait) = self.items.waits.get(waits) else { return };
-        // A request whose time is over gets the answer, if it is about the last of its items.
+        // A request whose time is over fails with this answer, if no other question is open for it.
         let (is_over, waits_at_all) = (self.now >= wait.since + wait.waited_ms, wait.waited_ms > 0);
         let is_last = is_over && !self.is_asked_for(waits);
         let stands = outcome.map(|body| {
@@ -335,7 +337,7 @@ impl Broker {
             Ok(Stands { code: NEVER, text, .. }) => Some((Status::Denied, text)),
             Ok(Stands { item, code, text }) => {
                 if code == NOT_HERE {
-                    // The catalog tells where it is, if it is anywhere.
+                    // If another node has the item now, the catalog reports this soon. So ask again after a moment.
                     self.ask_later(waits, RETRY_MS);
                 }
                 let comes = code == COMES;
@@ -361,7 +363,7 @@ impl Broker {
         }
     }
 
-    /// An item is on another node: requests that wait for it ask there.
+    /// Handles the report that an item is on another node: requests that wait for the item ask that node.
     pub(in crate::broker) fn item_is_elsewhere(&mut self, name: &SiteName) {
         debug_assert_eq!(name.kind, SegmentKind::Item);
         let Some(workflow) = self.lasting.workflow_names.get(&name.workflow).copied() else { return };

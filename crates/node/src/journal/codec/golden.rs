@@ -1,7 +1,7 @@
-//! The recorded bytes of each record. A broker that spells a record differently could not read its predecessor's
-//! journal.
+//! The expected bytes of each record. A broker that encodes a record differently could not read the journal of the
+//! broker before it.
 //!
-//! `UPDATE=1 cargo test -p crossdock-node golden` records them again.
+//! `UPDATE=1 cargo test -p crossdock-node golden` writes the expected bytes again.
 
 use super::encode;
 
