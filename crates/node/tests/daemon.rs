@@ -1,4 +1,4 @@
-//! The daemon as processes: start, use, restart, end.
+//! The daemon as real processes: it starts, serves, restarts and ends.
 
 mod support;
 
@@ -86,7 +86,8 @@ fn a_private_daemon_ends_when_nobody_is_there_and_leaves_nothing() {
 fn members_die_in_the_table_within_100_ms_of_their_process() {
     let daemon = Daemon::start();
     let (mut raw, _) = Raw::join(&daemon.socket());
-    // `cat` keeps the connection open as its own input and does not read it; it is a member that we can kill.
+    // The process `cat` inherits the connection as its standard input, and reads nothing from it. So the test can kill
+    // a member.
     let (victim, member) = Raw::join(&daemon.socket());
     drop(victim);
     let began = Instant::now();

@@ -1,4 +1,5 @@
-//! Doors to items' files: a former user does not come back by a path descriptor, and broker kills change nothing.
+//! Doors to items' files: a former user cannot open an item again through a path descriptor. Kills of the broker change
+//! nothing about that.
 
 mod support;
 
@@ -16,20 +17,20 @@ const LONG: Option<Duration> = Some(Duration::from_secs(20));
 const NOT_PERMITTED: i32 = 1;
 const READ_ONLY: i32 = 30;
 
-/// Where another test of this program starts a daemon, it forks: until its `exec` the child is in what this one has mapped, a
-/// proof fails, and an item is copied.
+/// Only one test at a time. While another test starts a daemon, its forked child shares this process's mappings until
+/// its `exec`. A proof would then fail, and an item would be copied.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn task(daemon: &Daemon, name: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
 }
 
-/// An ordinary user's daemon has none.
+/// Whether this machine and user can have doors. The daemon of an ordinary user has none.
 fn has_doors() -> bool {
     Folder::mount(1 << 20).is_ok_and(|folder| folder.gate().is_some())
 }
 
-/// A path descriptor of an item's file, by way of its mapping.
+/// Opens a path descriptor of an item's file, through the item's mapping.
 fn path_of(item: &Item) -> OwnedFd {
     let address = item.bytes().as_ptr() as u64;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -42,7 +43,7 @@ fn path_of(item: &Item) -> OwnedFd {
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
-/// What opening the file anew answers: for reading, for writing.
+/// The errors of opening the file again through a path descriptor: for reading, and for writing.
 fn opened(path: &OwnedFd) -> [Option<i32>; 2] {
     let name = format!("/proc/self/fd/{}", path.as_raw_fd());
     [false, true].map(|write| OpenOptions::new().read(true).write(write).open(&name).err()?.raw_os_error())
@@ -59,7 +60,7 @@ fn a_former_owner_does_not_come_back_by_a_path_whatever_brokers_are_killed() {
     let item = a.create_item("k", &ItemOptions::bytes(5000)).unwrap();
     let path = path_of(&item);
     assert_eq!(opened(&path), [None, None], "its owner may");
-    // The next broker knows of the door by the keeper.
+    // The next broker gets the door from the keeper.
     daemon.kill_broker();
     item.transfer("b").unwrap();
     let mut item = b.access_item("k", LONG).unwrap();

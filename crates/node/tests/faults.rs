@@ -1,5 +1,5 @@
-//! Each system call of a session's life fails once: the library's call that made it fails with NO_SPACE or does without,
-//! works when it is repeated, and nothing is lost, left or leaked.
+//! Each system call in the life of a session fails once. The library's call that made it fails with NO_SPACE, or
+//! succeeds without it, and works when it is repeated. Nothing is lost, left behind or leaked.
 
 mod support;
 
@@ -15,17 +15,17 @@ use crossdock_os::faults;
 use support::{Daemon, until};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
-/// How long an answer may take on a busy machine.
+/// How long an answer may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Descriptors are counted, so one test at a time.
+/// Only one test at a time, because the tests count descriptors.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// What failed on the way, and was then repeated.
+/// The calls that failed, each with its error, before they were repeated.
 #[derive(Default)]
 struct Failures(Vec<(&'static str, crossdock_client::Error)>);
 
 impl Failures {
-    /// Once more if it fails: only one call of the kernel fails, so the second try succeeds.
+    /// Repeats a call that fails. Only one system call fails, so the second attempt must succeed.
     fn twice<T>(&mut self, what: &'static str, mut call: impl FnMut() -> crossdock_client::Result<T>) -> T {
         match call() {
             Ok(value) => value,
@@ -70,7 +70,7 @@ impl Setting {
         unsafe { std::slice::from_raw_parts_mut(self.bystander.base().add(self.block as usize).cast::<u64>(), BLOCK) }
     }
 
-    /// What the daemon has besides the bystander.
+    /// The names of the daemon's segments, without the test's own `bystander`.
     fn segments(&self) -> Vec<String> {
         let listed = self.b.list().unwrap().segments.into_iter();
         listed.map(|segment| segment.name).filter(|name| name != "bystander").collect()
@@ -97,7 +97,7 @@ fn fails_everywhere(life: impl Fn(&Setting, &mut Failures)) {
     }
 }
 
-/// Runs `life` again and again, with another call failing each time, until the plan names a call that is not made.
+/// Runs `life` again and again. Each time another system call fails, until the plan names a call that is not made.
 fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan");
@@ -117,7 +117,7 @@ fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
     let broker = setting.daemon.broker();
     let descriptors =
         || descriptors("self") + if fails == Fails::Daemon { descriptors(&broker.to_string()) } else { 0 };
-    // What is made once for the process is made here.
+    // Two lives without a failure come first, because some things are made once for the whole process.
     for _ in 0..2 {
         let mut none = Failures::default();
         life(&setting, &mut none);
@@ -148,7 +148,8 @@ fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
             || setting.segments().is_empty(),
         );
         until(&format!("no descriptor leaks by {fails:?}, call {n}, {call} with {how:?}"), || descriptors() == before);
-        // What the daemon does is not the same each time, so that each error has its turn by itself.
+        // The daemon's calls are not the same in each life. So for the daemon, each life takes another call and another
+        // error.
         if fails == Fails::Daemon {
             (n, which) = (n + 1, which + 1);
         } else if which as usize + 1 < errors.len() {
@@ -246,14 +247,14 @@ fn a_series_and_its_versions() {
         let mut held = Vec::new();
         for value in 1..6u64 {
             let elements = publisher.elements::<u64>("u").unwrap();
-            // All of it, half of it, a little of it.
+            // First all elements change, then half of them, then fewer.
             let changed = if value == 1 { 40_000 } else { 20_000 >> (2 * value) };
             elements[..changed].fill(value);
             let withheld = publisher.statistics().withheld;
             failures.twice("publish", || publisher.publish(&[("value", Value::U64(value))]));
             let mut before = withheld;
             while publisher.statistics().withheld > before {
-                // There was no room for it; it comes with a next one.
+                // There was no free slot for this version. Its changes come with the next one.
                 before = publisher.statistics().withheld;
                 std::thread::sleep(Duration::from_millis(20));
                 publisher.publish(&[("value", Value::U64(value))]).unwrap();

@@ -1,5 +1,5 @@
-//! Two requests of one session about one item at the same time: the broker is driven directly, with a kernel that says
-//! that a former user clings to the file.
+//! Two requests of one session about one item at the same time. The test drives the broker directly, and plays a kernel
+//! that reports a former user with the file open.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +9,9 @@ use crossdock_node::broker::{Broker, Effect, Event, Lasting, Limits, MAIN_ENDPOI
 
 struct World {
     broker: Broker,
-    /// What the connections were answered: connection, request, answer.
+    /// What the broker sent to the connections: connection, request number, answer.
     answers: Vec<(u64, u64, Answer)>,
-    /// Copies that are not done yet.
+    /// Copies that the broker has begun and that have not ended: item and file.
     copies: Vec<(SegmentId, SegmentId)>,
 }
 
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// A member that made an item and asked to share it, which needs a copy that is not done yet.
+    /// A world in which a member has made an item and asked to share it. The sharing waits for a copy.
     fn sharing() -> (Self, SegmentId) {
         let mut world = Self::new();
         world.connect(1, "a");
@@ -123,7 +123,7 @@ fn a_share_is_answered_if_its_item_is_closed_or_destroyed_before_it_is_ready() {
         let (mut world, item) = World::sharing();
         match end {
             true => world.item(1, 4, ItemRequest::Destroy { item }),
-            // Nothing answers a release.
+            // `Release` is a message without an answer.
             false => world.item(1, 0, ItemRequest::Release { item }),
         }
         assert_eq!(world.status(1, 3), Some(Status::Denied));

@@ -1,4 +1,5 @@
-//! A daemon goes on whatever its surroundings do: a socket that is shut down, a limit on file sizes, a flood of lines.
+//! A daemon continues whatever happens around it: a socket that is shut down, a limit on file sizes, a flood of log
+//! lines.
 
 mod support;
 
@@ -11,7 +12,7 @@ use crossdock_client::{Grant, Mode, Rights, SegmentKind, Status};
 use crossdock_os::socket;
 use support::{Daemon, until};
 
-/// Clock ticks (10 ms) that a process has spent so far.
+/// The CPU time that a process has used so far, in clock ticks of 10 ms.
 fn spent(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<_> = stat[stat.rfind(')').unwrap()..].split_whitespace().collect();
@@ -40,7 +41,7 @@ fn a_listening_socket_that_its_maker_shuts_down_costs_the_broker_nothing() {
     daemon.stop();
 }
 
-/// A daemon that a shell starts, after these words.
+/// Starts a daemon through a shell, which first runs the command in `words`.
 fn start_after(words: &str, errors: Stdio) -> Daemon {
     let folder = tempfile::tempdir().unwrap();
     let script = format!(
@@ -56,7 +57,7 @@ fn start_after(words: &str, errors: Stdio) -> Daemon {
 
 #[test]
 fn a_limit_on_file_sizes_is_an_error_of_the_call_and_ends_no_daemon() {
-    // In blocks of 512 bytes: one mebibyte, soft and hard.
+    // `ulimit` counts blocks of 512 bytes, so this is one mebibyte, as soft and as hard limit.
     let daemon = start_after("ulimit -f 2048;", Stdio::null());
     let session = daemon.session();
     let broker = daemon.broker();

@@ -1,4 +1,5 @@
-//! Clients that lie, flood, stop, or come by the thousand: only they are dropped, and the others hardly notice.
+//! Clients that send wrong messages, flood the daemon, stop reading, or come by the thousand. Only these clients are
+//! dropped, and the others hardly notice.
 
 mod support;
 
@@ -13,7 +14,7 @@ use crossdock_layout::wire::{Answer, FINGERPRINT, HEADER, MAX_MESSAGE, OpenMode,
 use crossdock_os::{memfd, socket};
 use support::{Daemon, Raw, open, until};
 
-/// The honest client: an attach, and its time; the median of many.
+/// The median time of an honest client's request, over `rounds` requests.
 fn median_latency(raw: &mut Raw, rounds: usize) -> Duration {
     let mut times: Vec<_> = (0..rounds)
         .map(|_| {
@@ -48,7 +49,8 @@ fn each_kind_of_lie_drops_the_liar_and_only_the_liar() {
         liar.send(&long, &[]);
         assert!(liar.was_dropped(), "grown to {length}");
     }
-    // A known request number again is harmless (it is what a client does after a restart), a second hello is not.
+    // A request number that was used before is allowed, because a client repeats its requests after a restart. A second
+    // hello is not allowed.
     let mut liar = member(&daemon);
     liar.ask(&Raw::hello_message(1));
     assert!(liar.was_dropped());
@@ -81,7 +83,7 @@ fn descriptors_of_dropped_messages_do_not_pile_up_in_the_broker() {
     let daemon = Daemon::start();
     let count = |daemon: &Daemon| std::fs::read_dir(format!("/proc/{}/fd", daemon.broker())).unwrap().count();
     let fd = memfd::create("crossdock-test", 4096).unwrap();
-    // A client that was served was served by a broker that has all it needs.
+    // Descriptors are counted only after a client was served, because by then the broker has made all that it needs.
     let _first = Raw::join(&daemon.socket());
     let before = count(&daemon) + 2;
     for _ in 0..50 {
@@ -104,7 +106,7 @@ fn another_version_is_refused_by_a_sentence_that_names_both() {
             panic!()
         };
         let hello = Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow, visitor };
-        // Another build's hello may well be longer.
+        // The hello of another build may be longer.
         let mut message = hello.encode(1, 0);
         message.extend([7; 40]);
         let length = (message.len() as u32).to_le_bytes();
@@ -146,7 +148,8 @@ fn floods_leave_the_honest_their_share() {
                 while !over.load(Ordering::Relaxed) {
                     let (flooder, _) = Raw::join(&daemon.socket());
                     let message = open("nothing", OpenMode::OpenOnly, 0, 0).encode(1, 1);
-                    // Never reads its answers; is dropped when they pile up, and comes again.
+                    // This client never reads its answers. It is dropped when too many are waiting, and then connects
+                    // again.
                     while !over.load(Ordering::Relaxed) && flooder.send(&message, &[]) {
                         std::hint::spin_loop();
                     }
@@ -158,7 +161,7 @@ fn floods_leave_the_honest_their_share() {
         over.store(true, Ordering::Relaxed);
         flooded
     });
-    // Two flooders take the two processors of a small machine too; that the daemon is fair is what is checked.
+    // On a small machine, two flooders take both CPUs. So the test checks only that the daemon is fair, not its speed.
     println!("median attach {alone:?} alone, {flooded:?} under two floods");
     assert!(flooded < alone * 20 + Duration::from_millis(5), "{alone:?} alone, {flooded:?} flooded");
     daemon.stop();

@@ -1,4 +1,4 @@
-//! Items between members of a daemon: one owner at a time, whatever they ask for.
+//! Items between members of one daemon: each item has one owner at a time, whatever the members request.
 
 mod support;
 
@@ -122,20 +122,20 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
         assert_eq!(item.transfer_mut(to).unwrap_err().status, Status::Invalid, "{to}");
         assert_eq!(item.bytes()[0], 9, "it is as it was");
     }
-    // Others name its number, too.
+    // Another member names the item's id in its request, and is refused.
     let id = item.id();
     let refused = support::Raw::join(&daemon.socket()).0.ask(&crossdock_layout::wire::Request::Item(
         crossdock_layout::wire::ItemRequest::Transfer { item: id, to: crossdock_client::Party::task("b") },
     ));
     assert!(matches!(refused, Some((crossdock_layout::wire::Answer::Failed { status: Status::Denied, .. }, _))));
-    // Spent: every call says where it went.
+    // After the transfer the item's object is spent: every call fails and says where the item went.
     item.transfer_mut("b").unwrap();
     assert!(item.bytes().is_empty() && item.bytes_mut().is_empty() && item.base().is_null());
     for error in [item.transfer_mut("b").unwrap_err(), item.destroy_mut().unwrap_err(), item.resize(5).unwrap_err()] {
         assert_eq!(error.status, Status::Closed);
         assert!(error.to_string().contains("transferred to task 'b'"), "{error}");
     }
-    // Destroyed while others wait.
+    // The item is destroyed while another member waits for it.
     let mine = b.access_item("k", LONG).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| a.access_item("k", LONG).unwrap_err());
@@ -158,7 +158,8 @@ fn a_deadline_that_passes_as_another_message_arrives_is_told() {
     for n in 10..50 {
         let access = ItemRequest::Access { read: false, wait_ms: 25, keys: vec!["nothing".into()] };
         assert!(raw.send(&Request::Item(access).encode(2 * n, 1), &[]));
-        // Just behind the deadline, and so long after the last message that the daemon looks at free memory first.
+        // This message comes just after the deadline of the former one. By then, the daemon's figure for free memory is
+        // old, so it reads that figure first.
         std::thread::sleep(Duration::from_micros(25_000 + n * 30));
         let find = ItemRequest::Find { key: "nothing".into() };
         assert!(raw.send(&Request::Item(find).encode(2 * n + 1, 1), &[]));
@@ -193,7 +194,7 @@ fn the_policy_says_what_becomes_of_a_gone_owners_item() {
         let b = task(&daemon, "b");
         let mut item = b.access_item(key, LONG).unwrap();
         item.bytes_mut()[0] = 5;
-        // As by death: the connection ends, and nothing was said of the item.
+        // The member ends as by a death: its connection ends, without a message about the item.
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| a.access_item(key, Some(Duration::from_millis(300))));
             std::thread::sleep(Duration::from_millis(50));
@@ -234,7 +235,7 @@ fn a_shared_item_is_read_by_many_and_written_by_nobody_until_it_is_taken_back() 
     let reader = c.read_item("k", LONG).unwrap();
     assert_eq!((shared.bytes()[0], reader.bytes()[0]), (1, 1));
     assert_eq!(b.access_item("k", None).unwrap_err().status, Status::NotYet);
-    // An honest reader leaves in time: no copy.
+    // A reader that closes the item in time: the owner writes again without a copy.
     let mut item = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| shared.unshare(LONG).unwrap());
         std::thread::sleep(Duration::from_millis(50));
@@ -244,7 +245,7 @@ fn a_shared_item_is_read_by_many_and_written_by_nobody_until_it_is_taken_back() 
     });
     assert_eq!(a.find_item("k").unwrap().copies, 0);
     item.bytes_mut().fill(2);
-    // One that stays keeps what it had, and the owner goes on with a copy.
+    // A reader that keeps the item open keeps the old bytes, and the owner gets a copy.
     let shared = item.share().unwrap();
     let reader = b.read_item("k", LONG).unwrap();
     let mut item = shared.unshare(Some(Duration::from_millis(50))).unwrap();
@@ -332,7 +333,7 @@ fn a_cooperative_item_is_handed_over_without_the_daemon() {
     let item = a.create_item("k", &options(ItemLevel::Cooperative, OnDeath::Return)).unwrap();
     let mut item = Some(item);
     item.as_mut().unwrap().bytes_mut()[0] = 1;
-    // Each has it once, so that everybody knows it; from then on the daemon may sleep.
+    // Each task has the item once, so that both know the other's owner word. After that, the daemon may be stopped.
     item.take().unwrap().transfer("b").unwrap();
     b.access_item("k", LONG).unwrap().transfer("a").unwrap();
     support::kill(daemon.broker(), "STOP");

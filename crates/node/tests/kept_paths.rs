@@ -1,5 +1,6 @@
-//! What a former owner or reader keeps of an item, at an ordinary user's daemon, which has no doors: a path descriptor, a
-//! splice, a mode. It neither reads, writes nor truncates what the next owner has.
+//! What a former owner or reader can keep of an item, with the daemon of an ordinary user, which has no doors: a path
+//! descriptor, a spliced page, a file mode. With these it must neither read, write nor truncate the data of the next
+//! owner.
 
 mod support;
 
@@ -18,11 +19,12 @@ use support::{Daemon, Raw};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 const SIZE: u64 = 8192;
-/// Any user but root; the kernel calls it nobody.
+/// A user id other than root's. This one is `nobody` on most systems.
 const ORDINARY: u32 = 65534;
 const SECRET: u8 = 0x5e;
 
-/// Does this as an ordinary user: root starts the test once more as one, and goes by its outcome.
+/// Runs `body` as an ordinary user. If the test runs as root, it starts itself once more as such a user, and takes over
+/// the outcome.
 fn as_an_ordinary_user(test: &str, body: impl FnOnce()) {
     if !rustix::process::geteuid().is_root() {
         return body();
@@ -44,7 +46,7 @@ fn task(daemon: &Daemon, name: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
 }
 
-/// A member that says what it likes: it keeps what it has when it says that it gave its items up.
+/// A member that may send any message. It keeps an item's file open although it says that it has given the item up.
 fn former(daemon: &Daemon) -> Raw {
     let mut hello = Raw::hello_message(1);
     let Request::Hello { token, task, .. } = &mut hello else { unreachable!() };
@@ -75,7 +77,8 @@ fn path_of(fd: &OwnedFd) -> OwnedFd {
     rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
-/// Opens what a path descriptor leads to, sees whether the secret is there, scribbles, and truncates.
+/// Opens the file behind a path descriptor, looks for the secret in it, writes to it and truncates it. Returns whether
+/// the secret was there.
 fn come_back(path: &OwnedFd) -> bool {
     let name = format!("/proc/self/fd/{}", path.as_raw_fd());
     let _ = std::fs::set_permissions(&name, Permissions::from_mode(0o600));
@@ -105,12 +108,13 @@ fn check_a_kept_path() {
         let key = if restart { "over-a-restart" } else { "plain" };
         let (item, fd) = create(&mut former, key);
         let path = path_of(&fd);
-        // Neither reading nor writing, as far as the access mode says; still a way back.
+        // A descriptor with access mode 3, which allows neither reading nor writing. It still is a way to open the file
+        // again.
         let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let third = rustix::fs::open(name, OFlags::from_bits_retain(3) | OFlags::CLOEXEC, Mode::empty());
         let tree = rustix::mount::open_tree(&fd, "", OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC);
         drop(fd);
-        // The third one is an open file to the kernel's proof, so it stays for one of the two.
+        // For the kernel's proof, this descriptor is an open file. So the test keeps it only in one of its two cases.
         let third = third.ok().filter(|_| !restart);
         give(&mut former, item);
         if restart {
@@ -122,7 +126,7 @@ fn check_a_kept_path() {
             let Some(path) = path else { continue };
             assert!(!come_back(&path), "{key}: the secret was seen by the descriptor of {what}");
         }
-        // A truncated file would end this process by SIGBUS here.
+        // If the file had been truncated, reading here would end this process by SIGBUS.
         assert!(item.bytes().iter().all(|byte| *byte == SECRET), "{key}: harmed");
     }
     drop((next, former));
@@ -166,7 +170,7 @@ fn check_pages_in_pipes() {
     give(&mut former, item);
     let mut item = next.access_item("frame", LONG).unwrap();
     item.bytes_mut().fill(1);
-    // A reader does the same, and leaves in order.
+    // A reader keeps the same things, but closes the item in order.
     let mut shared = item.share().unwrap();
     let read = ItemRequest::Access { read: true, wait_ms: 5000, keys: vec!["frame".into()] };
     let (fd, file) = match former.ask(&Request::Item(read)) {
@@ -192,7 +196,7 @@ fn check_pages_in_pipes() {
     daemon.stop();
 }
 
-/// A page of data in a pipe: the file's own page, not a copy.
+/// Puts a page of the file into a pipe. The pipe then has the file's own page, not a copy.
 fn spliced(fd: &OwnedFd) -> OwnedFd {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let mut offset = 4096;
@@ -224,7 +228,7 @@ fn check_confined_tasks() {
         Session::connect(&ConnectOptions { socket, ..ConnectOptions::default() }).unwrap()
     };
     let (a, b, c) = (join("a"), join("b"), join("c"));
-    // A file that was copied is another one; nothing else tells.
+    // The id of the item's file. After a copy, the item has another file; nothing else shows the copy.
     let file = || a.find_item("k").unwrap().file;
     let item = a.create_item("k", &ItemOptions::bytes(5000)).unwrap();
     let first = file();

@@ -1,4 +1,4 @@
-//! The keeper's death, descriptors that run out, and deaths that no daemon can tell of are ordinary events.
+//! The death of the keeper, a lack of descriptors, and deaths that no daemon can report: sessions survive all of them.
 
 mod support;
 
@@ -9,7 +9,7 @@ use crossdock_client::{ConnectOptions, End, Mode, PortOptions, Region, Session};
 use crossdock_layout::Status;
 use support::{Daemon, spawn, until};
 
-/// This test binary again, as a process of its own that plays a part.
+/// Starts this test program once more, as a process that plays the part `part`.
 fn helper(part: &str, daemon: &Daemon) -> Child {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["--exact", part, "--ignored", "--nocapture"]);
@@ -27,7 +27,7 @@ fn kill_keeper(daemon: &mut Daemon) {
     daemon.keeper.wait().unwrap();
 }
 
-/// A session with the daemon that comes up now.
+/// Connects a new session as soon as the new daemon serves.
 fn newcomer(daemon: &Daemon) -> Session {
     let mut found = None;
     until("the new daemon serves", || {
@@ -46,7 +46,7 @@ fn a_member_that_asks_nothing_gives_its_region_to_the_next_daemon() {
     kill_keeper(&mut daemon);
     daemon.keeper = spawn(&daemon.socket(), &[]);
     let other = newcomer(&daemon);
-    // It asks for what the first one has, and must not get another one of that name.
+    // The second session opens the region that the first one has. It must not get another region of that name.
     let same = other.region("frames", Mode::OpenOrCreate, 1 << 20, None).unwrap();
     let named = other.list().unwrap().segments.into_iter().filter(|s| s.name == "frames");
     let named: Vec<_> = named.map(|s| (s.id, s.members)).collect();
@@ -132,7 +132,8 @@ fn helper_runs_out_of_descriptors() {
     session.close().unwrap();
 }
 
-/// The defect that this is about: members with a dead daemon's table took living newcomers for dead and reused their blocks.
+/// For a defect that once existed: members that had a dead daemon's table took living newcomers for dead, and used
+/// their blocks.
 #[test]
 fn blocks_of_living_members_stay_theirs_while_keepers_are_killed() {
     let mut daemon = Daemon::start();
@@ -177,8 +178,8 @@ fn a_keeper_that_is_stopped_holds_no_member_up() {
     daemon.stop();
 }
 
-/// The defect that this is about: a member without descriptors lost its connection, was buried, and went on in a heap slot that
-/// others took over.
+/// For a defect that once existed: a member without descriptors lost its connection and was taken for dead. It went on
+/// in a heap slot that another member had got.
 #[test]
 fn bystanders_blocks_stay_theirs_while_members_run_out_of_descriptors() {
     let daemon = Daemon::start();
@@ -187,7 +188,7 @@ fn bystanders_blocks_stay_theirs_while_members_run_out_of_descriptors() {
     let mut workers: Vec<_> = parts.map(|part| helper(part, &daemon)).collect();
     for _ in 0..4 {
         std::thread::sleep(Duration::from_millis(300));
-        // Members without a descriptor cannot come back to the next broker, and newcomers get slots from it.
+        // Members without a free descriptor cannot connect to the next broker, and new members get slots from it.
         daemon.kill_broker();
         drop(newcomer(&daemon));
         workers.push(helper("helper_uses_the_heap", &daemon));
@@ -226,7 +227,7 @@ fn helper_uses_the_heap_without_descriptors() {
     assert!(session.list().is_ok(), "the session goes on");
 }
 
-/// Fills blocks, and looks whether they are as they were filled.
+/// Fills blocks of the heap, and later checks that each still has its contents.
 fn use_heap(region: &Region, tag: u64) {
     let mut blocks = std::collections::VecDeque::new();
     let mut round = 0u64;

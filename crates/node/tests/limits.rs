@@ -1,4 +1,4 @@
-//! What runs out: connections, descriptors, the disk under the journal, the quota, memory.
+//! What happens when something runs out: connections, descriptors, the disk under the journal, the quota, memory.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{Daemon, Raw, children, kill, open, until};
 #[test]
 fn ten_thousand_connections_leave_the_daemon_serving() {
     let limit = crossdock_os::child::raise_descriptor_limit();
-    // Both ends take descriptors: ours here, and the daemon allows itself half of its own limit.
+    // Each connection takes a descriptor here and one in the daemon, which uses at most half of its own limit.
     let count = 10_000.min(limit.saturating_sub(200)).min(limit / 2 - 100) as usize;
     let daemon = Daemon::start();
     let (mut honest, _) = Raw::join(&daemon.socket());
@@ -20,7 +20,7 @@ fn ten_thousand_connections_leave_the_daemon_serving() {
     let mut members = Vec::new();
     let mut strangers = Vec::new();
     for number in 0..count {
-        // A quarter says hello, as far as one endpoint has members to give.
+        // Every fourth connection says hello, up to 2500 members, because one endpoint may have no more.
         if number % 4 == 0 && members.len() < 2500 {
             members.push(Raw::join(&daemon.socket()).0);
         } else {
@@ -36,7 +36,7 @@ fn ten_thousand_connections_leave_the_daemon_serving() {
     let members_before = members.len();
     drop(strangers);
     drop(members);
-    // A busy machine may need longer than a connection waits.
+    // On a loaded machine the daemon may notice the ends later than a session waits. So the test tries again.
     until("all are gone again", || {
         let members = Session::connect(&daemon.options()).and_then(|session| Ok(session.list()?.members.len()));
         members.is_ok_and(|count| count <= 2)
@@ -45,7 +45,7 @@ fn ten_thousand_connections_leave_the_daemon_serving() {
     daemon.stop();
 }
 
-/// A daemon that may have few descriptors only.
+/// Starts a daemon with a low limit of descriptors.
 fn starved() -> (tempfile::TempDir, std::process::Child) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");
@@ -95,7 +95,7 @@ fn without_descriptors_the_daemon_refuses_does_not_spin_and_recovers() {
     keeper.wait().unwrap();
 }
 
-/// Needs a file system of its own: an unprivileged user gets one in a namespace, where the system lets it.
+/// This test needs a file system of its own. An ordinary user gets one in a namespace, if the system allows it.
 #[test]
 fn a_full_disk_under_the_journal_is_an_error_of_the_call_and_passes() {
     let folder = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ fn a_full_disk_under_the_journal_is_an_error_of_the_call_and_passes() {
     let (socket, ballast) = (format!("{root}/endpoint.sock"), format!("{root}/ballast"));
     until("it listens", || crossdock_os::socket::connect(socket.as_ref()).is_ok());
     let (mut raw, _) = Raw::join(socket.as_ref());
-    // Fill the disk, then write until the room that was taken ahead is used up.
+    // Fills the disk, and then writes records until the room that the journal has reserved is used up.
     let fill = || {
         let mut bytes = 1 << 20;
         while bytes >= 4096 {

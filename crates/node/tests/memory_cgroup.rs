@@ -1,5 +1,5 @@
-//! In a memory cgroup smaller than its data a task gets NO_SPACE; the kernel kills no process. Needs root and a hierarchy of
-//! version 1 or 2 with the controller `memory`; elsewhere it says that nothing was tried.
+//! A task whose memory cgroup is smaller than its data gets NO_SPACE, and the kernel kills no process. Needs root, and
+//! a cgroup hierarchy of version 1 or 2 with the controller `memory`. Otherwise the test reports that it was skipped.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::Daemon;
 
 const LIMIT: u64 = 48 << 20;
 
-/// A cgroup below this process's own that goes with its last user.
+/// A cgroup below that of this process. It is removed when this value is dropped.
 struct Limited {
     folder: PathBuf,
     unified: bool,
@@ -37,7 +37,7 @@ impl Limited {
         Some(made)
     }
 
-    /// A cgroup below it, which has no limit of its own.
+    /// Returns the folder of a cgroup below this one, which has no limit of its own.
     fn below(&self) -> PathBuf {
         let folder = self.folder.join("below");
         if !self.unified {
@@ -57,7 +57,7 @@ impl Limited {
 impl Drop for Limited {
     fn drop(&mut self) {
         for folder in [self.folder.join("below"), self.folder.clone()] {
-            // Its last process may be on its way out still.
+            // The last process of the cgroup may still be ending, so the removal is tried again.
             for _ in 0..200 {
                 if !folder.exists() || std::fs::remove_dir(&folder).is_ok() {
                     break;
@@ -68,11 +68,11 @@ impl Drop for Limited {
     }
 }
 
-/// Runs `test` once more in a process of its own: a task of `daemon` in the memory cgroup at `folder`. `blind`: the task
-/// cannot see its cgroup.
+/// Runs `test` once more in another process: as a task of `daemon` in the memory cgroup at `folder`. If `blind` is set,
+/// the task cannot see its own cgroup.
 fn in_cgroup(test: &str, folder: &Path, daemon: &Daemon, blind: bool) -> Output {
     let program = std::env::current_exe().unwrap();
-    // Without `/sys/fs/cgroup` a task sees no limit, as in bubblewrap: then the daemon has to.
+    // Without `/sys/fs/cgroup` a task does not see its limit, as in bubblewrap. Then the daemon must respect it.
     let hide = if blind { "mount -t tmpfs none /sys/fs/cgroup && " } else { "" };
     let script = format!(
         "echo $$ > {}/cgroup.procs && {hide}exec {} --exact {test} --nocapture",

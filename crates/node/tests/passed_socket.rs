@@ -1,4 +1,4 @@
-//! A listening socket that the service manager made (systemd's socket activation).
+//! A daemon at a listening socket that the service manager made (systemd's socket activation).
 
 mod support;
 
@@ -10,7 +10,7 @@ use crossdock_client::{ConnectOptions, Session};
 use crossdock_os::socket;
 use support::{kill, until};
 
-/// What systemd does: the socket is descriptor 3, and two variables say so to this one process.
+/// Starts a daemon as systemd does: the socket is descriptor 3, and two environment variables tell this to the process.
 fn activate(listener: &OwnedFd, more: &str) -> Child {
     let program = format!("exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" serve {more}");
     let mut command = Command::new("bash");
@@ -29,7 +29,7 @@ fn a_passed_socket_is_served_and_left_in_place() {
     let path = folder.path().join("endpoint.sock");
     let listener = socket::listen(&path).unwrap();
     for _ in 0..2 {
-        // A client may connect before the daemon is there: that is what starts it.
+        // A client may connect before the daemon exists. With systemd, this starts the daemon.
         let mut daemon = activate(&listener, "");
         connects(&path);
         kill(daemon.id(), "TERM");

@@ -1,4 +1,4 @@
-//! Ports over a real daemon: descriptors for event loops, deaths that a pidfd tells of, and who may do what.
+//! Ports with a real daemon: descriptors for event loops, deaths that a pidfd shows, and the rights of tasks.
 
 mod support;
 
@@ -62,7 +62,7 @@ fn a_killed_producer_ends_the_wait_and_rings_the_bell() {
             });
             if with_bell {
                 while !consumer.arm().unwrap() && !readable(&consumer, Duration::from_secs(20)) {}
-                // A false alarm is allowed; the death is not to be missed.
+                // The descriptor may become readable without a reason, but it must not miss the death.
                 while consumer.receive(POLL).unwrap_err().status == Status::NotYet {
                     assert!(consumer.arm().unwrap() || readable(&consumer, Duration::from_secs(20)));
                 }

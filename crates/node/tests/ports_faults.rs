@@ -1,9 +1,9 @@
-//! Ports across nodes over a network with faults: two daemons and their relays, and between the relays, instead of links, a
-//! network that delays questions, drops them or their answers, and brings some twice, also late. Random schedules: patterns,
-//! ends on both nodes, objects small and large, slow consumers.
+//! Ports across nodes over a network with faults. There are two daemons with their relays. In place of links, the
+//! relays have a network that delays questions, drops them or their answers, and brings some of them twice, also late.
+//! The schedules are random: patterns, nodes of the ends, small and large objects, slow consumers.
 //!
-//! Checked: each consumer gets what its pattern promises, exactly once, in the order of each producer (but a work queue's), with
-//! unharmed objects, and CLOSED behind the last message.
+//! Checks that each consumer gets the messages that its pattern promises: exactly once, with unharmed objects, and
+//! CLOSED after the last message. Except in a work queue, the messages of each producer must come in order.
 
 mod support;
 
@@ -22,16 +22,16 @@ use support::Daemon;
 
 const LONG: Duration = Duration::from_secs(180);
 const MESSAGES: u64 = 40;
-/// The service by which messages are brought.
+/// The number of the service that brings messages to a sink.
 const DELIVER: u32 = 101;
 
-/// A defect that the schedules have to find.
+/// A defect that is planted on purpose, and that the schedules must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
     Nothing,
-    /// The network says that it has brought messages, and has lost them.
+    /// The network confirms some messages although it has lost them.
     LostWords,
-    /// The network changes a byte of a large object.
+    /// The network changes one byte of a large object.
     ChangedByte,
 }
 
@@ -52,11 +52,11 @@ struct Net {
     relays: Mutex<BTreeMap<&'static str, Weak<Relay>>>,
     random: Random,
     planted: Planted,
-    /// Questions and pulls that met a fault.
+    /// How many questions and pulls met a fault.
     faults: AtomicU64,
 }
 
-/// One node's way into the network.
+/// How the relay of one node reaches the network.
 struct Way {
     net: Arc<Net>,
     own: &'static str,
@@ -104,7 +104,7 @@ impl Reach for Way {
                 net.answer(self.own, node, service, body)
             }
             3 => {
-                // It comes a second time, when others have come behind it.
+                // The question is brought a second time, after later ones.
                 let (net, own, node, body) = (Arc::clone(net), self.own, node.to_owned(), body.to_vec());
                 let again = (Arc::clone(&net), node.clone(), body.clone());
                 std::thread::spawn(move || {
@@ -142,7 +142,7 @@ struct World {
     daemons: BTreeMap<&'static str, Daemon>,
     relays: BTreeMap<&'static str, Arc<Relay>>,
     net: Arc<Net>,
-    /// How long a message or a place is waited for.
+    /// How long a task waits for a message or for a free place at the port.
     patience: Option<Duration>,
 }
 
@@ -170,7 +170,7 @@ impl World {
     }
 }
 
-/// One end of a schedule's port.
+/// A task of a schedule, with its end of the port.
 struct Task<'a> {
     world: &'a World,
     node: &'static str,
@@ -180,7 +180,7 @@ struct Task<'a> {
     side: End,
 }
 
-/// A task's port, and its mirror's relay if it is one.
+/// The port that a task has opened. For a mirror, `relay` is the relay that made it.
 struct Opened {
     session: Session,
     port: Option<Port>,
@@ -215,7 +215,8 @@ impl Task<'_> {
         let (node, port) = (self.home.to_owned(), self.port.to_owned());
         let want =
             Want { node, workflow: session.workflow().to_owned(), port, task: task.clone(), rank: 0, sends, wait };
-        // An answer that was lost leaves an end at the port, until the daemons have compared what they know.
+        // If the answer to the opening was lost, the port has an end without a task. It stays until the relays have
+        // compared which channels they know. So the task tries again.
         let began = Instant::now();
         let mirror = loop {
             match relay.open(&want) {
@@ -291,7 +292,7 @@ impl Task<'_> {
     }
 }
 
-/// One schedule on one port.
+/// Runs one schedule on one port.
 fn run(world: &World, seed: u64) -> Result<(), String> {
     let random = Random(AtomicU64::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)));
     let which = random.below(4) as usize;
@@ -306,7 +307,7 @@ fn run(world: &World, seed: u64) -> Result<(), String> {
     let mut tasks = Vec::new();
     for (side, count) in [(End::Producer, producers), (End::Consumer, consumers)] {
         for number in 1..=count {
-            // Most ends are on the other node.
+            // Most tasks are not on the port's own node.
             let node = if random.below(3) == 0 { home } else { NODES[usize::from(home == "a")] };
             tasks.push(Task { world, node, home, port: &port, number, side });
         }
@@ -322,7 +323,7 @@ fn run(world: &World, seed: u64) -> Result<(), String> {
             };
             (outcome, opened.session.clone())
         });
-        // Objects are in regions of their producers, which stay until all have read them.
+        // The objects are in regions of their producers. So the producers stay until all consumers have read them.
         done.wait();
         outcome.and_then(|(outcome, _)| outcome)
     };
@@ -333,7 +334,7 @@ fn run(world: &World, seed: u64) -> Result<(), String> {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let mut all = Vec::new();
-    // Consumers first: what went wrong there is often the cause of a producer's failure.
+    // The consumers' outcomes come first, because an error there is often the cause of a producer's error.
     for (task, outcome) in tasks.iter().zip(outcomes).rev() {
         let at = format!(
             "seed {seed}, {pattern:?} of capacity {capacity} on {home}, {:?} {} on {}",
@@ -342,7 +343,7 @@ fn run(world: &World, seed: u64) -> Result<(), String> {
         let Some(tags) = outcome.map_err(|why| format!("{at}: {why}"))? else { continue };
         for producer in 1..=producers {
             let of: Vec<_> = tags.iter().filter(|tag| **tag / 1000 == producer).collect();
-            // What a consumer of a work queue gives up comes again, behind others.
+            // In a work queue, the messages of a consumer that gives up come again, after later ones.
             if pattern != Pattern::WorkQueue && !of.windows(2).all(|two| two[0] < two[1]) {
                 return Err(format!("{at}: messages of producer {producer} come in another order: {of:?}"));
             }

@@ -1,4 +1,4 @@
-//! Private daemons on demand, as a first program meets them; forks; and what it all costs.
+//! Private daemons: how a first program starts one, what a fork does, and the time that all this takes.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::{Daemon, Raw, open, until};
 
 use crossdock_layout::wire::OpenMode;
 
-/// Runs one of the helpers below in a process of its own, with a runtime folder of its own.
+/// Runs one of the helper tests below in another process, with its own runtime folder.
 fn helper(name: &str, runtime: &std::path::Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads", "1"]);
@@ -33,7 +33,7 @@ fn daemons(runtime: &std::path::Path) -> Vec<PathBuf> {
 #[test]
 fn programs_that_start_at_once_share_one_private_daemon_which_ends_after_them() {
     if PathBuf::from("/run/crossdock/endpoint.sock").exists() {
-        // These programs would find the daemon that serves this whole node.
+        // A daemon that serves this whole node is running, and the helper programs would use it.
         return crossdock_os::testing::skip("no-node-daemon");
     }
     let runtime = tempfile::tempdir().unwrap();
@@ -44,7 +44,7 @@ fn programs_that_start_at_once_share_one_private_daemon_which_ends_after_them() 
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
     assert!(daemons(runtime.path()).len() <= 2, "one keeper, one broker: {:?}", daemons(runtime.path()));
-    // Its own idle time is ten seconds; ask it to end now.
+    // The private daemon would end after ten idle seconds. To save time, the test ends it now.
     for daemon in daemons(runtime.path()) {
         let pid = daemon.file_name().unwrap().to_string_lossy().parse().unwrap();
         support::kill(pid, "TERM");

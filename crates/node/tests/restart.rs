@@ -1,4 +1,4 @@
-//! The broker killed again and again, under load; the keeper killed; the journal without room.
+//! Restarts: the broker is killed again and again under load, the keeper is killed, and the journal has no more room.
 
 mod support;
 
@@ -14,7 +14,7 @@ use crossdock_layout::{MemberId, Rights};
 use crossdock_os::socket;
 use support::{Daemon, Raw, kill, open, spawn, until};
 
-/// Kills, while four sessions open, list and remove without a pause. Every call has to come out as if nothing happened.
+/// The broker is killed while four sessions open, list and remove ports without a pause. Every call must succeed.
 #[test]
 fn a_hundred_kills_under_load_lose_nothing_and_fail_no_call() {
     let daemon = Daemon::start();
@@ -46,7 +46,7 @@ fn a_hundred_kills_under_load_lose_nothing_and_fail_no_call() {
         for _ in 0..100 {
             let before = calls.load(Ordering::Relaxed);
             daemon.kill_broker();
-            // Some kills come while things go on, some before the new broker has taken breath.
+            // Some kills come during normal work, some before the new broker is ready.
             let pause = Instant::now();
             while calls.load(Ordering::Relaxed) < before + 8 && pause.elapsed() < Duration::from_millis(60) {
                 std::thread::sleep(Duration::from_micros(200));
@@ -66,7 +66,7 @@ fn a_hundred_kills_under_load_lose_nothing_and_fail_no_call() {
     daemon.stop();
 }
 
-/// Makes, finds and removes a port of its own; none of it may go wrong, and no id may come twice.
+/// Makes, finds and removes a port. Each step must succeed, and no id may appear twice.
 fn work(session: &Session, name: &str, ids: &Mutex<BTreeSet<u64>>) {
     let port = session.port(name, End::Producer, &PortOptions::default(), None).unwrap();
     let own = session.list().unwrap().segments.into_iter().filter(|s| s.name == name && !s.removed);
@@ -112,7 +112,7 @@ fn progress_is_the_last_that_was_said_and_outlasts_the_broker() {
     until("the last of many is told", || listed() == Some((100_000, 100_000)));
     daemon.kill_broker();
     until("the next broker hears of it", || listed() == Some((100_000, 100_000)));
-    // A stopped daemon takes no message: the calls do not wait for it, and it gets the last of them.
+    // A stopped daemon reads no message. The calls do not wait for it, and it gets the last report later.
     let broker = daemon.broker();
     kill(broker, "STOP");
     let began = Instant::now();
@@ -135,7 +135,8 @@ fn a_segment_keeps_its_age_over_a_broker() {
     let before = today();
     let _port = session.port("old", End::Producer, &PortOptions::default(), None).unwrap();
     let since = session.list().unwrap().segments[0].since_ms;
-    // The broker counts from its own begin; the calendar may have been corrected since.
+    // The broker's clock starts with the broker. The computer's clock may have been corrected since, so a difference is
+    // allowed.
     assert!(since + 1000 >= before && since <= today() + 1000, "{before} {since} {}", today());
     daemon.kill_broker();
     assert_eq!(session.list().unwrap().segments[0].since_ms, since);
@@ -148,7 +149,7 @@ fn a_member_that_dies_while_there_is_no_broker_is_dead_for_the_next_one() {
     let session = daemon.session();
     let broker = daemon.broker();
     kill(broker, "STOP");
-    // A process of its own that becomes a member, to be killed while the broker cannot see it.
+    // Another process becomes a member, and is killed while the broker is stopped and cannot see it.
     let mut program = std::process::Command::new(std::env::current_exe().unwrap());
     program.args(["--exact", "helper_holds_a_session", "--ignored", "--nocapture"]);
     program.env("CROSSDOCK_TEST_SOCKET", daemon.socket()).stdout(std::process::Stdio::null());
@@ -187,7 +188,7 @@ fn a_daemon_started_after_the_keepers_death_counts_on_and_gets_back_what_its_mem
     daemon.keeper.kill().unwrap();
     daemon.keeper.wait().unwrap();
     daemon.keeper = spawn(&daemon.socket(), &[]);
-    // The launcher's next call brings the endpoint back, and with it the task, and with that the port.
+    // The launcher's next call makes the endpoint again. Then the task can connect again, and its port comes back.
     assert_eq!(session.list().unwrap().workflows.len(), 2);
     let listing = task.list().unwrap();
     assert_eq!(listing.segments.iter().map(|s| s.id).collect::<Vec<_>>(), [before]);
@@ -257,7 +258,7 @@ fn a_workflow_ends_with_its_launcher_and_takes_everything_along() {
     launcher.make_endpoint("melt", "simulate", socket::listen(&path).unwrap(), &[grant]).unwrap();
     let (mut task, _) = Raw::join(&path);
     task.ask(&open("frames", OpenMode::CreateOnly, 65536, 0)).unwrap();
-    // The workflow outlives brokers, not its launcher.
+    // The workflow outlives a broker, but not its launcher.
     daemon.kill_broker();
     let report = watcher.workflow_report("melt").unwrap();
     assert_eq!(report.segments.len(), 1);

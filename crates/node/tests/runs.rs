@@ -1,5 +1,5 @@
-//! What a run is, and what its end means for each noun: one test for each cell of the rows "port", "series" and "run" of the
-//! table in `docs/lifetimes.md`.
+//! What a run is, and what the end of a run means. There is one test for each cell of the rows "port", "series" and
+//! "run" in the table of `docs/lifetimes.md`.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn send(port: &Port, tags: impl IntoIterator<Item = u64>) {
     tags.into_iter().for_each(|tag| port.send(&Message::new(Handle::NONE, tag), LONG).unwrap());
 }
 
-/// As `for message in port`.
+/// Receives all messages, as `for message in port` does in Python. Returns their tags and the final status.
 fn read(port: &Port, wait: Option<Duration>) -> (Vec<u64>, Status) {
     let mut tags = Vec::new();
     loop {
@@ -44,7 +44,7 @@ fn ports(daemon: &Daemon) -> usize {
     visitor(daemon).list().unwrap().segments.iter().filter(|s| s.kind == SegmentKind::Port).count()
 }
 
-/// One run of the README's first example: both programs come, pass messages, and go.
+/// One run of the README's first example: both programs start, pass messages, and end.
 fn run_once(daemon: &Daemon, producer_first: bool) {
     let consume = |session: Session| read(&open(&session, End::Consumer), LONG);
     let produce = |session: Session| send(&open(&session, End::Producer), 0..40);
@@ -93,7 +93,7 @@ fn run_of_a_workflow_lasts_until_its_end() {
     assert_eq!(first.run(), 1);
     send(&open(&first, End::Producer), [3]);
     drop(first);
-    // The next task of the same run comes later, and finds what the first one sent.
+    // A second task of the same run comes later, and receives what the first one sent.
     let second = inside();
     assert_eq!(second.run(), 1);
     assert_eq!(read(&open(&second, End::Consumer), LONG), (vec![3], Status::Closed));
@@ -120,7 +120,7 @@ fn port_works_in_every_run_of_a_daemon_and_in_both_orders() {
     for run in 0..4 {
         run_once(&daemon, run % 2 == 0);
     }
-    // A notebook that stays connected makes all of them one run.
+    // While a notebook stays connected, all of these programs belong to one run.
     let _notebook = daemon.session();
     for run in 0..4 {
         run_once(&daemon, run % 2 == 0);

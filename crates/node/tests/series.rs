@@ -1,4 +1,5 @@
-//! Series at the daemon: what it takes as a pool, who may publish, and who gets which slot of which pin page.
+//! Series at the daemon: which memory it accepts as a pool, who may publish, and which observer gets which slot of
+//! which pin page.
 
 mod support;
 
@@ -19,14 +20,14 @@ use support::{Daemon, Raw, kill, spawn, until};
 const SIZE: u64 = 65_536;
 const SLOT: u64 = PIN_PAGE / PIN_SLOTS as u64;
 
-/// A publisher that speaks bytes, with the memory that it made.
+/// A publisher without the library: it sends the messages itself, and made the pool's memory.
 struct Publisher {
     raw: Raw,
     pool: (OwnedFd, Mapping),
     segment: SegmentId,
 }
 
-/// The first word of a slot.
+/// The first word of an observer's slot.
 fn word(page: &Mapping, slot: u32) -> &AtomicU64 {
     page.word64(u64::from(slot) * SLOT).unwrap()
 }
@@ -63,7 +64,8 @@ impl Publisher {
         Self { raw, pool, segment }
     }
 
-    /// The next pin page behind so many: its id and descriptor, and how many are left.
+    /// Asks for the next pin page after the first `from` ones. Returns its id, its descriptor, and how many pages
+    /// follow.
     fn page(&mut self, from: u32) -> Result<(PageEntry, OwnedFd), (Status, String)> {
         match self.raw.ask(&Request::Pins { segment: self.segment, from }).expect("an answer") {
             (Answer::Pins(entry), fds) => Ok((entry, fds.into_iter().next().unwrap())),
@@ -100,14 +102,14 @@ fn an_observer_gets_a_pool_that_it_cannot_write_and_a_page_of_its_own() {
     publisher.pool.1.word64(0).unwrap().store(11, Ordering::Release);
     let pool = Mapping::new(&fds[0], SIZE as usize, Access::Read).unwrap();
     assert_eq!(pool.word64(0).unwrap().load(Ordering::Acquire), 11);
-    // Reopened through /proc, too, for any user: the seal holds.
+    // The pool stays sealed, even if the descriptor is opened again through /proc.
     assert!(Mapping::new(&fds[0], SIZE as usize, Access::ReadWrite).is_err());
     let again = std::fs::OpenOptions::new().read(true).write(true).open(proc_path(&fds[0])).unwrap();
     assert!(Mapping::new(&again, SIZE as usize, Access::ReadWrite).is_err());
     assert!(std::io::Write::write(&mut &again, b"x").is_err());
     let (second, more) = observe(&mut other, "field", 0).unwrap();
     assert_ne!((entry.pin, entry.slot), (second.pin, second.slot));
-    // The publisher gets the page to read: what observers store is there.
+    // The publisher gets the page read-only, and sees what the observers write there.
     let (page, fd) = publisher.page(0).unwrap();
     assert_eq!((page.page.0, page.next, page.left), (publisher.segment.0 + 1, 1, 0));
     assert!(Mapping::new(&fd, PIN_PAGE as usize, Access::ReadWrite).is_err());
@@ -205,7 +207,7 @@ fn a_page_is_for_the_observers_of_one_task() {
     let second = observed(2).unwrap();
     assert_eq!(publisher.page(0).unwrap().0.left, 1, "another page for another task");
     assert_eq!(observed(2), Ok(second));
-    // No right, no series; a right to publish is one to observe.
+    // A task without a right gets no series. The right to publish includes the right to observe.
     let mut stranger = member(&endpoints[1]);
     let denied = ask(&mut stranger, &publish("field/1", 1), &[endpoint_pool().as_fd()]).unwrap_err();
     assert!(denied.0 == Status::Denied && denied.1.contains("field/1"), "{denied:?}");
@@ -240,7 +242,7 @@ fn what_is_no_pool_is_refused() {
     }
     let publisher = Publisher::new(raw, "field", 5);
     let segment = publisher.segment;
-    // Another member gets none of its pages, and cannot end it or reserve in it.
+    // Another member cannot get the series' pages, end the series, or reserve memory in it.
     let mut other = join(&daemon);
     assert_eq!(ask(&mut other, &Request::Pins { segment, from: 0 }, &[]).unwrap_err().0, Status::NotFound);
     assert_eq!(ask(&mut other, &Request::Unpublish { segment }, &[]).unwrap_err().0, Status::NotFound);
@@ -255,7 +257,7 @@ fn an_observer_waits_for_the_series_and_not_beyond_its_deadline() {
     let timed_out = observe(&mut late, "field", 100).unwrap_err();
     assert!(timed_out.0 == Status::TimedOut && timed_out.1.contains("series 'field'"), "{timed_out:?}");
     assert!(began.elapsed() >= Duration::from_millis(100) && began.elapsed() < Duration::from_secs(20));
-    // Several that wait at once, each with a page to be made or shared.
+    // Several observers wait at once. Each needs a slot, so pages are made or shared.
     let waiting: Vec<_> = (0..3)
         .map(|_| {
             let mut raw = join(&daemon);
@@ -283,7 +285,7 @@ fn there_is_one_publisher_until_it_ends_or_dies() {
     let (mut observer, segment) = (join(&daemon), first.segment);
     assert_eq!(observe(&mut observer, "field", 0).unwrap().0.segment, segment);
     ask(&mut first.raw, &Request::Unpublish { segment }, &[]).unwrap();
-    // It ended and is there still, for those who come late.
+    // The series has ended, but observers that come late can still open it.
     let (mut late, _) = Raw::join(&daemon.socket());
     let full = observe(&mut late, "field", 0).unwrap_err();
     assert_eq!(full.0, Status::NoSpace, "{}", full.1);
@@ -316,7 +318,7 @@ fn who_has_which_slot_outlives_the_broker() {
     assert_ne!(kept, given_up);
     let page = Mapping::new(publisher.page(0).unwrap().1, PIN_PAGE as usize, Access::Read).unwrap();
     daemon.kill_broker();
-    // It comes back and names one of its two slots: the other is free, and cleared.
+    // The member connects again and names only one of its two slots. The other slot is cleared and freed.
     let (back, _) = Raw::greet(&daemon.socket(), &hello(member));
     back.send(&Request::Hold { segment: kept, count: 1 }.encode(0, 0), &[]);
     back.send(&Request::Hold { segment: SegmentId(0), count: 0 }.encode(0, 0), &[]);
@@ -355,7 +357,7 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     let lost = observe(&mut observer, "field", 0).unwrap_err();
     assert!(lost.0 == Status::Busy && lost.1.contains("field"), "{lost:?}");
     let (segment, pool) = (publisher.segment, publisher.pool.0.as_fd());
-    // Other memory is believed from no member, its publisher included.
+    // Other memory than the lost pool is refused from every member, also from the publisher.
     let (forged, _map) = memfd::create_for_own_writing("crossdock-test", SIZE).unwrap();
     assert_eq!(ask(&mut observer, &Request::Offer { segment }, &[forged.as_fd()]).unwrap_err().0, Status::Denied);
     publisher.raw = Raw::greet(&daemon.socket(), &hello(member)).0.number_from(100);
@@ -364,7 +366,8 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     let refused = ask(&mut publisher.raw, &Request::Offer { segment }, &[other.as_fd()]).unwrap_err();
     assert_eq!(refused.0, Status::Invalid);
     assert_eq!(ask(&mut publisher.raw, &Request::Offer { segment }, &[pool]), Ok(1));
-    // The dead observer's page: other memory is refused, its own is taken, and what the dead wrote there counts no more.
+    // The dead observer's page: other memory is refused, and the page itself is accepted. What the dead observer had
+    // written there is cleared.
     drop(dead);
     let plain = memfd::create("crossdock-test", PIN_PAGE).unwrap();
     let offer = Request::Offer { segment: known.page };
@@ -392,7 +395,7 @@ fn reserving_counts_against_the_quota_and_is_the_publishers_alone() {
     let full = ask(&mut observer, &beyond, &[endpoint_pool().as_fd()]).unwrap_err();
     assert!(full.0 == Status::NoSpace && full.1.contains("more"), "{full:?}");
     assert_eq!(ask(&mut publisher.raw, &reserve(SIZE + 4096), &[]).unwrap_err().0, Status::Invalid);
-    // Its observer's pin page counts, too.
+    // The pin page of the observer counts, too, so one page less fits.
     assert_eq!(ask(&mut publisher.raw, &reserve(SIZE), &[]).unwrap_err().0, Status::NoSpace);
     assert_eq!(ask(&mut publisher.raw, &reserve(SIZE - 4096), &[]), Ok(SIZE - 4096));
 }

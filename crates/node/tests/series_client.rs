@@ -1,4 +1,4 @@
-//! Series by the library: publishers and observers that come, go and die in any order, with a daemon that dies, too.
+//! Series through the library: publishers and observers come, end and die in any order, and so does the daemon.
 
 mod support;
 
@@ -50,7 +50,7 @@ fn an_observer_may_come_before_during_and_after_the_publishers_life() {
     let mut late = observe(&other);
     shows(&late.next(Duration::ZERO).unwrap(), 29);
     assert_eq!((late.state(), failed(late.next(SOON)).0), (SeriesState::Ended, Status::Closed));
-    // The first one's first version is what it was, and can be brought up to date.
+    // The first observer's version still has the old values. It can be refreshed to the newest version.
     shows(&version, 7);
     let mut version = version;
     version.refresh().unwrap();
@@ -218,7 +218,7 @@ fn the_quota_is_the_pools_limit() {
     publisher.publish(&[]).unwrap();
 }
 
-/// A publisher or observer in a process of its own, which can be killed.
+/// Starts a publisher or an observer in another process, which the test can kill.
 fn helper(daemon: &Daemon, role: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "helper_does_what_it_is_told", "--ignored", "--nocapture"]);
@@ -276,7 +276,7 @@ fn a_publishers_death_is_told_and_its_last_version_stays() {
     let version = observer.latest().unwrap();
     assert_eq!(version.sequence(), last);
     shows(&version, last);
-    // It is started again: a series of its own; the old version stays as it was.
+    // The publisher is started again and publishes another series. The old version stays as it was.
     let mut again = helper(&daemon, "solver");
     until("the successor publishes", || session.observe("field", SOON).unwrap().id() != observer.id());
     shows(&version, last);
@@ -292,7 +292,7 @@ fn observers_that_are_killed_cost_the_publisher_nothing_for_long() {
     let daemon = Daemon::start();
     let session = daemon.session();
     let mut options = options();
-    // Room in the version table for what the watchers hold.
+    // The version table needs room for the versions that the watchers hold.
     options.max_observers = 12;
     options.capacity = Some(64 << 20);
     let mut publisher = session.publisher("field", &options).unwrap();
@@ -334,7 +334,7 @@ fn series_go_on_while_the_broker_is_killed_again_and_again() {
             publish(&mut publisher, value);
             shows(&observer.next(SOON).unwrap(), value);
         }
-        // Coming and going works, too, as soon as there is a broker.
+        // New observers and publishers can begin, too, as soon as a broker runs again.
         let mut visitor = observe(&other);
         shows(&visitor.latest().unwrap(), 11 + round * 10);
         let more = format!("more/{round}");
@@ -359,7 +359,7 @@ fn a_publisher_gives_its_series_to_the_next_daemon() {
     let mut observer = observe(&other);
     publish(&mut publisher, 1);
     let held = observer.latest().unwrap();
-    // Memory for a few versions is there: a daemon that is away cannot give more.
+    // The pool already has memory for a few versions. While the daemon is away, it cannot get more.
     for value in [5, 6, 1] {
         publish(&mut publisher, value);
         shows(&observer.latest().unwrap(), value);
@@ -370,7 +370,7 @@ fn a_publisher_gives_its_series_to_the_next_daemon() {
     shows(&observer.next(SOON).unwrap(), 2);
     daemon.keeper = spawn(&daemon.socket(), &[]);
     daemon.wait_until_up();
-    // Both come back with their next request; the publisher brings its memory along.
+    // Publisher and observer connect again with their next request, and the publisher offers the pool's memory.
     session.list().unwrap();
     let mut visitor = observe(&other);
     shows(&visitor.latest().unwrap(), 2);

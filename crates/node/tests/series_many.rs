@@ -1,6 +1,6 @@
-//! Many series on one node, many observers of one series: what they cost in descriptors, and that they work.
+//! Many series on one node, and many observers of one series: how many descriptors they take, and that they work.
 //!
-//! `cargo test -p crossdock-node --release --test series_many -- --ignored --nocapture` measures what a series takes.
+//! `cargo test -p crossdock-node --release --test series_many -- --ignored --nocapture` measures what one series takes.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn descriptors(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
-/// A helper process: publishes or observes what it is told, and stays until its input ends.
+/// Starts a helper process, which publishes or observes `count` series and stays until its input ends.
 fn helper(daemon: &Daemon, what: &str, from: usize, count: usize) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "helper_has_many", "--ignored", "--nocapture"]);
@@ -64,18 +64,18 @@ fn helper_has_many() {
     }
     println!("\nready {}", descriptors(std::process::id()) - before);
     let _ = std::io::read_to_string(std::io::stdin());
-    // Observers hold a version each: they cost the publisher nothing but memory.
+    // Each observer holds a version. For the publisher this takes only memory.
     for publisher in &mut publishers {
         (0..40).for_each(|value| publish(publisher, value));
     }
 }
 
-/// How many descriptors the helper's part took.
+/// Waits until the helper is ready. Returns how many descriptors its series took.
 fn ready(child: &mut Child) -> usize {
     use std::io::BufRead;
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
     let line = lines.find_map(|line| line.unwrap().strip_prefix("ready ").map(|n| n.parse().unwrap()));
-    // The child may print more until it ends. This thread discards that, so that the child does not block.
+    // The child may print more before it ends. This thread discards those lines, so that the child does not block.
     std::thread::spawn(move || lines.for_each(drop));
     line.expect("the helper ended before it was ready")
 }
@@ -108,7 +108,7 @@ fn a_series_with_an_observer_takes_two_descriptors_of_keeper_and_broker() {
     daemon.stop();
 }
 
-/// As many processes as a node has ranks.
+/// As many processes as one node may have ranks: 128 that publish, and 128 that observe.
 #[test]
 #[ignore = "256 processes"]
 fn a_hundred_and_twenty_eight_processes_publish_and_as_many_observe() {
@@ -129,7 +129,7 @@ fn a_series_has_a_thousand_observers() {
     let mut observers: Vec<_> = (0..1024).map(|_| other.observe("field", SOON).unwrap()).collect();
     assert!(descriptors(broker) - before <= 1024 / 32 + 4, "32 observers share a page");
     assert!(other.observe("field", Duration::ZERO).is_err());
-    // Each holds a version: what the publisher goes on with is not theirs.
+    // Each observer holds a version, and later versions do not use its slots.
     let held: Vec<_> = observers.iter_mut().map(|observer| observer.latest().unwrap()).collect();
     for value in 2..60 {
         publish(&mut publisher, value);
@@ -145,7 +145,8 @@ fn a_series_has_a_thousand_observers() {
     });
 }
 
-/// A new observer's page is asked for before anything is retired: what it holds stays, though the publisher never heard of it.
+/// The publisher looks for new pin pages before it reuses slots. So the version that a new observer pins stays, even if
+/// the publisher did not know the observer's page.
 #[test]
 fn an_observer_that_comes_between_two_versions_keeps_what_it_pins() {
     let daemon = Daemon::start();
@@ -167,7 +168,7 @@ fn an_observer_that_comes_between_two_versions_keeps_what_it_pins() {
     }
 }
 
-/// While the broker is away, and after it, no version that an observer holds is recycled.
+/// No version that an observer holds is reused, neither while the broker is away nor after its restart.
 #[test]
 fn held_versions_stay_while_brokers_come_and_go() {
     let daemon = Daemon::start();

@@ -1,4 +1,5 @@
-//! One session, many threads; and one process too many. (A program of its own: forking takes a single thread.)
+//! One session used by many threads, and a session that a forked child must not use. This is a program of its own,
+//! because forking needs a process with one thread.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ fn main() {
     println!("sessions: 3 passed");
 }
 
-/// Ends the daemon, also when a test fails.
+/// Ends the daemon when this value is dropped, also after a failure.
 struct Ends(i32);
 
 impl Drop for Ends {
@@ -47,7 +48,7 @@ fn a_forked_child_is_told_to_connect_anew_and_does_not_end_its_parents_session(o
         let refused =
             session.list().is_err_and(|e| e.status == Status::Disconnected && e.to_string().contains("connect anew"));
         let own = Session::connect(options).is_ok_and(|own| own.member() != session.member() && own.list().is_ok());
-        // What a child's end does to the parent's objects: nothing.
+        // The parent's objects must not be affected when the child drops its copies of them.
         drop((port, session));
         i32::from(!refused) + 2 * i32::from(!own)
     });

@@ -1,4 +1,4 @@
-//! Daemons of one site on one machine: names, errors that say where, restarts, a node that is cut off.
+//! Daemons of one site on one machine: names, errors that say where a name is, restarts, and a node that is cut off.
 
 mod support;
 
@@ -46,17 +46,17 @@ fn a_name_belongs_to_one_node_and_errors_say_which() {
         error.as_ref().is_some_and(|error| error.to_string().contains("is on node a"))
     });
     assert_eq!(error.unwrap().status, Status::NotFound);
-    // The same name in another workflow is another name; ids of two nodes are never the same.
+    // The same name in another workflow is another name. Ids of two nodes differ in their upper bits.
     let other = region(&on_b, "y", Mode::CreateOnly).unwrap();
     assert_ne!(made.id().0 >> 50, other.id().0 >> 50);
     assert!(made.id().0 >> 50 > 0 && other.id().0 >> 50 > 0);
-    // A name that is removed is free in the whole site.
+    // After a name is removed, every node of the site can take it.
     drop(made);
     on_a.remove(SegmentKind::Region, "x", InUse::Keep).unwrap();
     until("the name is free", || region(&on_b, "x", Mode::CreateOnly).is_ok());
 }
 
-/// The listing says what carries bytes to a node, how fast it answers, and why there is nothing better.
+/// The listing shows which transport reaches a node, how fast the node answers, and why no better transport is used.
 #[test]
 fn the_listing_says_how_a_node_is_reached() {
     let site = Site::new();
@@ -108,7 +108,7 @@ fn a_broker_that_is_killed_keeps_the_nodes_names_and_number() {
         let error = region(&on_a, "x", Mode::CreateOnly).unwrap_err();
         assert!(error.to_string().contains("is on node b"), "{error}");
     }
-    // So does the daemon that keeps the catalog.
+    // The daemon that keeps the catalog comes back after a restart of its broker, too.
     a.kill_broker();
     until("a is back", || is(&a, "a", NodeState::Here));
     let error = region(&on_a, "x", Mode::CreateOnly).unwrap_err();
@@ -137,7 +137,7 @@ fn a_node_without_the_catalog_makes_no_names_and_everything_else_goes_on() {
     let (mut a, b) = (site.keeper(), site.node("b"));
     let on_b = session(&b, "two");
     let _made = region(&on_b, "x", Mode::CreateOnly).unwrap();
-    // Stopped, not dead: the catalog is silent.
+    // The daemon that keeps the catalog is stopped but not dead, so the catalog does not answer.
     let broker = a.broker();
     kill(broker, "STOP");
     until("b is cut off", || is(&b, "b", NodeState::CutOff));
@@ -158,7 +158,7 @@ fn two_daemons_of_one_name_are_not_in_the_site_at_once() {
     let folder = Daemon::folder();
     let catalog = format!("embedded:{}", site.catalog);
     let mut second = spawn(&folder.path().join("endpoint.sock"), &site.arguments("b", &catalog));
-    // It waits for the name, and has it once the first one has left.
+    // The second daemon waits for the node name, and gets it after the first daemon has left.
     let socket = folder.path().join("endpoint.sock");
     let up = || Session::connect(&ConnectOptions { socket: Some(socket.clone()), ..ConnectOptions::default() }).is_ok();
     std::thread::sleep(Duration::from_millis(500));

@@ -1,5 +1,5 @@
-//! A site of three hosts in network namespaces, inside TLS: cuts of one host, of one direction, of the catalog's host, and
-//! a slow link. Needs root; `tests/nodes/run` starts it.
+//! A site of three hosts, which are network namespaces, inside TLS: cuts of one host, cuts of one direction, cuts of
+//! the catalog's host, and a slow link. Needs root. `tests/nodes/run` starts it.
 
 mod support;
 
@@ -26,13 +26,13 @@ fn until(what: &str, holds: impl FnMut() -> bool) {
     until_within(Duration::from_secs(90), what, holds);
 }
 
-/// Three hosts on a switch, each with a daemon. The first one keeps the catalog.
+/// Three hosts on a switch, each with a daemon. The first host's daemon keeps the catalog.
 struct Hosts {
     daemons: Vec<Daemon>,
     network: Network,
 }
 
-/// Namespaces; they go with this.
+/// The network namespaces of the test. They are removed when this value is dropped.
 struct Network {
     prefix: String,
 }
@@ -64,13 +64,13 @@ impl Network {
         format!("{}h{n}", self.prefix)
     }
 
-    /// Nothing passes the host's port of the switch, and neither side hears of that.
+    /// Cuts a host off, or joins it again: nothing passes the host's port of the switch. Neither side is told of this.
     fn cut(&self, n: usize, is_cut: bool) {
         let state = if is_cut { "down" } else { "up" };
         run(&["ip", "-n", &self.switch(), "link", "set", &format!("port{n}"), state]);
     }
 
-    /// The host sends, and nothing reaches it.
+    /// Drops all packets that arrive at a host, or accepts them again. The host can still send.
     fn deafen(&self, n: usize, is_deaf: bool) {
         let how = if is_deaf { "-A" } else { "-D" };
         run(&["ip", "netns", "exec", &self.host(n), "iptables", how, "INPUT", "-i", "eth0", "-j", "DROP"]);
@@ -119,7 +119,7 @@ impl Hosts {
         self.connect(n).unwrap()
     }
 
-    /// What host `n` says of host `of`.
+    /// The state of host `of`, as host `n` reports it.
     fn state(&self, n: usize, of: usize) -> Option<NodeState> {
         let nodes = self.session(n).nodes().unwrap();
         nodes.into_iter().find(|node| node.name == format!("n{of}")).map(|node| node.state)
@@ -144,7 +144,7 @@ fn open(session: &Session, name: &str) -> crossdock_client::Result<Region> {
     session.region(name, Mode::OpenOnly, 0, None)
 }
 
-/// The error says that the name is on that host.
+/// Whether the outcome is an error which says that the name is on this host.
 fn is_on<T>(outcome: crossdock_client::Result<T>, host: usize) -> bool {
     outcome.err().is_some_and(|error| error.to_string().contains(&format!("is on node n{host}")))
 }
@@ -160,13 +160,13 @@ fn names_are_one_hosts_and_a_host_that_was_cut_off_learns_what_it_lost() {
     let error = make(&two, "z").unwrap_err();
     assert_eq!(error.status, Status::Disconnected, "{error}");
     open(&two, "x").unwrap();
-    // Its lease ends on the other side, and the names are free there.
+    // On the other side of the cut, the lease of the host ends, and its names are free.
     until("n1 takes the name", || make(&one, "x").is_ok());
     hosts.until_state(3, 2, NodeState::Gone);
     hosts.network.cut(2, false);
     hosts.until_state(2, 2, NodeState::Here);
     until("n2 learns that x is another's", || is_on(open(&two, "x"), 1));
-    // Made after all that n2 has was announced.
+    // This name was made after the node had announced all of its names. So they are known now.
     make(&two, "z").unwrap();
     open(&two, "y").unwrap();
     assert!(is_on(make(&three, "y"), 2));
@@ -194,7 +194,7 @@ fn a_host_that_hears_nothing_is_cut_off_and_one_on_a_slow_link_is_not() {
     }
     hosts.network.deafen(2, false);
     hosts.until_state(2, 2, NodeState::Here);
-    // Made after all that n2 has was announced.
+    // This name was made after the node had announced all of its names. So they are known now.
     make(&two, "z").unwrap();
     assert!(is_on(make(&one, "x"), 2));
 }
@@ -212,7 +212,7 @@ fn while_the_catalogs_host_is_cut_off_the_others_go_on_and_have_their_names_afte
     hosts.network.cut(1, false);
     hosts.until_state(2, 2, NodeState::Here);
     hosts.until_state(3, 3, NodeState::Here);
-    // Made after all that they have was announced.
+    // These names were made after the nodes had announced all of their names. So they are known now.
     make(&two, "after2").unwrap();
     make(&three, "after3").unwrap();
     assert!(is_on(make(&one, "x"), 2) && is_on(make(&one, "y"), 3) && is_on(make(&two, "z"), 1));
@@ -245,7 +245,7 @@ fn messages_wait_for_a_short_cut_and_the_loss_of_a_host_is_the_death_of_its_task
         assert_eq!((found.len().unwrap(), found.get(99_999).unwrap()), (100_000, 99_999));
         consumer.release(&message).unwrap();
         if tag == 30 {
-            // Shorter than the lease: the host is not lost by it.
+            // The cut is shorter than the lease, so the host is not lost.
             hosts.network.cut(2, true);
             std::thread::sleep(Duration::from_millis(700));
             hosts.network.cut(2, false);
@@ -260,7 +260,7 @@ fn messages_wait_for_a_short_cut_and_the_loss_of_a_host_is_the_death_of_its_task
     assert_eq!(error.status, Status::PeerDied, "{error}");
 }
 
-/// Publishes the version with this number, whose elements all have that value.
+/// Publishes the version with the number `value`. All of its elements have that value.
 fn publish(publisher: &mut Publisher, value: u64) {
     assert_eq!(series::publish(publisher, value), value);
 }
@@ -276,13 +276,13 @@ fn a_cut_and_a_slow_link_cost_versions_and_no_publisher_waits_for_them() {
     publish(&mut publisher, 1);
     let mut there = three.observe("field", long).unwrap();
     shows(&there.each(long).unwrap(), 1);
-    // A cut that is shorter than the lease: the host is not lost by it.
+    // The cut is shorter than the lease, so the host is not lost.
     hosts.network.cut(2, true);
     (2..=50).for_each(|value| publish(&mut publisher, value));
     hosts.network.cut(2, false);
     until("the newest is there", || there.newest() == 50);
     shows(&there.latest().unwrap(), 50);
-    // A version of 1 MiB takes a quarter of a second.
+    // At this speed, a version of 1 MiB takes a quarter of a second.
     let slow = "tc qdisc add dev eth0 root tbf rate 32mbit burst 64kbit latency 400ms";
     let slow: Vec<_> = slow.split(' ').collect();
     run(&[&["ip", "netns", "exec", &hosts.network.host(2)], &slow[..]].concat());
@@ -294,7 +294,7 @@ fn a_cut_and_a_slow_link_cost_versions_and_no_publisher_waits_for_them() {
         (seen, missed) = (version.sequence(), missed + version.missed());
     }
     assert!(missed > 0, "the publisher was faster than the link");
-    // The host is lost, with its publisher.
+    // The cut is longer than the lease: the host is lost, and its publisher with it.
     hosts.network.cut(2, true);
     publish(&mut publisher, 151);
     let error = there.next(long).unwrap_err();

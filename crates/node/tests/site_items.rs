@@ -1,13 +1,14 @@
-//! Items of several nodes: brokers, the real gateways' logic, one catalog in memory, and a network between the brokers that
-//! delays, drops, repeats and reorders, under random schedules. Members make, open, write, transfer, close and destroy items;
-//! some cling to their memory; members, brokers and whole daemons are killed; nodes are stopped and cut off.
+//! A simulation of items on several nodes. It runs brokers, the gateways' real logic, one catalog in memory, and a
+//! network between the brokers that delays, drops, repeats and reorders messages, under random schedules. Members make,
+//! open, write, transfer, close and destroy items. Some keep files open that they gave away. Members, brokers and whole
+//! daemons are killed. Nodes are stopped and cut off.
 //!
-//! Owners share items, and members of all nodes read them.
+//! Owners also share items, and members of all nodes read them.
 //!
-//! Checked at each opening: no other member of any node has the item open, and its bytes are those that its last owner wrote.
-//! A reader gets what the owner shared, and that never changes; a node has one copy of it; and an owner whose time for waiting
-//! is not over writes again only when no member reads.
-//! At the end all faults pass; every item is there on exactly one node, its owner opens it, and no file is left over.
+//! At each opening it checks that no other member of any node has the item open, and that the item's bytes are those
+//! that its last owner wrote. A reader gets the bytes that the owner shared, and these bytes never change. A node has
+//! one copy of a shared item. An owner that still waits for its readers writes again only when no member reads. At the
+//! end all faults are removed: then every item is on exactly one node, its owner opens it, and no file is left over.
 
 mod site_world;
 
@@ -17,7 +18,7 @@ fn schedules(usual: u64) -> u64 {
     std::env::var("CROSSDOCK_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Names the schedule in which an assertion of a broker failed.
+/// Prints the seed of the schedule in which an assertion of a broker failed.
 struct Named(u64);
 
 impl Drop for Named {

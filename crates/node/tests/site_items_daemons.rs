@@ -1,4 +1,4 @@
-//! Items of real daemons of one site: an owner on another node opens an item, and its bytes come there.
+//! Items with real daemons of one site: an owner on another node opens an item, and the item's bytes come to that node.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn until(what: &str, holds: impl FnMut() -> bool) {
     until_within(Duration::from_secs(180), what, holds);
 }
 
-/// Three daemons; the first one keeps the catalog.
+/// A site of three daemons. The first one keeps the catalog.
 fn site() -> Vec<Daemon> {
     let all = Site::new().daemons(3);
     for daemon in &all {
@@ -45,7 +45,7 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Files that a node's daemon keeps: items, and bytes that wait to be pulled.
+/// How many item files a node's daemon keeps. Files whose bytes wait to be pulled are counted, too.
 fn files(daemon: &Daemon) -> usize {
     let keeper = format!("/proc/{}/fd", daemon.keeper.id());
     let links = std::fs::read_dir(keeper).unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -133,7 +133,8 @@ fn kills_of_brokers_during_transfers_lose_nothing() {
     let mut expected = sum(item.bytes());
     item.transfer("two").unwrap();
     for step in 1..13 {
-        // The one that has it, the one that gets it, or the third, which is in between.
+        // In turn the test kills the broker of the node that has the item, of the node that gets it, or of the third
+        // one.
         kill(nodes[(step + step / 3) % 3].broker(), "KILL");
         let mut item = sessions[step % 3].access_item("k", PATIENCE).unwrap();
         assert_eq!(sum(item.bytes()), expected, "step {step}");
@@ -147,7 +148,8 @@ fn kills_of_brokers_during_transfers_lose_nothing() {
     until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
 }
 
-/// Readers of two other nodes: each node has one copy for all its readers, and the owner's wait ends when the last one leaves.
+/// An item with readers on two other nodes. Each node has one copy for all of its readers, and the owner waits until
+/// the last reader has closed it.
 #[test]
 fn each_node_has_one_copy_for_its_readers_and_the_owner_waits_for_them_all() {
     let nodes = site();
@@ -159,7 +161,7 @@ fn each_node_has_one_copy_for_its_readers_and_the_owner_waits_for_them_all() {
         let (id, expected) = (item.id(), sum(item.bytes()));
         let error = beside.read_item("k", None).map(drop).unwrap_err();
         assert!(matches!(error.status, Status::NotYet | Status::NotFound), "{error}");
-        // One reader waits before the item is shared, and the others come later.
+        // One reader waits before the item is shared. The other readers come later.
         let (first, shared) = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| beside.read_item("k", PATIENCE).unwrap());
             let shared = item.share().unwrap();
@@ -193,7 +195,7 @@ fn each_node_has_one_copy_for_its_readers_and_the_owner_waits_for_them_all() {
     until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
 }
 
-/// A task that was told of an item by its maker finds it, although the news of it may not have reached its node.
+/// An item's maker tells another task of the item. The task finds it, although its own node may not know the item yet.
 #[test]
 fn an_item_of_another_node_is_found_as_soon_as_it_is_made() {
     let nodes = site();
@@ -209,7 +211,8 @@ fn an_item_of_another_node_is_found_as_soon_as_it_is_made() {
     }
 }
 
-/// A daemon's end of a port has the name of the task that it stands for. Its end is not the task's.
+/// The daemon's end of a port has the name of the task for which it acts. The end of this member is not the end of the
+/// task.
 #[test]
 fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
     let nodes = site();
@@ -228,7 +231,8 @@ fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
     drop(two.access_item("k", PATIENCE).unwrap());
 }
 
-/// An owner that does not wait writes while other nodes pull: they get what was shared, or nothing.
+/// An owner writes again at once, while other nodes are pulling the bytes. These nodes get the shared bytes, or
+/// nothing.
 #[test]
 fn a_reader_gets_what_was_shared_although_its_owner_writes_again_at_once() {
     let nodes = site();
@@ -242,7 +246,8 @@ fn a_reader_gets_what_was_shared_although_its_owner_writes_again_at_once() {
         item = std::thread::scope(|scope| {
             let patience = if round % 4 == 0 { PATIENCE } else { Some(Duration::from_millis(500)) };
             let reading = scope.spawn(move || reader.read_item("k", patience));
-            // The owner goes on when the reader has the bytes, when it is pulling them, or at once.
+            // The owner writes again at three moments in turn: when the reader has the bytes, while it is pulling them,
+            // or at once.
             match round % 4 {
                 0 => until("the reader has the item", || reading.is_finished()),
                 2 => until("a reader has come", || owner.find_item("k").unwrap().readers > 1 || reading.is_finished()),
@@ -265,7 +270,7 @@ fn a_reader_gets_what_was_shared_although_its_owner_writes_again_at_once() {
     until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
 }
 
-/// A reading node that is lost does not keep the owner for longer than its wait, nor for ever.
+/// If a node with readers is lost, the owner waits for it neither longer than it asked to, nor for ever.
 #[test]
 fn readers_of_a_lost_node_count_no_longer() {
     let mut nodes = site();

@@ -1,4 +1,4 @@
-//! Ports between daemons of one site: messages, objects, credits, patterns, ends and deaths are those of one node.
+//! Ports between daemons of one site. Messages, objects, credits, patterns, ends and deaths behave as on one node.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn tagged(tag: u64) -> Message {
     Message::new(Handle::NONE, tag)
 }
 
-/// What a child process does at port `p`; it says "ready" and then waits to be killed.
+/// What a child process does at the port `p`. It prints "ready" when it has done this, and then waits to be killed.
 #[test]
 #[ignore = "a part that other tests start in a process of its own"]
 fn child() {
@@ -62,7 +62,7 @@ fn child() {
     drop(port);
 }
 
-/// Starts a child on a daemon, and waits until it has done its part.
+/// Starts a child process at a daemon, and waits until it has printed "ready".
 fn start(daemon: &Daemon, what: &str) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--nocapture"])
@@ -81,7 +81,7 @@ fn end(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// Everything that moves by value, sent by `from` and read by `to`.
+/// Sends every kind of object that moves by value from one session to another, and checks what arrives.
 fn objects(from: &Session, to: &Session, name: &str) {
     let producer = from.port(name, End::Producer, &options(Pattern::OneToOne, 4), None).unwrap();
     let consumer = to.port(name, End::Consumer, &options(Pattern::OneToOne, 4), None).unwrap();
@@ -128,7 +128,7 @@ fn objects(from: &Session, to: &Session, name: &str) {
             }
         }
         consumer.release(&message).unwrap();
-        // The credit comes back to the producer with the handle that it sent.
+        // The credit comes back to the producer, with the handle that the producer had sent.
         let mut credit = None;
         until("the credit is back", || {
             credit = producer.reclaim(POLL).ok().flatten();
@@ -136,7 +136,8 @@ fn objects(from: &Session, to: &Session, name: &str) {
         });
         assert_eq!(credit, Some(handle));
     }
-    // What does not move by value arrives as a message whose object says so.
+    // An object that does not move by value: the message arrives without it, and opening the object is an error that
+    // says so.
     let nested = home.allocate(64, 64).unwrap();
     crossdock_core::view::store(home.mapping(), nested + 16, (nested + 16).wrapping_neg()).unwrap();
     producer.send(&Message::new(home.save(nested).unwrap(), 9), LONG).unwrap();
@@ -154,7 +155,7 @@ fn objects_go_both_ways() {
     let (a, b) = (world.session(0, "one"), world.session(1, "two"));
     objects(&a, &b, "forth");
     objects(&b, &a, "back");
-    // The consumer makes the port: it is the producer who is elsewhere.
+    // Here the consumer makes the port, so the producer is on the other node.
     drop(a.port("turned", End::Consumer, &options(Pattern::OneToOne, 4), None).unwrap());
     objects(&b, &a, "turned");
 }
@@ -216,17 +217,17 @@ fn a_fan_out_reaches_consumers_of_three_nodes() {
             let message = consumer.receive(LONG).unwrap();
             assert_eq!(message.tag, tag);
             held.push(message);
-            // Some are held for a while, and none is lost by that.
+            // The consumer holds some messages for a while. No message is lost by this.
             if held.len() == 8 || tag == 49 {
                 held.drain(..).for_each(|message| consumer.release(&message).unwrap());
             }
-            // The others are as far, or the producer waits for them.
+            // Stop after eight messages: the producer cannot send more until the other consumers have received these.
             if tag % 8 == 7 {
                 break;
             }
         }
     }
-    // From here on all of them in turns.
+    // From here on the consumers receive one message each, in turn.
     let mut next = vec![8; 3];
     while next.iter().any(|next| *next < 50) {
         for (consumer, next) in consumers.iter().zip(&mut next).filter(|(_, next)| **next < 50) {
@@ -267,7 +268,8 @@ fn a_remote_end_that_never_said_a_word_has_died_too() {
     let error = consumer.receive(LONG).unwrap_err();
     assert_eq!(error.status, Status::PeerDied, "{error}");
     drop(consumer);
-    // The other way round: the producer hears of its consumer when no room is left.
+    // Now the consumer is on the other node. The producer learns of the consumer's death when the port has no more
+    // room.
     let producer = a.port("p", End::Producer, &PortOptions::default(), None).unwrap();
     end(start(&world.daemons[1], "consume"));
     let error = (0..9).find_map(|tag| producer.send(&tagged(tag), LONG).err()).unwrap();
@@ -308,7 +310,7 @@ fn the_loss_of_a_node_is_a_death_of_its_tasks() {
     let producer = b.port("p", End::Producer, &PortOptions::default(), None).unwrap();
     producer.send(&tagged(5), LONG).unwrap();
     assert_eq!(consumer.receive(LONG).unwrap().tag, 5);
-    // The broker is killed, so its ends of other nodes' ports die with it.
+    // The broker is killed. Its ends of other nodes' ports die with it.
     world.daemons[1].kill_broker();
     let error = consumer.receive(LONG).unwrap_err();
     assert_eq!(error.status, Status::PeerDied, "{error}");

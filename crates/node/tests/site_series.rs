@@ -1,4 +1,4 @@
-//! Series between daemons of one site: versions, kept versions, ends, deaths and restarts are those of one node.
+//! Series between daemons of one site. Versions, kept versions, ends, deaths and restarts behave as on one node.
 
 mod support;
 
@@ -16,10 +16,10 @@ use support::{Daemon, kill};
 
 const LONG: Duration = Duration::from_secs(60);
 const CHUNK: usize = 4096;
-/// Numbers in a chunk.
+/// How many numbers a chunk holds.
 const PART: usize = CHUNK / 8;
 
-/// A variable `u` of so many chunks, of which each publish compares all.
+/// Options of a series with one variable `u` of `chunks` chunks. Each publish compares all chunks.
 fn options(chunks: usize) -> SeriesOptions {
     SeriesOptions {
         chunk: Some(CHUNK as u32),
@@ -38,7 +38,7 @@ fn observe(session: &Session, name: &str) -> Observer {
     session.observe(name, LONG).unwrap()
 }
 
-/// Everything that two observers can know of a version.
+/// Checks that two versions are equal in everything that an observer can see.
 fn equal(one: &Version, other: &Version) {
     assert_eq!(one.sequence(), other.sequence());
     assert_eq!((one.time(), one.copied(), one.method()), (other.time(), other.copied(), other.method()));
@@ -50,7 +50,7 @@ fn equal(one: &Version, other: &Version) {
     }
 }
 
-/// Publishes until it is killed, or a given number of versions; says "ready" after the first.
+/// Publishes a given number of versions, or until it is killed. Prints "ready" after the first version.
 #[test]
 #[ignore = "a part that other tests start in a process of its own"]
 fn child() {
@@ -93,12 +93,12 @@ fn versions_are_the_same_on_all_nodes_and_a_node_fetches_each_changed_chunk_once
     let publishing = world.session(0, "solver");
     let mut publisher = publishing.publisher("field", &options(1000)).unwrap();
     let sessions: Vec<_> = (0..3).map(|node| world.session(node, "viewer")).collect();
-    // Two on b: one mirror serves both.
+    // Two of the observers are on node `b`: one mirror serves both.
     let places = [&sessions[0], &sessions[1], &sessions[1], &sessions[2]];
     let mut observers: Vec<_> = places.into_iter().map(|session| observe(session, "field")).collect();
     assert_eq!(failed(observers[1].latest()).0, Status::NotYet);
     let mut fetched = 0;
-    // Chunks that change in each step: all, few, none, most, and one in two.
+    // The chunks that change in each step: all, few, none, most, every second one, and one.
     let steps: [&dyn Fn(usize) -> bool; 6] =
         [&|_| true, &|n| n % 333 == 5, &|_| false, &|n| n != 17, &|n| n % 2 == 0, &|n| n == 999];
     for (step, changes) in steps.iter().enumerate() {
@@ -116,7 +116,7 @@ fn versions_are_the_same_on_all_nodes_and_a_node_fetches_each_changed_chunk_once
         versions[1..].iter().for_each(|version| equal(&versions[0], version));
         fetched += changed;
         for n in [1, 3] {
-            // A version is shown before it is counted.
+            // A mirror shows a version before it counts it, so the test waits.
             until("it is counted", || {
                 let report = places[n].series_report(observers[n].id()).unwrap();
                 assert!(report.copied <= fetched && report.newest == step as u64 + 1, "step {step}: {report:?}");
@@ -153,7 +153,8 @@ fn kept_versions_are_there_for_an_observer_that_comes_late() {
         assert_eq!((version.sequence(), version.missed()), (sequence, 0));
         shows(&version, sequence);
     }
-    // One that is held stays, whatever comes; and the mirror keeps as many as the series.
+    // A version that an observer holds stays, whatever is published later. The mirror keeps as many other versions as
+    // the series does.
     let held = there.at(7, Duration::ZERO).unwrap();
     publish_all(&mut publisher, 10..=20);
     until("the newest is there", || there.newest() == 20);
@@ -172,7 +173,7 @@ fn an_observer_may_come_before_the_publisher_and_shapes_change() {
         (on_b, observer, first)
     });
     let on_a = world.session(0, "solver");
-    // b has begun to wait, as far as the first daemon can know.
+    // After this time, node `b` very likely waits for the series.
     std::thread::sleep(Duration::from_millis(200));
     let grid = Variable {
         max_shape: vec![64, 4096],
@@ -217,7 +218,7 @@ fn the_end_of_a_series_comes_behind_its_last_version() {
     let closed = failed(there.next(LONG));
     assert!(closed.0 == Status::Closed && closed.1.contains("series 'field'"), "{closed:?}");
     assert_eq!(there.state(), SeriesState::Ended);
-    // Its last version stays, for those who are there and for those who come.
+    // The last version stays, for present observers and for later ones.
     let mut late = observe(&on_b, "field");
     assert_eq!(late.id(), there.id());
     shows(&late.latest().unwrap(), 2);
@@ -225,7 +226,7 @@ fn the_end_of_a_series_comes_behind_its_last_version() {
     let mut later = observe(&on_b, "field");
     shows(&later.latest().unwrap(), 2);
     assert_eq!(failed(later.next(LONG)).0, Status::Closed);
-    // Its successor is another series, here as there.
+    // The next series of this name is another one, on the other node, too.
     let mut second = on_a.publisher("field", &options(4)).unwrap();
     publish(&mut second, 3);
     let mut latest = observe(&on_b, "field");
@@ -248,7 +249,7 @@ fn the_death_of_a_publisher_comes_behind_its_last_version() {
     let mut late = observe(&on_b, "field");
     shows(&late.latest().unwrap(), 2);
     assert_eq!(failed(late.next(LONG)).0, Status::PeerDied);
-    // A publisher that is started again is found by observing again.
+    // The publisher is started again. An observer finds the new series by observing again.
     let again = start(&world.daemons[0], 5);
     let mut next = observe(&on_b, "field");
     shows(&next.next(LONG).unwrap(), 4);
@@ -313,13 +314,13 @@ fn an_observers_broker_that_is_killed_is_the_end_of_its_mirrors_and_they_can_be_
 fn no_publisher_waits_for_a_stuck_node_and_waits_there_say_when_the_node_was_seen() {
     let world = World::new(2);
     let (on_a, on_b) = (world.session(0, "solver"), world.session(1, "viewer"));
-    // Room for four versions.
+    // The pool has room for four versions.
     let spec = SeriesOptions { capacity: Some(4 * 100 * CHUNK as u64), ..options(100) };
     let mut publisher = on_a.publisher("field", &spec).unwrap();
     publish(&mut publisher, 1);
     let mut there = observe(&on_b, "field");
     shows(&there.next(LONG).unwrap(), 1);
-    // The other daemon takes nothing any more.
+    // The daemon of the mirror is stopped, so it takes no further version.
     let broker = world.daemons[1].broker();
     kill(broker, "STOP");
     for value in 2..=300 {
@@ -328,7 +329,7 @@ fn no_publisher_waits_for_a_stuck_node_and_waits_there_say_when_the_node_was_see
     kill(broker, "CONT");
     until("the newest is there", || there.newest() == 300);
     shows(&there.next(LONG).unwrap(), 300);
-    // The publisher's daemon is silent: its versions stay where they are.
+    // The publisher's daemon is stopped. Its versions stay readable on the other node.
     let broker = world.daemons[0].broker();
     kill(broker, "STOP");
     publish(&mut publisher, 301);
@@ -348,7 +349,8 @@ fn observers_of_another_node_that_hold_versions_delay_nobody_and_lose_nothing() 
     let mut there = observe(&on_b, "field");
     let mut held = Vec::new();
     let mut value = 0;
-    // The mirror is full: it shows no more, and the publisher goes on.
+    // Observers hold so many versions that the mirror has no room. It shows no more versions, and the publisher
+    // continues.
     while held.len() < 3 {
         value += 1;
         publish(&mut publisher, value);
@@ -387,7 +389,7 @@ fn versions_that_are_taken_back_are_skipped_and_none_is_torn() {
     for value in 2..=400 {
         assert_eq!(publish(&mut publisher, value), value);
         let Ok(version) = there.latest() else { continue };
-        // It may be taken back before it is read.
+        // The publisher may take the version back before it is read.
         if let Ok(numbers) = version.elements::<u64>("u") {
             assert!(numbers.iter().all(|n| Value::U64(*n) == *version.attribute("value").unwrap()));
             seen += 1;
@@ -430,7 +432,7 @@ fn a_series_has_one_publisher_in_a_site() {
     publish(&mut publisher, 1);
     let second = failed(on_b.publisher("field", &options(4)).map(drop));
     assert!(second.0 == Status::Exists && second.1.contains("on node a by task 'solver'"), "{second:?}");
-    // Its own node may publish it again, and after its removal any node.
+    // A task of the same node may publish the series again. After the series is removed, a task of any node may do it.
     drop(publisher);
     publish(&mut on_a.publisher("field", &options(4)).unwrap(), 2);
     on_a.remove_series("field").unwrap();
@@ -454,7 +456,7 @@ fn the_next_publisher_may_be_on_another_node_once_the_former_has_ended_or_died()
         "{living:?}"
     );
     end(doomed);
-    // Its death is known on its own node first.
+    // The publisher's death is first known on its own node.
     let mut publisher = None;
     until("the name is free", || {
         publisher = sessions[1].publisher("field", &options(4)).ok();
@@ -467,7 +469,7 @@ fn the_next_publisher_may_be_on_another_node_once_the_former_has_ended_or_died()
         shows(&observer.next(LONG).unwrap(), 7);
         assert_eq!(observer.newest(), 1);
     }
-    // What the former one published stays for those who have it.
+    // Observers keep the versions that the former publisher published.
     shows(&there.latest().unwrap(), 2);
     publisher.end().unwrap();
     let mut last = sessions[2].publisher("field", &options(4)).unwrap();
@@ -487,7 +489,7 @@ fn an_observer_that_waits_for_the_coming_series_finds_it_on_whichever_node_it_co
         publish(&mut publisher, 1);
         publisher.end().unwrap();
     }
-    // No member is left on a, so its run has ended.
+    // No member is left on node `a`, so the run there has ended.
     let former = |session: &Session| session.observe("field", Duration::ZERO).map(drop);
     until("the run has ended, and b knows the name", || {
         former(&on_b).is_err_and(|error| error.status == Status::NotFound && error.to_string().contains("former run"))

@@ -1,8 +1,10 @@
-//! Several brokers, the real gateways' logic, and one catalog in memory, under random schedules: nodes are cut off, lose
-//! answers, stop, are killed, and come back, while their members make and remove names.
+//! A simulation of names in a site. It runs several brokers, the gateways' real logic, and one catalog in memory, under
+//! random schedules. Nodes are cut off, lose answers, are stopped, are killed and come back, while their members make
+//! and remove names.
 //!
-//! After every round, no two running nodes that believe to have a lease give out the same name. At the end all faults
-//! pass, and every node is a member again with exactly its names in the catalog. Three planted defects are found.
+//! After every round it checks that no two running nodes that believe to have a lease give out the same name. At the
+//! end all faults are removed: then every node is a member of the site, and the catalog has exactly its names. Three
+//! planted defects must be found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,19 +26,19 @@ use crossdock_os::Deadline;
 
 const LEASE: Duration = Duration::from_secs(10);
 
-/// A defect that the simulation has to find.
+/// A defect that is planted on purpose, and that the simulation must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
     Nothing,
-    /// The catalog makes an entry though the key is taken.
+    /// The catalog makes an entry although the key is taken.
     MissingFence,
-    /// What a node has from before its lease ended counts, though another node has the name now.
+    /// A node keeps a name that it had before its lease ended, although another node has the name now.
     OldEpochAccepted,
-    /// A node goes on as if its lease had not ended.
+    /// A node continues as if its lease had not ended.
     LostLeaseIgnored,
 }
 
-/// A handle of the catalog, perhaps with a defect.
+/// A node's handle of the catalog, with the planted defect if there is one.
 struct Handle {
     memory: Arc<Memory>,
     planted: Planted,
@@ -80,7 +82,7 @@ impl Catalog for Handle {
     }
 }
 
-/// Numbers that the seed decides.
+/// Random numbers that depend on the seed alone.
 struct Random(u64);
 
 impl Random {
@@ -96,10 +98,10 @@ impl Random {
 struct Node {
     name: String,
     token: u64,
-    /// What its journal says.
+    /// The lasting state, as the node's journal has it.
     lasting: Lasting,
     held: BTreeSet<SegmentId>,
-    /// 0 until it has joined for the first time.
+    /// The node's number; 0 until it has joined the site for the first time.
     number: u64,
     broker: Option<Broker>,
     steps: Steps,
@@ -148,7 +150,7 @@ impl Node {
         clock.load(Ordering::Relaxed)
     }
 
-    /// A broker over the journal; its member connects.
+    /// Starts a broker from the journal, and connects a member.
     fn start_broker(&mut self, now: u64) {
         let site = SiteLimits { site: "s".into(), node: self.name.clone(), number: self.number };
         let limits = Limits { site: Some(site), ..Limits::default() };
@@ -213,7 +215,8 @@ impl Node {
         }
     }
 
-    /// The gateway does what is due, and the broker hears of it; what it orders then is done too.
+    /// Lets the gateway do all that is due and gives its reports to the broker, until the broker has no more orders.
+    /// Returns how many names became contested.
     fn step(&mut self, now: u64) -> usize {
         let mut contested = 0;
         for _ in 0..3 {
@@ -269,7 +272,7 @@ impl World {
         self.memory.advance(Duration::from_millis(ms));
     }
 
-    /// Time passes, running nodes do what is due.
+    /// Lets time pass, and lets all running nodes do what is due.
     fn round(&mut self, ms: u64) {
         self.pass(ms);
         let now = Node::now(&self.clock);
@@ -322,7 +325,7 @@ impl World {
                 }
             }
             70..76 => {
-                // The broker is killed, and the gateway with it.
+                // The broker is killed, and with it the gateway, which is in the same process.
                 node.steps = gateway(&node.memory, node.planted, &clock, &node.name, node.token, node.number);
                 node.stopped = false;
                 if node.number != 0 {
@@ -330,7 +333,7 @@ impl World {
                 }
             }
             76..79 => {
-                // The whole daemon is killed; another one of that name begins with nothing.
+                // The whole daemon is killed. Another daemon of the same node name begins without any state.
                 node.token += 1;
                 (node.lasting, node.held, node.broker, node.number) = (Lasting::default(), BTreeSet::new(), None, 0);
                 node.steps = gateway(&node.memory, node.planted, &clock, &node.name, node.token, 0);
@@ -341,7 +344,8 @@ impl World {
         }
     }
 
-    /// Who gives out each name, of the running nodes that believe to have a lease. Two nodes for one name are a violation.
+    /// For each name the node that gives it out, among the running nodes that believe to have a lease. An error if two
+    /// nodes give out the same name.
     fn owners(&self) -> Result<BTreeMap<SiteName, &str>, String> {
         let mut owners = BTreeMap::new();
         for node in self.nodes.iter().filter(|node| !node.stopped && node.steps.is_in()) {
@@ -356,7 +360,8 @@ impl World {
         Ok(owners)
     }
 
-    /// All faults pass. Every node is a member then, with exactly its names in the catalog.
+    /// Removes all faults. Then checks that every node is a member of the site, and that the catalog has exactly its
+    /// names.
     fn settle(&mut self) -> Result<(), String> {
         for node in &mut self.nodes {
             node.memory.set_faults(Faults::default());
@@ -382,7 +387,7 @@ impl World {
     }
 }
 
-/// One schedule; how many names were made, and how many were contested.
+/// Runs one schedule. Returns how many names were made, and how many became contested.
 fn run(seed: u64, planted: Planted) -> Result<(usize, usize), String> {
     let (mut world, mut random) = (World::new(planted), Random(seed));
     for step in 0..120 {

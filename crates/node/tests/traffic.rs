@@ -1,4 +1,4 @@
-//! Messages and memory go on while the broker is killed again and again.
+//! Messages and memory keep working while the broker is killed again and again.
 
 mod support;
 
@@ -11,8 +11,8 @@ use support::Daemon;
 const KILLS: u32 = 100;
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
-/// The producer fills objects that it makes anew for each message, so that the region grows (which asks the broker) while
-/// messages flow (which does not). The consumer checks that none is lost, doubled, reordered or changed.
+/// For each message the producer makes a new object. So the region grows, which needs the broker, while messages flow,
+/// which does not. The consumer checks that no message is lost, doubled, reordered or changed.
 #[test]
 fn a_hundred_broker_kills_lose_no_message() {
     let daemon = Daemon::start();
@@ -23,7 +23,8 @@ fn a_hundred_broker_kills_lose_no_message() {
         for kill in 0..KILLS {
             let before = sent.load(Ordering::Relaxed);
             daemon.kill_broker();
-            // Every other kill comes while the new broker is still starting, the others when something went through.
+            // Every second kill comes while the new broker is still starting. The other kills come after some messages
+            // have passed.
             let patience = if kill % 2 == 0 { Duration::from_millis(1) } else { Duration::from_secs(5) };
             let began = Instant::now();
             while sent.load(Ordering::Relaxed) < before + 30 && began.elapsed() < patience && !producing.is_finished() {

@@ -1,27 +1,29 @@
-//! Is a history linearizable? Items do not know of each other, so each is looked at alone.
+//! Checks whether a history is linearizable. Items do not depend on each other, so each item is checked alone.
 //!
-//! The search of Wing and Gong, with Lowe's memory: take any operation that no other one had to precede, see whether the
-//! item, in the state that it has by now, could have answered so; go back when none could. An operation without an answer
-//! (its process was killed) may have happened at any time after its call, or never. A killed process gives up what it held
-//! at some time after the kill, with whatever it had written.
+//! The search of Wing and Gong, with Lowe's table of known states. It takes any operation that no other one had to
+//! precede, and checks whether the item in its present state could have given this answer. If no operation fits, it
+//! goes back. An operation without an answer (its process was killed) may have happened at any time after its call, or
+//! never. A killed process loses the items that it had open at some time after the kill, with everything that it had
+//! written.
 
 use std::collections::{BTreeMap, HashSet};
 
 use crate::event::{Event, Kind, Outcome};
 
-/// What an item can be.
+/// The state of an item that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     owner: u64,
-    /// The process that has it open, and when that is killed.
+    /// The process that has the item open, and the time when this process is killed.
     holder: Option<(u64, u64)>,
     value: u64,
 }
 
-/// The state after the operation, if it could have answered so; an operation without an answer does what it can.
+/// The state after an operation, if the operation could have given its answer in this state. An operation without an
+/// answer is done as far as possible.
 fn step(state: Option<State>, e: &Event) -> Option<Option<State>> {
     let holds = state.is_some_and(|s| s.holder.is_some_and(|(who, _)| who == e.who));
-    // Free, or may be by the time that this returns: its holder was killed before.
+    // Whether the item has no holder, or its holder is killed before the operation returns.
     let free = |s: &State| s.holder.is_none_or(|(_, killed)| killed < e.returned.unwrap_or(u64::MAX));
     let mine = state.filter(|s| s.owner == e.task() && free(s) && !holds);
     let held = |s: State| State { holder: Some((e.who, e.killed)), ..s };
@@ -32,7 +34,7 @@ fn step(state: Option<State>, e: &Event) -> Option<Option<State>> {
         (Kind::Create, Some(Outcome::Exists)) => state.is_some().then_some(state),
         (Kind::Access, None) => mine.map(|s| Some(held(s))),
         (Kind::Access, Some(Outcome::Saw(value))) => mine.filter(|s| s.value == value).map(|s| Some(held(s))),
-        // No task is told that it is another's while it is free and its own.
+        // No access is answered "not yet" if the item belongs to the asking task and no process has it open.
         (Kind::Access, Some(Outcome::NotYet)) => {
             let surely = state.is_some_and(|s| s.owner == e.task() && s.holder.is_none());
             (!surely).then_some(state)
@@ -52,7 +54,7 @@ fn step(state: Option<State>, e: &Event) -> Option<Option<State>> {
     }
 }
 
-/// Checks a whole history.
+/// Checks a whole history: each item alone.
 pub fn check(events: &[Event]) -> Result<(), String> {
     let mut by_key: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
     for event in events {
@@ -65,9 +67,10 @@ pub fn check(events: &[Event]) -> Result<(), String> {
     Ok(())
 }
 
-/// Finds an order for one item's operations.
+/// Finds an order for the operations on one item.
 fn linearize(events: &[Event]) -> Result<(), String> {
-    // What an order is in the making: the first that is not in it, those behind the first that are, and the state.
+    // A partial order: the first operation that is not in it, the later operations that are in it, and the item's
+    // state.
     type Known = (usize, Vec<usize>, Option<State>);
     let mut seen: HashSet<Known> = HashSet::new();
     let mut open: Vec<Known> = vec![(0, Vec::new(), None)];
@@ -77,7 +80,7 @@ fn linearize(events: &[Event]) -> Result<(), String> {
         if first == events.len() {
             return Ok(());
         }
-        // Nothing that was called after another one's answer can come before that one.
+        // An operation that was called after another one's answer cannot come before that other one.
         let mut bound = u64::MAX;
         let mut candidates = Vec::new();
         for (n, event) in events.iter().enumerate().skip(first) {
@@ -96,7 +99,7 @@ fn linearize(events: &[Event]) -> Result<(), String> {
             if let Some(next) = step(state, event) {
                 nexts.push(next);
             }
-            // It may never have happened.
+            // An operation without an answer may never have happened.
             if event.returned.is_none() {
                 nexts.push(state);
             }
@@ -121,7 +124,7 @@ fn linearize(events: &[Event]) -> Result<(), String> {
     Err(format!("no order explains what happened near operation {furthest}:\n{}", near.join("\n")))
 }
 
-/// The checker accepts what is right and finds what is wrong, before it is trusted.
+/// Tests the checker before it is trusted: it must accept right histories and reject wrong ones.
 pub fn selftest() {
     let mut time = 0;
     let mut event = |who: u64, kind, outcome| {
@@ -142,7 +145,7 @@ pub fn selftest() {
         event(a, Kind::Access, NotFound),
     ];
     assert_eq!(check(&good), Ok(()));
-    // An access that overlaps the transfer may come out either way.
+    // An access that overlaps the transfer may come before or after it.
     good[6].called = good[4].called - 1;
     assert_eq!(check(&good), Ok(()));
     let wrong = |change: &dyn Fn(&mut Vec<Event>), what: &str| {
@@ -157,7 +160,7 @@ pub fn selftest() {
     wrong(&|e| e[8].outcome = Some(Saw(7)), "bytes of what was destroyed");
     wrong(&|e| e[7].who = a, "destroyed by another");
     wrong(&|e| e.retain(|e| e.kind != Kind::Transfer(1)), "an owner out of nowhere");
-    // Killed in the middle: its write may have happened or not; its hold ends.
+    // The process was killed during its write. The write may have happened or not, and the process loses the item.
     let mut killed = good.clone();
     killed[2].returned = None;
     killed[2].outcome = None;

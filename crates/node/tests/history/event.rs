@@ -1,4 +1,4 @@
-//! What happened: one line when an operation is called, one when it is answered.
+//! The events of a history: one line when an operation is called, and one when it is answered.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,13 +13,13 @@ pub enum Kind {
     Transfer(u64),
     Release,
     Destroy,
-    /// This word into its bytes.
+    /// Write this number into the item's bytes.
     Write(u64),
     Find,
 }
 
 impl Kind {
-    /// As it is written down; 0 where there is no number to it.
+    /// The operation as words of a log line; the number is 0 for an operation without one.
     fn words(self) -> (&'static str, u64) {
         match self {
             Self::Create => ("create", 0),
@@ -33,15 +33,15 @@ impl Kind {
     }
 }
 
-/// What it came to.
+/// How an operation was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// Access: what its bytes said. Find: whose it is.
+    /// For an access: the number in the item's bytes. For a find: the item's owner.
     Saw(u64),
     Exists,
     NotFound,
-    /// It is another's, or in use.
+    /// The item belongs to another task, or is in use.
     NotYet,
 }
 
@@ -63,14 +63,14 @@ impl Outcome {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Task and incarnation of it.
+    /// The process that made the call: its task and its incarnation, as `id` combines them.
     pub who: u64,
     pub key: u64,
     pub kind: Kind,
     pub called: u64,
     pub returned: Option<u64>,
     pub outcome: Option<Outcome>,
-    /// When its process was killed.
+    /// The time when the process of this event was killed.
     pub killed: u64,
 }
 
@@ -80,18 +80,18 @@ impl Event {
     }
 }
 
-/// A process: its task, and how many of that task were there before it.
+/// The number of a process: its task, and how many processes of that task came before it.
 pub fn id(task: u64, incarnation: u64) -> u64 {
     task * 10_000 + incarnation
 }
 
-/// Nanoseconds on a clock that all processes share.
+/// The time in nanoseconds, on a clock that all processes share.
 pub fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Random numbers from a seed.
+/// Random numbers that depend on the seed alone.
 pub struct Dice(u64);
 
 impl Dice {
@@ -106,7 +106,7 @@ impl Dice {
     }
 }
 
-/// Writes down what one process does. Each line is in the file when the call returns: a kill loses none.
+/// Writes down what one process does. Each line is in the file when the call returns, so a kill loses none.
 pub struct Log {
     file: std::fs::File,
     who: u64,
@@ -133,7 +133,7 @@ impl Log {
     }
 }
 
-/// Whole histories, so that one can be checked again.
+/// Writes a whole history to a file, so that it can be checked again.
 pub fn write(path: &Path, events: &[Event]) {
     let mut text = String::new();
     let mut calls: BTreeMap<u64, u64> = BTreeMap::new();
@@ -155,7 +155,7 @@ pub fn read(path: &Path) -> Vec<Event> {
     let mut events: BTreeMap<(u64, u64), Event> = BTreeMap::new();
     for line in std::fs::read_to_string(path).unwrap().lines() {
         let words: Vec<&str> = line.split(' ').collect();
-        // A kill may leave half a line behind; no client was told of that.
+        // A kill may leave an incomplete line. Such a line is skipped: its operation was not called or not answered.
         let [what, call, who, a, b, c, d] = words[..] else { continue };
         let number = |text: &str| text.parse::<u64>().unwrap_or(u64::MAX);
         let (call, who) = (number(call), number(who));

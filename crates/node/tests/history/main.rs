@@ -1,9 +1,9 @@
-//! Eight tasks do what they like with a few items, and are killed, as is the broker; what each was told is written down,
-//! and the whole has to be linearizable: as if every operation had happened at one instant between its call and its
-//! answer, with exactly one owner at any time.
+//! Eight tasks do random operations on a few items. Tasks and brokers are killed. All answers are written down, and
+//! this history must be linearizable: as if every operation had happened at one instant between its call and its
+//! answer, with exactly one owner of each item at any time.
 //!
-//! `CROSSDOCK_SEED=N` another sequence of operations and kills; `CROSSDOCK_SECONDS=N` a longer run;
-//! `CROSSDOCK_HISTORY=FILE` checks a history that a failed run left behind, instead of making one.
+//! `CROSSDOCK_SEED=N` chooses another sequence of operations and kills. `CROSSDOCK_SECONDS=N` sets the length of the
+//! run. `CROSSDOCK_HISTORY=FILE` checks a history that a failed run left behind, instead of making one.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -20,7 +20,7 @@ use support::Daemon;
 
 /// Tasks.
 pub const TASKS: u64 = 8;
-/// Items, by their keys.
+/// The number of items, which have the keys 0 to 5.
 pub const KEYS: u64 = 6;
 
 fn main() {
@@ -39,7 +39,7 @@ fn main() {
         return;
     }
     let seed = variable("CROSSDOCK_SEED").unwrap_or(1);
-    // Longer than a few seconds only finds more when something is wrong.
+    // A longer run finds no more, unless there is a defect.
     let seconds = variable("CROSSDOCK_SECONDS").unwrap_or(12);
     let (events, kills) = record(seed, Duration::from_secs(seconds));
     let answered = events.iter().filter(|e| e.returned.is_some()).count();
@@ -63,7 +63,7 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} has to be a number")))
 }
 
-/// Lets it happen. Gives what was recorded, and how many tasks and brokers were killed.
+/// Runs the tasks and the kills. Returns the recorded events, and how many tasks and brokers were killed.
 fn record(seed: u64, time: Duration) -> (Vec<Event>, (usize, usize)) {
     let daemon = Daemon::start();
     let mut dice = event::Dice::new(seed);

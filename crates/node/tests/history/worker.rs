@@ -1,4 +1,4 @@
-//! One task: does at random what tasks do with items, until it is killed.
+//! One task of the history: it does random operations on items until it is killed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub fn run(task: u64, incarnation: u64, seed: u64, socket: &Path, file: &Path) {
         timeout: Duration::from_secs(20),
         ..ConnectOptions::default()
     };
-    // A kill of the broker just now is no reason to give up.
+    // If the broker was just killed, connecting fails. So the task tries again.
     let session = loop {
         match Session::connect(&options) {
             Ok(session) => break session,
@@ -31,7 +31,7 @@ pub fn run(task: u64, incarnation: u64, seed: u64, socket: &Path, file: &Path) {
     loop {
         let key = dice.below(KEYS);
         next += 1;
-        // No two writes write the same.
+        // Every write has another value, so that a read shows which write it saw.
         let value = who * 1_000_000 + next;
         match (held.remove(&key), dice.below(16)) {
             (None, 0..=2) => create(&session, &mut log, &mut held, key),
@@ -93,7 +93,7 @@ fn access(session: &Session, log: &mut Log, held: &mut BTreeMap<u64, Item>, key:
         }
         Err(error) => match error.status {
             Status::NotFound => log.answer(call, Outcome::NotFound),
-            // A task that waits for what is not there is told at its deadline; that says only that it was not there then.
+            // This error comes at the deadline of a wait. It only says that the item did not exist at that moment.
             Status::TimedOut if error.to_string().contains("there was no item") => log.answer(call, Outcome::NotFound),
             Status::TimedOut | Status::NotYet => log.answer(call, Outcome::NotYet),
             _ => panic!("access: {error}"),
@@ -107,7 +107,7 @@ fn write(log: &mut Log, key: u64, item: &mut Item, value: u64) {
     log.answer(call, Outcome::Done);
 }
 
-/// Gives the item up in one of the ways.
+/// Gives the item up: by release, transfer or destroy.
 fn end(log: &mut Log, key: u64, kind: Kind, item: Item) {
     let call = log.call(key, kind);
     match kind {

@@ -1,4 +1,4 @@
-//! What follows from what clients were told: the guarantees.
+//! The guarantees: what must hold because clients were told so.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use crossdock_node::broker::MAIN_ENDPOINT;
 use crate::world::{MEMORY, World};
 
 impl World {
-    /// The guarantees, looked for in the broker's state, the keeper, the table and the pipes.
+    /// Checks the guarantees in the broker's state, the keeper, the liveness table and the connections.
     pub fn check(&self) {
         let Some(broker) = &self.broker else { return };
         broker.check_at_rest();
         let (lasting, model) = (broker.lasting(), &self.model);
 
-        // The quota is never exceeded, and what is counted is what is there.
+        // No quota is exceeded, and the counted bytes are those of the segments.
         let mut total = 0;
         for (number, workflow) in &lasting.workflows {
             let reserved: u64 = lasting.segments.values().filter(|s| s.workflow == *number).map(|s| s.reserved).sum();
@@ -31,7 +31,7 @@ impl World {
         assert_eq!(total, lasting.reserved);
         assert!(total <= MEMORY, "{total} of {MEMORY}");
 
-        // Nothing belongs to a workflow that is not there, and the keeper holds just what has a name.
+        // Nothing belongs to a workflow that has ended. The keeper holds exactly the segments that have names.
         for (id, segment) in &lasting.segments {
             assert!(lasting.workflows.contains_key(&segment.workflow), "{id} outlives its workflow");
             let pages = segment.series.as_ref().map_or(0, crossdock_node::broker::Series::page_bytes);
@@ -51,7 +51,7 @@ impl World {
             assert!(self.listening.contains(number) || *number <= model.lost_endpoints);
         }
 
-        // Pin pages are the living's.
+        // Only living members have slots of pin pages.
         for (id, segment) in lasting.segments.iter().filter(|(_, s)| s.removed.is_none()) {
             for holder in segment.series.iter().flat_map(|s| s.pins.values()).map(|pin| pin.holder) {
                 assert!(lasting.members.contains_key(&holder), "{holder} of {id} is gone and has a pin");
@@ -64,7 +64,7 @@ impl World {
         let slots: BTreeSet<_> = living.iter().map(|m| m.slot()).collect();
         assert_eq!(slots.len(), living.len(), "two members in one slot");
 
-        // What a client was told is so, however often the broker was killed since.
+        // What a client was told is still true, however often the broker was killed since.
         for (id, promise) in &model.promises {
             let found = lasting.segments.get(id).filter(|s| s.removed.is_none());
             let found = found.unwrap_or_else(|| panic!("{id} '{}' was lost", promise.name));
@@ -75,7 +75,7 @@ impl World {
         self.check_answers();
     }
 
-    /// Whatever reached the broker is answered by its deadline.
+    /// Checks that every request that reached the broker is answered by its deadline.
     fn check_answers(&self) {
         for client in &self.clients {
             let Some(pipe) = client.connection.and_then(|c| self.pipes.get(&c)) else { continue };
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// No member is declared dead that may still use what it has mapped, whatever it did.
+    /// Checks that a member which is declared dead cannot use its mappings any more, whatever it did before.
     pub fn check_death(&self, member: MemberId) {
         assert!(!self.is_on_roll(member), "{member} is alive and was declared dead");
     }

@@ -1,4 +1,4 @@
-//! A simulated client: what it asked, what it was told, what it has open.
+//! A simulated client: what it has asked, what it was told, and what it has open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,23 @@ use crossdock_layout::wire::{FINGERPRINT, PROTOCOL_VERSION, Request};
 use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId};
 use crossdock_node::broker::{Descriptor, Peer};
 
-/// A request without an answer.
+/// A request that has no answer yet.
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub request: Request,
     pub descriptors: Vec<Descriptor>,
-    /// When the daemon has to give up waiting, once it was told.
+    /// The deadline of the answer, from the time when the request has reached the daemon.
     pub due: Option<u64>,
 }
 
-/// A series that a client was told it publishes.
+/// A series of this client, after the daemon has confirmed that the client publishes it.
 #[derive(Clone, Debug)]
 pub struct Publishing {
     pub name: String,
     pub size: u64,
-    /// Pin pages that it knows, by their memory's numbers.
+    /// The pin pages that the publisher knows, with the numbers of their memory.
     pub pages: BTreeMap<SegmentId, u64>,
-    /// Where to go on asking.
+    /// The number of the page that the publisher asks for next.
     pub next: u32,
     /// Of its pool.
     pub number: u64,
@@ -37,11 +37,11 @@ pub struct Client {
     pub workflow_name: String,
     /// Its process.
     pub alive: bool,
-    /// It left in order, or was told that it is over: it does nothing any more.
+    /// The client has left in order, or was told that its session is over. It does nothing any more.
     pub over: bool,
-    /// It left in order, and has let go of everything.
+    /// The client has left in order, and has closed everything.
     pub left: bool,
-    /// It broke the rules and has to be dropped.
+    /// The client has broken the rules, so the broker must drop it.
     pub lied: bool,
     pub connection: Option<u64>,
     pub member: MemberId,
@@ -50,13 +50,13 @@ pub struct Client {
     pub asked: BTreeMap<u64, Asked>,
     pub answered: BTreeSet<u64>,
     pub open: BTreeMap<SegmentId, u32>,
-    /// Observers that it has, with their series, page and slot.
+    /// The client's observers by their ids: the series, the pin page and the slot of each.
     pub pins: BTreeMap<SegmentId, (SegmentId, SegmentId, u32)>,
     pub series: BTreeMap<SegmentId, Publishing>,
     pub incarnation: u64,
-    /// Items that it was told are its own.
+    /// The items that the client owns, as it was told.
     pub items: BTreeMap<SegmentId, crate::items::Own>,
-    /// Files that it said it had let go of, and has open.
+    /// Files that the client has open although it said that it had closed them.
     pub clings: BTreeSet<SegmentId>,
 }
 
@@ -64,7 +64,7 @@ impl Client {
     pub fn new(number: usize, endpoint: u64, workflow: u64, workflow_name: &str) -> Self {
         let mut token = [1; 16];
         token[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
-        // Now and then a client whose process cannot be watched.
+        // For some clients the start time of the process is unknown, so that it cannot be watched.
         let started = if number % 7 == 6 { 0 } else { 1000 + number as u64 };
         Self {
             peer: Peer { pid: 100 + number as u32, started, uid: 5 },

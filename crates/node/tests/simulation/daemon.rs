@@ -1,4 +1,4 @@
-//! The daemon round the broker: it does what the broker says, writes its journal, and dies.
+//! The daemon around the broker: it carries out effects, writes the journal, and is killed.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ impl World {
         if self.sabotage == Sabotage::ForgetOutcomes {
             lasting.members.values_mut().for_each(|m| m.outcomes.clear());
         }
-        // A compacted journal must say the same.
+        // A compacted journal must give the same state.
         if self.random.one_in(3) {
             let snapshot = lasting.snapshot();
             let mut again = Lasting::default();
@@ -47,7 +47,7 @@ impl World {
         let (broker, effects) = Broker::new(limits, lasting, 1, &self.kept, &self.listening, self.now);
         self.broker = Some(broker);
         self.perform(effects, &[]);
-        // A table that begins, or goes on, is another one for every publisher.
+        // When a broker starts, every publisher asks for its pin pages again, because the table's counts change.
         self.told_of.extend(self.kept.iter().copied());
         self.begin_table();
         self.notice_deaths();
@@ -59,8 +59,8 @@ impl World {
         self.perform(effects, &[]);
     }
 
-    /// Passes what a former member offers to the broker unchanged. With the planted bug, it passes the segment's own number instead of the
-    /// offered memory's.
+    /// Passes to the broker what a former member offers. With the planted bug, it replaces the number of the offered
+    /// memory by the one that the segment had.
     pub fn seen(&self, descriptors: &[Descriptor], message: &[u8]) -> Vec<Descriptor> {
         let offer = Request::decode(message, descriptors.len()).ok().map(|(_, request)| request);
         match (offer, descriptors) {
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// The keeper is killed too: descriptors are lost, the journal's file stays.
+    /// Kills the keeper, too: all descriptors are lost, but the journal stays.
     pub fn crash_daemon(&mut self) {
         self.crash_broker();
         self.kept.clear();

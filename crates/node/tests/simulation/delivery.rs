@@ -1,4 +1,4 @@
-//! What is on its way between clients and broker, and what becomes of it when it arrives.
+//! Messages between clients and the broker, and what their arrival causes.
 
 use crossdock_layout::wire::{Answer, ItemRequest, Request, SegmentKind};
 use crossdock_layout::{SegmentId, Status};
@@ -42,17 +42,17 @@ impl World {
         true
     }
 
-    /// From here on the daemon owes an answer by the deadline.
+    /// Notes that a request has reached the broker. From now on the daemon must answer it by its deadline.
     pub fn note_delivery(&mut self, client: usize, pipe: u64, message: &[u8]) {
         let number = u64::from_le_bytes(message[8..16].try_into().expect("a header"));
         let present = self.clients[client].connection == Some(pipe);
         if let Some(asked) = self.clients[client].asked.get_mut(&number) {
             let wait = match asked.request {
                 Request::Observe { wait_ms, .. } => wait_ms,
-                // What was lost with the keeper is waited for.
+                // The request may wait until memory that was lost with the keeper is offered again.
                 Request::Open { wait_ms, .. } => wait_ms.max(2000),
                 Request::Attach { .. } => 2000,
-                // What is free may have to be copied first.
+                // The item may have to be copied before it can be given.
                 Request::Item(
                     ItemRequest::Create { .. }
                     | ItemRequest::Access { .. }
@@ -61,7 +61,7 @@ impl World {
                 ) => 61_000,
                 _ => 0,
             };
-            // What arrives by a connection that its client gave up is asked again by the next one.
+            // If the client has given up this connection, it repeats the request on its next one.
             if present {
                 asked.due = Some(self.now + wait);
             }

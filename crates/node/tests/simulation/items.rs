@@ -1,5 +1,5 @@
-//! Items in the simulation: clients that have files open, some of which do not let go; a kernel that says what is so; and
-//! the guarantee that no task is let in while another is.
+//! Items in the simulation: clients that open files, some of which keep them open secretly; a kernel that answers
+//! truthfully; and the check that no task gets an item while another one has it open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,25 +11,26 @@ use crate::client::Client;
 use crate::sabotage::Sabotage;
 use crate::world::{NAMES, World};
 
-/// An item that a client was told is its own.
+/// An item that a client owns, as the client was told.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
     pub file: SegmentId,
-    /// It has the file open for writing.
+    /// The client has the item's file open for writing.
     pub open: bool,
     pub shared: bool,
-    /// Something was asked about it and is not answered.
+    /// A request of the client about the item has no answer yet.
     pub busy: bool,
 }
 
-/// What clients were told of items.
+/// What clients were told about items.
 #[derive(Default)]
 pub struct ItemModel {
-    /// Made, and neither destroyed nor to go with its owner: it is there.
+    /// Items that must exist, with their workflows: they were made, no request to destroy them was sent, and they do
+    /// not end with their owner.
     promised: BTreeMap<SegmentId, u64>,
-    /// Things were asked that may end them.
+    /// Items for which a request was sent that may end them.
     doubtful: BTreeSet<SegmentId>,
-    /// Transferred, and nothing was written down of it since.
+    /// Items that were transferred, with the new owner that the broker must know until another record changes it.
     moved: BTreeMap<SegmentId, (u64, Party)>,
 }
 
@@ -63,7 +64,7 @@ impl ItemModel {
 }
 
 impl World {
-    /// Does the kernel count any process that has this file open, apart from one?
+    /// Whether any process except that of the client `but` has this file open, as the kernel counts.
     fn is_open(&self, file: SegmentId, but: Option<usize>) -> bool {
         let clings = self.clients.iter().enumerate().filter(|(n, c)| c.alive && Some(*n) != but).any(|(_, c)| {
             let own = c.items.values().any(|own| own.file == file && own.open);
@@ -125,7 +126,7 @@ impl World {
         }
     }
 
-    /// A copy ends, or several do.
+    /// Ends one of the running copies, or several.
     pub fn end_copies(&mut self) {
         while !self.copies.is_empty() {
             let at = self.random.below(self.copies.len());
@@ -138,7 +139,7 @@ impl World {
         }
     }
 
-    /// Checks, when the daemon gives an item's file to a client, that no other task can write it.
+    /// Checks, when the daemon gives an item's file to a client, that no other task can write to it.
     pub fn hand_item(&self, connection: u64, file: SegmentId, writable: bool) {
         assert!(self.kept.contains(&file), "{file} is given out but not kept");
         let Some(pipe) = self.pipes.get(&connection) else { return };
@@ -173,7 +174,7 @@ impl World {
                 8 => ItemRequest::Find { key },
                 9 => ItemRequest::Register { number: r.below(3) as u64 },
                 10 => ItemRequest::Word { party: Party::task("t") },
-                // Of what is another's, or free.
+                // An item of another client, or one that no client has open.
                 _ => ItemRequest::Transfer { item: SegmentId(1 + r.below(60) as u64), to: Party::task("t") },
             }
         } else {
@@ -204,7 +205,7 @@ impl World {
         Some((Request::Item(request), vec![]))
     }
 
-    /// An honest client lets go before it asks; another one does not.
+    /// Notes what a client closes before it sends a request about its item. If `clings` is set, it keeps the file open.
     fn close(&mut self, number: usize, item: SegmentId, clings: bool, request: &ItemRequest) {
         let client = &mut self.clients[number];
         let own = client.items.get_mut(&item).expect("picked from these");
@@ -225,7 +226,7 @@ impl World {
         }
     }
 
-    /// One opening for reading is closed, and told.
+    /// Closes one opening for reading, and tells the broker.
     fn close_one(&mut self, number: usize, file: SegmentId) {
         let client = &mut self.clients[number];
         let Some(count) = client.open.get_mut(&file) else { return };
@@ -255,7 +256,7 @@ impl World {
         }
     }
 
-    /// What a client learns of items.
+    /// Handles the answer to a client's request about items.
     pub fn item_answered(&mut self, number: usize, request: &Request, answer: &Answer) {
         let Request::Item(request) = request else { return };
         let rights = |client: &Client, key: &str| self.model.rights(client, SegmentKind::Item, key);
@@ -281,13 +282,14 @@ impl World {
                 } else {
                     let own = Own { file: given.file, open: true, shared: false, busy: false };
                     client.items.insert(given.item, own);
-                    // Its own former hold on the file is no other's.
+                    // What the client itself had kept open is not another task's any more.
                     client.clings.remove(&given.file);
                 }
             }
             (ItemRequest::Transfer { item, to }, Answer::Done { .. }) => {
                 let had = self.clients[number].items.remove(item).is_some();
-                // Written down before it was told, unless something else was since.
+                // The new owner must be in the journal before the answer, unless another request has changed the owner
+                // since.
                 let lasting = self.broker.as_ref().map(|b| b.lasting());
                 let there = lasting.and_then(|l| l.items.all.get(item)).is_some_and(|i| i.owner == *to);
                 if had && there {
@@ -321,13 +323,13 @@ impl World {
         }
     }
 
-    /// What a client says first when it came back.
+    /// The messages by which a returning client lists the items that it has open.
     pub fn held_items(&self, number: usize) -> Vec<Request> {
         let items = self.clients[number].items.keys().copied().chain([SegmentId(0)]);
         items.map(|item| Request::Item(ItemRequest::Hold { item })).collect()
     }
 
-    /// The guarantees of items, in the broker's state and in what clients have open.
+    /// Checks the guarantees of items in the broker's state, and in what clients have open.
     pub fn check_items(&self) {
         let Some(broker) = &self.broker else { return };
         let lasting = broker.lasting();
@@ -365,7 +367,7 @@ impl World {
     }
 }
 
-/// Is this record one that the planted bug loses?
+/// Whether the planted bug loses this record.
 pub fn forgotten(sabotage: Sabotage, record: &Record) -> bool {
     matches!(record, Record::Item(ItemRecord::Owner { .. })) && sabotage == Sabotage::ForgetOwners
 }

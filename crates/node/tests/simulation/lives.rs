@@ -1,8 +1,9 @@
-//! Who lives, by the kernel's word, and what the daemons' tables say of it.
+//! Which members live, as the kernel sees it; and what the daemons' liveness tables say about them.
 //!
-//! A client's place on the roll lasts from its first welcome, which holds it already while it is on its way, until its
-//! process is dead or it has left in order. Members whose connection ended live on with it. Each has the table of the daemon
-//! that it was last connected to; all of them are checked, the oldest too.
+//! A client's lock on the roll lasts from its first welcome until its process is dead, or until it has left in order.
+//! The lock counts already while the welcome is in flight. A member whose connection has ended keeps its lock. Each
+//! member may still use the table of the daemon to which it was last connected, so all tables are checked, also the
+//! oldest one.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +14,12 @@ use crossdock_node::broker::{Attachment, Event};
 use crate::sabotage::Sabotage;
 use crate::world::World;
 
-/// One daemon's words, by slot.
+/// The words of one daemon's liveness table, by slot.
 pub type Table = BTreeMap<usize, u64>;
 
 impl World {
-    /// Does this table prove a death? The planted bug is the rule that was there before: absence is death.
+    /// Whether this table proves a member's death. The planted bug is a former rule: a member that is not in the table
+    /// is dead.
     fn says_dead(&self, table: &Table, member: MemberId) -> bool {
         let word = table.get(&member.slot()).copied().unwrap_or(0);
         if self.sabotage == Sabotage::AbsenceIsDeath { word != member.0 } else { is_proof(word, member) }
@@ -35,7 +37,7 @@ impl World {
         }
     }
 
-    /// What a daemon does with its table when a broker starts.
+    /// Sets up the table as a daemon does when a broker starts.
     pub fn begin_table(&mut self) {
         let Some(broker) = &self.broker else { return };
         let lasting = broker.lasting();
@@ -53,7 +55,7 @@ impl World {
         }
     }
 
-    /// Is this member's byte of the roll locked?
+    /// Whether this member's byte of the roll is locked.
     pub fn is_on_roll(&self, member: MemberId) -> bool {
         let lives = |number: usize| self.clients[number].alive && !self.clients[number].left;
         let in_hand = self.clients.iter().any(|c| c.member == member && c.alive && !c.left);
@@ -64,7 +66,8 @@ impl World {
         in_hand || self.pipes.values().any(on_its_way)
     }
 
-    /// The kernel tells of the dead: by the pidfds of those that are watched, and by the roll of those that are away.
+    /// Reports deaths to the broker as the kernel shows them: by pidfds for watched members, and by the roll for
+    /// members that are away.
     pub fn notice_deaths(&mut self) {
         let Some(broker) = &self.broker else { return };
         let lasting = broker.lasting();
@@ -80,7 +83,8 @@ impl World {
         }
     }
 
-    /// A client loses its connection, for want of descriptors perhaps, and lives on with all that it has mapped.
+    /// Ends a client's connection, for example because it has no descriptor left. The client lives on, with all of its
+    /// mappings.
     pub fn cut_off(&mut self) {
         let ready: Vec<_> =
             (0..self.clients.len()).filter(|c| self.clients[*c].can_act() && self.clients[*c].welcome).collect();
@@ -96,7 +100,7 @@ impl World {
         }
     }
 
-    /// No member that may still use what it has mapped is dead for another one, nor shares its slot.
+    /// Checks that no table marks a living member as dead, and that no two living members have the same slot.
     pub fn check_lives(&self) {
         let living: Vec<_> =
             self.clients.iter().map(|c| c.member).filter(|m| *m != MemberId::NOBODY && self.is_on_roll(*m)).collect();
@@ -110,7 +114,7 @@ impl World {
         assert!(slots.windows(2).all(|pair| pair[0] != pair[1]), "two who live have one slot: {living:?}");
     }
 
-    /// After everybody's end the present table says so.
+    /// Checks at the end that the present table marks all members as dead.
     pub fn check_all_dead(&self) {
         let table = self.tables.last().expect("a daemon's table");
         for member in &self.model.told_members {

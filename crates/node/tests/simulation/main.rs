@@ -1,9 +1,10 @@
-//! The seeded simulator: random schedules of clients, kills, restarts, lost daemons and lies over the real state
-//! machine, with the guarantees checked after every step by a model that shares no code with the broker.
+//! The seeded simulator. It runs the real state machine under random schedules of clients, kills, restarts, lost
+//! daemons and clients that break the rules. After every step a model checks the guarantees. The model shares no code
+//! with the broker.
 //!
-//! `CROSSDOCK_SCHEDULES=1000000 cargo test -p crossdock-node --release --test simulation` for more of them;
-//! `CROSSDOCK_FIRST=n` begins at schedule n, so that a long run can be cut in slices;
-//! `CROSSDOCK_SEED=n` for one of them, which a failure names.
+//! `CROSSDOCK_SCHEDULES=1000000 cargo test -p crossdock-node --release --test simulation` runs more schedules.
+//! `CROSSDOCK_FIRST=n` begins at schedule n, so that a long run can be divided. `CROSSDOCK_SEED=n` runs the one
+//! schedule that a failure has named.
 
 mod checks;
 mod client;
@@ -53,7 +54,7 @@ fn the_guarantees_hold_in_every_schedule() {
     }
 }
 
-/// The check that the checks check: each of these bugs, planted between the broker and the world, is found.
+/// Tests the checks themselves: each of these bugs, planted between the broker and its environment, must be found.
 #[test]
 fn every_planted_bug_is_found() {
     let quiet = std::panic::take_hook();

@@ -1,4 +1,4 @@
-//! What clients were told and what was written down: whatever the guarantees are measured by.
+//! The model: what clients were told and what the journal says. The guarantees are checked against it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use crossdock_node::broker::Record;
 
 use crate::client::Client;
 
-/// An endpoint that its maker was told of.
+/// An endpoint whose maker was told that it exists.
 #[derive(Clone, Debug)]
 pub struct KnownEndpoint {
     pub workflow: u64,
     pub name: String,
 }
 
-/// A segment that its maker was told of and that no client has asked to take away since.
+/// A segment whose maker was told that it exists, and which no client has asked to remove since.
 #[derive(Clone, Debug)]
 pub struct Promise {
     pub workflow: u64,
@@ -24,7 +24,7 @@ pub struct Promise {
     pub reserved: u64,
 }
 
-/// What a workflow was made as.
+/// A workflow as its launcher made it.
 pub struct KnownWorkflow {
     pub name: String,
     pub quota: u64,
@@ -33,46 +33,47 @@ pub struct KnownWorkflow {
 
 #[derive(Default)]
 pub struct Model {
-    /// What was told of items.
+    /// What clients were told about items.
     pub items: crate::items::ItemModel,
-    /// How often what happened, to see that the dice reach everything.
+    /// How often each kind of event happened. This shows whether the random choices reach everything.
     pub counts: BTreeMap<String, usize>,
-    /// Endpoints whose maker was told of them.
+    /// The endpoints whose makers were told that they exist.
     pub endpoints: BTreeMap<u64, KnownEndpoint>,
     pub told_segments: BTreeSet<SegmentId>,
     told_as_new: BTreeSet<SegmentId>,
     pub sizes: BTreeMap<SegmentId, u64>,
-    /// Bugs are planted: endpoints get one grant too many, workflows twice their quota.
+    /// Planted bugs: endpoints get one grant too many, or workflows get twice their quota.
     pub planted_grant: bool,
     pub planted_quota: bool,
     pub told_members: BTreeSet<MemberId>,
-    /// Which memory each id was given, as it was written down.
+    /// The kernel's number of the memory of each id, as the journal has it.
     pub numbers: BTreeMap<SegmentId, u64>,
     pub promises: BTreeMap<SegmentId, Promise>,
-    /// The greatest ids ever written down.
+    /// The largest ids that the journal ever had.
     last_segment: u64,
     last_member: u64,
     pub workflows: BTreeMap<u64, KnownWorkflow>,
-    /// Workflows that ended, and those whose end was asked for or follows from their owner's.
+    /// The workflows that have ended. `may_end` has those whose end was asked for, or follows from the end of their
+    /// owner.
     pub ended: BTreeSet<u64>,
     may_end: BTreeSet<u64>,
     gone: BTreeSet<MemberId>,
-    /// What each request came to, as it was written down.
+    /// The segment that each request made, as the journal has it.
     done: BTreeMap<(MemberId, u64), SegmentId>,
     removed: BTreeSet<SegmentId>,
-    /// Members by workflow, as they were written down, and the workflow's latest run.
+    /// The members of each workflow, as the journal has them. `runs` has the latest run of each workflow.
     present: BTreeMap<u64, BTreeSet<MemberId>>,
     runs: BTreeMap<u64, u64>,
-    /// Ports that end with the run in which they were made: that run and its workflow.
+    /// Ports that end with their run: for each its workflow and the number of the run.
     ports: BTreeMap<SegmentId, (u64, u64)>,
     grants: BTreeMap<u64, Vec<Grant>>,
-    /// Ids up to these were lost with a keeper: they may come back, or not.
+    /// Segments with ids up to this were lost with a keeper. They may come back or not.
     pub lost_segments: u64,
     pub lost_endpoints: u64,
 }
 
 impl Model {
-    /// Names of workflows that a launcher made and that nothing has ended.
+    /// The names of workflows that a launcher made, and that no event has ended.
     pub fn living_workflows(&self) -> Vec<String> {
         let living = self.workflows.iter().filter(|(n, w)| w.owner != MemberId::NOBODY && !self.may_end.contains(n));
         living.map(|(_, w)| w.name.clone()).collect()
@@ -86,7 +87,7 @@ impl Model {
         self.endpoints.clear();
     }
 
-    /// Ids only grow, whatever was killed in between.
+    /// Notes a record of the journal. Checks that ids only grow, whatever was killed before.
     pub fn recorded(&mut self, record: &Record) {
         match record {
             Record::Segment { segment, size, cause, workflow, kind, persistent, .. } => {
@@ -138,7 +139,7 @@ impl Model {
             }
             Record::Removed { segment, .. } => {
                 self.removed.insert(*segment);
-                // The end of its run takes a port's name; nothing else takes it without a request.
+                // A port loses its name without a request only when its run ends.
                 let of = self.ports.get(segment).map(|(workflow, _)| *workflow);
                 let over = |number| self.present.get(&number).is_none_or(BTreeSet::is_empty);
                 if of.is_some_and(over) {
@@ -158,17 +159,18 @@ impl Model {
         }
     }
 
-    /// Was the memory of this lost with a keeper, perhaps?
+    /// Whether the memory of this segment may have been lost with a keeper.
     pub fn was_lost(&self, segment: SegmentId) -> bool {
         segment.0 <= self.lost_segments
     }
 
-    /// Has something happened that ends this workflow?
+    /// Whether something has happened that may end this workflow.
     pub fn may_end(&self, workflow: u64) -> bool {
         self.may_end.contains(&workflow)
     }
 
-    /// A request that may remove something reaches the broker: from now on the model does not expect that what it names exists.
+    /// Notes that a request that may remove something reaches the broker. From now on the model does not expect that
+    /// the named object exists.
     pub fn delivered(&mut self, client: &Client, request: &Request) {
         match request {
             Request::Remove { kind, name, .. } | Request::Open { kind, name, mode: OpenMode::Recreate, .. } => {
@@ -196,7 +198,8 @@ impl Model {
         }
     }
 
-    /// A client is dead, leaving or lying: what ends with it is promised no longer.
+    /// Notes that a client is dead, is leaving, or has broken the rules. What ends with the client is not expected any
+    /// more.
     pub fn left(&mut self, client: &Client) {
         self.gone.insert(client.member);
         let owned: Vec<_> = self.workflows.iter().filter(|(_, w)| w.owner == client.member).map(|(n, _)| *n).collect();
@@ -214,7 +217,7 @@ impl Model {
         self.told_members.insert(member);
     }
 
-    /// A series is complete: it stays, whatever is killed, until it is taken away or published anew.
+    /// Notes that a series is complete. Whatever is killed, it must stay until it is removed or published anew.
     pub fn promise_series(&mut self, client: &Client, segment: SegmentId, name: &str) {
         self.told_segments.insert(segment);
         let taken = self.removed.contains(&segment) || self.may_end.contains(&client.workflow);
@@ -224,12 +227,12 @@ impl Model {
         }
     }
 
-    /// Was it lost with a keeper, so that it may come back or not?
+    /// Whether the segment may have been lost with a keeper, so that it may come back or not.
     pub fn may_be_lost(&self, segment: SegmentId) -> bool {
         segment.0 <= self.lost_segments
     }
 
-    /// Only a member that really ended is told so.
+    /// Checks that a client which is refused as dead has really ended.
     pub fn refused(&self, client: &Client) {
         assert!(self.may_be_dead(client), "{} is alive and was not let back in", client.member);
     }
@@ -269,7 +272,7 @@ impl Model {
                 if *kind == SegmentKind::Region && writable && !created {
                     assert!(rights.contains(Rights::WRITE), "{name} for writing with {}", rights.words());
                 }
-                // A port of a former run is never given to a member of a later one.
+                // A member never gets a port of a former run.
                 if let Some((workflow, run)) = self.ports.get(segment) {
                     let now = self.runs.get(workflow).copied().unwrap_or(0);
                     assert!(*run == now || self.removed.contains(segment), "port {name} of run {run} in run {now}");
@@ -293,7 +296,7 @@ impl Model {
                 self.told_segments.insert(*segment);
             }
             (Request::Open { mode, name, .. }, Answer::Failed { status, text }) => {
-                // What was done once and not undone is not refused when it is asked for again.
+                // A request that was once done, and whose result was not removed, must not fail when it is repeated.
                 if let Some(done) = self.done.get(&(client.member, number)).filter(|s| !self.removed.contains(s)) {
                     let excused = self.may_end.contains(&client.workflow) || done.0 <= self.lost_segments;
                     assert!(excused, "{mode:?} {name} made {done}, but was told {status}: {text}");

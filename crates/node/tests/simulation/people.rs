@@ -1,4 +1,4 @@
-//! What clients do: come, ask, release, leave, die, lie.
+//! What clients do: connect, send requests, close, leave, die, and break the rules.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::sabotage::Sabotage;
 use crate::world::{NAMES, Pipe, WORKFLOWS, World};
 
 impl World {
-    /// Half of the schedules begin with a launcher's usual work, so that much happens in workflows, too.
+    /// Half of the schedules begin with a launcher that makes a workflow, so that much happens in workflows, too.
     pub fn set_up_workflow(&mut self) {
         self.clients.push(Client::new(0, 0, 1, "default"));
         self.connect(0);
@@ -37,7 +37,7 @@ impl World {
 
     pub fn new_client(&mut self) {
         let number = self.clients.len();
-        // Some by the endpoints of workflows that there are, the others by the main one.
+        // Most clients connect through endpoints of existing workflows, the others through the main endpoint.
         let endpoints: Vec<_> = self.model.endpoints.iter().map(|(n, e)| (*n, e.workflow, e.name.clone())).collect();
         let client = if !endpoints.is_empty() && !self.random.one_in(6) {
             let (endpoint, workflow, name) = endpoints[self.random.below(endpoints.len())].clone();
@@ -180,7 +180,7 @@ impl World {
             _ => {
                 let size = self.model.sizes.get(&any_segment).copied().unwrap_or(4096);
                 let number = self.model.numbers.get(&any_segment).copied().unwrap_or(0);
-                // Too large, other memory, or the right one.
+                // The offered memory has a wrong size, or is other memory, or is the right one.
                 let fd = match r.below(4) {
                     0 => Descriptor::Memory { size: size + 4096, number },
                     1 => Descriptor::Memory { size, number: number + 1 },
@@ -190,7 +190,7 @@ impl World {
             }
         };
         match request {
-            // Twice what was meant, which the model knows.
+            // The planted bug: the broker is asked for twice the quota that the model knows.
             Request::MakeWorkflow { quota, name } if self.sabotage == Sabotage::QuotaTwice => {
                 (Request::MakeWorkflow { quota: quota * 2, name }, vec![])
             }
@@ -245,7 +245,7 @@ impl World {
         }
     }
 
-    /// Breaks the rules in some way; the liar, and no other client, has to be dropped.
+    /// Lets a client break the rules in some way. The broker must drop this client and no other one.
     pub fn lie(&mut self) {
         let ready: Vec<_> =
             (0..self.clients.len()).filter(|c| self.clients[*c].can_act() && self.clients[*c].welcome).collect();

@@ -1,4 +1,4 @@
-//! A small generator whose numbers depend on the seed alone.
+//! A small random number generator. Its numbers depend on the seed alone.
 
 pub struct Random(u64);
 

@@ -1,61 +1,61 @@
-//! The bugs that are planted to see that they are found.
+//! The bugs that are planted on purpose, to test that the checks find them.
 
 /// A bug in the layer between the broker and the simulated kernel and clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     None,
-    /// Records of segments are not written down.
+    /// The journal loses the records of segments.
     ForgetSegments,
-    /// Records of reserving are not written down.
+    /// The journal loses the records of reserved bytes.
     ForgetReserves,
-    /// A workflow's end is not written down.
+    /// The journal loses the records of workflows' ends.
     ForgetEnds,
-    /// Answers are sent before the records that they stand on.
+    /// Answers are sent before the records on which they depend are written.
     AnswerFirst,
-    /// Removed segments stay with the keeper.
+    /// The keeper keeps segments that were removed.
     KeepRemoved,
-    /// Endpoints of ended workflows stay open.
+    /// The keeper keeps the listening sockets of workflows that have ended.
     KeepListening,
-    /// The dead stay alive in the table.
+    /// The liveness table still shows dead members as alive.
     KeepTheDead,
-    /// A broker that starts again begins to count from its journal's first number.
+    /// A broker that starts again counts its ids from the beginning.
     CountAgain,
     /// Some answers are sent twice.
     AnswerTwice,
     /// Some answers are not sent.
     LoseAnswers,
-    /// Everybody gets a descriptor to write through.
+    /// Every client gets a writable descriptor.
     WritableForAll,
-    /// Endpoints are given one grant too many.
+    /// Endpoints get one grant more than was asked for.
     GrantTooMuch,
-    /// Workflows are given twice their quota.
+    /// Workflows get twice the quota that was asked for.
     QuotaTwice,
-    /// Requests that were done before a restart are done again.
+    /// The journal loses the outcomes of requests, so that a repeated request is carried out twice.
     ForgetOutcomes,
-    /// The kernel says of every item that no process has it open.
+    /// The kernel answers for every item that no process has it open.
     ProveAll,
-    /// Changes of items' owners are not written down.
+    /// The journal loses changes of items' owners.
     ForgetOwners,
-    /// Pin pages are not cleared.
+    /// Slots of pin pages are not cleared.
     KeepPins,
-    /// Records of pin pages given to observers are not written down.
+    /// The journal loses the records of slots that observers got.
     ForgetPins,
     /// Publishers are not told of new pin pages.
     TellNoPublisher,
-    /// A pin page is taken for one that no endpoint's observers ever had.
+    /// It is forgotten to which endpoint a pin page belongs.
     ForgetEndpoints,
-    /// Pools can be written by those who observe.
+    /// Observers can write to the pool of a series.
     WritablePools,
-    /// Some questions about items' files are never answered. Only [`Broker::check_at_rest`] finds this: no client is
-    /// promised that an item ever gets ready.
+    /// Some questions about items' files are never answered. Only [`Broker::check_at_rest`] finds this, because no
+    /// client is promised that an item becomes ready.
     LoseVerdicts,
-    /// A member that the table does not speak of is taken for dead.
+    /// A member that the table does not show counts as dead.
     AbsenceIsDeath,
-    /// A member whose connection ended is taken for dead.
+    /// A member whose connection has ended counts as dead.
     BuryTheCutOff,
-    /// The slots of members whose session is over, and which live, are given to others.
+    /// Members whose session is over, but which live, lose their slots to other members.
     FreeGhosts,
-    /// Whatever memory is offered after the keeper's end is taken.
+    /// After the keeper's end, any memory that is offered is accepted.
     AdoptAnything,
 }
 

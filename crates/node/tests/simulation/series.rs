@@ -1,4 +1,4 @@
-//! Series in the simulated world: what publishers and observers ask, and what must hold of pin pages.
+//! Series in the simulated world: the requests of publishers and observers, and what must hold for pin pages.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl World {
                 self.clients[number].series.remove(&segment);
                 Request::Unpublish { segment }
             }
-            // Of another member, or of none.
+            // A series of another member, or one that does not exist.
             9 => Request::Unpublish { segment: others.first().copied().unwrap_or(SegmentId(0)) },
             10 if !own.is_empty() => {
                 let segment = r.pick(&own);
@@ -50,7 +50,7 @@ impl World {
         (request, vec![])
     }
 
-    /// What a client learns of series.
+    /// Handles the answer to a client's request about series.
     pub fn series_answered(&mut self, number: usize, asked: &Asked, answer: &Answer, with: Attachment) {
         let page = match with {
             Attachment::Series { pool, page, .. } => Some((pool, page)),
@@ -63,8 +63,9 @@ impl World {
                 let client = &self.clients[number];
                 let rights = self.model.rights(client, SegmentKind::Series, name);
                 assert!(rights.contains(Rights::PUBLISH), "series {name} is published with {}", rights.words());
-                // While a publisher lives and goes on, no other one begins under its name. A client that has lied may read an
-                // answer that was sent before the broker dropped it; the name may have another publisher by then.
+                // While a publisher is alive, no other member becomes the publisher of the same name. A client that has
+                // broken the rules is not counted: it may read an answer that was sent before the broker dropped it,
+                // and the name may have another publisher by then.
                 let present = client.can_act();
                 for other in self.clients.iter().filter(|c| present && c.can_act() && !self.model.may_be_dead(c)) {
                     let same = |(id, s): (&SegmentId, &Publishing)| {
@@ -96,7 +97,7 @@ impl World {
                 let any = Rights::PUBLISH.with(Rights::OBSERVE);
                 assert!(rights.0 & any.0 != 0, "series {name} is observed with {}", rights.words());
                 assert_eq!(entry.name, *name, "another series than was asked for");
-                // One that said goodbye meanwhile uses nothing of what still comes.
+                // A client that has left meanwhile does not use what still arrives, so it is not counted.
                 let present = client.can_act() && !self.model.may_be_dead(client);
                 for other in self.clients.iter().filter(|c| present && c.can_act() && !self.model.may_be_dead(c)) {
                     let both = other.pins.contains_key(&entry.pin);
@@ -111,8 +112,8 @@ impl World {
         }
     }
 
-    /// A slot goes out: its publisher was told of the page, nothing of another member's may be in it, and no other task
-    /// may be able to write it.
+    /// Checks a slot that an observer gets: the publisher was told of the page, no other member's pins are in the slot,
+    /// and no other task can write to the page.
     pub fn hand_page(&mut self, connection: u64, pool: SegmentId, page: SegmentId, slot: u32) {
         assert!(self.kept.contains(&pool) && self.kept.contains(&page), "{page} of {pool} is given out but not kept");
         assert!(self.told_of.contains(&page), "{page} of {pool} is given out and its publisher was not told of it");
@@ -128,7 +129,7 @@ impl World {
         assert!(before.is_none(), "page {page} goes from endpoint {before:?} to {endpoint}");
     }
 
-    /// All pages that the keeper has now are ones that publishers ask for, or know.
+    /// Notes that publishers know all pin pages that the keeper has now, or will ask for them.
     pub fn tell_of_pages(&mut self) {
         if self.sabotage != Sabotage::TellNoPublisher {
             self.told_of.extend(self.kept.iter().copied());
@@ -171,7 +172,7 @@ impl World {
         }
     }
 
-    /// After the keeper's end a publisher offers what it has, and an observer its page.
+    /// After the keeper's end: lets a publisher offer its pool and its pages, and an observer its page.
     pub fn offer_series(&mut self, number: usize) {
         let client = &mut self.clients[number];
         let mut offers = Vec::new();
@@ -188,7 +189,7 @@ impl World {
         for (request, descriptors) in offers {
             let id = client.next;
             client.next += 1;
-            // They go out with whatever else has no answer yet.
+            // The offers are sent together with all other requests that have no answer yet.
             client.asked.insert(id, Asked { request, descriptors, due: None });
         }
     }
@@ -198,7 +199,7 @@ fn offer_page(segment: SegmentId, number: u64) -> (Request, Vec<Descriptor>) {
     (Request::Offer { segment }, vec![Descriptor::Memory { size: 4096, number }])
 }
 
-/// The last id that a series takes.
+/// The last id in the range of ids of a series.
 pub fn last_id(segment: SegmentId) -> u64 {
     segment.0 + series_ids(OBSERVERS) - 1
 }

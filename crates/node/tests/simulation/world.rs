@@ -1,4 +1,4 @@
-//! The world round a broker: keeper, journal, liveness table, connections, clients; and the dice.
+//! The world around a broker: keeper, journal, liveness tables, connections, clients and random choices.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,23 +26,23 @@ pub struct World {
     pub journal: Vec<Vec<u8>>,
     pub kept: BTreeSet<SegmentId>,
     pub listening: BTreeSet<u64>,
-    /// Each daemon's table, the present one last.
+    /// The liveness table of each daemon so far. The last one is the present one.
     pub tables: Vec<crate::lives::Table>,
     pub pipes: BTreeMap<u64, Pipe>,
     pub clients: Vec<Client>,
     pub model: Model,
-    /// Pages that their publishers were told of.
+    /// The pin pages of which their publishers were told.
     pub told_of: BTreeSet<SegmentId>,
-    /// Who may have written what is in a slot of a pin page now.
+    /// For each slot of a pin page: the member that may have written its present contents.
     pub pages: BTreeMap<(SegmentId, u32), MemberId>,
-    /// The endpoint of each member that ever had a pin page.
+    /// For each pin page: the endpoint of the observers that got slots of it.
     pub page_endpoints: BTreeMap<SegmentId, u64>,
-    /// Copies of items that have begun: item and target.
+    /// The copies of items that are running: item and target file.
     pub copies: Vec<(SegmentId, SegmentId)>,
     pub incarnation: u64,
-    /// The number of the memory that was made last.
+    /// The kernel's number of the memory that was made last.
     pub last_number: u64,
-    /// Kill the broker after so many more effects.
+    /// If set, the broker is killed after so many more effects.
     pub fuse: Option<usize>,
     pub next_pipe: u64,
 }
@@ -110,7 +110,7 @@ impl World {
         self.check();
     }
 
-    /// Everybody goes, and nothing may be left.
+    /// Ends all clients, and checks that nothing is left.
     pub fn wind_down(&mut self) {
         self.fuse = None;
         if self.broker.is_none() {
@@ -127,7 +127,7 @@ impl World {
         self.check_nothing_left();
     }
 
-    /// Lets everything that is on its way arrive.
+    /// Lets all messages in flight arrive.
     pub fn settle(&mut self) {
         for _ in 0..3 {
             for pipe in self.pipes.keys().copied().collect::<Vec<_>>() {

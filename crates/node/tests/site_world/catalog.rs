@@ -1,4 +1,4 @@
-//! A node's handle of the catalog: some commits arrive long after their caller has given them up.
+//! A node's handle of the catalog. Some of its commits arrive long after their caller has given up.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use super::Planted;
 pub struct Handle {
     pub memory: Arc<Memory>,
     pub planted: Planted,
-    /// The next commit gets no answer, and arrives later.
+    /// Whether the next commit gets no answer and arrives later.
     pub delay: Mutex<bool>,
     pub late: Mutex<Vec<Commit>>,
 }

@@ -1,4 +1,4 @@
-//! Members: what they do with items, and what they were given.
+//! The simulated members: what they do with items, and what they were given.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,30 +8,30 @@ use crossdock_node::broker::{Attachment, Event, MAIN_ENDPOINT, Peer};
 
 use super::World;
 
-/// A process on a node.
+/// A member: a process on a node.
 pub struct Member {
     pub node: usize,
     pub task: String,
     token: u64,
     pub(super) id: MemberId,
-    /// 0: it has none, or was not welcomed yet.
+    /// The number of its connection; 0 if it has none, or was not welcomed yet.
     pub connection: u64,
     request: u64,
-    /// What it waits for.
+    /// The request for whose answer the member waits, with its number.
     pub pending: Option<(u64, Request)>,
-    /// Its items, and their files.
+    /// The items that the member has open to write, with their files.
     pub open: BTreeMap<SegmentId, SegmentId>,
-    /// Files that it keeps open although it gave their items away.
+    /// Files that the member keeps open although it gave their items away.
     clings: BTreeSet<SegmentId>,
-    /// Items that it owns and shares, and their files.
+    /// Items that the member owns and shares, with their files.
     pub shares: BTreeMap<SegmentId, SegmentId>,
-    /// Items that it reads: their files, and what they held when it got them.
+    /// Items that the member reads: their files, and the bytes that they held when the member got them.
     pub reads: BTreeMap<SegmentId, (SegmentId, u64)>,
-    /// When it asked for what it waits for.
+    /// When the member sent its pending request.
     asked: u64,
-    /// For how long it waits for readers before it writes again.
+    /// How long the member waits for readers before it writes again.
     patience: u64,
-    /// Items that it closes next: the host carries out all effects of an event before it reads another message.
+    /// Items that the member closes in its next message. The host first carries out all effects of the present event.
     closes: Vec<SegmentId>,
 }
 
@@ -57,7 +57,7 @@ impl Member {
 }
 
 impl World {
-    /// Has any process of the node the file open?
+    /// Whether any process of the node has the file open.
     pub(super) fn is_open(&self, node: usize, file: SegmentId) -> bool {
         let of_node = self.members.iter().filter(|member| member.node == node);
         of_node.into_iter().any(|m| {
@@ -114,7 +114,7 @@ impl World {
         self.ask(m, ItemRequest::Access { read: false, wait_ms, keys: vec![key.to_owned()] });
     }
 
-    /// The process is killed; another one takes its place.
+    /// Kills the process of a member. Another process takes its place.
     pub(super) fn replace_member(&mut self, m: usize) {
         let token = self.fresh();
         let (node, id, connection) = (self.members[m].node, self.members[m].id, self.members[m].connection);
@@ -189,7 +189,7 @@ impl World {
                 self.ask(m, ItemRequest::Destroy { item });
             }
             _ => {
-                // It clings no longer.
+                // The member closes the files that it had kept open.
                 self.members[m].clings.clear();
             }
         }
@@ -219,7 +219,7 @@ impl World {
         self.ask(m, ItemRequest::Unshare { item, wait_ms });
     }
 
-    /// The members of a node say what they have closed.
+    /// Sends the messages by which members of a node report what they have closed.
     pub(super) fn say_closed(&mut self, n: usize) {
         for m in 0..self.members.len() {
             if self.members[m].node == n && self.members[m].connection != 0 {
@@ -235,7 +235,7 @@ impl World {
         self.tell(m, &Request::Item(ItemRequest::Release { item }));
     }
 
-    /// Every member closes what it has, and waits for nothing.
+    /// Lets every member close all that it has open.
     pub(super) fn let_all_go(&mut self) {
         for m in 0..self.members.len() {
             self.members[m].clings.clear();
@@ -250,14 +250,14 @@ impl World {
         }
     }
 
-    /// A connection was closed by the broker.
+    /// Notes that the broker has closed a connection.
     pub(super) fn closed(&mut self, n: usize, connection: u64) {
         for member in self.members.iter_mut().filter(|m| m.node == n && m.connection == connection) {
             member.connection = 0;
         }
     }
 
-    /// An answer reaches its member at once.
+    /// Delivers an answer to its member, at once.
     pub(super) fn deliver(&mut self, n: usize, connection: u64, message: &[u8], with: Attachment) {
         let (number, answer) = Answer::decode(message, with.count()).expect("the broker's own words");
         let Some(m) = self.members.iter().position(|m| m.node == n && m.connection == connection) else { return };
@@ -285,7 +285,7 @@ impl World {
                     _ => self.given(m, given.item, given.file, created),
                 }
             }
-            // It was not given away: it is closed, and stays the task's.
+            // The item was not given away. The member closes it, and it still belongs to its task.
             (
                 Answer::Failed { .. },
                 Request::Item(
@@ -299,13 +299,13 @@ impl World {
         }
     }
 
-    /// After a broker's restart: what it has open, and what was not answered.
+    /// After a broker's restart: the member lists what it has open, and repeats its unanswered request.
     fn come_back(&mut self, m: usize) {
         let own = self.members[m].open.keys().chain(self.members[m].shares.keys()).copied();
         for item in own.collect::<Vec<_>>() {
             self.tell(m, &Request::Item(ItemRequest::Hold { item }));
         }
-        // What is being given away is held until that is done.
+        // While the pending request is to give the item away, the member still has it.
         if let Some((
             _,
             Request::Item(
@@ -329,7 +329,7 @@ impl World {
         }
     }
 
-    /// A reader gets what the owner shared, and each node has one copy of it.
+    /// Checks what a reader gets: it has the bytes that the owner shared, and its node has only one copy.
     fn given_to_read(&mut self, m: usize, item: SegmentId, file: SegmentId) {
         let node = self.members[m].node;
         let Some(bytes) = self.nodes[node].files.get(&file).copied() else {
@@ -338,7 +338,7 @@ impl World {
         let (asked, is_open) =
             (self.members[m].asked, self.members.iter().any(|member| member.open.contains_key(&item)));
         let known = self.known(item);
-        // An owner that was killed may have shared it, too.
+        // An owner that was killed may have shared the item without being told.
         let is_last = !is_open && bytes == known.written;
         if !is_last && known.shared.get(&bytes).is_none_or(|until| *until < asked) {
             let (written, shared) = (known.written, known.shared.clone());
@@ -347,7 +347,8 @@ impl World {
         }
         let here = self.members.iter().filter(|member| member.node == node);
         let other = here.filter_map(|member| member.reads.get(&item)).find(|(of, held)| *of != file && *held == bytes);
-        // On the item's own node the next owner's proof may have copied it before that owner went away.
+        // On the item's own node a second copy is allowed: the proof for a next owner may have copied the item before
+        // that owner ended.
         if other.is_some() && self.calm && self.home(item) != Some(node) {
             return self.fail(format!("node {} has two copies of {item}", super::NAMES[node]));
         }
@@ -356,8 +357,8 @@ impl World {
         self.members[m].reads.insert(item, (file, bytes));
     }
 
-    /// An owner that had time to wait writes again only when no member of the site reads what it shared last. A reader of an
-    /// earlier sharing has other bytes.
+    /// Checks an owner that writes again before its waiting time is over: no member in the site may read what this
+    /// owner shared last. Readers of an earlier sharing have other bytes.
     fn check_unshared(&mut self, m: usize, item: SegmentId) {
         if self.now() >= self.members[m].asked + self.members[m].patience {
             return;
@@ -373,7 +374,7 @@ impl World {
         }
     }
 
-    /// What readers have open never changes.
+    /// Checks that the bytes that readers have open have not changed.
     pub(super) fn check_reads(&mut self) {
         let mut wrong = None;
         for member in &self.members {
@@ -389,7 +390,7 @@ impl World {
         }
     }
 
-    /// The guarantee, at the moment when it could be broken.
+    /// Checks the main guarantee at the moment when a member gets an item to write.
     fn given(&mut self, m: usize, item: SegmentId, file: SegmentId, created: bool) {
         let node = self.members[m].node;
         if let Some(other) = self.members.iter().find(|member| member.open.contains_key(&item)) {

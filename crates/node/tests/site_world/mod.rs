@@ -1,4 +1,5 @@
-//! The world of `site_items.rs`: three nodes, their members, the catalog, the network between the nodes, and what must hold.
+//! The world of `site_items.rs`: three nodes, their members, the catalog, the network between the nodes, and the
+//! checks.
 
 mod catalog;
 mod members;
@@ -23,44 +24,44 @@ use catalog::Handle;
 use members::Member;
 use network::Network;
 
-/// A defect that the simulation has to find.
+/// A defect that is planted on purpose, and that the simulation must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
     Nothing,
-    /// The catalog makes changes whatever it was to expect.
+    /// The catalog makes changes even if their conditions do not hold.
     MissingFence,
-    /// A broker believes what was true before what it knows.
+    /// A broker accepts reports that are older than what it knows.
     OldEpochAccepted,
-    /// A node keeps an item when the answer of the catalog was lost.
+    /// A node keeps an item if the catalog's answer was lost, although the item may have been passed on.
     LostAnswerIsNo,
-    /// An item is passed on while a member has it open.
+    /// An item is passed on while a member still has it open.
     NoProof,
-    /// A node with readers says later that it has none.
+    /// A node that has readers reports that it has none.
     ReadersDenied,
-    /// The proof does not see that another node is pulling the bytes.
+    /// The proof does not notice that another node is pulling the bytes.
     PullUnseen,
 }
 
-/// What happened in a schedule.
+/// Counts of what happened in a schedule.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     /// Items made.
     pub made: u64,
-    /// Openings by an owner.
+    /// How often an owner opened an item.
     pub opened: u64,
-    /// Items that went to another node.
+    /// How many items went to another node.
     pub passed: u64,
-    /// Those of them that went on before their bytes had come.
+    /// How many of the passed items went on before their bytes had come.
     pub chained: u64,
-    /// Items that were to go and stayed.
+    /// How many items were to go to another node and stayed.
     pub kept: u64,
-    /// Items that were lost with a daemon.
+    /// How many items were lost with a daemon.
     pub lost: u64,
     /// Openings by readers.
     pub read: u64,
-    /// Those of them on another node than the item's.
+    /// How many of the openings by readers were on another node than the item's.
     pub read_elsewhere: u64,
-    /// Owners that wrote again before their time for waiting was over.
+    /// How many owners wrote again before their waiting time was over.
     pub waited: u64,
 }
 
@@ -99,7 +100,7 @@ pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
 struct Node {
     lasting: Lasting,
-    /// The files that the keeper holds, and what is in them.
+    /// The files that the keeper holds, with a number that stands for each file's bytes.
     files: BTreeMap<SegmentId, u64>,
     number: u64,
     token: u64,
@@ -108,22 +109,22 @@ struct Node {
     memory: Arc<Memory>,
     handle: Arc<Handle>,
     stopped: bool,
-    /// What was told before the node had joined.
+    /// Reports of the gateway that came before the node had its number.
     early: Vec<News>,
-    /// What it was told of items.
+    /// The reports about items that the node has got.
     told: Vec<ItemPlace>,
     copies: Vec<(SegmentId, SegmentId, SegmentId)>,
 }
 
-/// What is known of an item from outside.
+/// What the test knows of an item.
 struct Known {
-    /// What its last owner wrote.
+    /// The bytes that the last owner wrote.
     written: u64,
-    /// What its owners shared, and until when.
+    /// The bytes that owners shared, each with the time at which it was overwritten.
     shared: BTreeMap<u64, u64>,
-    /// It was, or may have been, destroyed.
+    /// The item was destroyed, or may have been.
     doubtful: bool,
-    /// A daemon that had it, or its bytes, was killed.
+    /// A daemon that had the item or its bytes was killed.
     may_be_lost: bool,
 }
 
@@ -137,9 +138,9 @@ pub struct World {
     network: Network,
     items: BTreeMap<SegmentId, Known>,
     next: u64,
-    /// Effects until the broker that is at work is killed.
+    /// If set, the working broker is killed after so many more effects.
     fuse: Option<usize>,
-    /// Nothing fails, and messages are late at most.
+    /// In a calm schedule nothing fails; messages are only late.
     calm: bool,
     wrong: Option<String>,
     totals: Totals,
@@ -213,7 +214,7 @@ impl World {
         world
     }
 
-    /// A number that is used once.
+    /// A number that is not used again.
     fn fresh(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -231,7 +232,7 @@ impl World {
         let (now, base) = (self.now(), self.fresh() * 100_000);
         let node = &mut self.nodes[n];
         let site = SiteLimits { site: "s".into(), node: NAMES[n].into(), number: node.number };
-        // Two brokers of a node never have the same time of day.
+        // The time of day at its start differs for each broker of a node.
         let limits = Limits { site: Some(site), incarnation: node.token, began_ms: base, ..Limits::default() };
         let held: BTreeSet<_> = node.files.keys().copied().collect();
         let listening = BTreeSet::from([MAIN_ENDPOINT]);
@@ -303,7 +304,8 @@ impl World {
         }
     }
 
-    /// What is known of an item. A new one holds zeros: its maker may have been killed before it had the answer.
+    /// What the test knows of an item. A new item holds zeros, because its maker may have been killed before it got the
+    /// answer.
     fn known(&mut self, item: SegmentId) -> &mut Known {
         self.items.entry(item).or_insert(Known {
             written: 0,
@@ -322,7 +324,7 @@ impl World {
         }
     }
 
-    /// The gateway does what is due, and the broker hears of it.
+    /// Lets the gateway do all that is due, and gives its reports to the broker.
     fn step(&mut self, n: usize) {
         for _ in 0..3 {
             self.nodes[n].steps.step();
@@ -354,7 +356,7 @@ impl World {
                 self.event(n, Event::Site(news));
             }
         }
-        // The host looks for deaths that it was not told of.
+        // The host also asks the kernel about deaths that were not reported to it.
         let away: Vec<_> = self.nodes[n].broker.iter().flat_map(Broker::unproved).collect();
         for member in away {
             if !self.members.iter().any(|m| m.node == n && m.id == member) {
@@ -365,7 +367,8 @@ impl World {
         self.say_closed(n);
     }
 
-    /// An item may go to a daemon whose lease lasts longer than itself.
+    /// Notes that an item may be lost if it went to a daemon that no longer exists. This can happen, because a lease
+    /// may last longer than its daemon.
     fn look_where_it_went(&mut self, place: &ItemPlace) {
         let to = NAMES.iter().position(|name| *name == place.node).expect("a node of the site");
         if place.daemon != self.nodes[to].token {
@@ -380,7 +383,7 @@ impl World {
         }
     }
 
-    /// Time passes, running nodes do what is due.
+    /// Lets time pass, and lets all running nodes do what is due.
     fn round(&mut self, ms: u64) {
         self.clock.fetch_add(ms, Ordering::Relaxed);
         self.catalog.advance(Duration::from_millis(ms));
@@ -401,7 +404,7 @@ impl World {
         }
     }
 
-    /// A broker is killed; its keeper, its files and its members live.
+    /// Kills a broker. Its keeper, its files and its members live on.
     fn crash_broker(&mut self, n: usize) {
         let clock = Arc::clone(&self.clock);
         self.network.forget_node(n);
@@ -419,7 +422,7 @@ impl World {
         }
     }
 
-    /// A daemon is killed with all that it has. Another one of that name begins with nothing.
+    /// Kills a daemon with all that it has. Another daemon of the same node name begins without any state.
     fn crash_daemon(&mut self, n: usize) {
         let mut doomed = Vec::new();
         for node in &self.nodes {
@@ -436,7 +439,7 @@ impl World {
         for item in of_node.all.keys().chain(of_node.residences.keys()).copied().collect::<Vec<_>>() {
             doomed.push(item);
         }
-        // Items whose entry names this node, although it has not heard of that.
+        // Items whose entry in the catalog names this node may be lost, too, even if the node did not know this yet.
         let by = Deadline::after(Duration::from_secs(60));
         for entry in self.catalog.client().list("crossdock/s/owner/", by).unwrap().entries {
             let item = SegmentId(entry.key.rsplit('/').next().unwrap().parse().unwrap());
@@ -493,7 +496,7 @@ impl World {
         }
     }
 
-    /// What a node was told once comes again, late.
+    /// Gives a node a report about an item once more, late.
     fn tell_again(&mut self, n: usize) {
         if self.nodes[n].told.is_empty() || self.nodes[n].stopped {
             return;
@@ -501,7 +504,7 @@ impl World {
         let at = self.random.below(self.nodes[n].told.len());
         let mut place = self.nodes[n].told[at].clone();
         let known = self.nodes[n].lasting.items.residences.get(&place.item);
-        // What this node does not remember, it has been told to the end.
+        // The node has forgotten this item, so it has got the last report about it.
         if known.is_none() {
             return;
         }
@@ -528,7 +531,7 @@ impl World {
         }
     }
 
-    /// All faults pass. Then each item's owner opens it, and nothing is left over.
+    /// Removes all faults. Then checks that each item's owner can open it, and that nothing is left over.
     fn settle(&mut self) -> Result<(), String> {
         self.fuse = None;
         self.network.heal();
@@ -562,7 +565,7 @@ impl World {
         }
     }
 
-    /// Where an item is now.
+    /// The node that has an item now, if any.
     fn home(&self, item: SegmentId) -> Option<usize> {
         self.nodes.iter().position(|node| node.lasting.items.all.contains_key(&item))
     }
@@ -570,7 +573,7 @@ impl World {
     fn open_at_last(&mut self, item: SegmentId) -> Result<(), String> {
         for _ in 0..20 {
             if self.home(item).is_none() {
-                // It may be on its way.
+                // The item may be on its way between two nodes.
                 self.quiet_round();
             }
         }
@@ -582,7 +585,7 @@ impl World {
             return Err(format!("{item} is nowhere"));
         };
         let found = self.nodes[home].lasting.items.all[&item].clone();
-        // Another node made an item of that name while this one was cut off.
+        // The name may belong to another node, which made an item of that name while this one was cut off.
         let (_, names) = self.nodes[home].broker.as_ref().unwrap().site_names();
         if !names.iter().any(|name| name.name == found.key) {
             return Ok(());
@@ -596,7 +599,7 @@ impl World {
         let member = of_task[self.random.below(of_task.len())];
         for _ in 0..200 {
             if self.members[member].pending.is_none() {
-                // Also if it failed for a reason that passes.
+                // The request is repeated if it failed for a temporary reason.
                 self.want(member, &found.key, 5000);
             }
             self.quiet_round();
@@ -607,7 +610,7 @@ impl World {
             if self.home(item).is_none() && self.items[&item].may_be_lost {
                 return Ok(());
             }
-            // What was asked for earlier may come now.
+            // Close the items that earlier requests have brought meanwhile.
             self.let_all_go();
         }
         let at = self.home(item).map(|n| (NAMES[n], self.nodes[n].lasting.items.residences.get(&item)));
@@ -626,7 +629,8 @@ impl World {
             let stray = node.files.keys().find(|file| !used.contains(file));
             let left = node.lasting.items.residences.iter().filter(|(_, at)| !matches!(at, Residence::Here { .. }));
             let left: Vec<_> = left.collect();
-            // The bytes of items that no member can name any more wait for ever.
+            // A file whose item is known to have left waits until the item's node pulls it. If no member can name the
+            // item any more, it waits for ever.
             let waits = |file: &&SegmentId| {
                 left.iter().any(|(_, at)| matches!(at, Residence::Left { file: of, .. } if of == *file))
             };

@@ -1,4 +1,4 @@
-//! The network between the brokers: messages wait, are dropped, come twice and in any order.
+//! The network between the brokers. Messages wait, get lost, arrive twice and in any order.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ enum Message {
         id: u64,
         order: NodeOrder,
     },
-    /// The bytes of `file` are on their way; they are read when they arrive.
+    /// A transfer of the bytes of `file`. The bytes are read when the message arrives.
     Bytes {
         from: usize,
         to: usize,
@@ -42,7 +42,7 @@ enum Message {
     },
 }
 
-/// What waits for a broker's reply, by the number that the broker knows it by.
+/// What waits for a broker's reply, by the id that this broker knows.
 enum Waiting {
     Question { from: usize, id: u64 },
     Opening { from: usize, id: u64, into: SegmentId },
@@ -71,14 +71,15 @@ impl Network {
         self.cuts.iter().any(|cut| *cut == (a, b) || *cut == (b, a))
     }
 
-    /// Are bytes of this file on their way to another node?
+    /// Whether bytes of this file are on their way to another node.
     pub fn is_pulled(&self, n: usize, of: SegmentId) -> bool {
         let bytes =
             |message: &Message| matches!(message, Message::Bytes { from, file, .. } if (*from, *file) == (n, of));
         self.messages.iter().any(bytes)
     }
 
-    /// A broker is gone: what it waits for reaches it no more, and what it was asked is not answered.
+    /// Notes that a broker is gone. Results of its own orders do not reach it any more, and questions to it are not
+    /// answered.
     pub fn forget_node(&mut self, n: usize) {
         let failure = || NodeFailure { status: Status::Disconnected, text: "the broker is gone".into() };
         let mut lost = Vec::new();
@@ -106,7 +107,7 @@ impl World {
         let index = |node: &str| NAMES.iter().position(|name| *name == node).expect("a node of the site");
         match order {
             NodeOrder::Ask { id, node, service, mut body, .. } => {
-                // Where a question to read says its sharing and its readers.
+                // The positions of `sharing` and `readers` in the body of a question to read.
                 let (sharing, readers) = (body.len().wrapping_sub(20), body.len().wrapping_sub(12));
                 if self.planted == Planted::ReadersDenied && service == 20 && body[sharing..readers] != [0; 8] {
                     body[readers..readers + 4].fill(0);
@@ -140,7 +141,7 @@ impl World {
         }
     }
 
-    /// One message arrives, or is lost.
+    /// Lets one message arrive, or lets it get lost.
     pub(super) fn network_step(&mut self, faults: bool) {
         if self.network.messages.is_empty() {
             return;
@@ -166,7 +167,7 @@ impl World {
                 }
                 Message::Pull { from, id, .. } => self.network.messages.push(Message::Failed { to: from, id, failure }),
                 Message::Bytes { to, id, .. } => self.network.messages.push(Message::Failed { to, id, failure }),
-                // The answer itself is a failure then.
+                // If an answer is lost, the asking broker gets a failure.
                 Message::Answer { to, id, .. } => {
                     self.event(to, Event::Nodes(NodeNews::Answered { id, outcome: Err(failure) }));
                 }

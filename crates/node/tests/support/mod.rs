@@ -1,4 +1,4 @@
-//! A daemon in a folder of its own, and a client that speaks bytes.
+//! A daemon with its own folder, and a client that can send any message.
 #![allow(dead_code)]
 
 pub mod series;
@@ -15,7 +15,7 @@ use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{Deadline, event};
 
-/// A running daemon; its end is checked to leave nothing.
+/// A running daemon. When it is stopped, the test checks that it leaves nothing behind.
 pub struct Daemon {
     pub folder: tempfile::TempDir,
     pub keeper: Child,
@@ -34,7 +34,7 @@ impl Daemon {
         Self::start_in(arguments, &[])
     }
 
-    /// With these variables in its environment.
+    /// Starts a daemon with these variables in its environment.
     pub fn start_in(arguments: &[&str], environment: &[(&str, &Path)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let keeper = spawn_in(&folder.path().join("endpoint.sock"), arguments, environment);
@@ -59,7 +59,7 @@ impl Daemon {
         Session::connect(&self.options()).unwrap()
     }
 
-    /// The broker's process number.
+    /// The process id of the broker.
     pub fn broker(&self) -> u32 {
         let mut found = 0;
         until("there is a broker", || {
@@ -73,7 +73,7 @@ impl Daemon {
         kill(self.broker(), "KILL");
     }
 
-    /// Asks the daemon to end and checks that nothing is left of it.
+    /// Ends the daemon, and checks that it has left nothing behind.
     pub fn stop(mut self) {
         let broker = self.broker();
         kill(self.keeper.id(), "TERM");
@@ -107,7 +107,7 @@ pub fn spawn_in(socket: &Path, arguments: &[&str], environment: &[(&str, &Path)]
     command.spawn().unwrap()
 }
 
-/// The same on another host.
+/// Starts a daemon in a network namespace, which plays the part of another host.
 pub fn spawn_on_host(namespace: &str, socket: &Path, arguments: &[&str]) -> Child {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_crossdock-node"), "--socket"]).arg(socket);
@@ -131,11 +131,12 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A client that may say anything.
+/// A client that can send any message.
 pub struct Raw {
     pub socket: OwnedFd,
     next: u64,
-    /// With its place on the roll: it counts as dead once it lets go of these and of its connection.
+    /// The descriptors that came with the welcome, with the client's lock on the roll. The client counts as dead after
+    /// it has closed these and its connection.
     papers: std::cell::RefCell<Vec<OwnedFd>>,
 }
 
@@ -165,7 +166,7 @@ impl Raw {
         }
     }
 
-    /// The same again, of one that knows which member it is.
+    /// The hello of a client that was connected before, and knows which member it is.
     pub fn hello_again(token: u8, member: MemberId) -> Request {
         match Self::hello_message(token) {
             Request::Hello { protocol, layout, fingerprint, token, rank, visitor, task, workflow, .. } => {
@@ -175,7 +176,7 @@ impl Raw {
         }
     }
 
-    /// Says this hello to whichever daemon or broker is up, or comes up; its answer.
+    /// Sends this hello as soon as a daemon or broker serves. Returns the client and the answer.
     pub fn greet(path: &Path, hello: &Request) -> (Self, Answer) {
         let deadline = Deadline::after(Duration::from_secs(5));
         loop {
@@ -188,18 +189,18 @@ impl Raw {
         }
     }
 
-    /// Numbers its requests from here on: a member that comes back uses none twice.
+    /// Sets the number of the next request, because a member that comes back must not use a number twice.
     pub fn number_from(mut self, next: u64) -> Self {
         self.next = next;
         self
     }
 
-    /// The liveness table that came with the welcome.
+    /// A copy of the liveness table's descriptor, which came with the welcome.
     pub fn table(&self) -> OwnedFd {
         self.papers.borrow().first().expect("welcomed").try_clone().unwrap()
     }
 
-    /// Says hello and takes the welcome.
+    /// Sends a hello and receives the welcome.
     pub fn join(path: &Path) -> (Self, MemberId) {
         let mut raw = Self::connect(path);
         let Request::Hello { protocol, layout, fingerprint, member, rank, task, workflow, visitor, .. } =
@@ -231,7 +232,7 @@ impl Raw {
         }
     }
 
-    /// The next answer; `None` at the end of the connection, or after five seconds of silence.
+    /// Receives the next answer. `None` if the connection has ended, or after five seconds without an answer.
     pub fn receive(&self) -> Option<(u64, Answer, Vec<OwnedFd>)> {
         let deadline = Deadline::after(Duration::from_secs(5));
         let mut buffer = [0; MAX_MESSAGE + 1];
@@ -270,7 +271,7 @@ impl Raw {
         }
     }
 
-    /// Has the daemon hung up (within five seconds)?
+    /// Whether the daemon has closed the connection. Waits at most five seconds for it.
     pub fn was_dropped(&self) -> bool {
         let deadline = Deadline::after(Duration::from_secs(5));
         let mut buffer = [0; MAX_MESSAGE + 1];

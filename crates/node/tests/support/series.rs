@@ -1,13 +1,13 @@
-//! Series with one variable `u`, whose elements are all the same number, and so is the attribute `value`.
+//! Series of the tests: one variable `u`, whose elements all have the same number, which is also the attribute `value`.
 
 use crossdock_client::{Publisher, Status, Value, Version};
 
-/// In-place memory as numbers.
+/// The publisher's memory, as numbers that are changed in place.
 pub fn numbers(publisher: &mut Publisher) -> &mut [u64] {
     publisher.elements("u").unwrap()
 }
 
-/// Every element is `value`, and so is the attribute.
+/// Publishes a version whose elements and whose attribute are all `value`.
 pub fn publish(publisher: &mut Publisher, value: u64) -> u64 {
     numbers(publisher).fill(value);
     publisher.publish(&[("value", Value::U64(value))]).unwrap()
@@ -19,7 +19,7 @@ pub fn shows(version: &Version, value: u64) {
     assert!(numbers.iter().all(|n| *n == value), "version {} is torn", version.sequence());
 }
 
-/// The status and the text of an error.
+/// The status and the text of the error in `result`.
 pub fn failed<T: std::fmt::Debug>(result: crossdock_client::Result<T>) -> (Status, String) {
     let error = result.unwrap_err();
     (error.status, error.to_string())

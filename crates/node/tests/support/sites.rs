@@ -1,4 +1,4 @@
-//! Daemons of one site on this machine.
+//! Daemons of one site, all on this machine.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -8,7 +8,7 @@ use crossdock_client::{ConnectOptions, Session};
 
 use super::{Daemon, spawn};
 
-/// Below those that the kernel gives to outgoing connections, so that it is still free a moment later.
+/// Finds a port below those that the kernel gives to outgoing connections, so that it is still free a moment later.
 pub fn free_port() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = std::process::id() as u16;
@@ -20,7 +20,7 @@ pub fn free_port() -> String {
     }
 }
 
-/// Sites take a moment: leases end, keepers come back.
+/// Waits until `holds` returns true, at most 60 s, because in a site leases must end and keepers must come back.
 pub fn until(what: &str, holds: impl FnMut() -> bool) {
     until_within(Duration::from_secs(60), what, holds);
 }
@@ -35,7 +35,8 @@ pub fn until_within(limit: Duration, what: &str, mut holds: impl FnMut() -> bool
 
 pub struct Site {
     pub catalog: String,
-    /// Another one for each site: if another program takes the catalog's port first, at least the sites are different ones.
+    /// The name of the site, which differs for each one. If another program takes the catalog's port, at least the
+    /// sites do not mix.
     pub name: String,
 }
 
@@ -58,7 +59,7 @@ impl Site {
         self.start(Daemon::folder(), node, &format!("embedded:{}", self.catalog))
     }
 
-    /// A daemon that has joined when this returns.
+    /// Starts a daemon, and waits until it has joined the site.
     pub fn start(&self, folder: tempfile::TempDir, node: &str, catalog: &str) -> Daemon {
         let keeper = spawn(&folder.path().join("endpoint.sock"), &self.arguments(node, catalog));
         let mut daemon = Daemon { folder, keeper };
@@ -70,20 +71,20 @@ impl Site {
         daemon
     }
 
-    /// The daemons of so many nodes, at most three: a, which keeps the catalog, b and c.
+    /// Starts daemons for the first `count` of the nodes a, b and c. Node a keeps the catalog.
     pub fn daemons(&self, count: usize) -> Vec<Daemon> {
         let others = ["b", "c"].iter().take(count - 1).map(|node| self.node(node));
         std::iter::once(self.keeper()).chain(others).collect()
     }
 }
 
-/// A task's session with a daemon.
+/// Connects a task to a daemon.
 pub fn connect(daemon: &Daemon, task: &str) -> Session {
     let timeout = Duration::from_secs(30);
     Session::connect(&ConnectOptions { task: Some(task.into()), timeout, ..daemon.options() }).unwrap()
 }
 
-/// The daemons of a site.
+/// The running daemons of a site.
 pub struct World {
     pub daemons: Vec<Daemon>,
 }
