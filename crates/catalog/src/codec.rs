@@ -3,7 +3,7 @@
 use crate::entry::{check_key, check_prefix};
 use crate::{COMMIT_MAX, CatalogError, CatalogResult, Entry, Event, LeaseId, Operation, VALUE_MAX};
 
-/// Appends fields.
+/// Appends encoded fields to a list of bytes.
 #[derive(Default)]
 pub(crate) struct Writer(pub Vec<u8>);
 

@@ -14,7 +14,7 @@ pub struct LeaseId(pub u64);
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
+    /// The key of the entry.
     pub key: String,
     /// The bytes that the key maps to.
     pub value: Vec<u8>,
@@ -35,16 +35,16 @@ pub struct Listing {
     pub entries: Vec<Entry>,
 }
 
-/// A change.
+/// A change of one entry, as a watch reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An entry was made, or its value was changed.
     Put(Entry),
     /// An entry was deleted.
     Deleted {
-        /// Which.
+        /// The key of the deleted entry.
         key: String,
-        /// When.
+        /// The revision of the deletion.
         revision: Revision,
     },
 }
@@ -58,7 +58,7 @@ impl Event {
         }
     }
 
-    /// When it changed.
+    /// The revision of the change.
     pub fn revision(&self) -> Revision {
         match self {
             Self::Put(entry) => entry.modified,
@@ -96,18 +96,18 @@ impl Expect {
 /// One change that a commit makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Sets a value.
+    /// Sets the value of a key.
     Put {
-        /// Of which key.
+        /// The key whose value is set.
         key: String,
-        /// The value.
+        /// The new value of the key.
         value: Vec<u8>,
         /// The lease that the entry hangs on from now on; `None`: the entry stays until it is deleted.
         lease: Option<LeaseId>,
     },
     /// Deletes a key, if it exists.
     Delete {
-        /// Which.
+        /// The key that is deleted.
         key: String,
     },
 }
@@ -124,7 +124,7 @@ impl Operation {
 /// Several changes that are made together if all conditions hold, or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
-    /// The conditions.
+    /// The conditions, which must all hold.
     pub expect: Vec<Expect>,
     /// The changes that are made if all conditions hold.
     pub then: Vec<Operation>,

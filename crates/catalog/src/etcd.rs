@@ -26,7 +26,7 @@ use crate::{
 
 /// How long one member may take before the next one is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two attempts.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How many entries are asked for at once, so that an answer stays below gRPC's limit of 4 MiB.
 const PAGE: i64 = 500;
@@ -60,7 +60,7 @@ enum Missed {
     Before(String),
     /// The member may have done what was asked.
     After(String),
-    /// Its answer.
+    /// The member refused the call with this error.
     Refused(CatalogError),
 }
 
@@ -170,17 +170,17 @@ fn missed(member: &str, error: Error) -> Missed {
     let text = format!("{member}: {error}");
     match error {
         Error::GRpcStatus(status) => match status.code() as i32 {
-            // not found
+            // gRPC code 5: not found
             5 if text.contains("lease") => Missed::Refused(CatalogError::NoLease),
-            // invalid argument
+            // gRPC code 3: invalid argument
             3 => Missed::Refused(CatalogError::Invalid(text)),
-            // resource exhausted
+            // gRPC code 8: resource exhausted
             8 => Missed::Refused(CatalogError::Full(text)),
-            // out of range
+            // gRPC code 11: out of range
             11 if text.contains("compacted") => Missed::Refused(CatalogError::Compacted(0)),
-            // permission denied, unauthenticated
+            // gRPC codes 7 and 16: permission denied, unauthenticated
             7 | 16 => Missed::Refused(CatalogError::Invalid(text)),
-            // unavailable
+            // gRPC code 14: unavailable
             14 if text.contains("connect error") => Missed::Before(text),
             _ => Missed::After(text),
         },

@@ -14,7 +14,7 @@ use crate::{
 /// The clock by which the leases of a memory catalog end.
 #[derive(Clone, Copy, Debug)]
 pub enum Clock {
-    /// The machine's.
+    /// The clock of this machine, counted from this moment on.
     Real(Instant),
     /// A time in milliseconds that only [`Memory::advance`] changes.
     Manual(u64),

@@ -9,17 +9,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::entry::{check_key, check_prefix};
 use crate::{CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Operation, Revision};
 
-/// Most entries.
+/// The most entries of a catalog.
 const ENTRIES: usize = 200_000;
-/// Most leases.
+/// The most leases of a catalog.
 const LEASES: usize = 10_000;
 /// The number of past changes that are kept for watches.
 const HISTORY: usize = 10_000;
 
-/// One lasting change.
+/// One lasting change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// Numbers start here.
+    /// Revisions and lease numbers continue from these.
     Start { revision: Revision, next_lease: u64 },
     /// One commit: these operations were done together.
     Changed { revision: Revision, operations: Vec<Operation> },
@@ -249,7 +249,7 @@ impl Store {
         records
     }
 
-    /// What always holds.
+    /// Panics if an invariant of the state is violated.
     #[cfg(test)]
     pub fn check(&self) {
         for (key, entry) in &self.entries {

@@ -21,7 +21,7 @@ pub enum CatalogAt {
         /// The name of the node whose daemon keeps the catalog; its certificate must carry this name. Empty without
         /// TLS.
         node: String,
-        /// `host:port`.
+        /// The address, as `host:port`.
         address: String,
     },
     /// etcd keeps the catalog. These are the addresses of etcd's members.

@@ -19,11 +19,11 @@ use crossdock_link::bad_node_name;
 /// A name in a site: of a region, port, series or item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// Of the workflow.
+    /// The workflow's name.
     pub workflow: String,
-    /// Of what.
+    /// The kind of object that has the name.
     pub kind: SegmentKind,
-    /// In the workflow.
+    /// The name within the workflow.
     pub name: String,
 }
 

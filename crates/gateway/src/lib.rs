@@ -72,7 +72,7 @@ pub enum Order {
     Forget {
         /// The item's id.
         item: u64,
-        /// The epoch.
+        /// The epoch in which this node owned the item.
         epoch: u64,
     },
     /// Ask the catalog which node has a name. The answer is [`News::Found`].
@@ -96,45 +96,45 @@ pub enum News {
     Synced,
     /// The node has no lease, or its lease may end at any moment.
     CutOff {
-        /// In words.
+        /// The reason, as text.
         why: String,
     },
     /// The answer to [`Order::Claim`].
     Claimed {
-        /// Which.
+        /// The claimed name.
         name: Name,
         /// Whether the name is this node's or another node's, or why that is not known.
         outcome: Claimed,
     },
     /// A name that was announced belongs to another node.
     Contested {
-        /// Which.
+        /// The name that another node has.
         name: Name,
-        /// Whose.
+        /// The node that has the name.
         place: Place,
     },
     /// A node has an entry in the catalog. This is also reported for this node.
     Node(Place),
     /// A node's entry in the catalog is gone.
     NodeGone {
-        /// Its name.
+        /// The node's name.
         node: String,
     },
     /// A name belongs to a node. This is also reported for this node's names.
     Named {
-        /// Which.
+        /// The name that belongs to the node.
         name: Name,
         /// The node's name.
         node: String,
     },
     /// A name belongs to no node any more.
     Unnamed {
-        /// Which.
+        /// The name that is free now.
         name: Name,
     },
     /// The answer to [`Order::Find`].
     Found {
-        /// Which name.
+        /// The name that the order asked about.
         name: Name,
         /// The node that has the name. `None` if no node has it, or if the catalog could not be asked.
         node: Option<String>,

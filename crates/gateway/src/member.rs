@@ -24,7 +24,7 @@ pub(crate) enum Refused {
     Taken(Place),
     /// The lease has ended.
     NoLease,
-    /// In words.
+    /// Another failure; the text is the reason.
     Failed(String),
 }
 

@@ -8,9 +8,9 @@ pub const NUMBERS: u64 = 4095;
 /// A node of the site, with the address of its daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its name.
+    /// The node's name.
     pub node: String,
-    /// Its number.
+    /// The node's number.
     pub number: u64,
     /// A number that the daemon chose when it started. A restarted broker of the same daemon has the same token.
     pub token: u64,

@@ -51,7 +51,7 @@ impl Steps {
         self.orders.send(order).expect("the worker lives as long as this");
     }
 
-    /// What became known.
+    /// Takes the reports that the gateway has made.
     #[must_use]
     pub fn news(&self) -> Vec<News> {
         self.mailbox.take()

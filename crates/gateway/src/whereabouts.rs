@@ -14,7 +14,7 @@ use crate::{Name, Place, keys};
 /// Which node has an item, as the catalog's entry says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Whereabouts {
-    /// Its id.
+    /// The item's id.
     pub item: u64,
     /// How often the item has moved from node to node: 1 on the second node.
     pub epoch: u64,

@@ -177,7 +177,7 @@ impl std::fmt::Debug for Certificates {
 }
 
 impl Certificates {
-    /// Checks papers.
+    /// Checks the papers, and prepares them for connections.
     ///
     /// # Errors
     /// A text is not PEM, or the key does not belong to the certificate, or the authority's certificate is not that of

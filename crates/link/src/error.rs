@@ -13,7 +13,7 @@ pub struct Error {
     pub node: Option<String>,
     /// The node's address, if it is known.
     pub address: Option<String>,
-    /// Why, for people.
+    /// The reason, as text for people.
     pub reason: String,
     /// What the user can do about it.
     pub hint: &'static str,

@@ -18,7 +18,7 @@ pub struct Route<'a> {
 /// A connection after its greeting: its messages, the incarnation of the other daemon, and the number of the session.
 pub type Greeted = (Frames, u64, [u8; 16]);
 
-/// Connects and greets.
+/// Connects to the peer, and exchanges the greeting.
 pub fn greet(route: &Route<'_>, purpose: Purpose, session: [u8; 16], by: Deadline) -> Result<Greeted> {
     let stream = route.transport.dial(route.peer, route.address, by)?;
     let greeted = greet_on(route, Frames::new(stream.clone()), purpose, session, by);

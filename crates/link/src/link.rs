@@ -30,7 +30,7 @@ type Slot = Option<Result<NodeMessage>>;
 enum Phase {
     /// There is no connection. The error is that of the last attempt to connect, if there was one.
     Dialing(Option<Error>),
-    /// It stands.
+    /// There is a connection.
     Up(Up),
     /// The link was closed by this node.
     Closed,

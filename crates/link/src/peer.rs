@@ -78,11 +78,11 @@ pub enum Presence {
 pub struct Seen {
     /// The peer's name.
     pub node: String,
-    /// Its address.
+    /// The peer's address.
     pub address: String,
     /// The name of the transport that carries the bytes.
     pub transport: &'static str,
-    /// Is it there?
+    /// Whether the peer is there.
     pub presence: Presence,
     /// The time since the peer was last heard.
     pub heard: Option<Duration>,
@@ -120,7 +120,7 @@ impl Heard {
 /// An object whose bytes a node wants, with the id and epoch that the owner's node uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// What it is.
+    /// The kind of object.
     pub kind: SegmentKind,
     /// The object's id on that node.
     pub object: u64,
@@ -144,7 +144,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal.
+    /// Makes a refusal.
     ///
     /// # Panics
     /// If `status` is `Ok` or `NotYet`, because these are no refusals.

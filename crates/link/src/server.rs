@@ -85,7 +85,7 @@ pub trait Serve: Send + Sync + 'static {
     /// do no harm.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why the question is refused.
     fn answer(&self, peer: &Peer, service: u32, body: &[u8], by: Deadline) -> std::result::Result<Vec<u8>, Refusal>;
 
     /// Opens an object for reading. Its bytes must not change while the returned source is held.
@@ -245,7 +245,7 @@ impl Drop for Server {
 }
 
 impl Shared {
-    /// The accepting thread.
+    /// The thread that accepts connections.
     fn take_all(self: &Arc<Self>, accept: &dyn Accept) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         let mut number = 0;

@@ -39,11 +39,10 @@ pub trait Stream: Send + Sync + std::fmt::Debug {
     /// text the answer is always yes.
     fn may_be(&self, node: &str) -> bool;
 
-    /// Fills `buffer`.
+    /// Reads until `buffer` is full.
     ///
     /// # Errors
-    /// Reads until `buffer` is full. The errors are those of [`Self::read`], and `Disconnected` if the stream ends
-    /// before `buffer` is full.
+    /// The errors of [`Self::read`], and `Disconnected` if the stream ends before `buffer` is full.
     fn read_all(&self, buffer: &mut [u8], deadline: Deadline) -> Result<()> {
         let mut filled = 0;
         while filled < buffer.len() {

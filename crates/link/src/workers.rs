@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Something to do.
+/// A piece of work for a thread.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// An idle thread ends after this time.

@@ -91,7 +91,7 @@ fn each_kind_of_lie_ends_the_liars_connection_and_only_that() {
         offset: 0,
         length,
     };
-    // Before the greeting.
+    // These messages are wrong before the greeting.
     let mut of_other_magic = hello(Purpose::Control, [0; 16]).encode(0);
     of_other_magic[FRAME_HEADER] ^= 1;
     let mut of_other_purpose = hello(Purpose::Control, [0; 16]).encode(0);
@@ -116,7 +116,7 @@ fn each_kind_of_lie_ends_the_liars_connection_and_only_that() {
         wait_for_end(socket);
         assert_eq!(honest.ask(ECHO, b"fine", soon()).unwrap(), b"fine", "after {what}");
     }
-    // After it.
+    // These messages are wrong after the greeting.
     let after: Vec<(&str, Vec<u8>)> = vec![
         ("a second greeting", hello(Purpose::Control, [0; 16]).encode(0)),
         ("bytes wanted by the control connection", fetch(5).encode(1)),

@@ -98,7 +98,7 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
 /// A number above every id that an earlier daemon can have given out, because no daemon gives out a million ids a
 /// second for long.
 fn id_base() -> u64 {
-    // Microseconds since 2026.
+    // The time since the beginning of 2026, in microseconds.
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.saturating_sub(Duration::from_secs(1_767_225_600)).as_micros() as u64
 }

@@ -81,7 +81,7 @@ fn descriptors(process: &str) -> usize {
     std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
 }
 
-/// Whose calls fail.
+/// Whose system calls fail: those of the test, or those of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fails {
     Member,

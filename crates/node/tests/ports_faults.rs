@@ -137,7 +137,7 @@ impl Reach for Way {
     }
 }
 
-/// Two nodes.
+/// Two nodes, and the network between them.
 struct World {
     daemons: BTreeMap<&'static str, Daemon>,
     relays: BTreeMap<&'static str, Arc<Relay>>,

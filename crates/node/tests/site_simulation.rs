@@ -215,7 +215,7 @@ impl Node {
         }
     }
 
-    /// Lets the gateway do all that is due and gives its reports to the broker, until the broker has no more orders.
+    /// Lets the gateway do all that is due, and gives its reports to the broker; repeats this for the broker's orders.
     /// Returns how many names became contested.
     fn step(&mut self, now: u64) -> usize {
         let mut contested = 0;

@@ -249,7 +249,7 @@ impl Relay {
     /// Answers another node's question to a service of this crate.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why the question is refused.
     pub fn answer(&self, node: &str, service: u32, body: &[u8]) -> std::result::Result<Vec<u8>, Refusal> {
         self.shared.answer(node, service, body)
     }

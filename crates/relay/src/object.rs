@@ -20,7 +20,7 @@ const ALIGN: u64 = 64;
 /// The kind and the size of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Bytes.
+    /// Plain bytes.
     Plain,
     /// A vector or a string, with its number of elements.
     Vector(u64),

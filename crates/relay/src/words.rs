@@ -20,7 +20,7 @@ pub const KNOWN: u32 = 104;
 pub struct Key {
     /// The token of the daemon that opened the channel.
     pub by: u64,
-    /// Its number there.
+    /// The channel's number at that daemon.
     pub number: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct Key {
 pub enum How {
     /// All members left in order.
     Closed,
-    /// It died.
+    /// A member of the side died.
     Died,
 }
 

@@ -138,7 +138,7 @@ impl Connections {
     }
 }
 
-/// The next answer.
+/// Waits for the keeper's next answer, at most until the deadline.
 fn receive(framed: &mut Framed, by: Deadline) -> Result<Answer, String> {
     let bytes = framed.receive(by).map_err(|error| error.to_string())?.ok_or("no answer came in time")?;
     Answer::decode(&bytes).map_err(|error| error.to_string())

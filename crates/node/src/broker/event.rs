@@ -17,7 +17,7 @@ pub enum Descriptor {
     Listener,
     /// Sealed kernel memory.
     Memory {
-        /// Bytes.
+        /// The size in bytes.
         size: u64,
         /// The kernel's number for this memory, which no other memory ever has; 0 if there is none.
         number: u64,
@@ -25,30 +25,30 @@ pub enum Descriptor {
     /// The pool of a series: memory that is sealed against writing. Only mappings that existed before the seal can
     /// still write.
     Pool {
-        /// Bytes.
+        /// The size in bytes.
         size: u64,
-        /// As above.
+        /// The kernel's number for the memory; 0 if there is none.
         number: u64,
     },
-    /// Anything else.
+    /// A descriptor of any other kind.
     Other,
 }
 
-/// Something happened.
+/// Something that happened, and that the broker is told.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
     /// A process connected to an endpoint's socket.
     Connected {
         /// The number of the new connection.
         connection: Connection,
-        /// Which endpoint.
+        /// The number of the endpoint.
         endpoint: u64,
         /// The process at the other end, as the kernel reports it.
         peer: Peer,
     },
     /// A message came. Its content may be any bytes.
     Message {
-        /// From where.
+        /// The connection through which the message came.
         connection: Connection,
         /// The bytes of the message. `None` if the message, or its control data, was longer than any message may be.
         bytes: Option<&'a [u8]>,
@@ -57,13 +57,13 @@ pub enum Event<'a> {
     },
     /// A connection has ended.
     Disconnected {
-        /// Which.
+        /// The connection that has ended.
         connection: Connection,
     },
     /// A member is proved dead: by its pidfd, by its process's start time, or by the roll, in which each living member
     /// holds a lock.
     ProcessDied {
-        /// Which member.
+        /// The dead member.
         member: MemberId,
     },
     /// The answer to [`Effect::Make`] and the other effects that make memory. It comes before any other event.
@@ -73,7 +73,7 @@ pub enum Event<'a> {
     },
     /// The answer to [`Effect::ProveItem`]. It comes before any other event.
     Proved {
-        /// Which item.
+        /// The item of the file.
         item: SegmentId,
         /// The file that was examined.
         file: SegmentId,
@@ -82,9 +82,9 @@ pub enum Event<'a> {
     },
     /// The answer to [`Effect::CopyItem`], which comes some time later.
     Copied {
-        /// Which item.
+        /// The item that was copied.
         item: SegmentId,
-        /// The fresh file.
+        /// The fresh file, which got the bytes.
         to: SegmentId,
         /// `Ok` if all bytes were copied; otherwise why not.
         outcome: Result<(), String>,
@@ -97,7 +97,7 @@ pub enum Event<'a> {
     Free(u64),
     /// Whether the journal accepts records. The error says why it does not.
     Journal(Result<(), String>),
-    /// Time went by.
+    /// Time has passed; the broker looks at its deadlines.
     Tick,
 }
 
@@ -110,11 +110,11 @@ pub enum Effect {
     /// Make a segment, pass it to the keeper, and answer with [`Event::Made`]. This is always the last effect of its
     /// event.
     Make {
-        /// Its id.
+        /// The segment's id.
         segment: SegmentId,
-        /// Bytes.
+        /// The segment's size in bytes.
         size: u64,
-        /// Bytes to reserve.
+        /// How many bytes to reserve.
         reserve: u64,
         /// The name that `/proc/PID/maps` shows for the memory.
         label: String,
@@ -122,7 +122,7 @@ pub enum Effect {
     /// Make a pin page with all of its memory allocated, pass it to the keeper, and answer with [`Event::Made`]. This
     /// is always the last effect of its event.
     MakePage {
-        /// Its id.
+        /// The page's id.
         page: SegmentId,
         /// The name that `/proc/PID/maps` shows for the memory.
         label: String,
@@ -135,17 +135,17 @@ pub enum Effect {
     /// Make an item's file, pass it to the keeper, and answer with [`Event::Made`]. This is always the last effect of
     /// its event.
     MakeItem {
-        /// Its id.
+        /// The file's id.
         file: SegmentId,
-        /// Bytes.
+        /// The file's size in bytes.
         size: u64,
     },
     /// Ask the kernel whether any process has the item's file open or mapped, and answer with [`Event::Proved`]. No
     /// effect that writes to the journal follows this one.
     ProveItem {
-        /// Which item.
+        /// The item that is to be proved.
         item: SegmentId,
-        /// Its file.
+        /// The item's file.
         file: SegmentId,
         /// The last holder is dead, so the kernel may still be dropping that process's references to the file.
         dying: bool,
@@ -153,37 +153,37 @@ pub enum Effect {
     /// Make a fresh file, pass it to the keeper, and copy the item's bytes there. The copy runs beside all other work.
     /// The answer is [`Event::Copied`]. Until then the file may be forgotten.
     CopyItem {
-        /// Which item.
+        /// The item that is to be copied.
         item: SegmentId,
         /// The file that has the item's bytes.
         from: SegmentId,
-        /// The fresh file.
+        /// The fresh file, which gets the bytes.
         to: SegmentId,
-        /// Bytes of it.
+        /// The size of both files in bytes.
         size: u64,
     },
     /// Make a fresh file, pass it to the keeper, and carry out the order `pull`, which fills the file. If the file
     /// cannot be made, answer the order with [`NodeNews::Pulled`]. Until then the file may be forgotten.
     FetchItem {
-        /// The fresh file.
+        /// The fresh file, which gets the bytes.
         to: SegmentId,
-        /// Bytes of it.
+        /// The size of the file in bytes.
         size: u64,
         /// The order that pulls the item's bytes from another node.
         pull: NodeOrder,
     },
-    /// Ask the site.
+    /// Give an order to the gateway of the site.
     Site(SiteOrder),
     /// Ask another node, or answer its question.
     Nodes(NodeOrder),
     /// Write a line to the log, for the person who runs the daemon.
     Log {
-        /// In words.
+        /// The text of the line.
         line: String,
     },
     /// Keep the next descriptor that came with the message, as the memory of this segment.
     Adopt {
-        /// Its id.
+        /// The segment's id.
         segment: SegmentId,
     },
     /// Keep the descriptor that came with the message, as the listening socket of this endpoint.
@@ -198,45 +198,45 @@ pub enum Effect {
     },
     /// Close a segment's descriptor, here and at the keeper.
     Forget {
-        /// Its id.
+        /// The segment's id.
         segment: SegmentId,
     },
     /// Fill some slots of a pin page with zeros, so that they pin no version any more.
     ClearPins {
-        /// The page.
+        /// The pin page.
         page: SegmentId,
-        /// The first slot.
+        /// The first slot to clear.
         from: u32,
-        /// How many.
+        /// How many slots to clear.
         count: u32,
     },
     /// From now on this member has its slot of the liveness table. Watch its process.
     Alive {
-        /// Which.
+        /// The member that is alive.
         member: MemberId,
-        /// Its connection.
+        /// The member's connection.
         connection: Connection,
-        /// Its process.
+        /// The member's process.
         peer: Peer,
     },
     /// A member is dead: this is proved, or the member said that it leaves. Mark it in the liveness table, and wake all
     /// members that wait for a death.
     Dead {
-        /// Which.
+        /// The dead member.
         member: MemberId,
     },
-    /// Send a message.
+    /// Send a message to a client.
     Send {
-        /// Where to.
+        /// The client's connection.
         connection: Connection,
-        /// The message.
+        /// The encoded message.
         message: Vec<u8>,
         /// The descriptors to send with the message.
         with: Attachment,
     },
     /// Close a connection after all messages to it were sent.
     Close {
-        /// Which.
+        /// The connection to close.
         connection: Connection,
         /// The reason, for the log.
         why: String,
@@ -246,24 +246,24 @@ pub enum Effect {
 /// The descriptors that go with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
-    /// None.
+    /// No descriptor.
     Nothing,
     /// The liveness table (read-only), and two descriptors of the roll, the file in which each living member locks a
     /// byte: one with this member's lock, and one for asking who holds a lock.
     Papers {
-        /// Whose.
+        /// The member that gets these descriptors.
         member: MemberId,
     },
-    /// A segment.
+    /// The memory of a segment.
     Segment {
-        /// Its id.
+        /// The segment's id.
         segment: SegmentId,
         /// Whether the member may write to the segment.
         writable: bool,
     },
     /// A new descriptor of an item's file, which was opened for this member alone.
     Item {
-        /// Its id.
+        /// The file's id.
         file: SegmentId,
         /// Whether the member may write. Otherwise the file is opened through the read-only door.
         writable: bool,

@@ -21,7 +21,7 @@ pub const MAIN_ENDPOINT: u64 = 0;
 /// The workflow of programs that name none.
 pub const DEFAULT_WORKFLOW: &str = "default";
 
-/// A workflow.
+/// The lasting state of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workflow {
     pub name: String,
@@ -50,7 +50,7 @@ pub enum Outcome {
     Done(u64),
 }
 
-/// A member.
+/// The lasting state of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     pub endpoint: u64,
@@ -64,7 +64,7 @@ pub struct Member {
     pub outcomes: BTreeMap<u64, Outcome>,
 }
 
-/// A segment.
+/// The lasting state of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub workflow: u64,
@@ -84,7 +84,7 @@ pub struct Segment {
     pub series: Option<Series>,
 }
 
-/// Everything that lasts.
+/// The whole lasting state of a broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lasting {
     pub next_member: u64,

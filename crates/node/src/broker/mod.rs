@@ -61,7 +61,7 @@ pub struct Limits {
     pub memory: u64,
     /// The most segments. Each takes a descriptor in the keeper and in the broker.
     pub segments: u64,
-    /// Most connections.
+    /// The most connections at the same time.
     pub connections: usize,
     /// The most members that may connect through one endpoint.
     pub members: usize,
@@ -115,7 +115,7 @@ struct Link {
     hello_due: u64,
 }
 
-/// The state machine.
+/// The state machine of the daemon.
 pub struct Broker {
     limits: Limits,
     lasting: Lasting,
@@ -203,7 +203,7 @@ impl Broker {
         (broker, effects)
     }
 
-    /// What lasts.
+    /// The lasting state of this broker.
     pub fn lasting(&self) -> &Lasting {
         &self.lasting
     }

@@ -17,9 +17,9 @@ const ANSWER_MS: u64 = 5_000;
 /// Why another node did not do what it was asked to do, or why it could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFailure {
-    /// As a number.
+    /// The kind of failure.
     pub status: Status,
-    /// For people.
+    /// The reason, as text for people.
     pub text: String,
 }
 
@@ -30,9 +30,9 @@ pub enum NodeOrder {
     Ask {
         /// The broker's id for the question.
         id: u64,
-        /// Which node.
+        /// The node that is asked.
         node: String,
-        /// Which service.
+        /// The number of the service.
         service: u32,
         /// The body of the question, as the service defines it. At most 60 KiB.
         body: Vec<u8>,
@@ -50,13 +50,13 @@ pub enum NodeOrder {
     Pull {
         /// The broker's id for the pull.
         id: u64,
-        /// Which node.
+        /// The node that has the object.
         node: String,
         /// The kind of object on the other node.
         kind: SegmentKind,
-        /// Its id there.
+        /// The object's id on the other node.
         object: u64,
-        /// Its epoch there.
+        /// The object's epoch on the other node.
         epoch: u64,
         /// The segment or file on this node that gets the bytes. It was made before.
         into: SegmentId,
@@ -102,7 +102,7 @@ pub enum NodeOrder {
     },
     /// No member uses this mirror any more.
     MirrorLeft {
-        /// Which mirror.
+        /// The mirror's id.
         mirror: SegmentId,
         /// For the mirror of a port: whether its member died. Otherwise the member left in order.
         died: bool,
@@ -123,7 +123,7 @@ pub enum NodeNews {
     Answered {
         /// The broker's id for the question.
         id: u64,
-        /// The answer.
+        /// The answer, or why there is none.
         outcome: Result<Vec<u8>, NodeFailure>,
     },
     /// Another node's broker asks a question. The broker answers with [`NodeOrder::Answer`], at once or later.
@@ -132,7 +132,7 @@ pub enum NodeNews {
         id: u64,
         /// The node that asks. Under TLS its certificate has proved the name.
         node: String,
-        /// Which service.
+        /// The number of the service.
         service: u32,
         /// The body of the question, as the service defines it.
         body: Vec<u8>,
@@ -160,9 +160,9 @@ pub enum NodeNews {
         node: String,
         /// The kind of object.
         kind: SegmentKind,
-        /// Its id here.
+        /// The object's id on this node.
         object: u64,
-        /// Its epoch.
+        /// The object's epoch on this node.
         epoch: u64,
     },
 }

@@ -146,7 +146,7 @@ impl Broker {
         series.is_none_or(|(series, pin)| self.holder(series, pin) != asker.member)
     }
 
-    /// An observer ends.
+    /// Ends an observer, and frees its slot.
     pub(super) fn let_go(&mut self, member: MemberId, series: SegmentId, pin: u32) {
         if self.holder(series, pin) == member {
             self.free_pin(series, pin);

@@ -44,7 +44,7 @@ record! {
     pub struct Era as Stored {
         /// The device of the roll's file.
         device: u64,
-        /// its inode's number,
+        /// The number of the file's inode.
         inode: u64,
         /// When the roll's file was made, in nanoseconds since 1970.
         born: u64,
@@ -68,36 +68,36 @@ messages! {
     pub enum Record: u32 as Stored {
         /// Smaller ids than these are used up.
         1 Counters {
-            /// Of members.
+            /// The next number of a member.
             member: u64,
-            /// Of segments.
+            /// The next id of a segment.
             segment: u64,
             /// The next number of a workflow or endpoint.
             number: u64,
         },
         /// A workflow began.
         2 Workflow {
-            /// Its number.
+            /// The workflow's number.
             number: u64,
             /// The most bytes that the workflow may reserve; 0 for the node's limit.
             quota: u64,
             /// The member whose end also ends the workflow.
             owner: MemberId,
-            /// Its name.
+            /// The workflow's name.
             name: String,
-            /// Who asked.
+            /// The request that caused the change.
             cause: Cause,
         },
         /// A workflow ended, with its endpoints, members and segments.
         3 WorkflowEnd {
-            /// Its number.
+            /// The workflow's number.
             number: u64,
-            /// Who asked.
+            /// The request that caused the change.
             cause: Cause,
         },
         /// An endpoint began. The keeper has the endpoint's listening socket.
         4 Endpoint {
-            /// Its number.
+            /// The endpoint's number.
             number: u64,
             /// The workflow's number.
             workflow: u64,
@@ -105,31 +105,31 @@ messages! {
             task: String,
             /// The rights of the endpoint's task.
             grants: Vec<Grant>,
-            /// Who asked.
+            /// The request that caused the change.
             cause: Cause,
         },
-        /// More grants.
+        /// An endpoint got more grants.
         5 Grants {
             /// The endpoint's number.
             endpoint: u64,
-            /// What.
+            /// The additional grants.
             grants: Vec<Grant>,
-            /// Who asked.
+            /// The request that caused the change.
             cause: Cause,
         },
         /// A member began.
         6 Member {
-            /// Its id.
+            /// The member's id.
             member: MemberId,
             /// The endpoint through which the member connected.
             endpoint: u64,
             /// The workflow's number.
             workflow: u64,
-            /// Its task.
+            /// The member's task.
             task: String,
-            /// Its rank.
+            /// The member's rank.
             rank: u32,
-            /// Its process.
+            /// The member's process.
             peer: Peer,
             /// The secret by which the member proves its identity when it connects again.
             token: [u8; 16],
@@ -145,20 +145,20 @@ messages! {
         },
         /// A member is gone.
         7 MemberGone {
-            /// Which.
+            /// The member that is gone.
             member: MemberId,
         },
         /// A segment began. The keeper has the segment's descriptor.
         8 Segment {
-            /// Its id.
+            /// The segment's id.
             segment: SegmentId,
             /// The workflow's number.
             workflow: u64,
-            /// Region or port.
+            /// The kind of segment.
             kind: SegmentKind,
-            /// Its name.
+            /// The segment's name.
             name: String,
-            /// Bytes.
+            /// The segment's size in bytes.
             size: u64,
             /// How many bytes of the segment are reserved.
             reserved: u64,
@@ -168,28 +168,28 @@ messages! {
             persistent: bool,
             /// When the segment was made, in milliseconds since 1970.
             since_ms: u64,
-            /// Who asked.
+            /// The request that caused the change.
             cause: Cause,
         },
         /// More bytes of a segment are reserved.
         9 Reserved {
-            /// Which.
+            /// The segment's id.
             segment: SegmentId,
             /// The number of reserved bytes, from the segment's start.
             upto: u64,
         },
         /// A segment lost its name. Its memory counts against the quota until no member has it open.
         10 Removed {
-            /// Which.
+            /// The segment's id.
             segment: SegmentId,
             /// The members that have the segment open, each with the number of openings.
             holders: Vec<(MemberId, u32)>,
-            /// Who asked.
+            /// The request that caused the change.
             cause: Cause,
         },
         /// A segment is gone for good.
         11 Released {
-            /// Which.
+            /// The segment's id.
             segment: SegmentId,
         },
         /// A series began. The keeper has the series' pool. The ids after the pool's id are for its pin pages and their
@@ -201,7 +201,7 @@ messages! {
             workflow: u64,
             /// The number of the workflow's run in which the series began.
             run: u64,
-            /// Its name.
+            /// The name of the series.
             name: String,
             /// The size of the pool in bytes.
             size: u64,
@@ -245,12 +245,12 @@ messages! {
         17 Unpublished {
             /// The pool's id.
             segment: SegmentId,
-            /// Who asked.
+            /// The request that caused the change.
             cause: Cause,
         },
         /// The outcome of a request that is done. Only compacted journals have this record.
         12 Outcome {
-            /// Which request.
+            /// The request that is done.
             cause: Cause,
             /// Whether the answer is a segment that was made. Otherwise it is a number.
             made: bool,
@@ -261,16 +261,16 @@ messages! {
         30 Era(era: Era),
         /// A member's session is over, but the member is not proved dead: it may still use what it has mapped.
         31 Ghost {
-            /// Which.
+            /// The member whose session is over.
             member: MemberId,
-            /// Its process.
+            /// The member's process.
             peer: Peer,
         },
         /// The kernel's numbers of the memory of these ids. They are recorded before any client is told of the ids.
         32 Numbers {
             /// The first of the ids. The others follow it.
             segment: SegmentId,
-            /// One for each.
+            /// The numbers, one for each id.
             numbers: Vec<u64>,
         },
         ..Item(ItemRecord) "Something about items.",

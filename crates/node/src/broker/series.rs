@@ -31,7 +31,7 @@ pub struct Series {
     pub pins: BTreeMap<u32, Pin>,
 }
 
-/// An observer's slot.
+/// An observer's slot, with the observer's member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin {
     /// The number of the slot, counted over all pages of the series.

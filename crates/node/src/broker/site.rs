@@ -29,15 +29,15 @@ pub struct SiteLimits {
 /// A name as it is known in the whole site.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SiteName {
-    /// Of the workflow.
+    /// The workflow's name.
     pub workflow: String,
-    /// Of what.
+    /// The kind of object that has the name.
     pub kind: SegmentKind,
-    /// In the workflow.
+    /// The name within the workflow.
     pub name: String,
 }
 
-/// Another node.
+/// A node of the site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteNode {
     /// The node's name.
@@ -53,15 +53,15 @@ pub struct SiteNode {
 pub enum SiteOrder {
     /// Claim the name for this node. The answer is [`SiteNews::Claimed`].
     Claim(SiteName),
-    /// Release the name.
+    /// Release the name, so that it is free.
     Release(SiteName),
     /// Announce to the catalog that this node has these names and no others.
     Announce(Vec<SiteName>),
     /// Give the item and its name to another node, with this epoch. The answer is [`SiteNews::Passed`].
     Pass {
-        /// Its name.
+        /// The item's name.
         name: SiteName,
-        /// Its entry then.
+        /// The item's entry after the change.
         to: ItemPlace,
     },
     /// Change the description in the entry of an item that this node owns.
@@ -69,16 +69,16 @@ pub enum SiteOrder {
     /// Remove the entry of an item that is gone, and which this node owned with this epoch. The answer is the entry
     /// that the catalog has afterwards.
     Forget {
-        /// Which.
+        /// The item that is gone.
         item: SegmentId,
-        /// The epoch.
+        /// The epoch with which this node owned the item.
         epoch: u64,
     },
     /// Ask the catalog which node has the name. The answer is [`SiteNews::Found`].
     Find(SiteName),
     /// Ask for the catalog's entry of the item. The answer is [`SiteNews::Item`] or [`SiteNews::NoItem`].
     Look {
-        /// Which.
+        /// The item whose entry is wanted.
         item: SegmentId,
     },
 }
@@ -86,7 +86,7 @@ pub enum SiteOrder {
 /// An item's entry in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemPlace {
-    /// Which item.
+    /// The item of the entry.
     pub item: SegmentId,
     /// How often the item has moved from node to node.
     pub epoch: u64,
@@ -107,52 +107,52 @@ pub enum SiteNews {
     Synced,
     /// This node has no lease, or its lease may end at any moment.
     CutOff {
-        /// In words.
+        /// The reason, as text.
         why: String,
     },
     /// The answer to [`SiteOrder::Claim`].
     Claimed {
-        /// Which.
+        /// The claimed name.
         name: SiteName,
         /// What came of the claim.
         outcome: Claimed,
     },
     /// A name that this node announced belongs to another node.
     Contested {
-        /// Which.
+        /// The name that another node has.
         name: SiteName,
-        /// Whose.
+        /// The node that has the name.
         node: SiteNode,
     },
     /// A node of the site has a lease.
     Node(SiteNode),
     /// The lease of a node has ended.
     NodeGone {
-        /// Its name.
+        /// The node's name.
         node: String,
     },
     /// A name belongs to a node.
     Named {
-        /// Which.
+        /// The name that belongs to the node.
         name: SiteName,
         /// The node's name.
         node: String,
     },
     /// A name no longer belongs to any node.
     Unnamed {
-        /// Which.
+        /// The name that is free now.
         name: SiteName,
     },
     /// The answer to [`SiteOrder::Find`].
     Found {
-        /// Which.
+        /// The name that the order asked about.
         name: SiteName,
         /// The node that has the name. `None` also if the catalog could not be asked.
         node: Option<String>,
     },
     /// The answer to [`SiteOrder::Pass`].
     Passed {
-        /// Which item.
+        /// The item that was to be passed.
         item: SegmentId,
         /// The epoch that the order named.
         epoch: u64,
@@ -163,7 +163,7 @@ pub enum SiteNews {
     Item(ItemPlace),
     /// The catalog has no entry of this item.
     NoItem {
-        /// Which.
+        /// The item without an entry.
         item: SegmentId,
     },
     /// The state of the links to all other nodes.
@@ -175,7 +175,7 @@ pub enum SiteNews {
 pub struct SiteLink {
     /// The node's name.
     pub node: String,
-    /// The transport.
+    /// The name of the transport that carries the bytes.
     pub transport: String,
     /// How long ago the node was heard through this link.
     pub heard_ms: Option<u64>,

@@ -107,7 +107,7 @@ impl Waits {
         self.due.remove(&(at, due));
     }
 
-    /// The next deadline.
+    /// The time of the next deadline.
     pub fn next_due(&self) -> Option<u64> {
         self.due.first().map(|(at, _)| *at)
     }

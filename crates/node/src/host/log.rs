@@ -54,7 +54,7 @@ impl Log {
         Self { private, budget: RefCell::new(Budget::new(Instant::now())) }
     }
 
-    /// Something failed.
+    /// Logs a failure.
     pub(super) fn failure(&self, what: impl Display) {
         let Some(withheld) = self.budget.borrow_mut().take(Instant::now()) else { return };
         let mut error = std::io::stderr().lock();

@@ -90,7 +90,7 @@ impl Journal {
         Ok((journal, lasting))
     }
 
-    /// Forgets everything.
+    /// Empties the journal.
     ///
     /// # Errors
     /// The file cannot be truncated or written.

@@ -23,7 +23,7 @@ pub(crate) enum Letter {
     NoSegment(u64),
     /// Close this endpoint's listening socket.
     NoListener(u64),
-    /// Clients are served.
+    /// The broker serves clients now.
     Ready,
     /// The broker has ended: no further message will come.
     End,
@@ -32,7 +32,7 @@ pub(crate) enum Letter {
 /// How long sending a message waits for room in the kernel.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The broker's end.
+/// The broker's end of the socket pair to its keeper.
 pub(crate) struct Post(OwnedFd);
 
 impl Post {

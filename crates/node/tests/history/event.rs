@@ -9,7 +9,7 @@ use std::path::Path;
 pub enum Kind {
     Create,
     Access,
-    /// To another task.
+    /// Transfer the item to this task.
     Transfer(u64),
     Release,
     Destroy,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use event::{Event, Kind};
 use support::Daemon;
 
-/// Tasks.
+/// The number of tasks.
 pub const TASKS: u64 = 8;
 /// The number of items, which have the keys 0 to 5.
 pub const KEYS: u64 = 6;

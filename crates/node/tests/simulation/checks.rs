@@ -97,7 +97,7 @@ impl World {
         assert!(!self.is_on_roll(member), "{member} is alive and was declared dead");
     }
 
-    /// After everybody's end.
+    /// Checks that nothing is left after the end of all clients.
     pub fn check_nothing_left(&self) {
         let Some(broker) = &self.broker else { panic!("no broker at the end") };
         let lasting = broker.lasting();

@@ -24,7 +24,7 @@ pub struct Publishing {
     pub pages: BTreeMap<SegmentId, u64>,
     /// The number of the page that the publisher asks for next.
     pub next: u32,
-    /// Of its pool.
+    /// The kernel's number for the memory of the pool.
     pub number: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct Client {
     pub endpoint: u64,
     pub workflow: u64,
     pub workflow_name: String,
-    /// Its process.
+    /// Whether the client's process is alive.
     pub alive: bool,
     /// The client has left in order, or was told that its session is over. It does nothing any more.
     pub over: bool,

@@ -259,7 +259,7 @@ impl Model {
         *self.counts.entry(format!("{who} {} {came}", request.number())).or_insert(0) += 1;
         match (request, answer) {
             (_, Answer::Segment { segment, kind, name, created, reserved, .. }) => {
-                // No grant, nothing.
+                // A task without a grant gets nothing.
                 let rights = self.rights(client, *kind, name);
                 let any = match kind {
                     SegmentKind::Region => Rights::READ.with(Rights::WRITE).with(Rights::CREATE),

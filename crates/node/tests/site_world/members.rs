@@ -105,7 +105,7 @@ impl World {
         self.send(m, number, &request);
     }
 
-    /// Nothing answers this.
+    /// Sends a message that has no answer.
     fn tell(&mut self, m: usize, request: &Request) {
         self.send(m, 0, request);
     }

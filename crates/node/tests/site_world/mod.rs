@@ -45,7 +45,7 @@ pub enum Planted {
 /// Counts of what happened in a schedule.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// Items made.
+    /// How many items were made.
     pub made: u64,
     /// How often an owner opened an item.
     pub opened: u64,
@@ -57,7 +57,7 @@ pub struct Totals {
     pub kept: u64,
     /// How many items were lost with a daemon.
     pub lost: u64,
-    /// Openings by readers.
+    /// How often a reader opened an item.
     pub read: u64,
     /// How many of the openings by readers were on another node than the item's.
     pub read_elsewhere: u64,
@@ -652,7 +652,7 @@ impl World {
     }
 }
 
-/// One schedule.
+/// Runs one schedule.
 pub fn run(seed: u64, planted: Planted) -> Result<Totals, String> {
     let mut world = World::new(seed, planted);
     world.round(0);

@@ -60,7 +60,7 @@ pub struct Mirror {
     pub origin: u64,
     /// Whether observers may belong to another run than the series.
     pub former: bool,
-    /// The segment here.
+    /// The mirror's id on this node.
     pub id: SegmentId,
     name: String,
     session: Session,
@@ -188,7 +188,7 @@ impl Mirror {
         }
     }
 
-    /// The daemon ends.
+    /// Ends the mirror, because the daemon ends.
     pub fn drop_now(&self) {
         self.left();
         self.die();

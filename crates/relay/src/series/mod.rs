@@ -116,7 +116,7 @@ impl All {
         mirrors.iter().for_each(|mirror| mirror.gone());
     }
 
-    /// The daemon ends.
+    /// Ends all mirrors and supplies, because the daemon ends.
     pub fn drop_now(&self) {
         lock(&self.supplies).values().for_each(|supply| supply.finish());
         let mirrors: Vec<_> = lock(&self.mirrors).clone();

@@ -34,7 +34,7 @@ struct Progress {
 /// Supplies a mirror on another node with the versions of a series.
 pub struct Supply {
     pub key: Key,
-    /// The mirror's node.
+    /// The node that has the mirror.
     pub peer: String,
     _session: Session,
     progress: Mutex<Progress>,

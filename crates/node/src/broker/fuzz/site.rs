@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// Another node asks.
+    /// Lets another node ask a question.
     fn question(&mut self, argument: u8, rest: &mut &[u8]) {
         let id = self.site().number();
         self.site().asked.push(id);

@@ -1,4 +1,4 @@
-//! Items in listings.
+//! How listings describe items.
 
 use std::ops::Bound;
 

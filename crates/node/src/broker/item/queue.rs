@@ -23,9 +23,9 @@ pub(super) struct Wait {
     pub(super) asker: Asker,
     pub(super) what: For,
     pub(super) workflow: u64,
-    /// Never empty.
+    /// The keys for which the request waits. Never empty.
     pub(super) keys: Vec<String>,
-    /// When it came.
+    /// The time at which the request came.
     pub(super) since: u64,
     pub(super) deadline: u64,
     pub(super) waited_ms: u64,
@@ -42,7 +42,7 @@ pub(super) struct Said {
     pub(super) item: u64,
     /// Whether the item is on its way to this node.
     pub(super) comes: bool,
-    /// In words.
+    /// The other node's explanation, as text for people.
     pub(super) text: String,
 }
 

@@ -20,9 +20,9 @@ messages! {
         21 Owner { item: SegmentId, owner: Party, holder: MemberId, shared + transferred + made: bool as Bits, cause: Cause, },
         /// The item's bytes are in another file, or the item has another size.
         22 Memory { item: SegmentId, file: SegmentId, size: u64, clung: bool, cause: Cause, },
-        /// It is gone.
+        /// The item is gone.
         23 Gone { item: SegmentId, cause: Cause, },
-        /// Another policy.
+        /// The item has another `on_death` policy.
         24 Policy { item: SegmentId, on_death: OnDeath, cause: Cause, },
         /// From now on this number stands for a rank of a task.
         25 Number { workflow: u64, number: u64, party: Party, cause: Cause, },
@@ -44,7 +44,7 @@ messages! {
 }
 
 record! {
-    /// An item.
+    /// The lasting state of an item.
     pub struct Item as Stored {
         workflow: u64,
         key: String,

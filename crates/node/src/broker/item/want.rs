@@ -56,7 +56,7 @@ record! {
         item: u64,
         /// 0: the item comes. 1: not yet. 2: the item is not here. 3: it never comes.
         code: u32,
-        /// In words.
+        /// The explanation, as text for people.
         text: String,
     }
 }
