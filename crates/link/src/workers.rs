@@ -55,7 +55,7 @@ impl Workers {
     }
 
     fn work(&self, first: Job) {
-        // Counts the thread out when it ends, also after a panic of a job.
+        // Decrements the number of threads when the thread ends, also after a panic of a job.
         struct Gone<'a>(&'a Workers);
         impl Drop for Gone<'_> {
             fn drop(&mut self) {

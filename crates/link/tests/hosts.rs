@@ -175,7 +175,7 @@ fn serves(folder: &Path) {
     drop(server);
 }
 
-/// The pattern of bytes does not depend on the length, so both hosts make the same bytes.
+/// The first bytes of a pattern do not depend on its length. So both hosts can make and compare the same bytes.
 #[test]
 fn both_hosts_make_the_same_bytes() {
     assert_eq!(pattern(100, 41), pattern(200, 41)[..100]);

@@ -1,5 +1,5 @@
-//! Each system call in the life of a session fails once. The library's call that made it fails with NO_SPACE, or
-//! succeeds without it, and works when it is repeated. Nothing is lost, left behind or leaked.
+//! Each system call in the life of a session fails once. The library's call in which this happens returns NO_SPACE, or
+//! succeeds nevertheless. If it failed, it succeeds when it is repeated. Nothing is lost, left behind or leaked.
 
 mod support;
 
@@ -97,7 +97,7 @@ fn fails_everywhere(life: impl Fn(&Setting, &mut Failures)) {
     }
 }
 
-/// Runs `life` again and again. Each time another system call fails, until the plan names a call that is not made.
+/// Runs `life` again and again. Each time, the next system call fails. Ends when no call is left that could fail.
 fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan");

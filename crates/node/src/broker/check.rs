@@ -107,8 +107,8 @@ impl Broker {
             Due::Want(..) | Due::Readers(_) | Due::ReadAgain(..) => true,
             Due::Parked(..) => false,
         });
-        // Every waiting request is counted for an existing connection. A request of a connection that is gone would be
-        // missing in this sum.
+        // No request outlives its connection: the waiting requests of all existing connections are all waiting
+        // requests.
         let of_links: usize = self.links.keys().map(|connection| self.waits.of_connection(*connection).len()).sum();
         assert_eq!(of_links, self.waits.parked(), "a request outlives its connection");
     }

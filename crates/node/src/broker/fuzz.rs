@@ -38,7 +38,7 @@ struct World {
     now: u64,
     /// The copies that the broker has begun: item and file.
     copies: Vec<(SegmentId, SegmentId)>,
-    /// Determines the kernel's next answers about files.
+    /// A number from which the kernel's next answers about items' files are chosen.
     verdicts: u8,
     /// The rest of the site, if the broker belongs to one.
     site: Option<Site>,

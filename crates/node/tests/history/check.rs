@@ -80,7 +80,7 @@ fn linearize(events: &[Event]) -> Result<(), String> {
         if first == events.len() {
             return Ok(());
         }
-        // An operation that was called after another one's answer cannot come before that other one.
+        // If an operation was called after another one had its answer, it comes after that one in the order.
         let mut bound = u64::MAX;
         let mut candidates = Vec::new();
         for (n, event) in events.iter().enumerate().skip(first) {

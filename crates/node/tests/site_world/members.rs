@@ -305,7 +305,7 @@ impl World {
         for item in own.collect::<Vec<_>>() {
             self.tell(m, &Request::Item(ItemRequest::Hold { item }));
         }
-        // While the pending request is to give the item away, the member still has it.
+        // Until the request to give the item away is done, the member still has the item.
         if let Some((
             _,
             Request::Item(

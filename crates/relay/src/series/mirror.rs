@@ -89,7 +89,7 @@ impl Side for Mirror {
 
 /// Why a version is not shown to observers.
 enum Failed {
-    /// The version's bytes are gone. The next version brings its changes, too.
+    /// The version's bytes are gone. The next version will include its changes.
     Skip,
     /// The mirror has ended.
     Over,
