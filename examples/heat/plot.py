@@ -13,6 +13,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (the backend has to be chosen first)
 
 plt.rcParams["font.size"] = 13
+# The dark form of the picture, for dark pages.
+DARK = ["dark_background", {"figure.facecolor": "#15181b", "axes.facecolor": "#15181b", "savefig.facecolor": "#15181b"}]
 
 
 def main():
@@ -34,6 +36,8 @@ def main():
     if not history.steps:
         sys.exit("error: no spectrum came; see what analyse says")
     history.draw(options.out)
+    with plt.style.context(DARK):
+        history.draw(options.out, "heat-dark.png")
     print(f"heat.png drawn from {len(history.steps)} versions; largest deviation of a mode from its exact decay {history.worst:.1e}")
 
 
@@ -52,16 +56,17 @@ class History:
         self.plate = np.array(version["plate"])
         self.spectra.append(energy)
 
-    def draw(self, folder):
+    def draw(self, folder, name="heat.png"):
         # One below the other and with large letters, so that a phone shows it, too.
-        figure, (plate, spectrum, energy) = plt.subplots(3, 1, figsize=(7.5, 13), height_ratios=(5, 4, 3), layout="constrained")
+        figure, (plate, spectrum, energy) = plt.subplots(3, 1, figsize=(6.5, 12), height_ratios=(5, 4, 3), layout="constrained")
         plate.set(title=f"Temperature, step {self.steps[-1]}", xticks=[], yticks=[])
         figure.colorbar(plate.imshow(self.plate, origin="lower", cmap="inferno"), ax=plate)
 
         spectrum.set(title="Energy spectrum", xlabel="waves across the plate", ylabel="energy", xscale="log", yscale="log")
         chosen = sorted(set(np.linspace(0, len(self.spectra) - 1, 6).astype(int)))
         for i in chosen:
-            shade = plt.cm.viridis(i / max(1, len(self.spectra) - 1))
+            # The ends of the scale vanish on dark paper and on light paper.
+            shade = plt.cm.viridis(0.3 + 0.5 * i / max(1, len(self.spectra) - 1))
             spectrum.plot(np.arange(1, len(self.spectra[i])), self.spectra[i][1:], color=shade, label=f"step {self.steps[i]}")
         spectrum.set_ylim(bottom=max(1e-12, self.spectra[0][1:].max() * 1e-14))
         spectrum.legend(frameon=False, loc="upper right")
@@ -69,7 +74,7 @@ class History:
         energy.set(title="Energy of all waves", xlabel="step", ylabel="energy", yscale="log")
         energy.plot(self.steps, self.total, ".-", color="tab:red")
 
-        path = os.path.join(folder, "heat.png")
+        path = os.path.join(folder, name)
         figure.savefig(path + ".new", dpi=100, format="png")
         plt.close(figure)
         os.replace(path + ".new", path)

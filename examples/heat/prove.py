@@ -220,7 +220,8 @@ def drawn(runs, ended):
     picture = runs.out / "heat.png"
     if not picture.exists() or picture.read_bytes()[:8] != PNG:
         return "no picture"
-    shutil.copy(picture, BUILD / "heat.png")
+    for path in runs.out.glob("heat*.png"):
+        shutil.copy(path, BUILD)
     points = re.search(r"heat.png drawn from (\d+) versions", ended.logs.get("plot", ""))
     print(f"     build/heat/heat.png, {points[1] if points else 'an unknown number of'} points", flush=True)
     return None

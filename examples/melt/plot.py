@@ -17,6 +17,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (the backend has to be chosen first)
 
 plt.rcParams["font.size"] = 13
+# The dark form of the picture, for dark pages.
+DARK = ["dark_background", {"figure.facecolor": "#15181b", "axes.facecolor": "#15181b", "savefig.facecolor": "#15181b"}]
 
 LIMIT = 1e-6
 TIME_STEP = 0.005  # LAMMPS' default in Lennard-Jones units
@@ -46,6 +48,8 @@ def main():
     if not curves.steps:
         sys.exit("error: no result came; see what simulate and analyse say")
     curves.draw(options.out)
+    with plt.style.context(DARK):
+        curves.draw(options.out, "melt-dark.png")
     sys.exit(curves.prove(options.out))
 
 
@@ -91,12 +95,12 @@ class Curves:
             if not np.array_equal(kept.array, streamed):
                 sys.exit(f"error: vector {name} in region results is not what came through the port")
 
-    def draw(self, folder):
+    def draw(self, folder, name="melt.png"):
         # One below the other and with large letters, so that a phone shows it, too.
-        figure, (upper, lower) = plt.subplots(2, 1, figsize=(7.5, 9), layout="constrained")
+        figure, (upper, lower) = plt.subplots(2, 1, figsize=(6.5, 9), layout="constrained")
         upper.set(title=f"Radial distribution, step {self.steps[-1]}:\nours and LAMMPS' differ by {self.worst['g(r)']:.0e} at most", xlabel="r / σ", ylabel="g(r)", xlim=(0, self.radius[-1]))
         if self.sum is not None:
-            upper.plot(self.radius, self.sum / (len(self.steps) - 1), color="0.75", linewidth=5, label="mean of all frames")
+            upper.plot(self.radius, self.sum / (len(self.steps) - 1), color="0.6", alpha=0.5, linewidth=5, label="mean of all frames")
         upper.plot(self.radius, self.latest, color="tab:blue", label="analyse (C++)")
         upper.plot(self.radius[::2], self.reference[::2], "o", markersize=3.5, color="tab:red", label="LAMMPS' compute rdf")
         upper.axhline(1, color="0.6", linewidth=0.8, linestyle=":")
@@ -113,7 +117,7 @@ class Curves:
         heat.set_ylabel("T / (ε/k)", color="tab:orange")
         lower.legend(handles=lower.lines + heat.lines, loc="lower right", frameon=False)
 
-        path = os.path.join(folder, "melt.png")
+        path = os.path.join(folder, name)
         figure.savefig(path + ".new", dpi=110, format="png")
         plt.close(figure)
         os.replace(path + ".new", path)

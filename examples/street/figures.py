@@ -3,6 +3,8 @@
 import json
 import statistics
 
+# The dark form of the picture, for dark pages.
+DARK = ["dark_background", {"figure.facecolor": "#15181b", "axes.facecolor": "#15181b", "savefig.facecolor": "#15181b"}]
 COLOURS = {"crossdock": "#2a6f97", "tcp": "#e07a5f", "grpc": "#5b8f6b"}
 # name → (heading, digits, what is better)
 COLUMNS = {
@@ -46,6 +48,7 @@ def report(alone, rows, options, folder):
     print("\n".join(ahead(middle, options)))
     (folder / "street.json").write_text(json.dumps({"sequential": alone, "runs": rows}, indent=1))
     plot(middle, options, folder / "street.png")
+    plot(middle, options, folder / "street-dark.png", DARK)
     print(f"\nvideo, contact sheet: build/street/{options.transports[0]}/ · figures: build/street/street.json, street.png")
 
 
@@ -81,15 +84,16 @@ def ahead(middle, options):
         yield f"{lines}p: crossdock is ahead in {'; '.join(won) or 'nothing'}" + (f". Another is in {'; '.join(lost)}" if lost else "")
 
 
-def plot(middle, options, path):
+def plot(middle, options, path, style=()):
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    plt.style.use(["default", *style])
     # One below the other and with large letters, so that a phone shows it, too.
     plt.rcParams["font.size"] = 12
-    figure, axes = plt.subplots(len(COMPARED), 1, figsize=(7.5, 12), layout="constrained", sharex=True)
+    figure, axes = plt.subplots(len(COMPARED), 1, figsize=(6, 12), layout="constrained", sharex=True)
     places = range(len(options.size))
     width = 0.8 / len(options.transports)
     for axis, name in zip(axes.flat, COMPARED):
@@ -97,7 +101,7 @@ def plot(middle, options, path):
             values = [middle[lines, transport][name] for lines in options.size]
             left = [place - 0.4 + (n + 0.5) * width for place in places]
             bars = axis.bar(left, values, width * 0.92, color=COLOURS.get(transport), label=transport)
-            axis.bar_label(bars, fmt="%.3g", fontsize=9.5, padding=1)
+            axis.bar_label(bars, [f"{value:.{value < 9.95:d}f}" for value in values], fontsize=9, padding=1)
         better = "less is better" if COLUMNS[name][2] is min else "more is better"
         axis.set_title(f"{COLUMNS[name][0]} ({better})")
         axis.margins(y=0.16)
