@@ -51,7 +51,7 @@ impl From<&str> for Value {
 /// A variable of one version.
 #[derive(Clone, Debug)]
 pub struct Variable<'a> {
-    /// `u`
+    /// The name of the variable, such as `u`.
     pub name: String,
     /// The elements' type by its crossdock name: `f64`, `f32[3]`, `{i32,f64}`.
     pub type_name: String,
@@ -59,14 +59,14 @@ pub struct Variable<'a> {
     pub shape: Vec<u64>,
     /// Constants that hold for all versions. They become attributes of the dataset.
     pub constants: Vec<(String, Value)>,
-    /// The elements.
+    /// The bytes of the elements.
     pub bytes: &'a [u8],
 }
 
 /// One version of one series.
 #[derive(Clone, Debug)]
 pub struct Series<'a> {
-    /// `field/3`
+    /// The name of the series, such as `field/3`.
     pub name: String,
     /// The version's number.
     pub sequence: u64,
@@ -74,11 +74,11 @@ pub struct Series<'a> {
     pub time_ns: u64,
     /// The publisher's attributes of this version: step, time, ….
     pub attributes: Vec<(String, Value)>,
-    /// Its variables.
+    /// The variables of the version.
     pub variables: Vec<Variable<'a>>,
 }
 
-/// A whole file.
+/// The contents of a whole file.
 #[derive(Clone, Debug, Default)]
 pub struct Contents<'a> {
     /// The attributes of the whole file, which become attributes of the root group.

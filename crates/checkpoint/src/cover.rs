@@ -14,7 +14,7 @@ pub struct Cover {
     pub length: u64,
     /// The number of bytes of superblock and object headers, which follow the cover.
     pub described: u64,
-    /// Their CRC-32 (zlib's).
+    /// The CRC-32 of these bytes, as zlib computes it.
     pub crc32: u32,
 }
 

@@ -21,14 +21,14 @@ pub struct Folder {
     path: PathBuf,
     name: String,
     next: u64,
-    /// Holds the lock.
+    /// The open lock file, which holds the writer's lock.
     _lock: File,
 }
 
 /// A checkpoint that was saved.
 #[derive(Clone, Debug)]
 pub struct Saved {
-    /// Where.
+    /// The path of the checkpoint.
     pub path: PathBuf,
     /// The length of the file in bytes.
     pub length: u64,
@@ -84,7 +84,7 @@ impl Folder {
     /// Opens the newest checkpoint; `None` if there is none.
     ///
     /// # Errors
-    /// As [`Checkpoint::open`].
+    /// The same errors as [`Checkpoint::open`].
     pub fn newest(&self) -> Result<Option<Checkpoint>> {
         self.mine()?.pop().map(|(_, path)| Checkpoint::open(&path)).transpose()
     }

@@ -33,13 +33,13 @@ struct StoredSeries {
 /// A variable in a checkpoint.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// Its name.
+    /// The name of the variable.
     pub name: String,
     /// The elements' type by its crossdock name.
     pub type_name: String,
     /// The extents of the dimensions in C order.
     pub shape: Vec<u64>,
-    /// Its constants.
+    /// The constants of the variable.
     pub constants: Vec<(String, Value)>,
     /// The number of bytes of all elements.
     pub bytes: u64,
@@ -113,7 +113,7 @@ impl Checkpoint {
         })
     }
 
-    /// The file.
+    /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -141,7 +141,7 @@ impl Checkpoint {
     /// Gives the number of the version. An empty name stands for the only series.
     ///
     /// # Errors
-    /// `NOT_FOUND`.
+    /// `NOT_FOUND` if there is no such series.
     pub fn sequence(&self, series: &str) -> Result<u64> {
         Ok(number(&self.one(series)?.attributes, "crossdock.sequence").unwrap_or(0))
     }
@@ -149,7 +149,7 @@ impl Checkpoint {
     /// Gives the time of publishing, in nanoseconds since 1970.
     ///
     /// # Errors
-    /// `NOT_FOUND`.
+    /// `NOT_FOUND` if there is no such series.
     pub fn time_ns(&self, series: &str) -> Result<u64> {
         Ok(number(&self.one(series)?.attributes, "crossdock.time_ns").unwrap_or(0))
     }
@@ -157,7 +157,7 @@ impl Checkpoint {
     /// Gives the publisher's attributes of the version.
     ///
     /// # Errors
-    /// `NOT_FOUND`.
+    /// `NOT_FOUND` if there is no such series.
     pub fn series_attributes(&self, series: &str) -> Result<Vec<(String, Value)>> {
         Ok(self.one(series)?.attributes.iter().filter(|(name, _)| !name.starts_with(OURS)).cloned().collect())
     }
@@ -175,7 +175,7 @@ impl Checkpoint {
     /// The variables of a series.
     ///
     /// # Errors
-    /// `NOT_FOUND`.
+    /// `NOT_FOUND` if there is no such series.
     pub fn variables(&self, series: &str) -> Result<&[Stored]> {
         Ok(&self.one(series)?.variables)
     }
@@ -269,7 +269,7 @@ fn number(attributes: &[(String, Value)], name: &str) -> Option<u64> {
     })
 }
 
-/// `field/10` behind `field/9`.
+/// Makes a key for sorting that puts `field/10` after `field/9`.
 fn natural(name: &str) -> (String, u64) {
     let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
     (name[..digits].to_owned(), name[digits..].parse().unwrap_or(0))

@@ -129,19 +129,19 @@ pub enum Command {
         after_long_help = "Examples:\n  crossdock completions bash > ~/.local/share/bash-completion/completions/crossdock\n  crossdock completions zsh > ~/.zfunc/_crossdock\n  crossdock completions fish > ~/.config/fish/completions/crossdock.fish"
     )]
     Completions {
-        /// The shell
+        /// The shell for which the script is
         shell: Shell,
     },
     /// Print the names that a command takes, for completion
     #[command(hide = true)]
     Names {
-        /// Of what
+        /// The kind of names to print
         kind: Names,
     },
     /// Write the reference of this command from the same source as its help: man pages, or one page for the site
     #[command(hide = true)]
     Pages {
-        /// What to write
+        /// The form of the reference
         kind: Pages,
         /// The folder for the pages
         folder: PathBuf,
@@ -152,7 +152,7 @@ pub enum Command {
     /// The keeper of an MPI job on one host, which `mpirun` starts itself
     #[command(name = crossdock_launch::mpi::KEEPER, hide = true)]
     MpiKeeper {
-        /// The job's folder
+        /// The folder of the job
         folder: PathBuf,
     },
     /// The starter of an MPI job on another host, which `mpirun` starts itself
@@ -177,12 +177,12 @@ pub enum Names {
     Series,
 }
 
-/// What `pages` writes.
+/// The form of the reference that `pages` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pages {
     /// `crossdock.1`, and a page for each command
     Man,
-    /// `command-line.md`
+    /// One page for the site, `command-line.md`
     Markdown,
 }
 
@@ -283,7 +283,7 @@ Examples:
 
 To restart: crossdock.restart(\"checkpoints\") and its like in every language, docs/checkpoints.md";
 
-/// `checkpoint`
+/// The options of `checkpoint`.
 #[derive(Args, Debug)]
 pub struct Checkpoint {
     /// The names of the series: one, or those of all ranks
@@ -315,10 +315,10 @@ pub struct Checkpoint {
     pub socket: Option<PathBuf>,
 }
 
-/// `watch`
+/// The options of `watch`.
 #[derive(Args, Debug)]
 pub struct Watch {
-    /// The series
+    /// The name of the series
     pub series: String,
     /// The least time between two lines
     #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = span::time)]
@@ -340,10 +340,10 @@ pub struct Watch {
     pub socket: Option<PathBuf>,
 }
 
-/// `export`
+/// The options of `export`.
 #[derive(Args, Debug)]
 pub struct Export {
-    /// The series
+    /// The name of the series
     pub series: String,
     /// The file to write; its ending, .h5 or .npz, gives the format
     pub file: PathBuf,
@@ -364,7 +364,7 @@ pub struct Export {
     pub socket: Option<PathBuf>,
 }
 
-/// `run`
+/// The options of `run`.
 #[derive(Args, Debug)]
 pub struct Run {
     /// The workflow file
@@ -428,16 +428,16 @@ pub struct RunHosts {
     pub address: Option<String>,
 }
 
-/// `run --launcher`
+/// The values of `run --launcher`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RunLauncher {
-    /// The host's ssh
+    /// Start crossdock with the host's ssh
     Ssh,
     /// Start crossdock as a job step of Slurm
     Srun,
 }
 
-/// What `run` shows.
+/// What `run` shows while the workflow runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Show {
     /// `live` on a terminal, otherwise `lines`
@@ -450,7 +450,7 @@ pub enum Show {
     Quiet,
 }
 
-/// `ps`
+/// The options of `ps`.
 #[derive(Args, Debug)]
 pub struct Ps {
     /// Show only this run: its id, the beginning of its id, or its workflow
@@ -459,7 +459,7 @@ pub struct Ps {
     pub output: Output,
 }
 
-/// `top`
+/// The options of `top`.
 #[derive(Args, Debug)]
 pub struct Top {
     #[command(flatten)]
@@ -480,7 +480,7 @@ pub struct Page {
     pub web_token: Option<PathBuf>,
 }
 
-/// `web`
+/// The options of `web`.
 #[derive(Args, Debug)]
 pub struct WebPage {
     #[command(flatten)]
@@ -493,7 +493,7 @@ pub struct WebPage {
     pub with: Option<u32>,
 }
 
-/// `logs`
+/// The options of `logs`.
 #[derive(Args, Debug)]
 pub struct Logs {
     /// The run: its id, the beginning of its id, or its workflow
@@ -508,7 +508,7 @@ pub struct Logs {
     pub lines: Option<usize>,
 }
 
-/// `stop`
+/// The options of `stop`.
 #[derive(Args, Debug)]
 pub struct StopRun {
     /// The runs: their ids, the beginnings of their ids, or their workflows
@@ -519,7 +519,7 @@ pub struct StopRun {
     pub deadline: Option<Duration>,
 }
 
-/// `attach`
+/// The options of `attach`.
 #[derive(Args, Debug)]
 pub struct Attach {
     /// The run: its id, the beginning of its id, or its workflow
@@ -529,7 +529,7 @@ pub struct Attach {
     pub command: Vec<String>,
 }
 
-/// `serve`
+/// The options of `serve`.
 #[derive(Args, Debug)]
 pub struct Serve {
     /// The socket to listen on; its folder is made if it does not exist
@@ -584,7 +584,7 @@ fn catalog(text: &str) -> Result<CatalogAt, String> {
     text.parse()
 }
 
-/// `certificates`
+/// The options of `certificates`.
 #[derive(Args, Debug)]
 pub struct CertificateOptions {
     /// The folder for the certificates; it is made if it does not exist
@@ -608,7 +608,7 @@ pub struct Look {
     pub json: bool,
 }
 
-/// `ls`
+/// The options of `ls`.
 #[derive(Args, Debug)]
 pub struct Ls {
     #[command(flatten)]
@@ -624,20 +624,20 @@ pub struct Ls {
     pub nodes: bool,
 }
 
-/// `inspect`
+/// The options of `inspect`.
 #[derive(Args, Debug)]
 pub struct Inspect {
-    /// NAME or WORKFLOW/NAME
+    /// The object: NAME or WORKFLOW/NAME
     pub name: String,
     /// Where to look.
     #[command(flatten)]
     pub look: Look,
 }
 
-/// `rm`
+/// The options of `rm`.
 #[derive(Args, Debug)]
 pub struct Remove {
-    /// NAME or WORKFLOW/NAME
+    /// The objects: NAME or WORKFLOW/NAME
     #[arg(required = true)]
     pub names: Vec<String>,
     /// Remove only an object of this kind
@@ -651,7 +651,7 @@ pub struct Remove {
     pub socket: Option<PathBuf>,
 }
 
-/// `crossdock check`
+/// The options of `crossdock check`.
 #[derive(Args, Debug)]
 pub struct Check {
     /// The program, as the task's command names it
@@ -679,7 +679,7 @@ impl Kind {
     }
 }
 
-/// `audit`
+/// The options of `audit`.
 #[derive(Args, Debug)]
 pub struct Audit {
     /// Show only this workflow, or this WORKFLOW/NAME
@@ -689,7 +689,7 @@ pub struct Audit {
     pub json: bool,
 }
 
-/// `doctor`
+/// The options of `doctor`.
 #[derive(Args, Debug)]
 pub struct Doctor {
     /// Print JSON

@@ -1,4 +1,4 @@
-//! `crossdock certificates`
+//! `crossdock certificates`: makes the certificates of a site's nodes.
 
 use std::path::Path;
 use std::time::Duration;

@@ -22,7 +22,7 @@ enum Standing {
     Ok,
     /// The checked thing works but could be better, or an optional thing is missing.
     Note,
-    /// In the way.
+    /// The checked thing does not work.
     Bad,
 }
 
@@ -31,7 +31,7 @@ struct Check {
     area: &'static str,
     name: String,
     standing: Standing,
-    /// What was found.
+    /// What the check found.
     what: String,
     /// What the user should do; empty if nothing.
     hint: String,

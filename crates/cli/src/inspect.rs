@@ -1,4 +1,4 @@
-//! `crossdock inspect`
+//! `crossdock inspect`: shows one object in detail.
 
 mod series;
 

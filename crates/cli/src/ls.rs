@@ -1,4 +1,4 @@
-//! `crossdock ls`
+//! `crossdock ls`: lists members and objects.
 
 use std::collections::BTreeMap;
 use std::path::Path;

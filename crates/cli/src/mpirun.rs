@@ -1,4 +1,4 @@
-//! `crossdock mpirun`
+//! `crossdock mpirun`: runs an MPI program in containers.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ Examples:
 
 How it works, and what to ask an administrator for: docs/clusters.md";
 
-/// `mpirun`
+/// The options of `mpirun`.
 #[derive(Args, Debug)]
 pub struct Mpirun {
     /// Root folder of the containers, the same on every host [default: the host's system folders]

@@ -1,4 +1,4 @@
-//! `crossdock ls --nodes`
+//! `crossdock ls --nodes`: lists the nodes of a site.
 
 use crossdock_client::{NodeInfo, NodeState};
 use crossdock_launch::run::code;

@@ -10,7 +10,7 @@ use crate::series::Stop;
 use crate::series::span;
 use crate::table::{complain, say};
 
-/// How to print.
+/// The formats in which a command prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// A table with more columns

@@ -1,4 +1,4 @@
-//! `crossdock run`
+//! `crossdock run`: starts a workflow.
 
 use crossdock_launch::file;
 use crossdock_launch::run::hosts::{Hosts, Launcher, Wanted};

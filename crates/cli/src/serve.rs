@@ -1,4 +1,4 @@
-//! `crossdock serve`
+//! `crossdock serve`: runs the node daemon.
 
 use std::os::fd::AsFd;
 

@@ -25,7 +25,7 @@ pub fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     lines.join("\n")
 }
 
-/// Prints as JSON.
+/// Prints a value as JSON.
 pub fn json(value: &impl serde::Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => say(&text),

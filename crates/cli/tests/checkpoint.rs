@@ -19,9 +19,9 @@ use rustix::process::Signal;
 /// A daemon, and the processes that were started at its socket. Dropping it ends all of them.
 struct Node {
     place: Place,
-    /// Where tasks publish.
+    /// The socket at which tasks publish.
     socket: String,
-    /// Where commands observe.
+    /// The socket at which commands observe.
     observed: String,
     children: Vec<Child>,
 }

@@ -16,7 +16,7 @@ use crate::store::Layout;
 /// The state of one file name in a managed directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Consumers see it.
+    /// Consumers see the file.
     Published,
     /// The file is published, and was moved from memory to a disk.
     Spilled,
@@ -55,18 +55,18 @@ impl State {
 /// A process that uses a file, with the task that its environment names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Its number.
+    /// The process id.
     pub pid: i32,
     /// The name of the process's task; the name of its program if it belongs to no task.
     pub task: String,
 }
 
-/// One name.
+/// A file name with its state and its users.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The path of the file, relative to the managed directory.
     pub name: PathBuf,
-    /// Its state.
+    /// The state of the file name.
     pub state: State,
     /// The size of the file in bytes; `None` if there is no file.
     pub bytes: Option<u64>,
@@ -78,12 +78,12 @@ pub struct Line {
     pub waiters: Vec<User>,
 }
 
-/// A whole directory.
+/// What was seen of a managed directory.
 #[derive(Clone, Debug)]
 pub struct Look {
     /// The names of the producers, as messages show them.
     pub producers: String,
-    /// What they do.
+    /// What the producers do.
     pub phase: Phase,
     /// How many files were published.
     pub published: u64,

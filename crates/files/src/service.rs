@@ -75,7 +75,7 @@ pub struct Service {
 pub struct Report {
     /// Files published. A file that was replaced counts again.
     pub published: u64,
-    /// Their bytes.
+    /// The bytes of the published files.
     pub bytes: u64,
     /// Files that were not published because their writer was killed.
     pub torn: u64,
@@ -87,7 +87,7 @@ pub struct Report {
     pub spilled: u64,
     /// Files that were fetched from other hosts.
     pub fetched: u64,
-    /// Their bytes.
+    /// The bytes of the fetched files.
     pub bytes_fetched: u64,
     /// True if the service notices killed writers, which needs root as the service's user.
     pub writers_known: bool,
@@ -457,7 +457,7 @@ impl State {
         let folder = self.store.layout.stage.join(rest);
         let number = match self.watch.add(&folder) {
             Ok(number) => number,
-            // Removed again already.
+            // The folder was removed before it could be watched.
             Err(error) if error.is_absent() => return Ok(()),
             Err(error) => return Err(plain(error)),
         };

@@ -36,7 +36,7 @@ pub const FAULT_POINTS: &[&str] =
 /// The paths of a store's parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// What producers see.
+    /// The folder in which producers write files.
     pub stage: PathBuf,
     /// The folder that consumers see. If each consumer has a folder of its own, this folder has the files that are in
     /// all of them.

@@ -37,7 +37,7 @@ impl Real {
     }
 }
 
-/// This thread's errno.
+/// Reads this thread's errno.
 pub(crate) fn errno() -> c_int {
     // SAFETY: the C library's own address of this thread's errno.
     unsafe { *__errno_location() }

@@ -18,7 +18,7 @@ pub struct Arguments {
     pub user: Option<String>,
     /// The port from `-p` or `ssh://host:port`; the first of them counts, as in OpenSSH.
     pub port: Option<u16>,
-    /// The host.
+    /// The name of the host.
     pub host: String,
     /// The command: the remaining words, joined by one space. It is empty if the command line has no command.
     pub command: String,

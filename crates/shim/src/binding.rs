@@ -53,7 +53,7 @@ fn places(allowed: &[u32], by_core: bool) -> Vec<Vec<u32>> {
     places.into_values().collect()
 }
 
-/// `0,2-5`
+/// Reads a list of CPUs, such as `0,2-5`, all of which must be allowed.
 fn listed(list: &str, allowed: &[u32]) -> Result<Vec<u32>, String> {
     let cpus = parse(list)
         .ok_or_else(|| format!("`{list}` is not a binding; choose none, core, socket or a list of CPUs as 0,2-5"))?;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::wire::{Reader, Writer};
 
-/// An MPI's kind.
+/// The kinds of MPI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// None was found.
+    /// No MPI was found.
     #[default]
     None,
     /// Open MPI up to version 4, with the programs orterun and orted.
@@ -27,7 +27,7 @@ pub enum Kind {
 impl Kind {
     const ALL: [Self; 6] = [Self::None, Self::OpenMpi4, Self::OpenMpi5, Self::Mpich, Self::Intel, Self::Mvapich2];
 
-    /// For people.
+    /// The name of the kind for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "no MPI",
@@ -56,12 +56,12 @@ impl Kind {
     }
 }
 
-/// What was found.
+/// The MPI that was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The kind.
+    /// The kind of the MPI.
     pub kind: Kind,
-    /// Its launcher.
+    /// The path of the MPI's launcher.
     pub launcher: String,
     /// The folder with the MPI's `bin` and `lib`.
     pub prefix: String,
@@ -72,13 +72,13 @@ pub struct Found {
 }
 
 impl Found {
-    /// Into a message.
+    /// Writes the value into a message.
     pub fn write<'a>(&self, w: &'a mut Writer) -> &'a mut Writer {
         let kind = Kind::ALL.iter().position(|k| *k == self.kind).unwrap_or(0);
         w.number(kind as i64).text(&self.launcher).text(&self.prefix).text(&self.library).text(&self.needed)
     }
 
-    /// From a message.
+    /// Reads the value from a message.
     pub fn read(r: &mut Reader<'_>) -> Option<Self> {
         let kind = *Kind::ALL.get(r.small::<usize>()?)?;
         Some(Self { kind, launcher: r.text()?, prefix: r.text()?, library: r.text()?, needed: r.text()? })

@@ -76,7 +76,7 @@ fn usage() -> i32 {
     2
 }
 
-/// Becomes the program.
+/// Replaces this process by the program.
 fn start(command: &[String], preload: Option<&String>) -> i32 {
     let mut program = Command::new(&command[0]);
     program.args(&command[1..]);

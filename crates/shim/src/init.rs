@@ -21,7 +21,7 @@ use crate::{FAILED, PLACE_VARIABLE, detect};
 /// How long the keeper may take to answer when init first connects.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// `init PLACE [MPI]`
+/// Runs `init PLACE [MPI]` and returns the exit code.
 pub fn run(words: &[String]) -> i32 {
     let Some(place) = words.first() else { return 2 };
     let wanted = words.get(1).map_or("auto", String::as_str);
@@ -73,7 +73,7 @@ fn serve(place: &std::path::Path, wanted: &str) -> Result<(), String> {
     }
 }
 
-/// SIGCHLD.
+/// The number of the signal SIGCHLD.
 const CHILD: i32 = 17;
 
 struct Init {

@@ -35,7 +35,7 @@ pub struct Order {
     pub words: Vec<String>,
     /// True if the command is a text for a shell.
     pub shell: bool,
-    /// Where it starts.
+    /// The folder in which the command starts.
     pub workdir: String,
     /// Variables that are added to the container's environment.
     pub environment: Vec<(String, String)>,
@@ -55,13 +55,13 @@ pub struct Rank {
     pub pid: i32,
     /// The name of the rank's host, which the keeper sets.
     pub host: String,
-    /// Its command.
+    /// The rank's command.
     pub command: String,
     /// The CPUs that the rank may use.
     pub cpus: String,
 }
 
-/// One message.
+/// A message between the processes of an MPI job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// The container's init has started. It sends which MPI it found.
@@ -81,7 +81,7 @@ pub enum Message {
     Ended(u32, End),
     /// The container has no process any more except init.
     Idle,
-    /// A rank starts.
+    /// A rank has started.
     RankStarted(Rank),
     /// A rank has ended.
     RankEnded(Rank, End),
@@ -107,7 +107,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// As bytes.
+    /// Writes the message as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         match self {
@@ -262,7 +262,7 @@ pub fn send(to: impl AsFd, message: &Message, descriptors: &[BorrowedFd<'_>]) ->
 pub enum Arrived {
     /// A message and its descriptors.
     Message(Message, Vec<OwnedFd>),
-    /// Nothing just now.
+    /// There is no message now.
     Nothing,
     /// The other side has closed the connection, or has sent bytes that are not a message.
     End,

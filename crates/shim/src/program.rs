@@ -18,7 +18,7 @@ pub enum Door {
 pub enum Kind {
     /// The program is started by the dynamic loader.
     Dynamic {
-        /// The loader's path.
+        /// The path of the dynamic loader.
         loader: String,
         /// The names of the libraries that it needs.
         libraries: Vec<String>,

@@ -16,12 +16,12 @@ impl Writer {
         self
     }
 
-    /// Text.
+    /// Writes a text.
     pub fn text(&mut self, text: &str) -> &mut Self {
         self.bytes(text.as_bytes())
     }
 
-    /// A number.
+    /// Writes a number.
     pub fn number(&mut self, number: i64) -> &mut Self {
         self.0.extend_from_slice(&number.to_le_bytes());
         self
@@ -41,7 +41,7 @@ impl Writer {
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl Reader<'_> {
-    /// A number.
+    /// Reads a number.
     pub fn number(&mut self) -> Option<i64> {
         let (number, rest) = self.0.split_first_chunk::<8>()?;
         self.0 = rest;
@@ -53,7 +53,7 @@ impl Reader<'_> {
         T::try_from(self.number()?).ok()
     }
 
-    /// Bytes.
+    /// Reads bytes with their length.
     pub fn bytes(&mut self) -> Option<Vec<u8>> {
         let length = usize::try_from(self.number()?).ok().filter(|n| *n <= self.0.len())?;
         let (bytes, rest) = self.0.split_at(length);
@@ -61,7 +61,7 @@ impl Reader<'_> {
         Some(bytes.to_vec())
     }
 
-    /// Text.
+    /// Reads a text.
     pub fn text(&mut self) -> Option<String> {
         String::from_utf8(self.bytes()?).ok()
     }

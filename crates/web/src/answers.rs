@@ -7,7 +7,7 @@ use crate::frames::Key;
 use crate::server::Shared;
 use crate::{metrics, picture};
 
-/// An answer.
+/// The answer to a request.
 pub struct Answer {
     pub status: u16,
     pub kind: &'static str,

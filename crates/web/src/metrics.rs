@@ -40,7 +40,7 @@ pub const METRICS: &[(&str, &str, &str)] = &[
     ("crossdock_item_waiting", "gauge", "Requests that wait for it"),
 ];
 
-/// The whole answer.
+/// Writes all metrics of a sample as text.
 pub fn text(sample: &Sample) -> String {
     let mut lines: Vec<(&'static str, String, f64)> = Vec::new();
     collect(sample, &mut |name, labels, value| {

@@ -18,7 +18,7 @@ const EVENTS: usize = 200;
 /// Which daemons and runs to look at.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
-    /// Only this daemon.
+    /// The socket of the only daemon to look at; `None` for all daemons.
     pub socket: Option<PathBuf>,
     /// If given, only the run whose front process (the one that the user started) has this id. It is set when this
     /// process is about to start that run.
@@ -28,17 +28,17 @@ pub struct Scope {
 /// The state of daemons and runs at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Sample {
-    /// Milliseconds since 1970.
+    /// The time of the sample, in milliseconds since 1970.
     pub time_ms: u64,
     /// The runs of `crossdock run`.
     pub runs: Vec<RunRow>,
-    /// Daemons.
+    /// The daemons that were asked.
     pub daemons: Vec<Daemon>,
     /// Recent events: deaths, ends, withheld versions. The newest is the last.
     pub events: Vec<Event>,
 }
 
-/// A run.
+/// A run in the sample.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunRow {
     pub id: String,
@@ -74,7 +74,7 @@ pub struct RankRow {
     pub processes: usize,
 }
 
-/// A daemon.
+/// A daemon in the sample.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Daemon {
     /// The daemon's name in `crossdock ls`: its socket, or the run that it belongs to.
@@ -89,7 +89,7 @@ pub struct Daemon {
     pub items: Vec<ItemRow>,
 }
 
-/// A workflow.
+/// A workflow in the sample.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkflowRow {
     pub name: String,
@@ -99,7 +99,7 @@ pub struct WorkflowRow {
     pub quota: u64,
 }
 
-/// A member.
+/// A member in the sample.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemberRow {
     pub id: u64,
@@ -115,7 +115,7 @@ pub struct MemberRow {
     pub memory: u64,
 }
 
-/// A port.
+/// A port in the sample.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PortRow {
     pub id: u64,
@@ -150,7 +150,7 @@ pub struct EndRow {
     pub wait_seconds: f64,
 }
 
-/// A series.
+/// A series in the sample.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SeriesRow {
     pub id: u64,
@@ -169,7 +169,7 @@ pub struct SeriesRow {
     pub taken_back: u64,
     pub bytes_copied: u64,
     pub bytes_shared: u64,
-    /// Of its pool.
+    /// The slots of the series' pool that are in use; their total follows.
     pub used: u64,
     pub reserved: u64,
     pub last_publish_seconds: f64,
@@ -188,7 +188,7 @@ pub struct VariableRow {
     pub shape: Vec<u64>,
 }
 
-/// A region.
+/// A region in the sample.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegionRow {
     pub id: u64,
@@ -200,7 +200,7 @@ pub struct RegionRow {
     pub members: u32,
 }
 
-/// An item.
+/// An item in the sample.
 #[derive(Clone, Debug, Serialize)]
 pub struct ItemRow {
     pub id: u64,
@@ -217,7 +217,7 @@ pub struct ItemRow {
     pub rate: f64,
 }
 
-/// Something that happened.
+/// Something that happened, for the page's list of events.
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
     pub time_ms: u64,
@@ -241,7 +241,7 @@ impl Sampler {
         Self { scope, before: None, inside: HashMap::new(), events: VecDeque::new() }
     }
 
-    /// Looks.
+    /// Makes a sample.
     pub fn look(&mut self) -> Sample {
         let now = Instant::now();
         let usage = usage::all();

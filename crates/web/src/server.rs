@@ -19,7 +19,7 @@ use crate::sample::{Sample, Sampler, Scope};
 
 /// The port that is tried first, so that the address is usually the same.
 const PORT: u16 = 8642;
-/// Connections at once.
+/// The most connections at a time.
 const CONNECTIONS: usize = 32;
 /// The most bytes of a request's head.
 const HEAD: usize = 16 << 10;

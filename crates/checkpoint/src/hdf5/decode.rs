@@ -14,9 +14,9 @@ use crate::contents::Value;
 pub struct Object {
     /// The path of the object below the root: `field/3/u`.
     pub path: String,
-    /// Attributes, in order.
+    /// The attributes, in the order of the header.
     pub attributes: Vec<(String, Value)>,
-    /// A dataset's extents.
+    /// The extents of a dataset.
     pub shape: Vec<u64>,
     /// The bytes of a dataset: their offset from the superblock, and their number.
     pub data: Option<(u64, u64)>,

@@ -3,7 +3,7 @@
 use super::{UNDEFINED, datatype};
 use crate::contents::Value;
 
-/// Kinds of messages.
+/// The kinds of header messages.
 pub mod kind {
     pub const DATASPACE: u8 = 0x01;
     pub const LINK_INFO: u8 = 0x02;
@@ -49,7 +49,7 @@ pub fn fill_value() -> Vec<u8> {
     vec![3, 0x0a]
 }
 
-/// Contiguous data.
+/// Writes the position of a dataset's bytes, which lie in one piece.
 pub fn layout(address: u64, bytes: u64) -> Vec<u8> {
     let mut out = vec![3, 1];
     out.extend(if bytes == 0 { UNDEFINED } else { address }.to_le_bytes());

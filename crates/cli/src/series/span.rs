@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// How often.
+/// How often a checkpoint is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
     /// Save when this many versions have come after the last one.

@@ -7,7 +7,7 @@ pub struct Statistics {
     pub least: f64,
     /// The mean of the finite elements.
     pub mean: f64,
-    /// The greatest.
+    /// The greatest of the finite elements.
     pub greatest: f64,
     /// The number of elements that are not finite.
     pub not_finite: u64,

@@ -85,7 +85,7 @@ pub(super) struct Origin {
 #[derive(Default)]
 struct Silence {
     since: Option<Instant>,
-    /// The consumers know.
+    /// True if the consumers' logs already say that the other host is silent.
     is_told: bool,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
-    /// The thread.
+    /// Runs the thread that fetches files.
     pub fn run(&self) {
         let (mut life, mut since) = (0, 0);
         let mut aside: VecDeque<Aside> = VecDeque::new();

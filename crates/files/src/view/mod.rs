@@ -35,7 +35,7 @@ pub struct Show {
     /// The folders with the files. If several folders have a name, the first of them wins. The first folder is also the
     /// one that waits look at.
     pub faces: Vec<PathBuf>,
-    /// The directory's notice.
+    /// The path of the directory's notice.
     pub notice: PathBuf,
     /// How long an open waits for its file.
     pub wait: Duration,

@@ -58,7 +58,7 @@ struct State {
     last: u64,
 }
 
-/// An open file.
+/// A file that a process has open in the view.
 #[derive(Debug)]
 struct Handle {
     rest: PathBuf,
@@ -81,7 +81,7 @@ impl Shared {
         Self { faces, views, moved, told, state: Mutex::new(state), over: AtomicBool::new(false) }
     }
 
-    /// Waits end now.
+    /// Ends all waits.
     pub fn end(&self) {
         self.over.store(true, Ordering::Release);
     }

@@ -17,7 +17,7 @@ use crate::file::{Task, Workflow};
 /// The result of trying an engine.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// The engine.
+    /// The name of the engine.
     pub engine: &'static str,
     /// The engine's version, or why it cannot be used.
     pub result: Result<String, Unavailable>,
@@ -43,7 +43,7 @@ pub fn no_container() -> Box<dyn Engine> {
     Box::new(Process)
 }
 
-/// One engine.
+/// Finds the engine with this name.
 pub fn by_name(name: &str) -> Option<Box<dyn Engine>> {
     all().into_iter().find(|e| e.name() == name)
 }
@@ -128,7 +128,7 @@ pub(crate) fn command(line: &CommandLine) -> Command {
 
 /// The engine that was chosen for a run.
 pub struct Choice {
-    /// It.
+    /// The engine that was chosen.
     pub engine: Box<dyn Engine>,
     /// All engines that were tried; the chosen one is the last.
     pub trials: Vec<Trial>,

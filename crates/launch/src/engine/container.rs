@@ -10,11 +10,11 @@ pub struct Flavour {
     pub program: Vec<String>,
     /// The value of the option `--log-driver`.
     pub log_driver: &'static str,
-    /// Extra `--ulimit`s.
+    /// Values for further options `--ulimit`.
     pub ulimits: Vec<String>,
     /// True if the container's root is the user who started the run (rootless podman).
     pub root_is_me: bool,
-    /// `--cpuset-cpus` works.
+    /// True if the option `--cpuset-cpus` works.
     pub cpuset: bool,
 }
 

@@ -27,14 +27,14 @@ pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 /// Why an engine cannot be used, and what the user can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// The obstacle.
+    /// The obstacle, as a sentence.
     pub why: String,
-    /// What to do.
+    /// What the user can do, as a sentence.
     pub hint: String,
 }
 
 impl Unavailable {
-    /// Both sentences.
+    /// Makes the value from the two sentences.
     pub fn new(why: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { why: why.into(), hint: hint.into() }
     }
@@ -49,20 +49,20 @@ impl std::fmt::Display for Unavailable {
 /// What a task does not share with other tasks when it runs under an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isolation {
-    /// Own file system.
+    /// True if the task has its own file system.
     pub files: bool,
     /// True if the task has its own IPC namespace and its own `/dev/shm`.
     pub ipc: bool,
-    /// Own process ids.
+    /// True if the task has its own process ids.
     pub pid: bool,
-    /// Own network.
+    /// True if the task has its own network.
     pub network: bool,
 }
 
 impl Isolation {
-    /// Everything.
+    /// The task shares nothing.
     pub const FULL: Self = Self { files: true, ipc: true, pid: true, network: true };
-    /// Nothing.
+    /// The task shares everything.
     pub const NONE: Self = Self { files: false, ipc: false, pid: false, network: false };
 
     /// Names what tasks share with the host; `None` if they share nothing.
@@ -87,7 +87,7 @@ pub struct RunContext {
     pub folder: PathBuf,
     /// The user who started the run.
     pub uid: u32,
-    /// Their group.
+    /// The group of the user who started the run.
     pub gid: u32,
 }
 
@@ -103,17 +103,17 @@ pub struct Prepared {
 /// The order to start one rank of a task.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// The run.
+    /// The run of the task.
     pub run: &'a RunContext,
-    /// The task.
+    /// The task of the rank.
     pub task: &'a Task,
-    /// Which copy.
+    /// The number of the rank in its task.
     pub rank: u32,
     /// The folder on the host that has the task's `endpoint.sock`.
     pub endpoint: &'a Path,
     /// The processors that were chosen for the rank; `None` stands for all.
     pub processors: Option<&'a [u32]>,
-    /// What `prepare` gave.
+    /// What [`Engine::prepare`] returned for the task.
     pub prepared: &'a Prepared,
     /// The task's whole environment, including the variables `CROSSDOCK_…`.
     pub environment: Vec<(String, String)>,
@@ -132,7 +132,7 @@ impl Request<'_> {
 /// The command to execute for one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandLine {
-    /// Program and arguments.
+    /// The program and its arguments.
     pub words: Vec<String>,
     /// Variables for the started program only, which is the engine's program if there is one.
     pub environment: Vec<(String, String)>,

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 /// The result of a helper command.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Ended with 0.
+    /// True if the command ended with exit code 0.
     pub good: bool,
-    /// Standard output, trimmed.
+    /// Standard output without blanks at its ends.
     pub output: String,
     /// Standard error without blanks at its ends, or why the command could not run.
     pub words: String,

@@ -16,7 +16,7 @@ const WAIT_S: u32 = 300;
 /// A managed directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
-    /// Its name.
+    /// The name of the directory.
     pub name: String,
     /// The absolute path at which the tasks see the directory, without a slash at its end.
     pub path: String,
@@ -24,7 +24,7 @@ pub struct Directory {
     pub produce: Vec<String>,
     /// Names of the tasks that read files.
     pub consume: Vec<String>,
-    /// One of `keys::PUBLISH`.
+    /// When a file counts as finished: one of `keys::PUBLISH`.
     pub publish: &'static str,
     /// Patterns of the file names that opens wait for; an empty list stands for all names.
     pub awaits: Vec<String>,
@@ -40,7 +40,7 @@ pub struct Directory {
     pub spill: Option<PathBuf>,
     /// Where tools of the host see the published files.
     pub host: Option<PathBuf>,
-    /// For messages.
+    /// The position of the directory in the file, for messages.
     pub position: Position,
 }
 

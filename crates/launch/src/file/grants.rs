@@ -17,7 +17,7 @@ pub struct TaskGrant {
     pub name: String,
     /// The rights, with all rights that the words of the file imply.
     pub rights: Rights,
-    /// For messages.
+    /// The position of the grant in the file, for messages.
     pub position: Position,
 }
 

@@ -26,7 +26,7 @@ pub enum Kind {
     Word(&'static [&'static str]),
     /// One name or a list of names of tasks.
     Names,
-    /// Text → text.
+    /// A mapping from texts to texts.
     Texts,
     /// A mapping from names to one of the listed words, or to a list of them.
     Rights(&'static Words),
@@ -70,7 +70,7 @@ pub const DOORS: &[&str] = &["auto", "preload", "notification", "view", "none"];
 /// Which network a task sees.
 pub const NETWORKS: &[&str] = &["none", "host"];
 
-/// The file's top.
+/// The keys at the top of the file.
 pub const TOP: &[Key] = &[
     required("workflow", Kind::Name, "The workflow's name; its regions and ports live under it."),
     key(
@@ -90,7 +90,7 @@ pub const TOP: &[Key] = &[
     key("files", Kind::Sections(FILES), "Managed directories: consumers wait for files that producers write."),
 ];
 
-/// A task.
+/// The keys of a task.
 pub const TASK: &[Key] = &[
     key(
         "root",
@@ -181,13 +181,13 @@ pub const PROCESS: &[Key] = &[
     key("environment", Kind::Texts, "Added to the task's environment."),
 ];
 
-/// A port's settings.
+/// The keys of a port's settings.
 pub const PORT: &[Key] = &[
     key("pattern", Kind::Word(PATTERNS), "How messages are shared out. Default: one-to-one."),
     key("capacity", Kind::Count(1, 4096), "Messages in flight at most; a power of two. Default: 8."),
 ];
 
-/// A managed directory.
+/// The keys of a managed directory.
 pub const FILES: &[Key] = &[
     required("path", Kind::Text, "Where producers and consumers see the directory; absolute."),
     required("produce", Kind::Names, "Tasks that write files there."),
@@ -230,6 +230,6 @@ pub const FILES: &[Key] = &[
     ),
 ];
 
-/// A region's settings.
+/// The keys of a region's settings.
 pub const REGION: &[Key] =
     &[key("size", Kind::Size, "Capacity. A region that no task creates is made by the launcher with this size.")];

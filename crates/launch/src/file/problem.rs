@@ -15,11 +15,11 @@ pub struct Position {
 /// One problem in a workflow file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// The position of the problem in the file.
     pub position: Position,
     /// The key with the problem, as a path: `tasks.analyse.command`. It is empty for the file as a whole.
     pub key: String,
-    /// What is wrong.
+    /// What is wrong, as a sentence.
     pub what: String,
     /// What the user can do about the problem.
     pub hint: String,

@@ -9,7 +9,7 @@ use super::suggest::nearest;
 use super::tree::{Node, Value};
 use super::units;
 
-/// Where problems gather.
+/// The list in which problems are collected.
 #[derive(Default)]
 pub struct Notes {
     list: RefCell<Vec<Problem>>,
@@ -28,12 +28,12 @@ impl Notes {
         self.here.as_ref().is_none_or(|here| here.iter().any(|name| name == task))
     }
 
-    /// Adds one.
+    /// Adds a problem at this position.
     pub fn add(&self, position: Position, key: &str, what: impl Into<String>, hint: impl Into<String>) {
         self.list.borrow_mut().push(Problem { position, key: key.to_owned(), what: what.into(), hint: hint.into() });
     }
 
-    /// All so far.
+    /// Takes the problems that were added so far.
     pub fn take(&self) -> Vec<Problem> {
         std::mem::take(&mut self.list.borrow_mut())
     }
@@ -64,7 +64,7 @@ fn join(path: &str, name: &str) -> String {
 }
 
 impl<'n> Item<'n> {
-    /// Where it is.
+    /// The position of the value in the file.
     pub fn position(&self) -> Position {
         self.node.position
     }
@@ -130,7 +130,7 @@ impl<'n> Item<'n> {
         }
     }
 
-    /// A list.
+    /// Reads a list of values.
     pub fn list(&self) -> Vec<Item<'n>> {
         match &*self.node.value {
             Value::List(items) => items.iter().enumerate().map(|(i, n)| self.child(&i.to_string(), n)).collect(),
@@ -236,7 +236,7 @@ impl<'n> Item<'n> {
     }
 }
 
-/// Words with commas.
+/// Joins words with commas.
 pub fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }

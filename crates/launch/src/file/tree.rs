@@ -23,7 +23,7 @@ const VALUES_MAX: usize = 100_000;
 pub struct Node {
     /// Where the value begins.
     pub position: Position,
-    /// What it is.
+    /// The value at this position.
     pub value: Rc<Value>,
 }
 
@@ -47,9 +47,9 @@ pub enum Value {
 /// A key of a mapping.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Its text.
+    /// The text of the key.
     pub name: String,
-    /// Its place.
+    /// The position of the key.
     pub position: Position,
 }
 

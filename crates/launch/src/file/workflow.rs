@@ -13,7 +13,7 @@ use super::problem::Position;
 pub struct Workflow {
     /// The path of the file. Relative paths in the file count from its folder.
     pub file: PathBuf,
-    /// Its name.
+    /// The name of the workflow.
     pub name: String,
     /// The quota of the workflow in bytes; `None` takes the node's default.
     pub memory: Option<u64>,
@@ -27,14 +27,14 @@ pub struct Workflow {
     pub ports: Vec<Port>,
     /// Every region that the file gives settings for.
     pub regions: Vec<Region>,
-    /// Managed directories.
+    /// The managed directories of the workflow.
     pub directories: Vec<Directory>,
 }
 
-/// A task.
+/// A task of a workflow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// Its name.
+    /// The name of the task.
     pub name: String,
     /// The position in the file at which this entry begins.
     pub position: Position,
@@ -42,20 +42,20 @@ pub struct Task {
     pub folder: PathBuf,
     /// Where the task's file system comes from.
     pub files: Files,
-    /// Program and arguments.
+    /// The program and its arguments.
     pub command: Vec<String>,
-    /// Extra folders.
+    /// Folders of the host that the task sees.
     pub mounts: Vec<Mount>,
     /// The folder in the task's file system in which the task starts.
     pub workdir: Option<String>,
     /// Environment variables, in the order of the file.
     pub environment: Vec<(String, String)>,
-    /// Copies.
+    /// The number of copies of the task.
     pub ranks: u32,
     /// If given, the copies of the task are ranks of one MPI job: `auto`, the name of an MPI, or the path of its
     /// launcher.
     pub mpi: Option<String>,
-    /// Processors.
+    /// The processors of each copy.
     pub processors: Processors,
     /// The limit for the private memory of one rank, in bytes.
     pub memory: Option<u64>,
@@ -65,13 +65,13 @@ pub struct Task {
     pub host_network: bool,
     /// The names of tasks that must end with success before this task starts.
     pub after: Vec<String>,
-    /// Rights on regions.
+    /// The task's rights on regions.
     pub regions: Vec<TaskGrant>,
-    /// Ends of ports.
+    /// The ends of ports that the task has.
     pub ports: Vec<TaskGrant>,
-    /// Rights on series.
+    /// The task's rights on series.
     pub series: Vec<TaskGrant>,
-    /// Rights on items.
+    /// The task's rights on items.
     pub items: Vec<TaskGrant>,
     /// The host on which its ranks run, if the run has several hosts.
     pub placing: Placing,
@@ -89,7 +89,7 @@ pub enum DoorKey {
     Auto,
     /// The preload library waits in the task's opens.
     Preload,
-    /// By stopped calls.
+    /// By seccomp notification: the kernel stops the task's calls.
     Notification,
     /// A file system of its own (a view) makes opens wait.
     View,
@@ -113,9 +113,9 @@ impl DoorKey {
 /// Where a task's file system comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// The host's, read-only.
+    /// The host's system folders, read-only.
     Host,
-    /// A folder (absolute).
+    /// A folder of the host, with its absolute path.
     Root(PathBuf),
     /// An image of a container engine.
     Image(String),
@@ -128,7 +128,7 @@ pub struct Mount {
     pub host: PathBuf,
     /// The absolute path in the task.
     pub task: String,
-    /// May be written.
+    /// True if the task may write to the folder.
     pub write: bool,
     /// True for the folder of a managed directory's producers. A task that root starts must not write to the published
     /// files in it.
@@ -138,11 +138,11 @@ pub struct Mount {
 /// The processors that a task gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Processors {
-    /// All.
+    /// All processors of the machine.
     Any,
     /// This many processors, chosen by the launcher.
     Count(u32),
-    /// These.
+    /// The processors with these numbers.
     List(Vec<u32>),
 }
 
@@ -151,27 +151,27 @@ pub enum Processors {
 pub enum User {
     /// The user who started the run.
     Me,
-    /// These numbers.
+    /// This user id and this group id.
     Ids(u32, u32),
 }
 
 /// What is different when a task runs without a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Replaces the command.
+    /// The command to run instead of the task's command.
     pub command: Option<Vec<String>>,
-    /// Replaces the workdir.
+    /// The start folder instead of the task's workdir.
     pub workdir: Option<PathBuf>,
     /// Variables that are added to the environment.
     pub environment: Vec<(String, String)>,
 }
 
-/// A port.
+/// A port of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its name.
+    /// The name of the port.
     pub name: String,
-    /// One of `keys::PATTERNS`.
+    /// How the port distributes its messages: one of `keys::PATTERNS`.
     pub pattern: Pattern,
     /// The most messages that may be in flight in the port.
     pub capacity: u32,
@@ -179,14 +179,14 @@ pub struct Port {
     pub declared: Option<Position>,
 }
 
-/// A region's settings.
+/// The settings of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Its name.
+    /// The name of the region.
     pub name: String,
-    /// Capacity in bytes.
+    /// The region's capacity in bytes.
     pub size: Option<u64>,
-    /// For messages.
+    /// The position of the region in the file, for messages.
     pub position: Position,
 }
 

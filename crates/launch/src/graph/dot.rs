@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Flow, Graph, NodeKind};
 
-/// As DOT.
+/// Writes the graph as DOT.
 pub fn dot(graph: &Graph, title: &str) -> String {
     let mut text = format!("digraph {} {{\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n", quoted(title));
     for (number, node) in graph.nodes.iter().enumerate() {

@@ -13,24 +13,24 @@ const SWEEPS: usize = 8;
 /// The position and size of a node: the point in its middle, its width and its height.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Placed {
-    /// Middle.
+    /// The middle of the node, from the left.
     pub x: f64,
-    /// Middle.
+    /// The middle of the node, from the top.
     pub y: f64,
-    /// Size.
+    /// The width of the node.
     pub width: f64,
-    /// Size.
+    /// The height of the node.
     pub height: f64,
 }
 
 /// A graph's nodes and edges with their positions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layout {
-    /// Size.
+    /// The width of the whole picture.
     pub width: f64,
-    /// Size.
+    /// The height of the whole picture.
     pub height: f64,
-    /// One a node.
+    /// The positions of the nodes, in the graph's order.
     pub nodes: Vec<Placed>,
     /// For each edge the points that it goes through, from the border of one node to the border of the other.
     pub edges: Vec<Vec<(f64, f64)>>,

@@ -14,17 +14,17 @@ pub(crate) use workflow::flows;
 /// What a node of the graph stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeKind {
-    /// A task.
+    /// The node is a task.
     Task,
-    /// A port.
+    /// The node is a port.
     Port,
-    /// A series.
+    /// The node is a series.
     Series,
-    /// A region.
+    /// The node is a region.
     Region,
-    /// An item.
+    /// The node is an item.
     Item,
-    /// A managed directory.
+    /// The node is a managed directory.
     Files,
 }
 
@@ -42,12 +42,12 @@ impl NodeKind {
     }
 }
 
-/// A node.
+/// A node of the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// What the node stands for.
     pub kind: NodeKind,
-    /// Its name.
+    /// The name of the node.
     pub name: String,
     /// The text of the second line: the word of the node's kind, and details.
     pub detail: String,
@@ -67,20 +67,20 @@ pub enum Flow {
 /// An edge between two nodes, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// Where it begins.
+    /// The number of the node where the edge begins.
     pub from: usize,
-    /// Where it ends.
+    /// The number of the node where the edge ends.
     pub to: usize,
     /// The kind of flow along the edge.
     pub flow: Flow,
 }
 
-/// A graph.
+/// A graph of nodes and edges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
-    /// Its nodes.
+    /// The nodes of the graph.
     pub nodes: Vec<Node>,
-    /// Its edges.
+    /// The edges of the graph.
     pub edges: Vec<Edge>,
 }
 
@@ -120,7 +120,7 @@ pub enum Way {
     Out,
     /// Data flows from the object to the task.
     In,
-    /// Both ways.
+    /// Data flows in both directions.
     Both,
 }
 

@@ -41,7 +41,7 @@ pub const ENGINES: [&str; 6] = ["bubblewrap", "podman", "docker", "charliecloud"
 
 /// The command that starts the container, and what must be removed at the end.
 pub struct Prepared {
-    /// The command.
+    /// The command that starts the container.
     pub command: Command,
     /// The name of the image that was made for this job, if any.
     pub image: Option<String>,

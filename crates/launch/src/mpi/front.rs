@@ -78,31 +78,31 @@ pub struct Options {
     pub image: Option<String>,
     /// The name of the engine, or `auto`.
     pub engine: String,
-    /// `n1:2,n2:2`
+    /// The hosts with their numbers of ranks: `n1:2,n2:2`.
     pub hosts: Option<String>,
     /// A file with the list of hosts.
     pub hosts_file: Option<PathBuf>,
     /// The number of ranks. The default is the number of slots of all hosts.
     pub ranks: Option<u32>,
-    /// Which MPI.
+    /// The MPI to use, or `auto`.
     pub mpi: String,
-    /// Binding of ranks.
+    /// How ranks are bound to processors.
     pub bind: String,
     /// Print the table of bindings.
     pub show_binding: bool,
     /// Variables for the ranks: NAME, NAME*, or NAME=VALUE.
     pub environment: Vec<String>,
-    /// HOST[:INSIDE][:ro]
+    /// Mounts in the form HOST[:INSIDE][:ro].
     pub mounts: Vec<String>,
     /// Folders with the job's `endpoint.sock`, one for each host.
     pub endpoints: Vec<PathBuf>,
     /// Do not mount the home folder.
     pub no_home: bool,
-    /// Size of /dev/shm.
+    /// The size of /dev/shm in bytes.
     pub shm: Option<u64>,
     /// Files that each rank's shell reads first.
     pub sources: Vec<String>,
-    /// Where ranks start.
+    /// The folder in which ranks start.
     pub workdir: Option<PathBuf>,
     /// The folder in the container where ranks start. If it is given, the current folder is not mounted.
     pub start_in: Option<String>,
@@ -362,7 +362,7 @@ fn variables(wanted: &[String]) -> Vec<(String, String)> {
     list
 }
 
-/// `HOST[:INSIDE][:ro]`
+/// Reads a mount in the form `HOST[:INSIDE][:ro]`.
 fn mount(text: &str) -> Result<Bind, (u8, Failure)> {
     let (rest, write) = text.strip_suffix(":ro").map_or((text, true), |rest| (rest, false));
     let (host, inside) = rest.split_once(':').unwrap_or((rest, rest));
@@ -377,7 +377,7 @@ fn mount(text: &str) -> Result<Bind, (u8, Failure)> {
 
 /// The sender of messages about the job: a keeper or Slurm.
 enum Source {
-    /// This host's keeper.
+    /// The keeper of this host.
     Keeper(Box<Session>),
     /// The tasks of a Slurm step.
     Srun(Srun),

@@ -7,7 +7,7 @@ use std::env;
 pub struct Host {
     /// The host's name as ssh and the launcher use it.
     pub name: String,
-    /// Ranks on it.
+    /// The number of ranks on the host.
     pub slots: u32,
 }
 

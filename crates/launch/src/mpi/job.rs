@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 /// A folder or file of the host that is mounted in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
-    /// On the host.
+    /// The path on the host.
     pub host: PathBuf,
-    /// In the container.
+    /// The path in the container.
     pub inside: String,
     /// True if the job may write to it.
     pub write: bool,
 }
 
-/// One MPI job.
+/// The description of one MPI job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// The unique id of the job. It is part of the names of folders and containers.
     pub id: String,
-    /// The container engine.
+    /// The name of the container engine.
     pub engine: String,
     /// The root folder. If there is neither root nor image, the container gets the host's system folders.
     pub root: Option<PathBuf>,
@@ -30,13 +30,13 @@ pub struct Job {
     pub mounts: Vec<Bind>,
     /// Folders with the job's `endpoint.sock`. On each host the first of them counts that a daemon of the host serves.
     pub endpoints: Vec<PathBuf>,
-    /// The container's variables.
+    /// The variables of the container.
     pub environment: Vec<(String, String)>,
-    /// Where commands start.
+    /// The folder in which commands start.
     pub workdir: String,
     /// The size of `/dev/shm` in bytes. `None` gives the kernel's default, half of the memory.
     pub shm: Option<u64>,
-    /// How many ranks.
+    /// The number of ranks.
     pub ranks: u32,
     /// The MPI that the user asked for, and the program that is examined if the MPI is `auto`, in the form that
     /// `detect` reads.

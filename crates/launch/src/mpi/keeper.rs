@@ -112,7 +112,7 @@ struct Keeper {
     found: Option<Found>,
     /// Commands that clients asked for before the container was ready.
     waiting: Vec<(Order, Vec<OwnedFd>)>,
-    /// Command → client.
+    /// Maps the number of each command to the number of its client.
     commands: HashMap<u32, u64>,
     remotes: HashMap<u32, Remote>,
     numbers: u64,

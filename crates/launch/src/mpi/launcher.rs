@@ -13,9 +13,9 @@ pub struct Plan<'a> {
     pub place: &'a str,
     /// The hosts with their numbers of ranks.
     pub hosts: &'a [Host],
-    /// How many ranks.
+    /// The number of ranks.
     pub ranks: u32,
-    /// Where they start.
+    /// The folder in which ranks start.
     pub workdir: &'a str,
     /// The binding of each rank to processors.
     pub bind: &'a str,

@@ -42,7 +42,7 @@ pub use task::task;
 
 /// The hidden commands of `crossdock`.
 pub const STARTER: &str = "mpi-starter";
-/// As above.
+/// The hidden command that runs a job's keeper.
 pub const KEEPER: &str = "mpi-keeper";
 /// The hidden command of `crossdock` that `srun` starts for each rank.
 pub const TASK: &str = "mpi-task";

@@ -13,10 +13,10 @@ const OWN: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
 /// The host's folders that a job without root and image sees.
 const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr"];
 
-/// The outline.
+/// The outline of a root folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
-    /// The small folder.
+    /// The path of the small folder.
     pub folder: PathBuf,
     /// Paths of the host with their paths in the container. They are bound read-only, outer folders first.
     pub binds: Vec<(PathBuf, String)>,

@@ -12,10 +12,10 @@ use crossdock_shim::program::{self, Kind};
 /// The beginning of the names of all job folders.
 const NAME: &str = "mpi-";
 
-/// A job's folder.
+/// The folder of a job.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Where.
+    /// The path of the folder.
     pub folder: PathBuf,
 }
 
@@ -55,7 +55,7 @@ impl Place {
         self.inside().join("endpoint")
     }
 
-    /// The keeper's socket.
+    /// Gives the path of the keeper's socket.
     pub fn socket(&self) -> PathBuf {
         self.inside().join(crossdock_shim::SOCKET)
     }

@@ -30,10 +30,10 @@ pub enum Event {
     Resolved(u64, bool),
 }
 
-/// Where events go.
+/// The queue of events, with a descriptor that wakes its reader.
 #[derive(Clone)]
 pub struct Events {
-    /// The queue.
+    /// The sending end of the queue.
     pub sender: Sender<Event>,
     /// A descriptor that becomes readable with each event.
     pub wake: Arc<OwnedFd>,
@@ -49,7 +49,7 @@ impl Events {
     }
 }
 
-/// A connection.
+/// A connection to another host.
 pub struct Remote {
     /// The host's name as the launcher uses it.
     pub host: String,

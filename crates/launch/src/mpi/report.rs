@@ -13,11 +13,11 @@ pub struct Failure {
     pub host: String,
     /// The number of the rank, if the failure is about one rank.
     pub rank: Option<i32>,
-    /// Its command.
+    /// The command of the rank, if there is one.
     pub command: String,
-    /// What happened.
+    /// What went wrong, as a sentence.
     pub what: String,
-    /// What to do.
+    /// What the user can do, as a sentence.
     pub hint: String,
 }
 

@@ -17,9 +17,9 @@ use crate::engine::tool;
 /// How long a keeper may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A connection.
+/// A client's connection to its keeper.
 pub struct Session {
-    /// The socket.
+    /// The socket that leads to the keeper.
     pub keeper: OwnedFd,
     /// The job's folder on this host.
     pub place: Place,

@@ -29,9 +29,9 @@ pub fn pmi_of(found: &Found) -> &'static str {
 
 /// What srun must start, and how.
 pub struct Plan<'a> {
-    /// `pmi2` or `pmix`.
+    /// The PMI that srun offers: `pmi2` or `pmix`.
     pub pmi: &'a str,
-    /// How many ranks.
+    /// The number of ranks.
     pub ranks: u32,
     /// The hosts that the user has named. Without them, Slurm chooses from its allocation.
     pub hosts: Option<&'a [Host]>,
@@ -64,7 +64,7 @@ pub fn words(plan: &Plan<'_>) -> Vec<String> {
     words
 }
 
-/// A running srun.
+/// An srun that is running.
 pub struct Srun {
     /// A socket on which the tasks' reports and the end of srun arrive as messages.
     pub link: OwnedFd,

@@ -24,7 +24,7 @@ pub struct Neighbours {
     directories: BTreeMap<String, Of>,
 }
 
-/// One directory.
+/// What a host knows about one managed directory.
 #[derive(Clone, Debug)]
 struct Of {
     across: Across,

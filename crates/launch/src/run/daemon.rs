@@ -28,7 +28,7 @@ const JOINING: Duration = Duration::from_secs(40);
 /// The name of the task as which the launcher itself makes regions and reads statistics.
 const LAUNCHER: &str = "launcher";
 
-/// Which daemon.
+/// Which daemon a run uses.
 pub enum Which {
     /// The daemon at this socket; `own` starts one for the run. Without a value, CROSSDOCK_SOCKET names the daemon, and
     /// without that variable the run starts its own.
@@ -40,7 +40,7 @@ pub enum Which {
 /// Options of a daemon that is one node of a site: the group of daemons of a run on several hosts.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// The site's name.
+    /// The name of the site.
     pub name: String,
     /// The name of the daemon's node in the site.
     pub node: String,

@@ -18,7 +18,7 @@ const SHIM: &str = "shim";
 /// What must be added to a task's environment and command for its door.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Way {
-    /// For its environment.
+    /// Variables that are added to the task's environment.
     pub environment: Vec<(String, String)>,
     /// Words to put before the task's command.
     pub before: Vec<String>,

@@ -27,9 +27,9 @@ const QUEUE: usize = 256;
 
 /// An event of a connection to a part.
 pub enum Event {
-    /// The part greets.
+    /// The part on this host has sent its greeting.
     Greeted(usize),
-    /// It says this.
+    /// The part on this host has sent this message.
     Said(usize, Up),
     /// The connection has ended: the host's number, whether the part has greeted, the exit status of ssh or srun, and
     /// its last words.
@@ -45,14 +45,14 @@ pub struct Events {
 }
 
 impl Events {
-    /// An empty queue.
+    /// Makes an empty queue.
     pub fn new() -> Result<Self, String> {
         let bell = event::eventfd().map_err(|e| e.to_string())?;
         let (sender, queue) = sync_channel(QUEUE);
         Ok(Self { sender, queue, bell: Arc::new(bell) })
     }
 
-    /// The next event.
+    /// Takes the next event, if there is one.
     pub fn next(&self) -> Option<Event> {
         self.queue.try_recv().ok()
     }
@@ -64,7 +64,7 @@ pub enum Phase {
     Connecting,
     /// The part prepares its host for tasks.
     Preparing,
-    /// It takes ranks.
+    /// The part is ready to start ranks. The fields are its engine, and the engine's version.
     Ready(Arc<dyn Engine>, String),
     /// The part has reported that it removed everything.
     Left,
@@ -101,7 +101,7 @@ pub fn sweep(hosts: &Hosts, number: usize, id: &str) -> bool {
 
 /// A part of the run on another host.
 pub struct Far {
-    /// The host's name.
+    /// The name of the part's host.
     pub host: String,
     /// How far the part is.
     pub phase: Phase,

@@ -33,7 +33,7 @@ const TOLD: &str = "files.json";
 /// A managed directory of a living run, as the run describes it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Told {
-    /// Its name.
+    /// The name of the directory.
     pub name: String,
     /// The path at which the tasks see the directory.
     pub path: String,
@@ -47,9 +47,9 @@ pub struct Told {
     pub keep: String,
     /// The most bytes of memory that the files may take.
     pub quota: Option<u64>,
-    /// The store's folder.
+    /// The path of the store's folder.
     pub store: PathBuf,
-    /// The notice.
+    /// The path of the directory's notice.
     pub notice: PathBuf,
 }
 

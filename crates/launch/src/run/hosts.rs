@@ -19,7 +19,7 @@ pub const PART_SUPERVISOR: &str = "supervise-part";
 /// The program that starts a part on another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Launcher {
-    /// The host's ssh.
+    /// The ssh program of the host.
     Ssh,
     /// Slurm starts the part as a job step.
     Srun,
@@ -28,18 +28,18 @@ pub enum Launcher {
 /// The options that say which hosts a run gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// `--hosts`.
+    /// The text of `--hosts`.
     pub hosts: Option<String>,
     /// The text of `--hostfile`.
     pub hostfile: Option<String>,
     /// The value of `--launcher`. Without it, srun is used if the hosts come from an allocation of Slurm, and ssh
     /// otherwise.
     pub launcher: Option<Launcher>,
-    /// `--ssh`, in words.
+    /// The words of `--ssh`.
     pub ssh: Vec<String>,
-    /// `--starter`.
+    /// The path given with `--starter`.
     pub starter: Option<String>,
-    /// `--address`.
+    /// The address given with `--address`.
     pub address: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub struct Hosts {
     pub names: Vec<String>,
     /// The number of this host among them, if tasks may run on it.
     pub here: Option<usize>,
-    /// What starts parts.
+    /// The program that starts the parts.
     pub launcher: Launcher,
     /// The ssh program with its options.
     pub ssh: Vec<String>,

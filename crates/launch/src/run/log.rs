@@ -10,7 +10,7 @@ const LAST: usize = 15;
 /// The longest line in messages and in the view, in characters. The file gets the whole line.
 const LINE_MAX: usize = 400;
 
-/// One rank's log.
+/// The log of one rank.
 #[derive(Debug)]
 pub struct Log {
     /// The path of the file. An older part of the log may lie beside it as `….1`.
@@ -52,7 +52,7 @@ impl Log {
         (!self.partial.is_empty()).then(|| self.line())
     }
 
-    /// The last lines.
+    /// Gives the last lines of the log.
     pub fn last(&self) -> impl Iterator<Item = &str> {
         self.last.iter().map(String::as_str)
     }

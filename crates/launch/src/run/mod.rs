@@ -68,14 +68,14 @@ pub enum Show {
     Live,
     /// The lines that the tasks write, each after the task's name.
     Lines,
-    /// Only errors.
+    /// Only errors are shown.
     Quiet,
 }
 
 /// Which workflow to run, and how.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunOptions {
-    /// The workflow file.
+    /// The path of the workflow file.
     pub file: PathBuf,
     /// The engine to use instead of the one in the workflow file.
     pub engine: Option<String>,
@@ -83,7 +83,7 @@ pub struct RunOptions {
     pub logs: Option<PathBuf>,
     /// The most bytes of one rank's log.
     pub log_limit: u64,
-    /// What to show.
+    /// How much to show while the workflow runs.
     pub show: Show,
     /// Print the summary as JSON on standard output.
     pub json: bool,
@@ -101,7 +101,7 @@ pub struct RunOptions {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Order {
     id: String,
-    /// The front's process.
+    /// The process id of the front.
     front: u32,
     options: RunOptions,
     /// The number of bytes of the workflow file's text, which follows the line. It is the text that the front read and

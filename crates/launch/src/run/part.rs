@@ -39,7 +39,7 @@ pub struct Reach<'a> {
     pub neighbours: Option<&'a Neighbours>,
 }
 
-/// The part.
+/// The part of a run on one host.
 pub struct Part {
     /// The part of the workflow that runs on this host.
     pub workflow: Workflow,
@@ -47,7 +47,7 @@ pub struct Part {
     pub folder: RunFolder,
     /// The engine of the tasks on this host.
     pub engine: Arc<dyn Engine>,
-    /// Its version.
+    /// The version of the engine.
     pub version: String,
     /// The run's daemon on this host; `None` if the workflow needs none.
     pub hosted: Option<Hosted>,
@@ -63,9 +63,9 @@ pub struct Part {
 
 /// A rank that was started, with its process and command.
 pub struct Begun {
-    /// Its process.
+    /// The process of the rank.
     pub running: Running,
-    /// Where, for people.
+    /// Where the rank runs, in words for the user.
     pub words: String,
     /// A note about the task for the user.
     pub note: Option<String>,

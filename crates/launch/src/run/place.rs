@@ -47,7 +47,7 @@ impl Placement {
     }
 }
 
-/// `0–3,6`.
+/// Writes a list of processors in short form: `0–3,6`.
 fn show(list: &[u32]) -> String {
     let mut parts: Vec<(u32, u32)> = Vec::new();
     for p in list {

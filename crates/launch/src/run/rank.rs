@@ -20,7 +20,7 @@ use crate::engine::{self, CommandLine, Engine};
 pub enum End {
     /// The rank ended with this exit code.
     Exit(i32),
-    /// By this signal.
+    /// The rank was ended by this signal.
     Signal(i32),
     /// The rank could not be started: the exit code, and the reason.
     NotStarted(u8, String),
@@ -47,7 +47,7 @@ impl End {
         }
     }
 
-    /// In words.
+    /// Describes the end in words.
     pub fn words(&self, in_container: bool) -> String {
         match self {
             Self::Exit(0) => "ended well".into(),
@@ -66,7 +66,7 @@ impl End {
     }
 }
 
-/// `SIGKILL` for 9.
+/// The name of a signal, such as `SIGKILL` for 9.
 pub fn signal_name(signal: i32) -> &'static str {
     signal_hook::low_level::signal_name(signal).unwrap_or("unknown signal")
 }
@@ -74,7 +74,7 @@ pub fn signal_name(signal: i32) -> &'static str {
 /// How long the processes may take to end that a killed program had started, if that program normally ends them itself.
 const OWN_END: Duration = Duration::from_secs(8);
 
-/// A started rank.
+/// A rank that was started.
 pub struct Running {
     child: Child,
     /// A descriptor that is readable when the process has ended.
@@ -217,7 +217,7 @@ impl Running {
         None
     }
 
-    /// Kills it.
+    /// Kills the rank. Slow steps are done in a thread, which is returned.
     pub fn kill(&self, engine: &Arc<dyn Engine>) -> Option<JoinHandle<()>> {
         let pid = self.pid() as i32;
         let below = processes::descendants(pid);

@@ -22,7 +22,7 @@ pub struct JobHosts {
     pub endpoints: Vec<PathBuf>,
     /// The ssh command that reaches the hosts.
     pub ssh: String,
-    /// `crossdock` on them.
+    /// The path of `crossdock` on the hosts.
     pub starter: String,
 }
 

@@ -15,7 +15,7 @@ use super::words::SiteOrder;
 /// How long the certificates are valid, which is longer than any run.
 const LASTING: Duration = Duration::from_secs(366 * 86_400);
 
-/// The site.
+/// The site of a run.
 pub struct RunSite {
     name: String,
     authority: Authority,

@@ -14,16 +14,16 @@ use crate::graph::{NodeKind, Way, flows};
 
 const FILE: &str = "state.json";
 
-/// A run.
+/// The state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
-    /// Its id.
+    /// The id of the run.
     pub id: String,
-    /// Its workflow.
+    /// The name of the workflow.
     pub workflow: String,
-    /// The workflow file.
+    /// The path of the workflow file.
     pub file: PathBuf,
-    /// Its engine.
+    /// The name of the engine.
     pub engine: String,
     /// The engine's version.
     pub engine_version: String,
@@ -48,7 +48,7 @@ pub struct State {
 /// A process. Its start time distinguishes it from a later process with the same id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number.
+    /// The process id.
     pub pid: u32,
     /// The start time as the kernel counts it; see `proc_pid_stat(5)`.
     pub start: u64,
@@ -59,16 +59,16 @@ pub struct Process {
 pub struct RankState {
     /// The name that `ps` prints: `simulate`, or `simulate.3`.
     pub name: String,
-    /// The task.
+    /// The name of the task.
     pub task: String,
     /// The number of the rank in its task, from 0.
     pub rank: u32,
     /// The rank's host, in a run on several hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Its log.
+    /// The path of the rank's log.
     pub log: PathBuf,
-    /// What it does.
+    /// What the rank does now.
     #[serde(flatten)]
     pub phase: Phase,
 }
@@ -79,11 +79,11 @@ pub struct RankState {
 pub enum Phase {
     /// The rank waits for a task that must end first.
     Waits,
-    /// Its process lives.
+    /// The process of the rank lives.
     Runs {
         /// The id of the process that the launcher started for the rank.
         pid: u32,
-        /// Milliseconds since 1970.
+        /// When the rank began, in milliseconds since 1970.
         since_ms: u64,
     },
     /// The rank has ended, or will never begin.
@@ -94,7 +94,7 @@ pub enum Phase {
         ended_ms: u64,
         /// The exit code of the rank; 128 + N after signal N.
         code: u8,
-        /// In words.
+        /// How the rank ended, in words.
         how: String,
     },
 }
@@ -123,7 +123,7 @@ impl Phase {
 /// What a task may do with one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// The task.
+    /// The name of the task.
     pub task: String,
     /// The object's kind: `port`, `series`, `region`, `item`.
     pub kind: String,
@@ -146,7 +146,7 @@ impl Link {
         }
     }
 
-    /// The object's kind.
+    /// The object's kind as a kind of nodes in the graph.
     pub fn kind(&self) -> NodeKind {
         let kinds = [NodeKind::Port, NodeKind::Series, NodeKind::Region, NodeKind::Item];
         kinds.into_iter().find(|k| k.word() == self.kind).unwrap_or(NodeKind::Files)
@@ -168,7 +168,7 @@ pub fn links(task: &Task) -> Vec<Link> {
     all.into_iter().flat_map(|(kind, grants)| grants.iter().map(move |grant| link(kind, grant))).collect()
 }
 
-/// Milliseconds since 1970.
+/// The present time in milliseconds since 1970.
 pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }

@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::units;
 
-/// The whole run.
+/// The summary of the whole run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
-    /// The workflow.
+    /// The name of the workflow.
     pub workflow: String,
     /// The run's id.
     pub run: String,
     /// The name of the engine; its version stands beside it.
     pub engine: String,
-    /// Its version.
+    /// The version of the engine.
     pub engine_version: String,
     /// What tasks shared with the host; `None` if nothing.
     pub shared_with_host: Option<String>,
     /// The result: `ok`, `failed`, `interrupted` or `deadline`.
     pub result: String,
-    /// The exit code.
+    /// The exit code of the run.
     pub code: u8,
     /// Why the run did not end with success.
     pub reason: Option<String>,
-    /// Wall time.
+    /// The wall time of the run in seconds.
     pub seconds: f64,
     /// One entry for each rank.
     pub tasks: Vec<TaskLine>,
@@ -58,22 +58,22 @@ pub struct Figures {
 /// How far a rank is, as it reports.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressLine {
-    /// The task.
+    /// The name of the task.
     pub task: String,
-    /// Which copy.
+    /// The number of the rank in its task.
     pub rank: u32,
-    /// Steps done.
+    /// The number of steps done.
     pub done: u64,
-    /// Steps in all.
+    /// The number of all steps.
     pub of: u64,
 }
 
-/// One rank.
+/// The summary of one rank.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TaskLine {
-    /// The task.
+    /// The name of the task.
     pub task: String,
-    /// Which copy.
+    /// The number of the rank in its task.
     pub rank: u32,
     /// The rank's host, in a run on several hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,16 +84,16 @@ pub struct TaskLine {
     pub code: u8,
     /// The rank's wall time in seconds; zero if it never started.
     pub seconds: f64,
-    /// Its log.
+    /// The path of the rank's log.
     pub log: PathBuf,
 }
 
-/// One port.
+/// The figures of one port.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PortLine {
-    /// The port.
+    /// The name of the port.
     pub port: String,
-    /// Messages sent.
+    /// The number of messages sent.
     pub messages: u64,
     /// Messages that consumers took and released.
     pub received: u64,
@@ -107,10 +107,10 @@ pub struct PortLine {
     pub consumer_wait_seconds: f64,
 }
 
-/// One series.
+/// The figures of one series.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SeriesLine {
-    /// The series.
+    /// The name of the series.
     pub series: String,
     /// The number of versions that were published.
     pub versions: u64,
@@ -126,12 +126,12 @@ pub struct SeriesLine {
     pub taken_back: u64,
 }
 
-/// One item.
+/// The figures of one item.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ItemLine {
-    /// The item.
+    /// The key of the item.
     pub item: String,
-    /// Its bytes.
+    /// The size of the item in bytes.
     pub size: u64,
     /// The name of the last owner.
     pub owner: String,
@@ -141,14 +141,14 @@ pub struct ItemLine {
     pub copies: u64,
 }
 
-/// One managed directory.
+/// The figures of one managed directory.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FilesLine {
-    /// The directory.
+    /// The name of the directory.
     pub directory: String,
     /// Files published. A file that was replaced counts again.
     pub published: u64,
-    /// Their bytes.
+    /// The bytes of the published files.
     pub bytes: u64,
     /// Files that were not published because their writer was killed.
     pub torn: u64,
@@ -160,31 +160,31 @@ pub struct FilesLine {
     pub spilled: u64,
     /// Files that hosts with consumers have fetched from other hosts. A file counts once for each host that fetched it.
     pub fetched: u64,
-    /// Their bytes.
+    /// The bytes of the fetched files.
     pub bytes_fetched: u64,
     /// What went wrong, a line for each problem.
     pub troubles: Vec<String>,
 }
 
-/// One region.
+/// The figures of one region.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegionLine {
-    /// The region.
+    /// The name of the region.
     pub region: String,
-    /// Capacity.
+    /// The capacity of the region in bytes.
     pub size: u64,
     /// The bytes of memory that the region took.
     pub reserved: u64,
 }
 
 impl Summary {
-    /// As JSON.
+    /// Writes the summary as JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self)
             .unwrap_or_else(|e| format!("{{\"result\": \"failed\", \"reason\": \"{e}\"}}"))
     }
 
-    /// As text.
+    /// Writes the summary as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let shared =

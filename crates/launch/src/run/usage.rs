@@ -12,7 +12,7 @@ const TICKS: f64 = 100.0;
 /// The CPU time and memory of all processes of a rank together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Their numbers.
+    /// The ids of the processes.
     pub processes: Vec<u32>,
     /// Seconds of CPU time that the processes have used.
     pub cpu_seconds: f64,

@@ -14,7 +14,7 @@ const BARS_MAX: usize = 16;
 const STEPS: &str =
     "{spinner:.blue} {prefix:.bold} {elapsed:>6} {bar:12.green/dim} {percent:>3} % {pos}/{len} {wide_msg}";
 
-/// The view.
+/// What the user sees on the terminal.
 pub struct View {
     show: Show,
     begin: Instant,
@@ -42,7 +42,7 @@ impl View {
             other => other,
         };
         let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0).max(9);
-        // https://no-color.org
+        // NO_COLOR switches colours off (https://no-color.org).
         let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         let begin = Instant::now();
         let mut view = Self { show, begin, width, bars: Vec::new(), figures: None, screen: None, colours };
@@ -127,7 +127,7 @@ impl View {
         self.figures.is_some()
     }
 
-    /// Shows them.
+    /// Shows the figures below the bars.
     pub fn figures(&self, text: String) {
         if let Some(bar) = &self.figures {
             bar.set_message(text);

@@ -34,9 +34,9 @@ pub enum Down {
     Start {
         /// The number of the rank in the run.
         index: usize,
-        /// Its task.
+        /// The name of the rank's task.
         task: String,
-        /// Which copy.
+        /// The number of the rank in its task.
         rank: u32,
         /// The hosts of an MPI task that has ranks on several hosts.
         job: Option<Box<JobHosts>>,
@@ -47,7 +47,7 @@ pub enum Down {
     Kill,
     /// Report the figures, remove everything that the part made, and end.
     End,
-    /// The supervisor lives.
+    /// A pulse: the supervisor lives.
     Pulse,
 }
 
@@ -56,9 +56,9 @@ pub enum Down {
 pub enum Up {
     /// The part is ready for its first task.
     Ready {
-        /// The engine.
+        /// The name of the engine.
         engine: String,
-        /// Its version.
+        /// The version of the engine.
         version: String,
         /// What tasks share with the host; `None` if nothing.
         shared: Option<String>,
@@ -70,45 +70,45 @@ pub enum Up {
     },
     /// The part cannot be prepared: the run's exit code, and the reason.
     Refused {
-        /// The exit code.
+        /// The exit code of the run.
         code: u8,
-        /// What is wrong.
+        /// What is wrong, with a hint.
         reason: String,
     },
-    /// Something for people.
+    /// A note for the user.
     Note(String),
     /// A message that the user must see.
     Alarm(String),
     /// A rank was started.
     Begun {
-        /// Which.
+        /// The index of the rank.
         index: usize,
         /// The id of the rank's process on its host.
         pid: u32,
-        /// Where, for people.
+        /// Where the rank runs, in words for the user.
         words: String,
         /// A note about the rank's task for the user.
         note: Option<String>,
     },
     /// A rank wrote these bytes. Each byte is sent as the character with the same number.
     Output {
-        /// Which.
+        /// The index of the rank.
         index: usize,
-        /// What.
+        /// The bytes that the rank wrote.
         text: String,
     },
     /// A rank has ended.
     Ended {
-        /// Which.
+        /// The index of the rank.
         index: usize,
-        /// How.
+        /// How the rank ended.
         end: End,
-        /// Wall time.
+        /// The rank's wall time in seconds.
         seconds: f64,
     },
     /// The answer to `End`: the part has removed everything on its host.
     Left(Box<Figures>),
-    /// The part lives.
+    /// A pulse: the part lives.
     Pulse,
 }
 
@@ -123,7 +123,7 @@ pub struct PartOrder {
     pub number: usize,
     /// The path of the workflow file, for messages and for relative paths.
     pub file: PathBuf,
-    /// Its text.
+    /// The text of the workflow file.
     pub text: String,
     /// The engine that the user asked for, or `auto`.
     pub engine: String,
@@ -136,21 +136,21 @@ pub struct PartOrder {
 /// The order to be a node of the run's site.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SiteOrder {
-    /// The site.
+    /// The name of the site.
     pub name: String,
-    /// This node.
+    /// The name of this node.
     pub node: String,
     /// The node whose daemon keeps the catalog.
     pub keeper: String,
     /// The address of that daemon's host. With `None` it is the host from which the connection came.
     pub address: Option<String>,
-    /// Where it listens.
+    /// The port where the catalog listens.
     pub port: u16,
     /// The certificate of the run's authority.
     pub authority: String,
-    /// This node's certificate.
+    /// The certificate of this node.
     pub certificate: String,
-    /// Its key.
+    /// The private key of this node.
     pub key: String,
 }
 
@@ -177,7 +177,7 @@ pub fn text_of(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }
 
-/// The bytes again.
+/// Converts a text of [`text_of`] back to bytes.
 pub fn bytes_of(text: &str) -> Vec<u8> {
     text.chars().map(|c| u8::try_from(u32::from(c)).unwrap_or(b'?')).collect()
 }

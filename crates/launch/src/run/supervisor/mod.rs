@@ -50,7 +50,7 @@ impl From<Refused> for Stop {
     }
 }
 
-/// A rank's process.
+/// Where the process of a rank runs.
 enum Alive {
     /// The rank's process is a child of this process.
     Here(Running),
