@@ -32,7 +32,7 @@ impl Cover {
         bytes
     }
 
-    /// Reads a cover. It is valid only if every byte is as it would be written.
+    /// Reads a cover. It is valid only if its bytes are exactly those that [`Cover::bytes`] would write.
     pub fn read(bytes: &[u8]) -> Result<Self, &'static str> {
         let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
         let text = std::str::from_utf8(&bytes[..end]).map_err(|_| "its first bytes are no text")?;

@@ -60,7 +60,7 @@ pub enum Command {
         after_long_help = "A run is named by its id, the beginning of one, or its workflow, as `crossdock ps` prints them. The logs of a run that has ended stay in the folder that its summary names.\n\nExamples:\n  crossdock logs waves                  all tasks, each line with the task's name\n  crossdock logs waves solve.0 -n 20    the last lines of one rank\n  crossdock logs -f waves               until the run ends"
     )]
     Logs(Logs),
-    /// Stop runs: in order, and after a deadline with force
+    /// Stop runs: ask their tasks to end, and kill them after a deadline
     #[command(
         after_long_help = "The tasks get SIGTERM; after the workflow file's `grace` they are killed. If the run has not ended by --deadline they are killed at once, and 20 s later the run itself is; nothing of it is left in any case.\n\nExamples:\n  crossdock stop waves\n  crossdock stop waves-1b2c3d4e --deadline '5 s'"
     )]
@@ -129,7 +129,7 @@ pub enum Command {
         after_long_help = "Examples:\n  crossdock completions bash > ~/.local/share/bash-completion/completions/crossdock\n  crossdock completions zsh > ~/.zfunc/_crossdock\n  crossdock completions fish > ~/.config/fish/completions/crossdock.fish"
     )]
     Completions {
-        /// The shell for which the script is
+        /// The shell that reads the script
         shell: Shell,
     },
     /// Print the names that a command takes, for completion
@@ -304,7 +304,7 @@ pub struct Checkpoint {
     /// The beginning of the files' names [default: the series' name]
     #[arg(long)]
     pub name: Option<String>,
-    /// Take the latest series of this name, also one that a run left that has ended
+    /// Take the latest series of this name, even if its run has ended
     #[arg(long)]
     pub former: bool,
     /// How long to wait for the series, or for the successor of a publisher that died
@@ -326,7 +326,7 @@ pub struct Watch {
     /// End after this many versions [default: when the publisher ends]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub versions: Option<u64>,
-    /// Take the latest series of this name, also one that a run left that has ended
+    /// Take the latest series of this name, even if its run has ended
     #[arg(long)]
     pub former: bool,
     /// How long to wait for the series
@@ -353,7 +353,7 @@ pub struct Export {
     /// Write the series NAME/0 … NAME/N-1, in versions with the same number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
-    /// Take the latest series of this name, also one that a run left that has ended
+    /// Take the latest series of this name, even if its run has ended
     #[arg(long)]
     pub former: bool,
     /// How long to wait for the series

@@ -60,7 +60,7 @@ fn made(seen: &Seen) -> String {
     }
 }
 
-/// Lists reasons for which calls of the program would bypass the door, as far as its file shows them.
+/// Lists the reasons why calls of the program would bypass the door, as far as its file shows them.
 fn remarks(seen: &Seen) -> Vec<String> {
     let mut remarks: Vec<&str> = Vec::new();
     let own;

@@ -446,8 +446,8 @@ fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
     fs::create_dir(&to).unwrap();
     fs::create_dir(node.path("side")).unwrap();
     let publisher = node.publish(0, &[("FIELD_PAUSE_MS", "5")]);
-    // Permissions do not stop root, but a read-only mount does. The script mounts the folder over itself, because the
-    // file system below cannot become read-only while the command has its lock file open for writing.
+    // Permissions do not stop root, but a read-only mount does. The script puts a second mount over the folder, because
+    // the first mount cannot become read-only while the command has its lock file open for writing.
     let script = format!(
         "read_only() {{ mount --bind {to} {place}/side && mount -o remount,bind,ro {place}/side && mount --move {place}/side {to}; }}
         work() {{ '{crossdock}' checkpoint field --every 1 --keep 99999 --to {to}; }}

@@ -8,16 +8,17 @@ use crossdock_os::inotify::Change;
 /// When a file counts as finished.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Publish {
-    /// When its last writer closes it, and when it is renamed into place. This is the default.
+    /// A file counts as finished when its last writer closes it, and when it is renamed into place. This is the
+    /// default.
     #[default]
     Close,
-    /// Only when it is renamed into place. This is for programs that open and close a file several times while they
-    /// write it.
+    /// A file counts as finished only when it is renamed into place. This is for programs that open and close a file
+    /// several times while they write it.
     Rename,
-    /// When the producers have ended without an error.
+    /// A file counts as finished when the producers have ended without an error.
     End,
-    /// When another file is closed that has the same name with this ending (for example `.done`). The marker file
-    /// itself is not published.
+    /// A file counts as finished when a marker is closed: another file that has the same name with this ending (for
+    /// example `.done`). The marker itself is not published.
     Marker(String),
 }
 

@@ -127,7 +127,7 @@ struct State {
     read_folders: BTreeMap<i32, (usize, PathBuf)>,
     /// How often each consumer has closed a file after reading it, by file.
     read: BTreeMap<PathBuf, Vec<u32>>,
-    /// Files that all consumers have read, and when the last consumer had read the file.
+    /// Files that all consumers have read, and when the last consumer had read them.
     consumed: BTreeMap<PathBuf, Instant>,
     /// Watched folders, by watch number; the paths are relative to `stage`.
     folders: BTreeMap<i32, PathBuf>,
@@ -392,7 +392,7 @@ impl Shared {
     }
 }
 
-/// Was the file made or changed less than [`OPENING`] ago? A time in the future counts as long ago.
+/// Tells whether the file was made or changed less than [`OPENING`] ago. A time in the future counts as long ago.
 fn is_young(meta: &fs::Metadata) -> bool {
     let changed = u64::try_from(meta.ctime()).unwrap_or(0);
     let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);

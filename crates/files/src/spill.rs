@@ -171,7 +171,7 @@ impl Spill {
         if let Some(folder) = place.parent() {
             fs::create_dir_all(folder)?;
         }
-        // The copy is registered first, because a view must know its original before it can find the copy.
+        // The copy is registered first, because a view may find the copy as soon as the copy has its name.
         self.note(&fs::symlink_metadata(&copy.to)?, &copy.meta);
         fs::rename(&copy.to, place)?;
         fault_point!("files.spill.shown");

@@ -209,7 +209,7 @@ impl Store {
         self.show_everywhere(&waiting, rest).map(|()| Attempt::Done)
     }
 
-    /// Gives a finished file that waits at `waiting` its name in all folders that consumers see.
+    /// Gives the finished file at the path `waiting` its name `rest` in all folders that consumers see.
     pub(crate) fn show_everywhere(&self, waiting: &Path, rest: &Path) -> io::Result<()> {
         let to = self.layout.published.join(rest);
         let shown = self.layout.single.iter().try_for_each(|folder| self.show(waiting, &folder.join(rest)));
@@ -223,7 +223,7 @@ impl Store {
         shown
     }
 
-    /// Links a file into one consumer's folder, in one step.
+    /// Links a file into one consumer's folder. The file appears there in one step.
     fn show(&self, file: &Path, to: &Path) -> io::Result<()> {
         if let Some(folder) = to.parent() {
             fs::create_dir_all(folder)?;

@@ -1,5 +1,6 @@
-//! Kills by SIGKILL the service at each step of a publication and of a fetch from another host, a producer, and a
-//! waiting consumer. Consumers never see a part of a file, every wait ends, and no file or process is left behind.
+//! Kills processes with SIGKILL: the service at each step of a publication and of a fetch from another host, a
+//! producer, and a waiting consumer. Consumers never see a part of a file, every wait ends, and no file or process is
+//! left behind.
 #![cfg(feature = "fault-points")]
 
 use std::fs;

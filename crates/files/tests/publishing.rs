@@ -44,7 +44,7 @@ impl Fixture {
         self.layout.published.join(name)
     }
 
-    /// Waits as every open of a consumer does; the path is the published folder itself.
+    /// Gives the settings for a wait like that of a consumer's open. The path is the published folder itself.
     fn views(&self, deadline: Duration) -> Views {
         let notice = self.root.with_extension("notice");
         let notice = notice.to_str().unwrap();

@@ -16,7 +16,7 @@ const WORDS_MAX: usize = 4096;
 /// foreground.
 const DROPPED: [&str; 9] = ["-f", "-n", "-N", "-s", "-t", "-G", "-g", "-M", "-q"];
 
-/// Gives ssh's words up to the host.
+/// Gives the words of an ssh command line up to the host.
 pub fn words(to: &Arguments) -> Vec<String> {
     let settings = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
     let mut words: Vec<String> = vec!["-T".into()];

@@ -79,7 +79,7 @@ pub fn look(root: &Path, workdir: &str, path: &str, word: &str) -> Result<Seen, 
             let line = String::from_utf8_lossy(line.split(|b| *b == b'\n').next().unwrap_or(line)).into_owned();
             let mut words = line.split_ascii_whitespace();
             let interpreter = words.next().unwrap_or_default();
-            // `#!/usr/bin/env python3` means that `env` searches the interpreter on PATH.
+            // `#!/usr/bin/env python3` means that `env` searches for the interpreter on PATH.
             let wanted = match words.find(|w| !w.starts_with('-') && !w.contains('=')) {
                 Some(program) if interpreter.ends_with("/env") => program,
                 _ => interpreter,

@@ -95,7 +95,7 @@ pub struct WorkflowRow {
     pub name: String,
     pub run: u64,
     pub reserved: u64,
-    /// 0 means that only the node's memory is the limit.
+    /// The quota of the workflow in bytes; 0 means that only the node's memory is the limit.
     pub quota: u64,
 }
 
@@ -132,7 +132,7 @@ pub struct PortRow {
     pub producer_wait_seconds: f64,
     pub consumer_wait_seconds: f64,
     pub redelivered: u64,
-    /// Messages per second since the sample before; bytes per second follow.
+    /// Messages per second since the sample before. The next field has bytes per second.
     pub rate: f64,
     pub byte_rate: f64,
     pub ends: Vec<EndRow>,
@@ -169,12 +169,12 @@ pub struct SeriesRow {
     pub taken_back: u64,
     pub bytes_copied: u64,
     pub bytes_shared: u64,
-    /// The slots of the series' pool that are in use; their total follows.
+    /// The bytes of the series' pool that are in use. The next field has the bytes that the pool has reserved.
     pub used: u64,
     pub reserved: u64,
     pub last_publish_seconds: f64,
     pub longest_publish_seconds: f64,
-    /// Versions per second since the sample before; copied bytes per second follow.
+    /// Versions per second since the sample before. The next field has copied bytes per second.
     pub rate: f64,
     pub byte_rate: f64,
 }

@@ -100,7 +100,7 @@ struct Aside {
 enum Failed {
     /// This host has no room for the file.
     Room(String),
-    /// The bytes of the file cannot be had.
+    /// The bytes of the file could not be read from the other host.
     Bytes(crossdock_link::Error),
     /// This host refuses an operation on the file.
     Here(String),

@@ -85,8 +85,8 @@ impl Ledger {
         self.entries.range(number.saturating_add(1)..).next().is_some()
     }
 
-    /// Gives the changes beyond this number that fit into one answer, the number up to which they go, and whether they
-    /// are all.
+    /// Gives the changes beyond this number that fit into one answer, the number up to which they go, and whether these
+    /// are all changes.
     pub fn beyond(&self, number: u64) -> (Vec<Entry>, u64, bool) {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         for (number, (rest, what)) in self.entries.range(number.saturating_add(1)..) {

@@ -119,7 +119,7 @@ impl Shared {
             let system = |error: std::io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
             let Some(file) = ordinary(&path).map_err(system)? else { continue };
             let meta = Meta::of(&file.metadata().map_err(system)?);
-            // The copy of a file on a disk has the size and the time of the original.
+            // The copy of a file on a disk has the size and the time of the original, by which it is recognised.
             if (meta.size, meta.modified) == (wanted.size, wanted.modified) {
                 return Ok(Arc::new(Bytes { file, length: meta.size }));
             }

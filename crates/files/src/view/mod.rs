@@ -32,8 +32,8 @@ use server::{Server, Shared};
 /// What a view shows, and how it waits for files.
 #[derive(Debug)]
 pub struct Show {
-    /// The folders with the files. If several folders have a name, the first of them wins. The first folder is also the
-    /// one that waits look at.
+    /// The folders with the files. If several folders have a name, the first of them wins. Waits look only at the first
+    /// folder.
     pub faces: Vec<PathBuf>,
     /// The path of the directory's notice.
     pub notice: PathBuf,
@@ -132,7 +132,7 @@ impl Drop for View {
         self.shared.end();
         mount::unmount(&self.at);
         let _ = self.guard.kill().and_then(|()| self.guard.wait());
-        // The threads of the session end when the last process has closed the view's files, and a tool of the host may
+        // The session's threads may live on, until the last process has closed the view's files. A tool of the host may
         // keep a file open.
         drop(self.session.take());
         if self.made {

@@ -107,7 +107,7 @@ impl Shared {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner).get(&own).copied().unwrap_or(own)
     }
 
-    /// Gives the path that a wait names to the service.
+    /// Gives the whole path for which a wait waits: the path in the first folder.
     fn awaited(&self, rest: &Path) -> Vec<u8> {
         self.faces[0].join(rest).as_os_str().as_bytes().to_owned()
     }
@@ -264,7 +264,8 @@ fn attributes(number: u64, meta: &Metadata) -> FileAttr {
     }
 }
 
-/// The attributes of a name without a file: an empty file, until the `open` or `stat` of it has waited.
+/// The attributes of a name without a file, which are those of an empty file. An `open` or `stat` of the name waits for
+/// the file.
 fn awaited(number: u64) -> FileAttr {
     FileAttr {
         ino: INodeNo(number),

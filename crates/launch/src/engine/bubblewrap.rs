@@ -18,7 +18,7 @@ impl Engine for Bubblewrap {
         Isolation::FULL
     }
 
-    /// The process tree is bwrap, its reaper, the task.
+    /// The task is two levels below bwrap: bwrap starts its reaper, and the reaper starts the task.
     fn task_depth(&self) -> Option<u32> {
         Some(2)
     }

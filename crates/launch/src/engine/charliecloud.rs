@@ -123,7 +123,7 @@ impl Doors {
         Self { folder, made }
     }
 
-    /// The path at which ch-run finds this file so that no task can write to it.
+    /// Gives the path at which ch-run finds this file, and through which no task can write it.
     fn read_only(&mut self, path: &Path) -> String {
         let from = path.to_string_lossy().into_owned();
         let Some(folder) = &self.folder else { return from };

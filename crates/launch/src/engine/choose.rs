@@ -109,7 +109,7 @@ fn start(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unava
 pub(crate) fn command(line: &CommandLine) -> Command {
     let mut command = Command::new(&line.words[0]);
     if line.clean_environment {
-        // The engine's own program is searched on the launcher's PATH, and never on the task's PATH.
+        // The engine's own program is searched for on the launcher's PATH, and never on the task's PATH.
         command = Command::new(on_path(&line.words[0]));
     }
     command.args(&line.words[1..]);

@@ -57,7 +57,7 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
         add(&["--workdir", folder]);
     }
     for (name, value) in &r.environment {
-        // An image has a PATH of its own, which stays in force.
+        // An image has a PATH of its own, which is kept unless the task sets PATH.
         if name == "PATH"
             && matches!(r.task.files, Files::Image(_))
             && !r.task.environment.iter().any(|(n, _)| n == name)

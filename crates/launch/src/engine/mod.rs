@@ -21,7 +21,7 @@ use crate::file::{Processors, Task};
 
 /// The path of the endpoint folder in every container.
 pub const ENDPOINT_FOLDER: &str = "/run/crossdock";
-/// The folders in which programs are searched, unless the task says otherwise.
+/// The folders in which programs are searched for, unless the task gives a PATH.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Why an engine cannot be used, and what the user can do.
@@ -34,7 +34,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// Makes the value from the two sentences.
+    /// Makes an obstacle from two sentences: why the engine cannot be used, and what the user can do.
     pub fn new(why: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { why: why.into(), hint: hint.into() }
     }
@@ -134,7 +134,7 @@ impl Request<'_> {
 pub struct CommandLine {
     /// The program and its arguments.
     pub words: Vec<String>,
-    /// Variables for the started program only, which is the engine's program if there is one.
+    /// Variables for the program that is started. For a container it is the engine's program.
     pub environment: Vec<(String, String)>,
     /// If true, the started program gets no variable of the launcher's own environment.
     pub clean_environment: bool,
@@ -153,7 +153,7 @@ pub trait Engine: Send + Sync {
     /// The engine's name in the workflow file and on the command line.
     fn name(&self) -> &'static str;
 
-    /// What tasks do not share under this engine.
+    /// Tells what tasks do not share with each other under this engine.
     fn isolation(&self) -> Isolation;
 
     /// Tells whether tasks run in containers, with a file system of their own.
@@ -161,8 +161,9 @@ pub trait Engine: Send + Sync {
         self.isolation().files
     }
 
-    /// How many levels below the started program the task is in the process tree. It is given by engines whose program
-    /// takes the task with it when SIGTERM ends it. With `None` the signal goes to the started program's process group.
+    /// How many levels the task is below the started program in the process tree. SIGTERM then goes to the task,
+    /// because the program would die of the signal and take the task with it. With `None`, SIGTERM goes to the
+    /// program's process group.
     fn task_depth(&self) -> Option<u32> {
         None
     }
@@ -179,7 +180,7 @@ pub trait Engine: Send + Sync {
     /// Gives the command line that starts one rank.
     fn command(&self, request: &Request<'_>) -> CommandLine;
 
-    /// Gives the process id on the host of a container's first process, which shows whether the container can already
+    /// Gives the process id, on the host, of a container's first process. The process shows whether the container can
     /// be asked to end.
     fn first_process(&self, _container: &str) -> Option<u32> {
         None
@@ -191,7 +192,7 @@ pub trait Engine: Send + Sync {
     /// Removes every container and image of a run. If there are none, it does nothing.
     fn clean(&self, _run: &str) {}
 
-    /// A hint for a trial whose error output ended with `words`.
+    /// Gives a hint for a trial whose error output ended with `words`.
     fn hint(&self, _words: &str) -> String {
         format!("run `crossdock doctor`, and see that `{}` works by itself", self.name())
     }

@@ -54,8 +54,8 @@ impl Engine for Process {
     }
 }
 
-/// Finds the folder on the host in which the task starts: the host's side of its workdir if a mount has it, otherwise
-/// the workflow file's folder.
+/// Finds the folder on the host in which the task starts. If a mount contains the task's workdir, it is the host's path
+/// of this workdir. Otherwise it is the workflow file's folder.
 fn workdir(task: &Task) -> std::path::PathBuf {
     let Some(workdir) = &task.workdir else { return task.folder.clone() };
     let inside = |m: &crate::file::Mount| {

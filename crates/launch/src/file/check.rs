@@ -112,7 +112,7 @@ fn cycle(w: &Workflow) -> Option<Vec<usize>> {
     None
 }
 
-/// The right that a port's end needs.
+/// Gives the right that a producer (or, if `produce` is false, a consumer) of a port needs.
 fn end(produce: bool) -> Rights {
     if produce { Rights::PRODUCE } else { Rights::CONSUME }
 }
@@ -232,7 +232,8 @@ fn regions(w: &Workflow, notes: &Notes) {
     let rights = || w.tasks.iter().flat_map(|t| t.regions.iter().map(move |r| (t, r)));
     for (task, right) in rights().filter(|(_, r)| !r.may(Rights::CREATE)) {
         let made = w.regions.iter().any(|r| r.size.is_some() && fits(&right.name, &r.name));
-        // A pattern counts as created if a created name matches it, and a name if it matches a created pattern.
+        // A pattern counts as created if a created name matches it. A name counts as created if it matches a created
+        // pattern.
         let created =
             rights().any(|(_, r)| r.may(Rights::CREATE) && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
         if !made && !created {

@@ -38,7 +38,7 @@ pub struct Directory {
     pub store: Option<PathBuf>,
     /// A folder of a disk, to which files are moved when memory runs short.
     pub spill: Option<PathBuf>,
-    /// Where tools of the host see the published files.
+    /// The path at which tools of the host see the published files.
     pub host: Option<PathBuf>,
     /// The position of the directory in the file, for messages.
     pub position: Position,
@@ -155,8 +155,8 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
     good.then_some(directory)
 }
 
-/// Checks that every named task exists and stands on one side only, and that no two mounts or directories have the same
-/// path in a task.
+/// Checks that every named task exists and is either a producer or a consumer, and that no two mounts or directories
+/// have the same path in a task.
 pub(super) fn check(w: &Workflow, notes: &Notes) {
     for d in &w.directories {
         let path = |key: &str| format!("files.{}.{key}", clip(&d.name));

@@ -71,7 +71,7 @@ pub(super) fn grants(item: &Item<'_>, words: &'static Words) -> Vec<TaskGrant> {
     grants
 }
 
-/// One word or a list of them.
+/// Reads the rights that one word or a list of words gives.
 fn rights(item: &Item<'_>, words: &Words) -> Rights {
     let known: Vec<&'static str> = words.iter().map(|(word, _)| *word).collect();
     let given = |word: &str| words.iter().find(|(known, _)| *known == word).map_or(Rights::NONE, |(_, rights)| *rights);
@@ -85,7 +85,7 @@ fn rights(item: &Item<'_>, words: &Words) -> Rights {
     items.iter().filter_map(|i| i.word(&known)).fold(Rights::NONE, |all, word| all.with(given(word)))
 }
 
-/// Gives the grants of a task in the form that its endpoint gets.
+/// Converts the grants of a task into the form in which the daemon gets them.
 pub fn of(task: &Task) -> Vec<Grant> {
     let kinds = [
         (SegmentKind::Region, &task.regions),
@@ -97,7 +97,7 @@ pub fn of(task: &Task) -> Vec<Grant> {
     kinds.into_iter().flat_map(|(kind, grants)| grants.iter().map(move |grant| one(kind, grant))).collect()
 }
 
-/// Tells whether a name can match both patterns.
+/// Tells whether there is a name that matches both patterns.
 fn meet(one: &str, other: &str) -> bool {
     match (one.strip_suffix('*'), other.strip_suffix('*')) {
         (None, None) => one == other,

@@ -10,14 +10,14 @@ use super::reader::{Notes, Section, clip, list};
 use super::suggest::nearest;
 use super::workflow::{Task, Workflow};
 
-/// Where a task's ranks run, as the file says.
+/// What the file says about the hosts of a task's ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placing {
-    /// The name or number of a host.
+    /// The name or number of the host, and its position in the file.
     pub node: Option<(String, Position)>,
-    /// The name of another task, on whose host these ranks run.
+    /// The name of another task, on whose host these ranks run, and its position in the file.
     pub with: Option<(String, Position)>,
-    /// Given if the ranks are distributed over all hosts in turn.
+    /// The position of the key `spread`, if the ranks are distributed over all hosts in turn.
     pub spread: Option<Position>,
 }
 

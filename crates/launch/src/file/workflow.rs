@@ -84,12 +84,12 @@ pub struct Task {
 /// How a task waits for files of managed directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DoorKey {
-    /// The launcher chooses by the kind of the task's program.
+    /// The launcher chooses one of the other doors by the kind of the task's program.
     #[default]
     Auto,
     /// The preload library waits in the task's opens.
     Preload,
-    /// By seccomp notification: the kernel stops the task's calls.
+    /// Seccomp notification makes opens wait: the kernel stops the task's system calls.
     Notification,
     /// A file system of its own (a view) makes opens wait.
     View,

@@ -56,9 +56,9 @@ pub struct Node {
 /// The direction in which data flows along an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// From the first node of the edge to the second.
+    /// Data flows from the first node of the edge to the second.
     Forth,
-    /// In both directions, for a task that reads and writes.
+    /// Data flows in both directions, because the task reads and writes.
     Both,
     /// No data: the second task starts when the first task has ended.
     After,

@@ -93,8 +93,8 @@ pub fn prepare(job: &Job, place: &Place) -> Result<Prepared, String> {
     Ok(Prepared { command, image })
 }
 
-/// Finds the folder with the job's endpoint on this host. Only a socket that a daemon of this host serves accepts a
-/// connection.
+/// Finds the folder with the job's endpoint on this host: the first folder whose socket accepts a connection. The
+/// sockets of other hosts' endpoints have no daemon on this host.
 fn endpoint(job: &Job) -> Result<Option<PathBuf>, String> {
     let serves = |folder: &&PathBuf| socket::connect(&folder.join("endpoint.sock")).is_ok();
     match job.endpoints.iter().find(serves) {
@@ -319,7 +319,8 @@ fn run_words(job: &Job, program: &[&str], binds: &[Bind], outline: Option<&Outli
     // MPI reads the memory of neighbouring ranks on a host, which docker's system call filter allows only with this
     // capability.
     add(&["--cap-drop", "ALL", "--cap-add", "SYS_PTRACE"]);
-    // The kernel's own `/dev/shm` has half of the memory. An engine's default of 64 MB is too little for any MPI.
+    // By default the size is half of the memory, as for the kernel's own `/dev/shm`. An engine's default of 64 MB is
+    // too little for any MPI.
     let shm = job.shm.unwrap_or_else(|| crossdock_os::process::total_memory() / 2);
     add(&["--shm-size", &shm.to_string()]);
     for device in devices() {
@@ -360,7 +361,7 @@ fn limits() -> Vec<String> {
 fn podman(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, String> {
     let rootless = spawn::user_and_group().0 != 0;
     let runc = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/bin/runc"].iter().any(|p| Path::new(p).exists());
-    // The runtime crun refuses a hybrid cgroup mount.
+    // The runtime crun refuses a hybrid cgroup mount, so runc is taken there if it is installed.
     let hybrid = Path::new("/sys/fs/cgroup/unified").exists();
     let program: &[&str] = if runc && hybrid { &["podman", "--runtime", "runc"] } else { &["podman"] };
     let mut binds = binds.to_vec();

@@ -28,7 +28,8 @@ pub struct Job {
     pub image: Option<String>,
     /// Mounts besides those that the engine makes.
     pub mounts: Vec<Bind>,
-    /// Folders with the job's `endpoint.sock`. On each host the first of them counts that a daemon of the host serves.
+    /// Folders with the job's `endpoint.sock`. Each host uses the first folder whose socket is served by a daemon of
+    /// the host.
     pub endpoints: Vec<PathBuf>,
     /// The variables of the container.
     pub environment: Vec<(String, String)>,
@@ -38,8 +39,7 @@ pub struct Job {
     pub shm: Option<u64>,
     /// The number of ranks.
     pub ranks: u32,
-    /// The MPI that the user asked for, and the program that is examined if the MPI is `auto`, in the form that
-    /// `detect` reads.
+    /// The MPI that the user asked for, or `auto` with the program that is examined. `detect` reads this text.
     pub mpi: String,
     /// The MPI of the first host, once it is known. All other hosts must have the same MPI.
     pub expected: Option<String>,

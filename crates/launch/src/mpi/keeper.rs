@@ -188,7 +188,7 @@ impl Keeper {
         self.tell_clients(&Message::Failed(host.to_owned(), what.to_owned(), hint.to_owned()));
     }
 
-    /// Ends the keeper after a failure because of which this host cannot run anything.
+    /// Ends the keeper after a failure that prevents this host from running anything.
     fn give_up(&mut self, what: &str, hint: &str) {
         // The keeper waits for a client that has not connected yet, so that the client learns of the failure.
         let host = self.host.clone();
@@ -512,8 +512,8 @@ impl Keeper {
         match connection.role {
             Role::Init => {
                 self.init = None;
-                // If init is gone, the engine's process ends with it, and the keeper handles that. Until then no
-                // command can be started.
+                // The engine's process ends with init, and the keeper handles that end. Until then no command can be
+                // started.
             }
             Role::Client | Role::New => {
                 let orphaned: Vec<u32> =

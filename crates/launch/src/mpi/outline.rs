@@ -80,7 +80,7 @@ impl Outline {
         Ok(())
     }
 
-    /// Makes one mount point, unless it exists in something that is bound.
+    /// Makes one mount point, unless a bound folder has it already.
     fn point(&self, root: Option<&Path>, point: &str) -> Result<(), String> {
         let bound = self.binds.iter().any(|(_, at)| point.starts_with(&format!("{at}/")));
         if bound {

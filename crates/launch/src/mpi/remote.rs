@@ -26,7 +26,7 @@ pub enum Event {
     Said(u32, Message),
     /// The connection has ended: its number, whether the starter has greeted, ssh's exit status, and ssh's last words.
     Closed(u32, bool, ExitStatus, String),
-    /// Tells whether the host in this agent's request is this host.
+    /// The answer to an agent's question: whether the requested host is this host.
     Resolved(u64, bool),
 }
 

@@ -48,8 +48,8 @@ pub struct Report {
     pub fatal: Option<Failure>,
     /// The first rank that ended badly, and when. The launcher is then given time to end the other ranks.
     pub first: Option<(Failure, Instant)>,
-    /// True if the rank of `first` was killed together with its shim, so that it may be a victim: the report of the
-    /// rank that failed may still be in flight.
+    /// True if the rank of `first` was killed together with its shim. Then the rank may be only a victim, and the
+    /// report of the rank that failed may still be in flight.
     guessed: bool,
 }
 

@@ -44,7 +44,7 @@ impl Session {
                     own = Some(start(job, &place)?);
                 }
                 // If the keeper ended with success, the keeper of another client had the lock, so the loop connects to
-                // that one.
+                // the other keeper.
                 Some((child, log)) => match child.try_wait() {
                     Ok(Some(status)) if !status.success() => {
                         // The keeper has removed its folder and the log in it, but the log is still open here.

@@ -173,7 +173,7 @@ fn start(step: &Step, session: &Session, found: &Found) -> Result<(), Trouble> {
         .map_err(|what| (format!("the rank cannot be started: {what}"), "shorten its command line".into()))
 }
 
-/// Gives the variable by which Intel MPI finds Slurm's PMI2. Intel MPI does not search for it.
+/// Gives the variable that tells Intel MPI where Slurm's PMI2 library is, because Intel MPI does not search for it.
 fn intel_pmi(job: &Job) -> Result<Option<(String, String)>, Trouble> {
     const FOLDERS: [&str; 4] =
         ["usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib64/slurmpmi", "usr/lib/x86_64-linux-gnu/slurm-wlm"];

@@ -182,8 +182,8 @@ impl Hosted {
         which: &Which,
         own: &mut Option<Child>,
     ) -> Result<Self, String> {
-        // The run does not take a daemon that happens to run on the node, because two runs of one workflow would meet
-        // in it by chance.
+        // The run does not take a daemon that happens to run on the node, because two runs of one workflow would share
+        // it by chance.
         let (named, site) = match which {
             Which::Here(wanted) => {
                 let told = || std::env::var("CROSSDOCK_SOCKET").ok().filter(|s| !s.is_empty());

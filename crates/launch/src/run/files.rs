@@ -304,8 +304,8 @@ fn notice(folder: &RunFolder, index: usize) -> PathBuf {
     folder.path.join(format!("files.{index}"))
 }
 
-/// Makes the folder of a directory's store, in memory or on the disk that the file names. Its path is noted for the
-/// cleanup first.
+/// Makes the folder of a directory's store, in memory or on the disk that the file names. Before that, its path is
+/// noted for the cleanup.
 fn store(directory: &Directory, folder: &RunFolder, index: usize) -> Result<PathBuf, String> {
     let base = directory.store.clone().unwrap_or_else(|| PathBuf::from("/dev/shm"));
     place(directory, &base, folder, index)
@@ -342,7 +342,7 @@ pub fn clean(run: &Path) -> bool {
 fn remove_store(store: &Path) -> bool {
     const ATTEMPTS: u32 = 20;
     (0..ATTEMPTS).any(|_| {
-        // The memory of a quota and a view are mounts, which must be unmounted first.
+        // A view, and the memory of a store with a quota, are mounts, which must be unmounted first.
         for entry in fs::read_dir(store).into_iter().flatten().flatten() {
             mount::unmount(&entry.path());
         }

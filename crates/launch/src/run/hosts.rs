@@ -129,7 +129,7 @@ impl Hosts {
         }
     }
 
-    /// Gives the node name in the run's site of the host with this number.
+    /// Gives the name, in the run's site, of the node on the host with this number.
     pub fn node(&self, number: usize) -> String {
         node_name(&self.names[number])
     }

@@ -91,7 +91,8 @@ pub fn command(r: &Request<'_>, engine: &dyn Engine, job: Option<&JobHosts>) -> 
         (line.words, line.environment, workdir.to_string_lossy().into_owned())
     };
     add(&["--start-in", &workdir]);
-    // MPI sets the rank's number. Without containers, the endpoint's path differs from host to host, so mpirun sets it.
+    // These variables are not passed on. MPI sets the rank's number. Without containers, mpirun sets the endpoint's
+    // path, because it differs from host to host.
     let is_mpiruns = |name: &str| name == "CROSSDOCK_SOCKET" && job.is_some() && !engine.in_container();
     for (name, value) in environment.iter().filter(|(name, _)| name != "CROSSDOCK_RANK" && !is_mpiruns(name)) {
         add(&["--env", &format!("{name}={value}")]);
