@@ -358,8 +358,8 @@ mod tests {
         drop(fd);
     }
 
-    /// A descriptor that is open only for reading must not be shown as writable when the process closes it during the
-    /// look.
+    /// A descriptor that is open only for reading must not be shown as writable if the process closes it while the
+    /// audit reads its flags.
     #[test]
     fn a_descriptor_that_is_opened_and_closed_all_the_time_is_never_taken_for_a_writable_one() {
         use std::os::fd::AsRawFd;
@@ -375,7 +375,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 // The descriptor stays open for times of different lengths, so that the process closes it at every step
-                // of a look.
+                // of the audit.
                 for turn in 0.. {
                     if over.load(Ordering::Relaxed) {
                         break;

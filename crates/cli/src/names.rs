@@ -74,7 +74,7 @@ pub fn hint(given: &str, known: &[Named]) -> String {
 pub enum Series {
     /// A session in the series' workflow, and how many bytes of the given name are the workflow's name.
     Found(Session, usize),
-    /// The same as `Found`, but the series began and ended between two looks.
+    /// The same as `Found`, but the series began and ended between two searches.
     CameAndWent(Session, usize),
     /// The series is on another node of the daemon's site. The observer is the first one of it on this node.
     Elsewhere(Session, usize, Box<Observer>),
@@ -83,7 +83,7 @@ pub enum Series {
 }
 
 /// Searches for a series in the given daemon, or in every daemon of the user. `before` has the ended series that the
-/// first look found. A series that has ended and is not among them began and ended between two looks.
+/// first search found. A series that has ended and is not among them began and ended between two searches.
 pub fn series(
     given: &str,
     socket: Option<&Path>,

@@ -216,8 +216,8 @@ fn show_logs(options: &Logs) -> Result<(), String> {
         tail.print();
     }
     let stop = Stop::on_signals()?;
-    // The run's state is read before the last look at the log, so that this look sees everything that was written
-    // before the end.
+    // The run's state is read before the log is read for the last time, so that this read sees everything that was
+    // written before the end.
     let mut over = !options.follow;
     while !over {
         over = State::read(&run.folder).is_none() || wait(Duration::from_millis(200), &stop);

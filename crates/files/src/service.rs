@@ -3,8 +3,8 @@
 //!
 //! The folders are the service's only record. What if the service dies? Before the link: nothing is visible, and the
 //! next service publishes the finished files that it finds. Between link and rename: the link lies in `new`, which the
-//! next service clears. After the rename and before the notice: the file is published, and a waiting consumer sees it
-//! at its next look, within 100 ms.
+//! next service clears. After the rename and before the notice: the file is published, and a waiting consumer finds it
+//! within 100 ms, because it checks the folder that often.
 
 mod exchange;
 mod fetch;

@@ -15,10 +15,10 @@ use crate::find::{self, Found};
 /// The number of events that are kept for pages that are opened later.
 const EVENTS: usize = 200;
 
-/// Which daemons and runs to look at.
+/// Which daemons and runs a sample covers.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
-    /// The socket of the only daemon to look at; `None` for all daemons.
+    /// The socket of the only daemon in the samples; `None` for all daemons.
     pub socket: Option<PathBuf>,
     /// If given, only the run whose front process (the one that the user started) has this id. It is set when this
     /// process is about to start that run.
@@ -322,7 +322,7 @@ impl Sampler {
             });
         }
         for segment in listing.segments.iter().filter(|s| !s.removed && wanted(&s.workflow)) {
-            // A port that no task has opened yet, or a series that is about to end, gives no report. The next look
+            // A port that no task has opened yet, or a series that is about to end, gives no report. The next sample
             // tries again.
             let Some(inside) = self.inside(found, &segment.workflow) else { continue };
             match segment.kind {

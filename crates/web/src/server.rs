@@ -25,7 +25,7 @@ const CONNECTIONS: usize = 32;
 const HEAD: usize = 16 << 10;
 /// How long a client may take to send its request, or to take the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The time between two looks while a page is open. `SELDOM` is the time while none is.
+/// The time between two samples while a page is open. `SELDOM` is the time while none is.
 const LOOK: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(5);
 

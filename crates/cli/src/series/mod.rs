@@ -16,7 +16,7 @@ use crossdock_client::{Observer, Session, Status};
 use crate::names;
 use crate::table::complain;
 
-/// The longest time of one look, so that the command soon notices a signal.
+/// The longest wait before the command checks whether a signal asked it to end.
 pub const LOOK: Duration = Duration::from_millis(200);
 
 /// The signal that asked this program to end, if one did.

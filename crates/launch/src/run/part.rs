@@ -223,7 +223,7 @@ fn pick(
     note: &dyn Fn(&str),
 ) -> Result<(Arc<dyn Engine>, String), Refused> {
     if workflow.tasks.is_empty() {
-        // The host of the runner has no tasks, so it needs no engine.
+        // No task runs on this host, so it needs no engine.
         return Ok((Arc::from(engine::no_container()), String::new()));
     }
     let refusals = |trials: &[Trial]| {

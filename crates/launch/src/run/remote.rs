@@ -1,7 +1,8 @@
-//! A run's part on a host other than the runner's, where the user started the run. ssh or srun starts it.
+//! A part of a run on another host than the one where the user started the run. The run's supervisor starts it by ssh
+//! or srun.
 //!
-//! The part consists of two processes that watch each other, as on the runner's host (README.md): the first passes on
-//! what comes through the connection, and the second has the tasks as children. The end of the connection ends both,
+//! The part consists of two processes that watch each other, as on the supervisor's host (README.md): the first passes
+//! on what comes through the connection, and the second has the tasks as children. The end of the connection ends both,
 //! with everything that they started.
 
 use std::collections::BTreeMap;
@@ -36,7 +37,8 @@ const BEHIND: usize = 8 << 20;
 /// How long it may take until the processes of a killed part are gone.
 const SWEEPING: Duration = Duration::from_secs(20);
 
-/// Reads the first line that is not a pulse. A runner that takes long to prepare itself sends pulses before the order.
+/// Reads the first line that is not a pulse. A supervisor that takes long to prepare its own host sends pulses before
+/// the order.
 fn first_order(input: &mut impl BufRead) -> Option<String> {
     loop {
         let mut line = String::new();
@@ -57,7 +59,7 @@ pub fn part() -> u8 {
         return code::SYSTEM;
     }
     let mut input = BufReader::new(std::io::stdin());
-    // The runner may end before it sends an order. Nothing is made yet, so nothing must be removed.
+    // The run's supervisor may end before it sends an order. Nothing is made yet, so nothing must be removed.
     let Some(first) = first_order(&mut input) else { return code::SYSTEM };
     let first_word = serde_json::from_str::<Down>(&first);
     if let Ok(Down::Sweep(id)) = first_word {
@@ -120,12 +122,14 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
     }
 }
 
-/// Sends the part's messages to the runner. A thread writes them, so that a slow connection does not stop the part.
+/// Sends the part's messages to the run's supervisor. A thread writes them, so that a slow connection does not stop the
+/// part.
 struct Voice {
     queue: Sender<String>,
     behind: Arc<AtomicUsize>,
     writer: JoinHandle<()>,
-    /// True after the runner has given this part up. Messages about its tasks are not sent from then on.
+    /// True after the run's supervisor has given this part up. Messages about the part's tasks are not sent from then
+    /// on.
     is_mute: AtomicBool,
 }
 
@@ -205,7 +209,7 @@ impl Ear {
         Ok(Self { queue, bell, ended, heard })
     }
 
-    /// Tells whether the runner is gone, or was silent for too long.
+    /// Tells whether the run's supervisor is gone, or was silent for too long.
     fn is_lost(&self) -> bool {
         let heard = *self.heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.ended.load(Ordering::Relaxed) || heard.elapsed() > Duration::from_secs(SILENCE_S)
@@ -214,8 +218,8 @@ impl Ear {
 
 /// Runs the hidden command `supervise-part` and returns the exit code.
 pub fn part_supervisor() -> u8 {
-    // The process gets its own session, so that it receives no signal from ssh or srun and obeys the runner's messages
-    // only.
+    // The process gets its own session, so that it receives no signal from ssh or srun and obeys only the messages of
+    // the run's supervisor.
     child::leave_session();
     let _ = child::adopt_orphans();
     let Ok(ear) = Ear::new() else { return code::SYSTEM };
@@ -239,7 +243,7 @@ pub fn part_supervisor() -> u8 {
             match prepare(&order, folder, &voice) {
                 Ok((part, grace)) => Serving::new(part, grace, &ear, &voice).go(),
                 Err(refused) => {
-                    // Everything is removed before the runner learns of the failure.
+                    // Everything is removed before the run's supervisor learns of the failure.
                     folder::clean(&order.id, &path);
                     refuse(refused)
                 }
@@ -294,7 +298,7 @@ fn join(order: &SiteOrder, folder: &RunFolder) -> Result<Site, String> {
     })
 }
 
-/// The address from which the runner's connection came.
+/// The address of the run's supervisor, from which the connection came.
 fn runner() -> Option<String> {
     let ssh = std::env::var("SSH_CONNECTION").ok();
     let first = ssh.as_ref().and_then(|text| text.split_whitespace().next().map(str::to_owned));
@@ -368,7 +372,7 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// Waits for output, for the end of a rank, for a message of the runner, or for a deadline.
+    /// Waits for output, for the end of a rank, for a message of the run's supervisor, or for a deadline.
     fn wait(&self) {
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.ear.bell.as_fd()];
         for there in self.ranks.values() {

@@ -1,5 +1,5 @@
 //! The site of a run on several hosts: its name, its certificates and its catalog. The certificates are made for this
-//! run only. The runner's daemon keeps the catalog.
+//! run only. The daemon on the supervisor's host keeps the catalog.
 
 use std::net::{TcpListener, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
