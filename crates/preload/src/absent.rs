@@ -60,7 +60,7 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
     if start.views.is_empty() || path.is_null() {
         return false;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the path is not null, and the caller guarantees that it is terminated.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let whole = match (path.first(), folder) {
         (Some(b'/'), _) => normalise(path),
@@ -126,7 +126,7 @@ pub(crate) unsafe fn retry<T>(
 ) -> T {
     loop {
         let answer = call();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the path is null or a terminated string.
         if !failed(&answer) || errno() != ENOENT || !unsafe { ask(folder, path) } {
             return answer;
         }

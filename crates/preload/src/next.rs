@@ -27,7 +27,7 @@ impl Real {
         if !known.is_null() {
             return known;
         }
-        // SAFETY: the name is terminated. Two threads that look at once find the same address.
+        // SAFETY: the name is terminated. Two threads that search at the same time find the same address.
         let found = unsafe { dlsym(NEXT, name.as_ptr()) };
         self.0.store(found, Ordering::Relaxed);
         if found.is_null() {
@@ -39,11 +39,11 @@ impl Real {
 
 /// Reads this thread's errno.
 pub(crate) fn errno() -> c_int {
-    // SAFETY: the C library's own address of this thread's errno.
+    // SAFETY: the address that the C library gives for this thread's errno is valid.
     unsafe { *__errno_location() }
 }
 
 pub(crate) fn set_errno(to: c_int) {
-    // SAFETY: as in `errno`.
+    // SAFETY: the address that the C library gives for this thread's errno is valid.
     unsafe { *__errno_location() = to }
 }

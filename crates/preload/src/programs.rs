@@ -28,9 +28,9 @@ unsafe fn complete(given: Texts) -> Option<Environment> {
     let wanted = [(VARIABLE, views), ("LD_PRELOAD", preload)];
     let mut list = Vec::new();
     let mut at = given;
-    // SAFETY: the caller's promise; the loop ends at the null.
+    // SAFETY: the caller guarantees a list that ends with a null, and the loop ends there.
     while !at.is_null() && !unsafe { *at }.is_null() {
-        // SAFETY: as above.
+        // SAFETY: the element before the null is a valid pointer, and so is the address after it.
         unsafe {
             list.push(*at);
             at = at.add(1);
@@ -38,7 +38,7 @@ unsafe fn complete(given: Texts) -> Option<Environment> {
     }
     let has = |name: &str| {
         list.iter().any(|text| {
-            // SAFETY: each is a terminated string.
+            // SAFETY: the caller guarantees that each element is a terminated string.
             let text = unsafe { CStr::from_ptr(*text) }.to_bytes();
             text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
         })
@@ -80,7 +80,7 @@ macro_rules! starters {
             // SAFETY: the caller gives what the real function takes.
             let complete = unsafe { complete($environment) };
             let environment = complete.as_ref().map_or($environment, |c| c.list.as_ptr());
-            // SAFETY: as above; the completed list lives until after the call.
+            // SAFETY: the caller gives what the real function takes. The completed list lives until after the call.
             unsafe { real($($argument,)* environment) }
         }
     )*};
@@ -106,7 +106,7 @@ unsafe extern "C" {
 /// The same rules as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: Text, arguments: Texts) -> c_int {
-    // SAFETY: the caller's promise; the environment is the program's own.
+    // SAFETY: the caller gives what `execv` takes, and the environment is the program's own.
     unsafe { execve(path, arguments, environ) }
 }
 
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn execv(path: Text, arguments: Texts) -> c_int {
 /// The same rules as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: Text, arguments: Texts) -> c_int {
-    // SAFETY: as in `execv`.
+    // SAFETY: the caller gives what `execvp` takes, and the environment is the program's own.
     unsafe { execvpe(file, arguments, environ) }
 }
 
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
     }
     // SAFETY: the C library's function of this name has this signature.
     let real: unsafe extern "C" fn(Any, c_int, Text, c_int, u32) -> c_int = unsafe { std::mem::transmute(real) };
-    // SAFETY: the caller gives what the real function takes; the shim waits.
+    // SAFETY: the caller gives what the real function takes, and the shim reads the path only.
     unsafe {
         if flags & 3 == 0 {
             crate::shims::access(path, 0);

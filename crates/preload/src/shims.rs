@@ -19,7 +19,7 @@ fn only_reads(flags: c_int) -> bool {
 /// # Safety
 /// `mode` is null or a terminated string.
 unsafe fn reads(mode: *const c_char) -> bool {
-    // SAFETY: the caller's promise; the first byte of a string is there.
+    // SAFETY: the caller guarantees a terminated string, so its first byte can be read.
     !mode.is_null() && unsafe { *mode } == b'r' as c_char
 }
 
@@ -45,16 +45,17 @@ macro_rules! shims {
                 if real.is_null() {
                     return failed_answer::<$answer>();
                 }
-                // SAFETY: the C library's function of this name has this signature; see the remark on variadic ones above.
+                // SAFETY: the C library's function of this name has this signature. For variadic functions, the comment
+                // at the top of this file gives the reason.
                 let real: unsafe extern "C" fn($($type),*) -> $answer = unsafe { std::mem::transmute(real) };
                 #[allow(unused_unsafe, reason = "some conditions look at the caller's memory")]
                 // SAFETY: the caller gives what the real function takes.
                 let may_wait: bool = unsafe { $may };
                 if !may_wait {
-                    // SAFETY: as above.
+                    // SAFETY: the caller gives what the real function takes.
                     return unsafe { real($($argument),*) };
                 }
-                // SAFETY: as above; the path is a terminated string, as the real function wants it.
+                // SAFETY: the caller gives what the real function takes, so the path is a terminated string.
                 unsafe { retry($folder, $path, failure, || real($($argument),*)) }
             }
         )*
@@ -166,7 +167,7 @@ unsafe fn freopen_with(name: &std::ffi::CStr, real: &Real, path: Text, mode: Tex
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen(path: Text, mode: Text, stream: Any) -> Any {
     static REAL: Real = Real::new();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller gives what the C library's `freopen` takes.
     unsafe { freopen_with(c"freopen", &REAL, path, mode, stream) }
 }
 
@@ -177,7 +178,7 @@ pub unsafe extern "C" fn freopen(path: Text, mode: Text, stream: Any) -> Any {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen64(path: Text, mode: Text, stream: Any) -> Any {
     static REAL: Real = Real::new();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller gives what the C library's `freopen64` takes.
     unsafe { freopen_with(c"freopen64", &REAL, path, mode, stream) }
 }
 
@@ -204,7 +205,7 @@ pub unsafe extern "C" fn syscall(
     type Call = unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long;
     // SAFETY: the C library's function takes a number and up to six words.
     let real: Call = unsafe { std::mem::transmute(real) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller gives what the C library's `syscall` takes.
     let call = || unsafe { real(number, a, b, c, d, e, f) };
     let (folder, path) = match crossdock_os::calls::name_of(number, [a, b, c]) {
         Some((folder, path)) => (folder, path as Text),

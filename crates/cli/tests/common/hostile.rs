@@ -433,7 +433,7 @@ fn scribble_on_shared(fd: &OwnedFd) -> Vec<String> {
     let address = start as u64 + 4096;
     tried("/proc/self/mem", memory.is_ok_and(|memory| memory.write_at(&junk, address).is_ok()));
     let protection = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
-    // SAFETY: exactly this program's own mapping, to which nothing refers.
+    // SAFETY: the range is this program's own mapping, and no reference points into it.
     let writable = unsafe { rustix::mm::mprotect(start.cast(), mapping.length(), protection) };
     tried("mprotect", writable.is_ok());
     let_in

@@ -89,7 +89,7 @@ fn publish(session: &Session, count: u64) -> Result<(), Box<dyn std::error::Erro
         for publisher in &mut publishers {
             let start = publisher.memory("u")?.cast::<f64>();
             for i in 0..elements as usize {
-                // SAFETY: the variable has so many elements, and only this thread works on them.
+                // SAFETY: the variable has `elements` elements, and only this thread accesses them.
                 unsafe { start.add(i).write_volatile(value(step, i)) };
             }
             publisher.publish(&[("step", Value::I64(step)), ("note", Value::Text("é".into()))])?;
