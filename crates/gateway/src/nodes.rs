@@ -101,8 +101,8 @@ impl Nodes {
     /// Asks a service of another node and waits for its answer. The call blocks until the deadline.
     ///
     /// # Errors
-    /// The service's refusal; `NotFound` if the node is unknown; `TimedOut` or `Disconnected` if no answer came, and
-    /// then the other node may have carried out the question. So repeat only questions that may be carried out twice.
+    /// The service's refusal. `NotFound` if the node is unknown. `TimedOut` or `Disconnected` if no answer came; the
+    /// other node may still have carried out the question. So repeat only questions that may be carried out twice.
     pub fn ask(&self, node: &str, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>> {
         self.link(node)?.ask(service, body, by)
     }

@@ -86,8 +86,8 @@ fn a_private_daemon_ends_when_nobody_is_there_and_leaves_nothing() {
 fn members_die_in_the_table_within_100_ms_of_their_process() {
     let daemon = Daemon::start();
     let (mut raw, _) = Raw::join(&daemon.socket());
-    // The process `cat` inherits the connection as its standard input, and reads nothing from it. So the test can kill
-    // a member.
+    // The process `cat` inherits the connection as its standard input, and keeps it open without reading. So `cat` is
+    // the member, and the test can kill it.
     let (victim, member) = Raw::join(&daemon.socket());
     drop(victim);
     let began = Instant::now();

@@ -2,9 +2,9 @@
 //! random schedules. Nodes are cut off, lose answers, are stopped, are killed and come back, while their members make
 //! and remove names.
 //!
-//! After every round it checks that no two running nodes that believe to have a lease give out the same name. At the
-//! end all faults are removed: then every node is a member of the site, and the catalog has exactly its names. Three
-//! planted defects must be found.
+//! After every round it checks that no name is given out by two running nodes that both assume that they have a lease.
+//! At the end all faults are removed. Then every node is a member of the site, and the catalog has exactly its names.
+//! Three planted defects must be found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -344,8 +344,8 @@ impl World {
         }
     }
 
-    /// For each name the node that gives it out, among the running nodes that believe to have a lease. An error if two
-    /// nodes give out the same name.
+    /// For each name the node that gives it out, among the running nodes that assume that they have a lease. An error
+    /// if two nodes give out the same name.
     fn owners(&self) -> Result<BTreeMap<SiteName, &str>, String> {
         let mut owners = BTreeMap::new();
         for node in self.nodes.iter().filter(|node| !node.stopped && node.steps.is_in()) {

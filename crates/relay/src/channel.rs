@@ -251,7 +251,7 @@ impl Channel {
         lock(&self.held).messages.values().filter_map(|(_, ticket)| *ticket).collect()
     }
 
-    // The part of a channel that is its source.
+    // The functions of a source follow.
 
     /// The thread of a source: receives messages, and brings them to the other side.
     pub fn ship(&self, peers: &dyn Peers) {
@@ -377,7 +377,7 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    // The part of a channel that is its sink.
+    // The functions of a sink follow.
 
     /// Takes messages from the source. A question that was repeated brings messages again; they are skipped.
     pub fn deliver(&self, body: Deliver) -> std::result::Result<(), Refusal> {

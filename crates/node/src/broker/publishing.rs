@@ -163,7 +163,8 @@ impl Broker {
         }
         self.pages.is_settled(id);
         self.effects.push(Effect::Adopt { segment: id });
-        // Observers that died while no daemon had the page may have left pins in their slots.
+        // Observers that died while no daemon had the page may have left pins in their slots. So free slots are
+        // cleared.
         self.clear_free(series, page);
         self.answer(asker, &Answer::Done { value: 1 });
     }

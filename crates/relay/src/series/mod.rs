@@ -76,7 +76,7 @@ impl All {
         lock(&self.supplies).get(&key).filter(|supply| supply.peer == node && !supply.is_over()).cloned()
     }
 
-    /// Whether this daemon has a mirror or a supply with this key, shared with this node.
+    /// Whether this daemon has a mirror or a supply with this key, whose other side is on `node`.
     pub fn knows(&self, node: &str, key: Key) -> bool {
         self.mirror(node, key).is_some() || self.supply(node, key).is_some()
     }

@@ -33,7 +33,7 @@ pub(super) struct Finding {
     node: String,
 }
 
-/// The requests that wait for such answers, by the ids of the questions.
+/// The requests that wait for another node's description of an item, by the ids of the questions.
 pub(super) type Findings = BTreeMap<u64, Finding>;
 
 /// A request for items that no node is known to have. It waits for the catalog.
