@@ -24,9 +24,9 @@ impl News {
     }
 }
 
-/// A copy of all entries below a prefix. A follower lists the entries once, and watches from that revision on. If the
-/// catalog forgot changes before the follower read them, it lists again. It reports the difference to what it reported
-/// before, so a change that was undone meanwhile may stay unseen.
+/// A copy of all entries below a prefix. A follower lists the entries once, and then watches for later changes. If the
+/// catalog forgot changes before the follower read them, the follower lists again. It reports the difference to what it
+/// reported before, so a change that was undone meanwhile may stay unseen.
 pub struct Follower {
     prefix: String,
     known: BTreeMap<String, Entry>,

@@ -1,4 +1,4 @@
-//! A daemon's part in its site.
+//! The gateway: a daemon's part in its site. It reaches the catalog and the other nodes.
 //!
 //! A [`Gateway`] owns the node's identity in the catalog: the node's name, its number, and the lease to which all its
 //! entries belong. It has two threads beside the daemon's own. One thread keeps the lease alive and carries out
@@ -62,7 +62,7 @@ pub enum Order {
     Pass {
         /// The item's name.
         name: Name,
-        /// The next node, and the item's epoch there.
+        /// Where the item goes: the next node, and the epoch that the item has there.
         to: Whereabouts,
     },
     /// Change the description in the catalog's entry of an item that this node owns.

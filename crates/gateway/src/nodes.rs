@@ -23,14 +23,14 @@ use crossdock_os::spawn::host_name;
 
 use crate::{LinkSeen, Mailbox, News, Place};
 
-/// This service answers with the body of the question.
+/// The number of a service that answers with the body of the question.
 pub const ECHO: u32 = 1;
 
 /// How often the links are checked.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often the round trip of a link is measured.
 const MEASURE: Duration = Duration::from_secs(5);
-/// How long a question waits for the entry of a node whose name it knows already.
+/// How long a question waits until the address of its node becomes known.
 const ON_ITS_WAY: Duration = Duration::from_secs(3);
 /// How often threads check whether they must end.
 const SLICE: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ pub struct Nodes {
     options: LinkOptions,
     /// The address of each node, as the node last announced it.
     addresses: Mutex<BTreeMap<String, String>>,
-    /// Is signalled when an address becomes known.
+    /// Signalled when the address of a node becomes known.
     learned: Condvar,
     links: Mutex<BTreeMap<String, Open>>,
     server: Option<Server>,
@@ -66,7 +66,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Nodes {
-    /// Listens at `address`, and answers other nodes by `serve`. If `listen` is `None`, no other node can ask this one.
+    /// Listens at an address, and lets `serve` answer other nodes. If `listen` is `None`, no other node can connect to
+    /// this one.
     pub(crate) fn new(transport: &Tcp, own: Node, listen: Option<(&str, Arc<dyn Serve>)>) -> Result<Arc<Self>> {
         let options = LinkOptions::default();
         let server = match listen {
@@ -123,7 +124,7 @@ impl Nodes {
         lock(&self.links).get(node).map(|open| open.link.seen())
     }
 
-    /// The link to a node, opened if there is none.
+    /// Returns the link to a node, after opening it if there is none.
     ///
     /// # Errors
     /// No node of this name announces an address within three seconds, or no thread can be started.
@@ -146,8 +147,8 @@ impl Nodes {
         Ok(link)
     }
 
-    /// The address of a node. The catalog's answer to a claim may name a node whose own entry has not arrived here yet,
-    /// so the call waits for it.
+    /// The address of a node. The call waits a few seconds for it, because the catalog may name a node in an answer
+    /// before the node's own entry arrives here.
     fn address_of(&self, node: &str) -> Option<String> {
         let unknown = |addresses: &mut BTreeMap<String, String>| addresses.get(node).is_none_or(String::is_empty);
         let addresses = lock(&self.addresses);

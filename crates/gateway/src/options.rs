@@ -18,8 +18,8 @@ pub struct GatewayOptions {
     pub node: String,
     /// The address of the catalog.
     pub catalog: CatalogAt,
-    /// Where this node listens for other nodes, `host:port`; the node announces this address. `None`: the address that
-    /// this node's connections to the catalog come from, and a port that the kernel chooses.
+    /// Where this node listens for other nodes, as `host:port`. The node announces this address. `None`: the address
+    /// from which it connects to the catalog, and a port that the kernel chooses.
     pub listen: Option<String>,
     /// A folder with `authority.pem`, `node.pem` and `node.key`. If it is given, all connections use mutual TLS.
     pub certificates: Option<PathBuf>,

@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// The next number.
+    /// Reads the next number.
     ///
     /// # Errors
     /// The body ends before the number.
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         Ok(self.take(length)?.to_vec())
     }
 
-    /// The next text.
+    /// Reads the next text.
     ///
     /// # Errors
     /// The body ends before the text, or the text is not UTF-8.

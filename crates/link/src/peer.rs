@@ -14,7 +14,7 @@ pub struct Node {
     pub incarnation: u64,
 }
 
-/// Times and sizes of links.
+/// The times and sizes by which links work.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkOptions {
     /// A node sends a pulse when it has sent nothing else for this time.

@@ -92,7 +92,7 @@ struct Part<'a> {
     deadline: Deadline,
 }
 
-/// Why a connection brings no more bytes.
+/// Why a data connection brings no more bytes.
 enum Stopped {
     /// The connection cannot be used any more. Another connection may continue.
     Broken(Error),

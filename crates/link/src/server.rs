@@ -1,4 +1,4 @@
-//! The side that other nodes connect to. It answers questions and sends bytes of segments.
+//! The server to which the links of other nodes connect. It answers their questions and sends them bytes of segments.
 //!
 //! Every connection has a thread. If a peer does not greet in time, sends a wrong message, or is silent for too long,
 //! the server closes its connection, and all other connections go on. The daemon's [`Serve`] gives the answers.

@@ -86,7 +86,7 @@ struct Found {
 /// One side of a channel, source or sink.
 pub struct Channel {
     pub key: Key,
-    /// The other node.
+    /// The name of the other node.
     pub peer: String,
     /// Whether the port itself is on this node. If not, the mirror is.
     pub at_home: bool,

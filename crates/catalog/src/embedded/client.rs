@@ -18,7 +18,7 @@ use crate::{Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Even
 const KEPT: usize = 4;
 /// A connection that was unused for this long is not used again, because the keeper may have closed it.
 const FRESH: Duration = Duration::from_secs(20);
-/// A watch that has heard nothing for this long connects anew.
+/// A watch connects again if the keeper has sent nothing for this long.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts to connect or to ask.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -27,7 +27,7 @@ const THINGS_MAX: usize = 1_000_000;
 
 /// Makes connections to the keeper.
 pub trait Dial: Send + Sync {
-    /// A fresh stream to the keeper.
+    /// Opens a new stream to the keeper, at most until the deadline.
     ///
     /// # Errors
     /// No connection could be made before the deadline.

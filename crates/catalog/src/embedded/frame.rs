@@ -73,7 +73,7 @@ impl Framed {
         }
     }
 
-    /// Has a part of a message arrived?
+    /// Whether a part of the next message has arrived.
     pub fn has_part(&self) -> bool {
         !self.came.is_empty()
     }

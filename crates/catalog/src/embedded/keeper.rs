@@ -100,7 +100,7 @@ impl Keeper {
     /// served by a thread of its own.
     ///
     /// # Errors
-    /// The listener does not work.
+    /// The listener cannot be used, or no thread could be started.
     pub fn listen(&self, listener: TcpListener) -> io::Result<Listening> {
         listener.set_nonblocking(true)?;
         self.listen_to(move |by| {

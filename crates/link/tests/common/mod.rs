@@ -1,4 +1,4 @@
-//! What the tests of links share.
+//! Functions and types that the tests of links share.
 #![allow(dead_code)]
 
 use crossdock_layout::Status;

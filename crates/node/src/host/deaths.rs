@@ -41,7 +41,7 @@ impl Host<'_> {
         self.looks = Looks { due: Some(Instant::now() + FIRST), pause: FIRST };
     }
 
-    /// Asks the kernel about all members that are away, if it is time.
+    /// Asks the kernel about all members that are away, if the pause since the last time is over.
     pub(super) fn look_for_deaths(&mut self) {
         if self.looks.due.is_none_or(|due| Instant::now() < due) {
             return;

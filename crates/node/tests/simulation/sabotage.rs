@@ -42,7 +42,7 @@ pub enum Sabotage {
     ForgetPins,
     /// Publishers are not told of new pin pages.
     TellNoPublisher,
-    /// It is forgotten to which endpoint a pin page belongs.
+    /// The endpoint to which a pin page belongs is forgotten.
     ForgetEndpoints,
     /// Observers can write to the pool of a series.
     WritablePools,

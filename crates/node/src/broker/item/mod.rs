@@ -136,7 +136,7 @@ impl Transient {
     }
 }
 
-/// Why a request is refused.
+/// The error with which a request is refused.
 type Refusal = (Status, String);
 
 impl Broker {
