@@ -66,7 +66,7 @@ impl Setting {
 
     #[expect(clippy::mut_from_ref, reason = "shared memory")]
     fn words(&self) -> &mut [u64] {
-        // SAFETY: a block of this test's own, of so many words.
+        // SAFETY: the block belongs to this test and has `BLOCK` words.
         unsafe { std::slice::from_raw_parts_mut(self.bystander.base().add(self.block as usize).cast::<u64>(), BLOCK) }
     }
 

@@ -236,14 +236,14 @@ fn use_heap(region: &Region, tag: u64) {
         round += 1;
         let words = 1 + (round * 7919 % 200) as usize;
         let offset = region.allocate(8 * words as u64, 8).unwrap();
-        // SAFETY: a block of this member's own, of that many words.
+        // SAFETY: the block belongs to this member and has `words` words.
         let block =
             || unsafe { std::slice::from_raw_parts_mut(region.base().add(offset as usize).cast::<u64>(), words) };
         block().fill(tag ^ round);
         blocks.push_back((offset, words, round));
         if blocks.len() > 300 {
             let (offset, words, round) = blocks.pop_front().unwrap();
-            // SAFETY: as above.
+            // SAFETY: the block belongs to this member and has `words` words.
             let block = unsafe { std::slice::from_raw_parts(region.base().add(offset as usize).cast::<u64>(), words) };
             assert!(block.iter().all(|word| *word == tag ^ round), "another member's bytes in block {offset}");
             region.deallocate(offset).unwrap();

@@ -127,7 +127,7 @@ fn the_table_tells_of_a_page_before_an_observer_has_it() {
     let publisher = Publisher::new(join(&daemon), "field", 80);
     let mut observer = join(&daemon);
     let words = Mapping::new(observer.table(), size_of::<LivenessTable>(), Access::Read).unwrap();
-    // SAFETY: the daemon's table, mapped whole.
+    // SAFETY: the whole liveness table of the daemon is mapped, and stays mapped during the test.
     let table: &LivenessTable = unsafe { words.start().cast().as_ref() };
     let table = || table.pages(publisher.segment);
     let before = table();

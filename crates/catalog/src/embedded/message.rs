@@ -3,7 +3,7 @@
 //! | request | fields |
 //! |---|---|
 //! | 1 hello | text `crossdock-catalog`, u32 version |
-//! | 2 commit | u32 count of expectations, each u8 (1 free, 2 at) key u64 revision; u32 count of operations, each u8 (1 put, 2 delete) key, for put: value, u64 lease |
+//! | 2 commit | u32 count of conditions, each u8 (1 free, 2 at) key u64 revision; u32 count of operations, each u8 (1 put, 2 delete) key, for put: value, u64 lease |
 //! | 3 get | key |
 //! | 4 list | prefix |
 //! | 5 grant | u64 milliseconds |
@@ -18,7 +18,7 @@
 //! | 3 entry | u8 (0 free, 1 there) and the entry |
 //! | 4 page | u64 revision, u8 more, u32 count, entries |
 //! | 5 granted | u64 lease |
-//! | 6 events | u64 revision up to which all is told, u8 more, u32 count, events |
+//! | 6 events | u64 revision up to which all events are sent, u8 more, u32 count, events |
 //! | 7 failed | u8 error, u64 number, text |
 //!
 //! A text, a key or a value is a u32 length, then as many bytes. An entry is key, value, u64 created, u64 modified, u64

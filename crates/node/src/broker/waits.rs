@@ -37,7 +37,8 @@ pub(super) enum Due {
     Want(Connection, u64),
     /// A node that reads this item may have been silent for too long.
     Readers(SegmentId),
-    /// It is time to tell an item's node again that its copy of this sharing is still read.
+    /// It is time to tell another node again that members of this node still read a copy of its item. The fields are
+    /// the item and the sharing.
     ReadAgain(SegmentId, u64),
 }
 
