@@ -1,4 +1,5 @@
-//! The state that all versions of an observer share: the pool, the pin page, and the pins in use.
+//! The state that all versions of one observer share: the mapped pool, the page in which the observer notes the
+//! versions that it uses (its pins), and the list of pins in use.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -21,9 +22,10 @@ use crate::Host;
 use crate::error::Reason;
 use crate::{Error, Result, fault_point};
 
-/// How often an observer asks again for a version that the publisher is just examining, before it gives up.
+/// How many times an observer tries to pin a version while the publisher is deciding whether to retire that version.
+/// After that the observer gives up.
 const PATIENCE: u32 = 1000;
-/// How often it asks before it asks the kernel whether the publisher is dead.
+/// The number of attempts to pin a version after which the observer asks the kernel whether the publisher is dead.
 const QUICK: u32 = 10;
 
 /// The state that all versions of an observer share.
@@ -35,8 +37,8 @@ pub(super) struct Attached {
     pub segment: SegmentId,
     pub publisher: MemberId,
     pub description: Description,
-    /// The publisher may take versions back from observers that hold them. So everything has to be copied before it is
-    /// read.
+    /// True if the publisher may take versions back from observers that hold them. Then an observer copies all data
+    /// before it reads them.
     pub takes_back: bool,
     /// The slot of the pin page that belongs to this observer.
     pub pins: Mapping,
@@ -60,17 +62,18 @@ impl Attached {
         if dead { PublisherState::Died } else { PublisherState::Live }
     }
 
-    /// Does the table say that the publisher is dead? `false` proves nothing.
+    /// Does the liveness table say that the publisher is dead? If not, the publisher may still be dead.
     fn is_known_dead(&self) -> bool {
         self.host.liveness().table().says_dead(self.publisher)
     }
 
-    /// The quick form of [`Self::over`]. It does not ask the kernel.
+    /// Does this process know already that no further version will come? Unlike [`Self::over`], this function does not
+    /// ask the kernel.
     pub fn is_known_over(&self) -> bool {
         self.pool.header().news.state.load(Acquire) == STATE_ENDED || self.is_known_dead()
     }
 
-    /// If no further version will come: the error that says why.
+    /// Gives the error that says why no further version will come; `None` while the publisher is alive.
     pub fn over(&self) -> Option<Error> {
         match self.state() {
             PublisherState::Live => None,
@@ -86,7 +89,7 @@ impl Attached {
         }
     }
 
-    /// The state word of a record whose version was pinned.
+    /// Gives the state word of a version's record. The caller has pinned the version.
     pub fn state_of(&self, record: u32) -> &AtomicU64 {
         &self.pool.record(record).state
     }
@@ -95,7 +98,7 @@ impl Attached {
         pins::slot(&self.pins, self.slot)
     }
 
-    /// The pin of this number.
+    /// Gives the pin with this number in the observer's slot.
     fn pin_word(&self, pin: usize) -> &AtomicU64 {
         &self.slot().pins[pin]
     }
@@ -119,11 +122,11 @@ impl Attached {
             *in_use |= 1 << free;
             free
         };
-        // This comes before the pin and, like the pin, before the fence. So a publisher that sees the pin also sees
-        // that the pin counts.
+        // The count of pins is raised before the pin is stored, and both come before the fence. So a publisher that
+        // sees the pin also sees a count that includes the pin.
         self.slot().count.for_stores().fetch_max(pin as u64 + 1, Relaxed);
         for turn in 0..PATIENCE {
-            // The kernel is asked only if the publisher seems to have died while it examined the version.
+            // The kernel is asked only if the publisher seems to have died while it was retiring the version.
             let dead = self.is_known_dead() || turn > QUICK && self.state() == PublisherState::Died;
             match protocol::pin(self.pin_word(pin), self.state_of(record), which.sequence(), dead) {
                 Pinned::Held => {
@@ -138,7 +141,7 @@ impl Attached {
         Ok(None)
     }
 
-    /// Unpins a version. In a forked child it does nothing, because the pins belong to the parent.
+    /// Unpins a version. A forked child does nothing here, because the pins belong to its parent.
     pub fn unpin(&self, pin: usize) {
         if self.origin.is_here() {
             protocol::unpin(self.pin_word(pin));
@@ -150,19 +153,19 @@ impl Attached {
         *self.in_use.lock().expect("no holder panics") &= !(1 << pin);
     }
 
-    /// The place of the variable with this name in the description.
+    /// Gives the index, in the description, of the variable with this name.
     pub fn index(&self, variable: &str) -> Result<usize> {
         let found = self.description.variables.iter().position(|known| known.name == variable);
         found.ok_or_else(|| no_variable(variable).about(SegmentKind::Series, &self.name))
     }
 
-    /// An error about this series.
+    /// Makes an error that names this series.
     #[cold]
     pub fn error(&self, status: Status, text: impl std::fmt::Display) -> Error {
         Error::new(status, text.to_string()).about(SegmentKind::Series, &self.name)
     }
 
-    /// The error for memory that holds what no correct publisher writes.
+    /// Makes the error for shared memory that holds what no correct publisher writes.
     #[cold]
     pub fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         Error::because(Status::Corrupt, Reason::Damaged(what.to_string())).about(SegmentKind::Series, &self.name)
@@ -171,8 +174,8 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // Every version holds this value, so all pins are clear already. Clearing them again costs nothing and does not
-        // rely on that.
+        // Each version keeps this value alive, so all pins should be clear by now. They are cleared once more, because
+        // that costs nothing and a pin left behind would keep memory.
         if self.origin.is_here() {
             (0..PINS).for_each(|pin| self.pin_word(pin).store(0, Relaxed));
         }

@@ -1,4 +1,5 @@
-//! The kind of memory at each chunk of the variables, and how it is changed to the kind that the chosen method needs.
+//! The kind of memory at each chunk of the variables, and its change to the kind that the chosen method of finding
+//! changes needs.
 //!
 //! | backing | what lies there | did it change? |
 //! |---|---|---|
@@ -6,10 +7,13 @@
 //! | watched | the same | the kernel noted first writes |
 //! | slot | a private mapping of the newest version's slot | its pages that are own copies by now did |
 //!
-//! Changing all chunks at once would delay one publish by the time of several copies of all data (fresh memory, page
-//! tables, marks). So a few chunks change after each publish, and until all have changed each chunk is examined by its
-//! own method. A chunk becomes memory in the simplest way: if all of its pages were written, it *is* memory already and
-//! is not mapped anew; otherwise the kernel is asked to make private copies of its other pages, too.
+//! If all chunks changed their kind of memory at once, one publish would take as long as several copies of all data:
+//! new memory, page tables and marks on pages cost time. So only some chunks change after each publish. Until all have
+//! changed, the changes in each chunk are found by the method that fits the chunk's present memory.
+//!
+//! A mapped slot becomes ordinary memory in the simplest way. If the program has written all of the chunk's pages, they
+//! are private copies, and nothing is mapped anew. Otherwise the kernel is asked to make private copies of the other
+//! pages, too.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -23,22 +27,23 @@ use super::spec::Method;
 /// The kind of memory at a chunk's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Backing {
-    /// Memory of this process only.
+    /// Ordinary memory of this process.
     #[default]
     Memory,
-    /// Memory of this process only, with first writes noted by the kernel.
+    /// Ordinary memory of this process, for which the kernel notes the first write to each page.
     Watched,
-    /// A private mapping of the newest version's slot.
+    /// A private mapping of the chunk's slot in the newest version.
     Slot,
 }
 
-/// After each publish at least this fraction of all chunks changes (one in `LEAST`), ..
+/// After each publish, at least one in `LEAST` of all chunks gets the kind of memory that the method needs.
 const LEAST: u32 = 16;
-/// .. and more, as long as it takes less than this fraction of the time of a copy of everything.
+/// More chunks than [`LEAST`] asks for change, as long as this takes less than `SHARE` of the time of copying all data.
 const SHARE: f64 = 0.25;
 
 impl Publisher {
-    /// The kind of memory that the chosen method needs at the variables' addresses; `None` if it takes any kind.
+    /// The kind of memory that the chosen method needs at the variables' addresses; `None` if the method works with
+    /// every kind.
     pub(super) fn goal(&self) -> Option<Backing> {
         match self.finder.method {
             Method::CopyAll | Method::Compare => Some(Backing::Memory),
@@ -48,8 +53,8 @@ impl Publisher {
         }
     }
 
-    /// The runs of chunks within `table` that have the same kind of memory. `table` is a range of slot table entries that
-    /// belong to one variable.
+    /// Splits a range of chunks into runs with the same kind of memory. `table` is the range, in slot table entries of
+    /// one variable.
     pub(super) fn backings(&self, table: Range<u32>) -> Vec<(Range<u32>, Backing)> {
         let mut found: Vec<(Range<u32>, Backing)> = Vec::new();
         for index in table {
@@ -62,8 +67,8 @@ impl Publisher {
         found
     }
 
-    /// Called after a publish: gives some more chunks the kind of memory that the chosen method needs. No change is
-    /// pending then: the variables hold what the newest version holds.
+    /// Gives some more chunks the kind of memory that the chosen method needs. It is called after a publish, so the
+    /// variables hold the same data as the newest version.
     pub(super) fn change_over(&mut self) {
         let Some(goal) = self.goal().filter(|_| !self.settled && self.broken.is_none()) else { return };
         let unit = (HUGE / self.pool.chunk()).max(1) as u32;
@@ -74,7 +79,7 @@ impl Publisher {
         for index in 0..self.fields.len() {
             let (table, mut at) = (self.fields[index].table(), 0);
             while table.start + at < table.end {
-                // A piece consists of whole huge pages, so that none has to be split.
+                // A piece consists of whole huge pages, so that no huge page has to be split.
                 let piece = table.start + at..(table.start + (at / unit + 1) * unit).min(table.end);
                 at = piece.end - table.start;
                 for (part, backing) in self.backings(piece) {
@@ -94,7 +99,8 @@ impl Publisher {
         self.settled = true;
     }
 
-    /// `part` is chunks of one variable that have the same kind of memory.
+    /// Changes the kind of memory of some chunks of one variable from `from` to `to`. All chunks in `part` have the
+    /// kind `from`.
     fn change_part(&mut self, field: usize, part: Range<u32>, from: Backing, to: Backing) -> OsResult<()> {
         let field = &self.fields[field];
         let chunk = self.pool.chunk();
@@ -103,7 +109,8 @@ impl Publisher {
         let address = field.address(own.start, chunk) as usize;
         let as_usize = part.start as usize..part.end as usize;
         if to == Backing::Slot {
-            // Even if the call fails, it may have mapped some of the chunks. So all of them count as slots.
+            // Even if the call fails, it may have mapped slots for some of the chunks. So all of these chunks are noted
+            // as slots.
             self.backing[as_usize].fill(Backing::Slot);
             field.put_slots(own, &self.current, &self.pool, &self.descriptor)?;
             return Ok(());
@@ -126,7 +133,7 @@ impl Publisher {
         self.finder.notes().ok_or_else(|| OsError::last("userfaultfd", "none is open"))
     }
 
-    /// The kernel does not do what the method needs.
+    /// Chooses another method after the kernel refused the kind of memory that the present method needs.
     fn cannot_change(&mut self, goal: Backing, error: &OsError) {
         match goal {
             Backing::Slot => self.leave_pool(error),
@@ -134,8 +141,8 @@ impl Publisher {
                 self.finder.give_up(Method::WriteProtect, error.to_string());
                 self.finder.method = Method::CopyAll;
             }
-            // There is no more memory, so the chunks stay as they are. Chunks that are slots are tracked, or copied
-            // whole.
+            // The system has no memory left, so these chunks stay mapped slots. Their changes are found by tracking, or
+            // they are copied whole.
             Backing::Memory => {}
         }
     }
@@ -165,7 +172,7 @@ mod tests {
         publisher.settled = false;
     }
 
-    /// Does the newest version hold what the program has?
+    /// Checks that both the newest version and the program's memory hold the numbers in `model`.
     fn check(publisher: &mut Publisher, model: &[u64]) {
         let chunk = publisher.pool.chunk();
         for (index, bytes) in publisher.fields[1].table().zip(model.chunks(chunk / 8)) {
@@ -194,7 +201,7 @@ mod tests {
                     publisher.change_over();
                 }
                 assert!(publisher.backing[..publisher.chunks() as usize].iter().all(|backing| *backing == from));
-                // Private copies of some pages, and of all pages of one chunk.
+                // The writes make private copies of some pages, and of all pages of one chunk.
                 for n in (0..NUMBERS).step_by(512 * 7).chain(1 << 14..1 << 15) {
                     model[n] = step;
                     publisher.elements::<u64>("u").unwrap()[n] = step;
@@ -259,8 +266,8 @@ mod tests {
         while !publisher.settled {
             publisher.change_over();
         }
-        // Most pages of some chunks, a few pages of others, all pages of others. From now on the publisher wants write
-        // protection.
+        // Writes most pages of one third of the chunks, a few pages of another third, and all pages of the rest. From
+        // now on the publisher wants write protection.
         let chunk = publisher.pool.chunk() / 8;
         for n in (0..NUMBERS).filter(|n| (n / 512) % (chunk / 512) < [12, 3, 16][n / chunk % 3]) {
             model[n] += 1;

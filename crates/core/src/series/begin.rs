@@ -1,4 +1,5 @@
-//! Writing straight into the next version, for programs that write all data anyway. Publishing is then a store.
+//! Writing straight into the next version, for programs that write all data in every step anyway. Publishing then
+//! copies nothing.
 
 use crossdock_layout::Status;
 use crossdock_layout::series::NO_SLOT;
@@ -14,16 +15,17 @@ use super::value::Value;
 use crate::{Result, fault_point};
 
 impl Publisher {
-    /// Moves every variable's memory into fresh slots of the pool, where the program then writes all of it. `publish`
-    /// makes that the next version without copying; `abandon` takes it back. The initial contents are undefined.
+    /// Moves every variable's memory into fresh slots of the pool. Their initial contents are undefined, and the
+    /// program writes all of them. `publish` then makes these slots the next version without copying; `abandon` gives
+    /// them up.
     ///
-    /// After `publish` the variables are at their own addresses again and hold what was published. **Other pages lie at
-    /// these addresses then.** If a variable's memory was registered (RDMA, io_uring, CUDA, a pending `MPI_Irecv`), the
-    /// program must register it anew, or must not call `begin`. While a version is begun, what a device writes to the
-    /// old pages is lost.
+    /// After `publish` the variables are at their usual addresses again and hold the published data. **Other pages lie
+    /// at these addresses then.** If a variable's memory was registered (RDMA, io_uring, CUDA, a pending `MPI_Irecv`),
+    /// the program must register it again, or must not call `begin`. Between `begin` and `publish`, data that a device
+    /// writes to the old pages are lost.
     ///
-    /// If the pool has no room, the variables' memory is ordinary memory meanwhile. `publish` then copies it, or
-    /// withholds the version as it does without `begin`.
+    /// If the pool has no room, the program writes to ordinary memory instead. `publish` then copies the data to the
+    /// pool, or withholds the version as it does without `begin`.
     ///
     /// # Errors
     /// `BUSY` if a version is begun already, `NO_SPACE` under the policy `fail`, `SYSTEM`.
@@ -72,7 +74,7 @@ impl Publisher {
         taken
     }
 
-    /// Begins in ordinary memory, because the pool has no room at present.
+    /// Begins a version in ordinary memory, because the pool has no room at present.
     fn begin_aside(&mut self) -> Result<()> {
         let chunk = self.pool.chunk();
         let mut places = Vec::new();
@@ -94,7 +96,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Moves a version that was begun in ordinary memory to slots, if there is room by now.
+    /// If a version was begun in ordinary memory, copies it to slots, provided that the pool has room by now.
     fn take_in_aside(&mut self) -> Result<()> {
         let aside = self.fields.iter().any(|field| matches!(field.begun, Some(Begun::Aside(_))));
         if !aside || !self.begun_slots.is_empty() {
@@ -109,13 +111,13 @@ impl Publisher {
             // has them.
             unsafe { std::ptr::copy_nonoverlapping(from, self.pool.slot(run.first), run.count as usize * chunk) };
         }
-        // The ordinary memory stays until the version is published. If there is no free record for the version, it is
-        // withheld after all.
+        // The ordinary memory is kept until the version is published, because the version is withheld if no record is
+        // free for it.
         self.begun_slots = taken;
         Ok(())
     }
 
-    /// The begun version is withheld: its contents go to the variables' own memory, and all of them count as changed.
+    /// Copies a begun version that is withheld to the variables' own memory, and notes all of its chunks as changed.
     pub(super) fn write_back_begun(&mut self) {
         let chunk = self.pool.chunk();
         for field in &self.fields {
@@ -156,7 +158,8 @@ impl Publisher {
         Ok(places)
     }
 
-    /// Takes a begun version back. The variables are at their own addresses again and hold what they held before.
+    /// Gives up a begun version. The variables are at their usual addresses again and hold what they held before
+    /// `begin`.
     ///
     /// # Errors
     /// `INVALID` if no version is begun.
@@ -192,7 +195,8 @@ impl Publisher {
         let stamp = Stamp::now(self.sequence + 1, self.chunks(), Method::InPlace);
         self.finish(record, &stamp, columns, attributes);
         self.count_chunks(stamp.copied);
-        // The variables' own memory no longer holds what was published; a private view of the newest version does.
+        // The variables' own memory does not hold the published data. So the newest version is mapped privately at the
+        // variables' addresses.
         self.end_begun();
         self.pending.clear();
         self.hinted = false;

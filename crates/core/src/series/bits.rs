@@ -1,6 +1,6 @@
-//! A set of chunks.
+//! The chunks of a version, as a set of bits.
 
-/// The chunks of a version that changed, one bit each.
+/// A set of a version's chunks, for example those that changed: one bit for each chunk.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bits {
     words: Vec<u64>,
@@ -43,12 +43,12 @@ impl Bits {
         self.count = 0;
     }
 
-    /// The runs of members within `bits`, in order: first member and length.
+    /// The runs of set bits within `bits`, in order. Each run is given by its first bit and its length.
     pub fn runs(&self, bits: std::ops::Range<u32>) -> impl Iterator<Item = (u32, u32)> + '_ {
         let mut at = bits.start;
         std::iter::from_fn(move || {
             while at < bits.end && !self.has(at) {
-                // Empty words are skipped whole, because most of a large version is unchanged.
+                // Words without a set bit are skipped whole, because most of a large version is unchanged.
                 let skips = at % 64 == 0 && self.words[at as usize / 64] == 0;
                 at = if skips { (at + 64).min(bits.end) } else { at + 1 };
             }

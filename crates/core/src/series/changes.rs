@@ -1,4 +1,4 @@
-//! Finding which chunks changed, by the method chosen at present, and how much changed.
+//! Finds which chunks changed, and how much of the data, by the method that is chosen at present.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -13,39 +13,39 @@ use super::publisher::Publisher;
 use super::spec::Method;
 
 const PAGE: usize = 4096;
-/// The number of chunks that one call of a runner compares.
+/// The number of chunks that one call of a thread pool's work function compares.
 const PIECE: usize = 64;
-/// From this number of bytes on the program's threads are asked to help.
+/// From this number of bytes on, the program's thread pool takes part in the comparison.
 const LARGE: usize = 8 << 20;
 
 /// The result of a search for changes.
 pub(super) struct Found {
     /// The method by which most changes were found.
     pub method: Method,
-    /// Those pages of slot chunks that are private copies; `None` if unknown.
+    /// The pages that are private copies, among the chunks that are mapped slots; `None` if the kernel could not say.
     pub dirty: Option<Vec<Range<usize>>>,
 }
 
 /// How the chunks of a version were examined.
 #[derive(Default)]
 struct Looked {
-    /// The number of chunks whose changes were found by each method.
+    /// The number of chunks that were examined by private copies, by write protection (`protect`) and by comparing.
     private: u32,
     protect: u32,
     compared: u32,
-    /// The number of bytes that were compared, and the time of that in nanoseconds.
+    /// The number of bytes that were compared, and the nanoseconds that this took.
     compared_bytes: u64,
     compared_ns: f64,
-    /// The number of chunks about which nothing is known.
+    /// The number of chunks of which no method could tell whether they changed.
     unknown: u32,
-    /// The number of pages that changed, where that is known.
+    /// The number of pages that changed, in the chunks for which this is known.
     pages: usize,
 }
 
 impl Publisher {
-    /// Adds to the list the chunks that changed since the last version.
+    /// Finds the chunks that changed since the last version and adds them to the list `pending`.
     pub(super) fn find_changes(&mut self) -> Found {
-        // Chunks that no version has yet count as changed, whatever else is known.
+        // A chunk that is in no version yet always counts as changed.
         for field in &self.fields {
             for index in field.table() {
                 if self.current[index as usize] == NO_SLOT {
@@ -73,7 +73,7 @@ impl Publisher {
             }
             looked.compared = 0;
         }
-        // The variables need not lie in memory in the order in which they were declared.
+        // The ranges have to be sorted, because the variables need not lie in memory in the order of their declaration.
         if let Some(dirty) = &mut dirty {
             dirty.sort_by_key(|range| range.start);
         }
@@ -83,10 +83,10 @@ impl Publisher {
             super::costs::learn(&mut self.finder.costs.compare_byte, cost);
         }
         if self.counts.withheld_now > 0 {
-            // The list holds the changes of several steps, so it says nothing about one step.
+            // The list holds the changes of several steps, so it does not tell how much changes in one step.
         } else if looked.unknown == 0 {
             let chunks = f64::from(self.pending.count()) / all;
-            // Comparing stops at the first difference, so all pages of those chunks may have changed.
+            // A comparison stops at the first difference. So all pages of a chunk that differs count as changed.
             let pages = (looked.pages * PAGE) as f64 / (all * self.pool.chunk() as f64);
             self.finder.note(Changing { chunks, pages });
         } else if self.sequence > 0 {
@@ -98,13 +98,13 @@ impl Publisher {
             (looked.compared, Method::Compare),
             (looked.unknown, Method::CopyAll),
         ];
-        // If several methods found the same number, the last one counts.
+        // If several methods examined the same number of chunks, the last one in the list counts.
         let method = ways.into_iter().max_by_key(|(chunks, _)| *chunks).map_or(Method::CopyAll, |(_, method)| method);
         Found { method, dirty }
     }
 
-    /// Asks the kernel which pages of a part of a variable changed. Where the kernel does not know, the whole part
-    /// counts as changed.
+    /// Finds which pages in a range of one variable's chunks changed, by asking the kernel or by comparing. If the
+    /// kernel cannot tell, the whole range counts as changed.
     fn look(
         &mut self,
         field: usize,
@@ -160,7 +160,7 @@ impl Publisher {
         }
     }
 
-    /// Compares chunks of one variable with the newest version, except chunks that are on the list already.
+    /// Compares chunks of one variable with the newest version. Chunks that are known to have changed are left out.
     fn compare(&mut self, field: usize, part: Range<u32>, looked: &mut Looked) {
         let (chunk, first) = (self.pool.chunk(), self.fields[field].span.first);
         looked.compared += part.len() as u32;
@@ -195,7 +195,8 @@ impl Publisher {
         looked.compared_bytes += (asked.len() as u64 * 2 - changed) * chunk as u64 / 2;
     }
 
-    /// Compares a few chunks with the version before, to learn how much changes while everything is copied anyway.
+    /// Compares a few chunks with the last version. While everything is copied anyway, these samples show how much
+    /// changes.
     fn sample(&mut self) {
         let total = self.chunks();
         if !self.finder.wants_samples() || total < 4 {
@@ -204,7 +205,7 @@ impl Publisher {
         let chunk = self.pool.chunk();
         let wanted = (total / 64).clamp(4, 64);
         let (mut looked, mut changed, mut pages) = (0u32, 0u32, 0usize);
-        // Each step takes another place in each stretch, so that no pattern of changes stays hidden.
+        // Each step examines another chunk of each stretch, so that a regular pattern of changes is noticed.
         let mut random = self.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for n in 0..wanted {
             random ^= random << 13;

@@ -11,10 +11,11 @@ use super::publisher::Publisher;
 use super::slots::Run;
 use crate::fault_point;
 
-/// The approximate size of the pieces of a copy, so that threads can share it.
+/// The approximate number of bytes of one piece of a copy. A copy is cut into pieces so that several threads can share
+/// it.
 const PIECE: usize = 4 << 20;
 
-/// Fresh slots for chunks of one variable.
+/// A run of fresh slots, for chunks of one variable.
 #[derive(Clone, Copy)]
 pub(super) struct Taken {
     pub field: usize,
@@ -48,9 +49,11 @@ impl Publisher {
         taken
     }
 
-    /// Copies the changed chunks to their slots. `dirty`: those pages of slot chunks that are private copies, if known.
-    /// All other pages of such a chunk still are the old slot's pages and are read there, where no page table has to be
-    /// filled first.
+    /// Copies the changed chunks to their fresh slots.
+    ///
+    /// `dirty` has the pages that are private copies, among the chunks that are mapped slots, if they are known. The
+    /// other pages of such a chunk are unchanged. They are read in the old slot, because the variable's addresses may
+    /// lack page table entries, which cost time to fill.
     pub(super) fn copy_changes(&mut self, taken: &[Taken], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
         let mut pieces: Vec<Piece> = Vec::new();
@@ -95,7 +98,7 @@ impl Publisher {
     }
 }
 
-/// Adds a piece. It is joined to the piece before if both the source and the target continue.
+/// Adds a piece. The piece is joined to the last one if it continues it in the source and in the target.
 fn add(pieces: &mut Vec<Piece>, to: usize, from: usize, length: usize) {
     match pieces.last_mut() {
         Some(last) if last.to + last.length == to && last.from + last.length == from && last.length < PIECE => {
@@ -105,7 +108,8 @@ fn add(pieces: &mut Vec<Piece>, to: usize, from: usize, length: usize) {
     }
 }
 
-/// Adds a chunk of which only some pages are private copies.
+/// Adds the pieces for a chunk of which only some pages are private copies: those are read at `from`, the others at
+/// `old`.
 fn add_mixed(pieces: &mut Vec<Piece>, to: usize, from: usize, old: usize, chunk: usize, dirty: &[Range<usize>]) {
     let mut at = 0;
     let first = dirty.partition_point(|range| range.end <= from);

@@ -8,27 +8,27 @@ use crossdock_os::place::Place;
 use crossdock_os::userfault::WriteNotes;
 
 const PAGE: usize = 4096;
-/// The number of pages of a trial.
+/// The number of pages that a measurement writes.
 const TRIAL: usize = 32;
-/// Copies of fewer bytes stay in the caches, where observers find them.
+/// Copies of fewer bytes than this stay in the CPU's caches, where observers find them.
 const LARGE: usize = 4 << 20;
 
-/// Measured costs in nanoseconds. Before anything is measured they are the usual values of such a machine.
+/// Measured costs in nanoseconds. Before the first measurement they are typical values of a present-day machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// Copying one byte.
     pub copy_byte: f64,
-    /// Comparing one byte with the version before.
+    /// The time for comparing one byte with the last version.
     pub compare_byte: f64,
-    /// Examining one page for a private copy.
+    /// The time for finding out whether one page is a private copy.
     pub scan_private: f64,
-    /// Examining one page for a noted write, and protecting it again.
+    /// The time for finding out whether one protected page was written, and for protecting it again.
     pub scan_protect: f64,
-    /// The program's first write to a page of the pool.
+    /// The time of the program's first write to a page of the pool that is mapped privately.
     pub fault_private: f64,
-    /// The program's first write to a protected page.
+    /// The time of the program's first write to a write-protected page.
     pub fault_protect: f64,
-    /// Mapping one run of chunks anew.
+    /// The time for mapping one run of chunks again.
     pub map_run: f64,
 }
 
@@ -41,15 +41,16 @@ impl Default for Costs {
             scan_protect: 16.0,
             fault_private: 1900.0,
             fault_protect: 750.0,
-            // For a chunk with private copies, which have to be given back; 2.5 µs for a chunk without.
+            // This is the value for a chunk with private copies, which the kernel has to free. For a chunk without
+            // private copies it is 2.5 µs.
             map_run: 8000.0,
         }
     }
 }
 
 impl Costs {
-    /// A method that is not in use is not measured. So what was learned about it fades, and a bad hour does not rule it
-    /// out for ever.
+    /// Moves the costs a little towards their typical values. A method that is not in use is not measured, so without
+    /// this a few bad measurements would rule it out for ever.
     pub(super) fn fade(&mut self) {
         let usual = Self::default();
         for (cost, usual) in [
@@ -62,7 +63,7 @@ impl Costs {
         }
     }
 
-    /// Measures the cost of first writes by a short trial, which takes well under a millisecond.
+    /// Measures the cost of first writes in a short trial, which takes well under a millisecond.
     pub fn try_faults(&mut self, notes: Option<&WriteNotes>) {
         let least = |trial: &dyn Fn() -> Option<f64>| (0..3).filter_map(|_| trial()).min_by(f64::total_cmp);
         if let Some(cost) = least(&try_private) {
@@ -74,8 +75,8 @@ impl Costs {
     }
 }
 
-/// Updates a moving average. A process loses its processor now and then, so a single extreme value moves the average
-/// only a little.
+/// Updates a moving average. A process loses its CPU now and then, so a single extreme value moves the average only a
+/// little.
 pub(super) fn learn(average: &mut f64, seen: f64) {
     if seen.is_finite() && seen > 0.0 {
         *average = (*average + seen.min(2.0 * *average)) / 2.0;
@@ -111,23 +112,23 @@ fn try_protect(notes: &WriteNotes) -> Option<f64> {
     Some(touch(&place))
 }
 
-/// Learns, from the copies that are made anyway, which way of copying is faster on this machine.
+/// Learns from the copies of published data whether cached or streaming copies are faster on this machine.
 #[derive(Debug, Default)]
 pub(super) struct Ways {
-    /// Nanoseconds per byte: cached, streaming. 0 if not known yet.
+    /// The nanoseconds per byte of a cached and of a streaming copy; 0 before the first measurement.
     seen: [f64; 2],
     turn: u32,
 }
 
 impl Ways {
-    /// The way to use for a copy of this many bytes in total.
+    /// Chooses between a cached and a streaming copy for this many bytes in total.
     pub fn choose(&mut self, bytes: usize) -> Way {
         if bytes < LARGE || !crossdock_os::copy::can_stream() {
             return Way::Cached;
         }
         self.turn += 1;
         let [cached, streaming] = self.seen;
-        // Each way is tried twice at the beginning, and the slower one again now and then.
+        // Each way of copying is tried twice at the beginning, and the slower one again now and then.
         let probe = self.turn <= 4 || self.turn % 64 == 0;
         match (probe, streaming < cached) {
             (true, _) if self.turn <= 4 => [Way::Streaming, Way::Cached][self.turn as usize % 2],
@@ -136,7 +137,7 @@ impl Ways {
         }
     }
 
-    /// Records the time of a copy.
+    /// Records how long a copy took.
     pub fn learn(&mut self, way: Way, bytes: usize, nanoseconds: f64) {
         if bytes >= LARGE {
             let seen = &mut self.seen[usize::from(way == Way::Streaming)];

@@ -1,5 +1,5 @@
-//! A series' description of itself. The publisher writes it before any observer sees the pool. Observers read and check
-//! it.
+//! The description that a series carries in its pool. The publisher writes it before any observer sees the pool.
+//! Observers read and check it.
 
 use crossdock_layout::series::AtomicU64;
 use crossdock_layout::wild::read_shape;
@@ -13,10 +13,10 @@ use super::value::{Kind, Value};
 use crate::containers::Order;
 use crate::{Error, Result};
 
-/// A series' description of itself.
+/// The description that a series carries in its pool: variables, attributes and constants.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Description {
-    /// The variables. `shape` is the largest shape here; each version has its own.
+    /// The variables. `shape` is the variable's largest shape here, because each version has a shape of its own.
     pub variables: Vec<Variable>,
     /// The attributes that versions carry. Later versions may add more.
     pub attributes: Vec<AttributeSpec>,
@@ -24,17 +24,17 @@ pub struct Description {
     pub constants: Vec<(String, Value)>,
     /// The size of a chunk in bytes: the unit of sharing and of `diff`.
     pub chunk: u32,
-    /// The member that publishes the series, or did.
+    /// The member that publishes the series, or published it before it died.
     pub publisher: MemberId,
     /// The time when the series was made, in nanoseconds since 1970.
     pub created: u64,
-    /// What a publish does if the pool is full.
+    /// What a publish does when the pool is full.
     pub full: FullPolicy,
 }
 
 const OF_SERIES: u32 = u32::MAX;
 
-/// Writes header and description into fresh memory.
+/// Writes the header and the description into the fresh memory of a pool.
 pub(super) fn write(pool: &Pool, publisher: MemberId, spec: &Spec, plan: &Plan) {
     let (identity, counts) = (&pool.header().identity, &plan.geometry.counts);
     identity.magic.store(series::SERIES_MAGIC, Relaxed);
@@ -84,14 +84,16 @@ fn write_variable(pool: &Pool, index: u32, variable: &Variable, span: &Span) {
     entry.chunks.store(span.chunks, Relaxed);
 }
 
-/// Writes an attribute's name and kind. It is valid once the number of attributes includes it.
+/// Writes an attribute's name and kind. Observers use the entry once the number of attributes in the header includes
+/// it.
 pub(super) fn write_attribute(pool: &Pool, index: u32, attribute: &AttributeSpec) {
     let entry = pool.attribute(index);
     store_text(&entry.name, &attribute.name);
     entry.kind.store(attribute.ty as u32, Relaxed);
 }
 
-/// Reads the attributes that have a name so far, at most `limit`. An entry that is no attribute is named by its number.
+/// Reads the attributes that the publisher has named so far, at most `limit`. An entry whose name is not valid gets its
+/// number as its name.
 pub(super) fn read_attributes(pool: &Pool, limit: u32) -> Vec<AttributeSpec> {
     let known = pool.header().report.attributes.load(Acquire).clamped(pool.geometry().counts.attributes.min(limit));
     let read = |index: u32| {
@@ -107,8 +109,8 @@ fn read_name(words: &[AtomicU64]) -> Option<String> {
     crossdock_layout::name::check(&text).is_ok().then_some(text)
 }
 
-/// Reads and checks a description. The spans that come with it say where each variable's chunks are; they are in
-/// bounds.
+/// Reads and checks a description. The spans that are given with it say which entries of a slot table belong to each
+/// variable; they are within the table.
 pub(super) fn read(pool: &Pool) -> Result<(Description, Vec<Span>)> {
     let (identity, counts) = (&pool.header().identity, pool.geometry().counts);
     let corrupt = |what: String| Error::new(Status::Corrupt, what);
@@ -143,7 +145,8 @@ pub(super) fn read(pool: &Pool) -> Result<(Description, Vec<Span>)> {
         chunk: counts.chunk,
         publisher: MemberId(identity.publisher.load(Relaxed)),
         created: identity.created.load(Relaxed),
-        // A policy that this build does not know is treated like the policy that demands most of observers.
+        // A policy that this build does not know is treated like `TakeBack`, because that policy demands the most care
+        // of observers.
         full: FullPolicy::from_number(identity.full.load(Relaxed)).unwrap_or(FullPolicy::TakeBack),
     };
     Ok((description, spans))

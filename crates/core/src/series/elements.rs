@@ -9,7 +9,7 @@ use crate::error::Reason;
 use crate::view::Plain;
 use crate::{Error, Result};
 
-/// Is that the type that the variable was declared with?
+/// Checks that the variable was declared with the element type `T`.
 fn check<T: Plain>(variable: &str, declared: &str) -> Result<()> {
     let want = T::type_name();
     if declared == want {
@@ -20,11 +20,11 @@ fn check<T: Plain>(variable: &str, declared: &str) -> Result<()> {
 }
 
 impl Publisher {
-    /// A variable's elements, in place. Call this again after `begin`, after the `publish` of a begun version, after
-    /// `abandon` and after `resize`.
+    /// Gives a variable's elements in the memory where the program changes them. The address may change in `begin`, in
+    /// the `publish` of a begun version, in `abandon` and in `resize`; call this again after them.
     ///
     /// # Errors
-    /// `NOT_FOUND`; `WRONG_TYPE`: it was declared with another type.
+    /// `NOT_FOUND` if there is no such variable, `WRONG_TYPE` if it was declared with another type.
     pub fn elements<T: Plain>(&mut self, variable: &str) -> Result<&mut [T]> {
         let field = &self.fields[self.index(variable)?];
         let start = field.memory(&self.pool);
@@ -42,7 +42,7 @@ impl Version {
     /// A variable's elements.
     ///
     /// # Errors
-    /// As `bytes`; `WRONG_TYPE`: it is of another type.
+    /// The errors of `bytes`, and `WRONG_TYPE` if the variable was declared with another type.
     pub fn elements<T: Plain>(&self, variable: &str) -> Result<&[T]> {
         let declared = &self.description().variables[self.index(variable)?].ty;
         check::<T>(variable, declared).map_err(|error| error.about(SegmentKind::Series, self.name()))?;

@@ -1,9 +1,9 @@
-//! A variable in the publisher's own memory: its addresses, which stay, and the kind of memory there.
+//! A variable in the publisher's own memory: its addresses, which never change, and the kind of memory at them.
 //!
-//! Each chunk's addresses hold memory of this process, or a private mapping of the newest version's slot
-//! (`backing.rs`). In such a mapping, a page that was never written *is* the version's page, so the data are in memory
-//! once. A chunk whose slot is replaced must be mapped anew at once, because the old slot may be overwritten as soon as
-//! it is free.
+//! At each chunk's addresses lies ordinary memory of this process, or a private mapping of the newest version's slot
+//! (`backing.rs`). In such a mapping, a page that the program never wrote is the version's own page, so it exists only
+//! once in memory. If a chunk gets another slot, it must be mapped to that slot at once, because the old slot may be
+//! overwritten as soon as it is free.
 
 use crossdock_layout::series::NO_SLOT;
 use crossdock_os::OsResult;
@@ -14,13 +14,13 @@ use super::plan::Span;
 use super::pool::Pool;
 use super::slots::Run;
 
-/// The place of the next version's chunks while the program writes straight into the pool.
+/// Where the next version's chunks lie while the program writes straight into the pool.
 pub(super) enum Begun {
-    /// In slots that follow each other; the pool's own mapping serves.
+    /// The chunks lie in slots that follow each other, so the pool's own mapping serves.
     Contiguous(u32),
-    /// In several runs of slots, mapped once more in the right order.
+    /// The chunks lie in several runs of slots, which are mapped once more in the right order.
     Assembled(Place),
-    /// In memory of this process, because the pool has no room.
+    /// The chunks lie in ordinary memory of this process, because the pool has no room.
     Aside(Place),
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Field {
     pub bytes: u64,
     /// Chunks now.
     pub chunks: u32,
-    /// The number of chunks that have had memory: the largest number so far.
+    /// The number of chunks that have had memory so far. It never shrinks.
     pub mapped: u32,
     /// The range of addresses reserved for this variable. It has room for the variable's largest shape.
     pub place: Place,
@@ -43,24 +43,24 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// The variable's present chunks in slot tables.
+    /// The range of slot table entries for the variable's present chunks.
     pub fn table(&self) -> std::ops::Range<u32> {
         self.span.first..self.span.first + self.chunks
     }
 
-    /// The variable's chunks in slot tables at its largest shape.
+    /// The range of slot table entries for the variable at its largest shape.
     pub fn whole_table(&self) -> std::ops::Range<u32> {
         self.span.first..self.span.first + self.span.chunks
     }
 
-    /// The address of a chunk in place.
+    /// The address of a chunk in the variable's usual range.
     pub fn address(&self, index: u32, chunk: usize) -> *mut u8 {
         assert!(index < self.span.chunks);
         // SAFETY: the place has room for all chunks.
         unsafe { self.place.start().as_ptr().add(index as usize * chunk) }
     }
 
-    /// The address where the program writes at present.
+    /// The address where the program writes at present: in the begun version, if there is one.
     pub fn memory(&self, pool: &Pool) -> *mut u8 {
         match &self.begun {
             None => self.place.start().as_ptr(),
@@ -77,8 +77,8 @@ impl Field {
         self.place.put_memory(chunks.start as usize * chunk, chunks.len() * chunk)
     }
 
-    /// Maps the newest version's slots privately, for the chunks in `chunks` that have a slot. `table` is the whole
-    /// slot table.
+    /// Maps slots of the newest version privately at the variable's addresses, for those chunks in `chunks` that have a
+    /// slot. `table` is the whole slot table.
     pub fn put_slots(
         &self,
         chunks: std::ops::Range<u32>,
@@ -112,7 +112,7 @@ impl Field {
     }
 }
 
-/// Runs of chunks whose slots follow each other: the first chunk and the slots.
+/// Splits a range of chunks into runs whose slots follow each other, and gives each run's first chunk and slots.
 pub(super) fn slot_runs(
     chunks: std::ops::Range<u32>,
     slot_of: impl Fn(u32) -> u32,

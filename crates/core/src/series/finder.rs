@@ -1,15 +1,17 @@
-//! Chooses how to find what changed since the last version: which methods this machine allows, what each costs, and
-//! which one pays best.
+//! Chooses the method that finds what changed since the last version. It knows which methods this machine allows and
+//! what each costs.
 //!
 //! Copying everything always works, and so does comparing everything. While everything is copied, a few chunks are
-//! compared with the version before, to estimate how much changes; the other methods know it exactly. The step after
-//! the first publish is always tracked or compared, as a trial, so that a program that changes little never needs the
-//! memory for two whole versions. From these fractions and the measured costs follows an estimate of each method's cost
-//! per step. It includes first writes, although they happen in the program's own time. A method that is clearly better
-//! for several steps in a row takes over.
+//! compared with the last version to estimate how much changes; all other methods give the exact amount. After the
+//! first publish one step is always tracked or compared, as a trial. So a program that changes little never needs
+//! memory for two whole versions.
 //!
-//! Private copies put other pages at the variables' addresses. They are chosen only if the program said that pages may
-//! move.
+//! From the amount of changes and the measured costs follows an estimate of each method's cost per step. It includes
+//! the program's first writes to pages, although they happen outside of the publish. A method that is clearly better
+//! for several steps in a row is then taken.
+//!
+//! The method of private copies puts other pages at the variables' addresses. It is chosen only if the program said
+//! that pages may move.
 
 use std::ops::Range;
 
@@ -23,17 +25,17 @@ use crossdock_os::{OsError, OsResult};
 use super::costs::{Costs, learn};
 use super::spec::{Detect, Method, Pages};
 
-/// Below this number of bytes, copying everything is cheaper than the calls that would avoid it.
+/// Below this number of bytes, copying everything costs less than the system calls that could avoid a copy.
 const SMALL: u64 = 256 << 10;
 const PAGE: f64 = 4096.0;
-/// Private copies need the data in memory once, the other methods twice. For that, private copies may cost this many
-/// times the cost of write protection, as long as they cost far less than copying everything.
+/// With private copies the data are in memory once, with the other methods twice. In exchange private copies may cost
+/// this many times the cost of write protection, provided that they cost far less than copying everything.
 const WORTH_OF_MEMORY: f64 = 3.0;
 const FAR_BELOW: f64 = 0.35;
-/// Comparing needs no memory for unchanged data, and observers need not map it anew. For that, comparing may cost this
-/// many times the cost of copying everything.
+/// Comparing everything saves memory for unchanged data, and observers need not map these data anew. In exchange
+/// comparing may cost this many times the cost of copying everything.
 const WORTH_OF_SHARING: f64 = 2.0;
-/// If this fraction of the chunks changes, nearly everything changes.
+/// From this fraction of changed chunks on, nearly everything counts as changed.
 const MOST: f64 = 0.75;
 
 /// The fraction of the data that changes in a step.
@@ -49,19 +51,20 @@ pub(super) struct Finder {
     detect: Detect,
     pages: Pages,
     pinned: Option<Arc<Pinned>>,
-    /// Was memory pinned when changes were last looked for?
+    /// Did this process have pinned memory, which devices can write, when changes were last searched for?
     blind: bool,
     map: Option<Arc<PageMap>>,
     notes: Option<WriteNotes>,
-    /// The methods that this machine does not have, and why.
+    /// The methods that this machine does not have, each with the reason.
     unavailable: Vec<(Method, String)>,
     pub method: Method,
     pub costs: Costs,
     pub changing: Option<Changing>,
-    /// For how many steps in a row another method would have been better.
+    /// The number of successive steps in which another method would have been better.
     better: u32,
     tried: bool,
-    /// The present method was taken without knowing how much changes. The first step that shows it decides.
+    /// The present method is a trial, because the amount of changes was not known yet. The method is chosen again as
+    /// soon as a step shows that amount.
     trial: bool,
     pub switches: u64,
 }
@@ -109,7 +112,7 @@ impl Finder {
         }
     }
 
-    /// Can the method be used here?
+    /// Does this machine have what the method needs?
     pub fn has(&self, method: Method) -> bool {
         match method {
             Method::PrivateCopies => self.map.is_some(),
@@ -118,16 +121,17 @@ impl Finder {
         }
     }
 
-    /// May the method be chosen? Private copies move pages.
+    /// May the method be chosen? Private copies also need the program's permission to move pages.
     pub fn may_use(&self, method: Method) -> bool {
         self.has(method) && (method != Method::PrivateCopies || self.pages == Pages::MayMove)
     }
 
-    /// May a device or the kernel have written to this process's memory since the last look, in a way that write
-    /// protection does not note? Asked after each look, which protects the pages again.
+    /// May a device or the kernel have written to this process's memory since the last search, in a way that write
+    /// protection does not note? It is called after each search, which protects the pages again.
     ///
-    /// Pages that are pinned now may be written that way. Pages that were pinned at the last look may have been, before
-    /// they were unpinned. Pinning a page in between counts as a write, so such pages are noted.
+    /// If memory is pinned now, a device may write to it unnoticed. If memory was pinned at the last search, a device
+    /// may have written to it before it was unpinned. Memory that was pinned and unpinned between the two searches is
+    /// no problem, because pinning a page counts as a write to it.
     pub fn has_blind_writes(&mut self) -> bool {
         let before = std::mem::replace(&mut self.blind, self.pinned.as_ref().is_none_or(|pinned| pinned.any()));
         self.blind || before
@@ -137,17 +141,17 @@ impl Finder {
         &self.unavailable
     }
 
-    /// Do the program's hints count for a step that has some?
+    /// If the program gave hints in a step, does the publisher use them?
     pub fn detect_allows_hints(&self) -> bool {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }
 
-    /// Should samples be taken of how much changes while everything is copied?
+    /// While everything is copied, should a few chunks be compared, to learn how much changes?
     pub fn wants_samples(&self) -> bool {
         self.detect == Detect::Auto
     }
 
-    /// The method failed in use; it is not offered again.
+    /// Excludes a method that failed in use. It is not chosen again.
     pub fn give_up(&mut self, method: Method, why: impl Into<String>) {
         if self.has(method) {
             match method {
@@ -163,7 +167,8 @@ impl Finder {
         self.notes.as_ref()
     }
 
-    /// The pages of the range that changed, by address. The call also learns what the search costs.
+    /// Finds the pages in a range of addresses that changed, in the order of addresses. Its duration updates the cost
+    /// of this search.
     pub fn scan(&mut self, addresses: Range<usize>, method: Method, found: &mut Vec<Range<usize>>) -> OsResult<()> {
         let Some(map) = &self.map else { return Err(OsError::last("PAGEMAP_SCAN", "a series")) };
         let pages = addresses.len() as f64 / PAGE;
@@ -179,15 +184,15 @@ impl Finder {
         Ok(())
     }
 
-    /// Records how much changed in the step that was just published, as far as that is known.
+    /// Records how much changed in a step, as an input of the choice of the method.
     pub fn note(&mut self, seen: Changing) {
         let average = self.changing.get_or_insert(seen);
         average.chunks = (average.chunks + seen.chunks) / 2.0;
         average.pages = (average.pages + seen.pages) / 2.0;
     }
 
-    /// The method for the coming steps, asked after each publish; `None` keeps the present one. `chunks` and `bytes`
-    /// are those of a version.
+    /// Chooses the method for the coming steps; `None` keeps the present one. It is called after each publish. `chunks`
+    /// and `bytes` are the size of a version.
     pub fn choose(&mut self, chunks: u32, bytes: u64) -> Option<Method> {
         let wanted = match self.detect {
             Detect::Auto => self.choose_by_cost(chunks, bytes)?,
@@ -207,8 +212,8 @@ impl Finder {
         }
         let Some(changing) = self.changing else {
             self.trial = true;
-            // Of the methods that track, this takes the one with the cheaper first writes, in case that everything is
-            // written.
+            // Of the methods that track writes, the trial takes write protection first, because first writes cost less
+            // with it and the program may write everything.
             let tracking = [Method::WriteProtect, Method::PrivateCopies].into_iter().find(|way| self.may_use(*way));
             return Some(tracking.unwrap_or(Method::Compare));
         };
@@ -226,16 +231,17 @@ impl Finder {
         let now = self.estimate(self.method, changing, chunks, bytes);
         let gains = match (self.method, best.0) {
             (was, is) if was == is => false,
-            // This would save memory but no time, so it is not worth a change.
+            // The change would save memory but no time, so it is not worth its cost.
             (Method::WriteProtect, Method::PrivateCopies) => false,
-            // Comparing saves memory, so it may cost more.
+            // Comparing saves memory, so it may cost more time than copying everything.
             (Method::CopyAll, Method::Compare) => best.1 < now * WORTH_OF_SHARING,
-            // Nearly everything changes, or comparing costs too much, so comparing gains nothing.
+            // Nearly everything changes, or comparing costs too much. In both cases comparing gains nothing.
             (Method::Compare, Method::CopyAll) => true,
             _ => best.1 < 0.8 * now,
         };
         self.better = if gains { self.better + 1 } else { 0 };
-        // Ceasing to copy everything is cheap. Going back to it costs a copy and fresh memory.
+        // It is cheap to leave the method that copies everything. Returning to it costs a copy and fresh memory, so
+        // that takes more steps.
         let patience = if self.method == Method::CopyAll { 1 } else { 3 };
         (self.better > patience).then(|| {
             self.better = 0;
@@ -243,13 +249,14 @@ impl Finder {
         })
     }
 
-    /// The method that suits these changes best, and its cost.
+    /// Finds the method that suits this amount of changes best, and gives it with its cost.
     fn best(&self, changing: Changing, chunks: u32, bytes: u64) -> (Method, f64) {
         let cost = |method| self.estimate(method, changing, chunks, bytes);
         let all = cost(Method::CopyAll);
         let mut best = (Method::CopyAll, all);
         let compare = cost(Method::Compare);
-        // Comparing is worth its cost only if a part of the data stays unchanged, because unchanged chunks need no memory.
+        // Comparing is worth its cost only if part of the data stays unchanged, because only unchanged chunks save
+        // memory.
         if changing.chunks < MOST && compare <= all * WORTH_OF_SHARING {
             best = (Method::Compare, compare);
         }
@@ -269,13 +276,14 @@ impl Finder {
         best
     }
 
-    /// The nanoseconds of one step: publishing, and the first writes that the method makes more expensive.
+    /// Estimates the nanoseconds of one step: the publish, and the program's first writes to pages as far as the method
+    /// makes them slower.
     pub fn estimate(&self, method: Method, changing: Changing, chunks: u32, bytes: u64) -> f64 {
         let (bytes, chunks, c) = (bytes as f64, f64::from(chunks), &self.costs);
         let pages = bytes / PAGE;
         let copied = changing.chunks * bytes * c.copy_byte;
-        // A chunk that differs is compared up to the difference: half of the chunk, if nothing is known of the
-        // position.
+        // A chunk that changed is compared up to the first difference. Where that is is not known, so half of the chunk
+        // is assumed.
         let compared = (1.0 - changing.chunks / 2.0) * bytes * c.compare_byte;
         match method {
             Method::PrivateCopies => {
@@ -296,8 +304,8 @@ impl Finder {
     }
 }
 
-/// Opens the page map. To learn whether the kernel supports the call, it tries the call on one page of this function's
-/// stack.
+/// Opens the page map. It tries the system call on one page of this function's stack, to learn whether the kernel
+/// supports it.
 fn open_map() -> Result<Arc<PageMap>, String> {
     let map = PageMap::shared().map_err(|e| e.to_string())?;
     let here = (&raw const map) as usize / 4096 * 4096;
@@ -311,8 +319,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// The method that is chosen in the end for a program that changes this much in each step, and whether it stays
-    /// chosen.
+    /// Gives the method that is chosen in the end for a program that changes this much in each step. Checks that the
+    /// choice then stays.
     fn settled_in(mut finder: Finder, changing: Changing, from: Method) -> Method {
         finder.tried = true;
         finder.method = from;

@@ -1,5 +1,5 @@
-//! Series as readers of scribbled memory: an observer of a pool that another process scribbled over, and a publisher
-//! whose pin pages are false. Whatever the bytes are, each call must end with an answer or an error.
+//! Fuzzes the readers of a series' memory: an observer of a pool that another process overwrote, and a publisher whose
+//! pin pages hold false numbers. Whatever the bytes are, each call must end with a result or an error.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ fn shared(size: u64) -> (OwnedFd, Mapping) {
     (fd, mapping)
 }
 
-/// One round: a publisher with three versions, one observer of its pool, and one observer of a copy of the pool. Ten
-/// bytes of `data` at a time (offset and value) then overwrite a word of the copy's tables or of a pin page, and all of
-/// them go on.
+/// Runs one round: a publisher with three versions, one observer of its pool, and one observer of a copy of the pool.
+/// Then each ten bytes of `data` (offset and value) overwrite one word of the copy's tables or of a pin page. After
+/// each of these writes the publisher and the observers continue their work.
 pub fn fuzz_entry(data: &[u8]) {
     let Some((&[ways, more], rest)) = data.split_first_chunk() else { return };
     let alone = Alone::default();
@@ -72,7 +72,7 @@ pub fn fuzz_entry(data: &[u8]) {
     }
 }
 
-/// A host with one pin page.
+/// A host whose observers note the versions that they use in one page of memory (a pin page).
 struct WithPage(Alone, OwnedFd);
 
 impl Host for WithPage {
@@ -90,7 +90,7 @@ impl Host for WithPage {
     }
 }
 
-/// A published series and its pin page. Outside of the fuzzer the daemon would keep them.
+/// The memory of a published series: its pool and its pin page. Outside of the fuzzer the daemon keeps both.
 struct Scene {
     offer: Offer,
     page: OwnedFd,
@@ -185,7 +185,8 @@ fn copy_pool(offer: &Offer, to: &Mapping) {
     unsafe { std::ptr::copy_nonoverlapping(from.start().as_ptr(), to.start().as_ptr(), offer.size as usize) };
 }
 
-/// Two bytes are the offset, in words, and eight are the value. A shorter rest is filled with zeros.
+/// Splits the bytes of one write into the offset in words (two bytes) and the value (eight bytes). Missing bytes are
+/// zero.
 fn decode(scribble: &[u8]) -> (u64, u64) {
     let mut bytes = [0; 10];
     bytes[..scribble.len()].copy_from_slice(scribble);

@@ -1,8 +1,9 @@
-//! Models of the protocol for pins and retiring: loom runs every interleaving (up to three preemptions) of a few
-//! threads with every value that a load may see. `scripts/models` runs it.
+//! Models of the protocol by which observers pin versions and the publisher retires them. The tool loom runs all
+//! interleavings of a few threads (up to three preemptions), with every value that a load may see. `scripts/models`
+//! runs it.
 //!
-//! A version's contents are one word per record. The publisher overwrites the word when it has recycled the record. An
-//! observer that holds a version must never see another version's word.
+//! In these models the contents of a version are one word per record. The publisher overwrites the word after it has
+//! recycled the record. An observer that holds a version must never see another version's word.
 
 use crossdock_layout::series::state::Latest;
 use crossdock_layout::series::{AtomicU32, AtomicU64};
@@ -40,7 +41,7 @@ impl Model {
         self.latest.store(Latest::new(sequence, record as u16).0, Release);
     }
 
-    /// As `Publisher::retire`: gives whether the record is free.
+    /// Retires a version as `Publisher::retire` does, and says whether the record is free now.
     fn retire(&self, sequence: u64, record: usize) -> bool {
         protocol::mark(&self.states[record], sequence);
         protocol::retire_fence();
@@ -50,13 +51,15 @@ impl Model {
         !held
     }
 
-    /// One attempt of `Observer::latest`. It gives the version's word, read twice while the version is pinned.
+    /// Makes one attempt of `Observer::latest`. It gives the version's number and the version's word, read twice while
+    /// the version is pinned.
     fn observe(&self, pin: usize) -> Option<(u64, [u64; 2])> {
         let newest = Latest(self.latest.load(Acquire));
         self.hold(pin, newest.sequence(), newest.record() as usize)
     }
 
-    /// The same for a version that the observer names, as one that reads every version in turn.
+    /// Pins a version whose number and record the observer knows, as an observer does that reads every version in turn.
+    /// The result is that of `observe`.
     fn hold(&self, pin: usize, sequence: u64, record: usize) -> Option<(u64, [u64; 2])> {
         match protocol::pin(&self.pins[pin], &self.states[record], sequence, false) {
             Pinned::Held => {
@@ -69,7 +72,7 @@ impl Model {
     }
 }
 
-/// A publisher goes through three versions in two records. It overwrites a record as soon as it may.
+/// Takes a publisher through three versions in two records. The publisher overwrites a record as soon as it is free.
 fn publish_three(model: &Model) {
     model.publish(2, 1);
     if model.retire(1, 0) {
@@ -125,7 +128,7 @@ fn a_version_that_was_given_up_by_its_observer_can_be_recycled() {
         model.publish(2, 1);
         model.retire(1, 0);
         observer.join().unwrap();
-        // Whether the record was free at once or was held first: no observer holds it now.
+        // The observer has ended, so no pin holds version 1, and its record can be freed.
         assert!(model.retire(1, 0));
     });
 }
@@ -138,7 +141,8 @@ fn who_takes_a_version_back_is_noticed_by_whoever_reads_it() {
         model.publish(2, 1);
         let theirs = model.clone();
         let publisher = thread::spawn(move || {
-            // The policy `refuse`: the publisher settles the record as free although it is held, and overwrites it.
+            // The publisher has the policy `TakeBack`: it declares a record free although an observer holds it, and
+            // overwrites it.
             protocol::settle(&theirs.states[0], 1, false);
             protocol::retire_fence();
             theirs.contents[0].store(99, Relaxed);
@@ -154,31 +158,35 @@ fn who_takes_a_version_back_is_noticed_by_whoever_reads_it() {
     });
 }
 
-/// The word of the pin pages (`pins`): the daemon makes a page for an observer while the publisher retires.
+/// A model of the word by which the publisher notices new pin pages (`pins.rs`). The daemon makes a page for an
+/// observer while the publisher retires a version.
 #[derive(Default)]
 struct Paged {
     model: Model,
-    /// The word in the liveness table.
+    /// The word in the liveness table that changes with each new page.
     word: AtomicU32,
-    /// How many pages the daemon has made; page `n` is pin `n` of the model. Each request to the daemon is one exchange.
+    /// How many pages the daemon has made. Page `n` stands for pin `n` of the model. Each request to the daemon is one
+    /// atomic exchange.
     made: AtomicU32,
 }
 
-/// A step that a variant of the model leaves out, so that the test sees that loom finds what follows.
+/// An error that a variant of the model contains on purpose, so that the test shows that loom finds its consequences.
 #[derive(Clone, Copy, PartialEq)]
 enum Planted {
     Nothing,
-    /// The daemon changes the word after the observer has its page.
+    /// The daemon changes the word only after the observer has used its page.
     WordAfterPage,
-    /// The publisher does not compare the word behind its fence.
+    /// The publisher does not compare the word after its fence.
     NoComparison,
-    /// The publisher loads the word after it has asked for the pages.
+    /// The publisher loads the word only after it has asked for the pages.
     WordAfterAnswer,
 }
 
 impl Paged {
-    /// The daemon makes a page, and an observer pins the first version in it. One that asks for the newest version sees, through
-    /// the daemon, all that was published before the publisher's last look, so only an older one can be retired under it.
+    /// The daemon makes a page, and an observer pins the first version in it.
+    ///
+    /// The model needs no observer that asks for the newest version: it learns through the daemon of everything
+    /// published before the publisher's last search, so only an older version can be retired while it comes.
     fn newcomer(&self, planted: Planted) -> Option<(u64, [u64; 2])> {
         self.made.fetch_add(1, AcqRel);
         if planted != Planted::WordAfterPage {
@@ -191,7 +199,8 @@ impl Paged {
         seen
     }
 
-    /// As `Pins::update`: gives the pages that the publisher knows from now on, and the word of that moment.
+    /// Asks for new pages as `Pins::update` does. It gives the number of pages that the publisher knows from now on,
+    /// and the word that belongs to it.
     fn update(&self, planted: Planted) -> (usize, u32) {
         let word = self.word.load(Acquire);
         let pages = self.made.fetch_add(0, AcqRel) as usize;
@@ -199,7 +208,7 @@ impl Paged {
         (pages, word)
     }
 
-    /// As `Publisher::retire` with the pages of [`Self::update`].
+    /// Retires a version as `Publisher::retire` does, with the pages that [`Self::update`] gives.
     fn retire(&self, sequence: u64, record: usize, planted: Planted) -> bool {
         let (pages, word) = self.update(planted);
         let model = &self.model;
@@ -214,7 +223,7 @@ impl Paged {
     }
 }
 
-/// The publisher overwrites a record while an observer comes for whom the daemon makes a page.
+/// Runs a publisher that overwrites a record while a new observer comes, for which the daemon makes a page.
 fn page_for_a_newcomer(planted: Planted) {
     explore_within(2, move || {
         let paged = Arc::new(Paged::default());

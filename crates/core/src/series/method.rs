@@ -1,5 +1,5 @@
-//! The steps after a publish. The variables' memory is prepared for the next step, and another method of finding
-//! changes is taken if it pays. The program does not write meanwhile, and its addresses stay.
+//! The work after a publish: the variables' memory is prepared for the next step, and the method of finding changes is
+//! changed if that pays. The program does not write meanwhile, and its addresses stay the same.
 
 use std::ops::Range;
 
@@ -14,12 +14,13 @@ use super::spec::Method;
 use crate::fault_point;
 
 impl Publisher {
-    /// Slot chunks that got fresh slots are mapped to these now. Their old slots may be overwritten as soon as no
-    /// version has them. `dirty` is as in [`Self::copy_changes`].
+    /// Maps the chunks that got fresh slots to these slots, if the variable's memory is a mapping of slots. The old
+    /// slots may be overwritten as soon as no version uses them. `dirty` has the same meaning as in
+    /// [`Self::copy_changes`].
     pub(super) fn follow_up(&mut self, taken: &[Taken], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
         let leaves = self.goal().is_some_and(|goal| goal != Backing::Slot);
-        // Neighbouring chunks whose slots follow each other become one mapping.
+        // Neighbouring chunks whose slots also follow each other become one mapping.
         let mut runs: Vec<Taken> = Vec::new();
         for Taken { field, chunk: first, run } in taken {
             for n in 0..run.count {
@@ -29,8 +30,8 @@ impl Publisher {
                 }
                 let start = self.fields[*field].address(first + n, chunk) as usize;
                 let written = dirty.filter(|_| leaves).map_or(0, |dirty| written(dirty, start..start + chunk));
-                // Every page is a private copy, so the chunk is memory like any other. If most pages are, copying the
-                // rest costs less than giving these back.
+                // If every page is a private copy, the chunk is ordinary memory already. If most pages are, it costs
+                // less to copy the rest than to map the slot again.
                 let place = &self.fields[*field].place;
                 let make_own = || place.make_own((first + n) as usize * chunk, chunk).is_ok();
                 if written == chunk || (2 * written >= chunk && make_own()) {
@@ -71,9 +72,8 @@ impl Publisher {
         }
     }
 
-    /// The kernel refuses further mappings (a process may have 65530). From here on the data are in ordinary memory,
-    /// one mapping for each variable, whatever that costs. The old slots are still whole, because nothing was retired
-    /// yet.
+    /// Moves the data to ordinary memory, with one mapping for each variable, because the kernel refuses further
+    /// mappings (a process may have 65530). The old slots still hold the data, because no version was retired yet.
     pub(super) fn leave_pool(&mut self, error: &OsError) {
         self.finder.give_up(Method::PrivateCopies, error.to_string());
         self.finder.method = Method::CopyAll;
@@ -95,7 +95,8 @@ impl Publisher {
         }
     }
 
-    /// Takes another method if it pays by now. The kind of memory at the variables' addresses follows step by step.
+    /// Takes another method of finding changes if that pays by now. The memory at the variables' addresses is adapted
+    /// step by step later.
     pub(super) fn choose_method(&mut self) {
         if let Some(method) = self.finder.choose(self.chunks(), self.version_bytes()) {
             self.finder.method = method;
@@ -107,7 +108,8 @@ impl Publisher {
     /// Maps the newest version's slots privately over the variables' addresses.
     pub(super) fn put_pool_behind(&mut self) -> OsResult<()> {
         for field in &self.fields {
-            // From here on some chunks may be mapped to slots, so all of them count as slots.
+            // If the call below fails, it may have mapped some of the chunks. So all of them are noted as slots before
+            // it.
             let table = field.table();
             self.backing[table.start as usize..table.end as usize].fill(Backing::Slot);
             field.put_slots(0..field.chunks, &self.current, &self.pool, &self.descriptor)?;
@@ -116,7 +118,7 @@ impl Publisher {
     }
 }
 
-/// The bytes of `within` that lie in one of the ranges, which are sorted.
+/// The number of bytes of `within` that lie in one of the ranges. The ranges are sorted.
 fn written(ranges: &[Range<usize>], within: Range<usize>) -> usize {
     let first = ranges.partition_point(|range| range.end <= within.start);
     let here = ranges[first..].iter().take_while(|range| range.start < within.end);

@@ -1,6 +1,6 @@
-//! Series: consistent versions of data that one publisher changes in place. Observers read them and never stop the
-//! publisher. `docs/memory-format-series.md` has pictures. `crossdock_layout::series` says for each field which process
-//! writes it and which reads it.
+//! Series: one publisher changes data in place and publishes consistent versions. Observers read the versions and never
+//! stop the publisher. `docs/memory-format-series.md` has pictures. `crossdock_layout::series` says for each field
+//! which process writes it and which reads it.
 //!
 //! | file | idea |
 //! |---|---|
@@ -16,11 +16,13 @@
 //! | `report` | counters and versions, for those who only look |
 //! | `alone`, `fuzz` | a series without a daemon; readers of wild memory |
 //!
-//! The pool is sealed so that only its publisher can write it. Observers write to pin pages of their own. The publisher
-//! only compares the numbers in pin pages, and never waits for an observer. An observer copies what it needs of a
-//! record out of the pool once, checks the copy, and then uses only the copy.
+//! The pool, which holds the versions, is sealed so that only its publisher can write to it. Observers write the
+//! numbers of the versions that they use into pages of their own, the pin pages. The publisher only compares these
+//! numbers and never waits for an observer. An observer copies what it needs of a record out of the pool once, checks
+//! the copy, and then uses only the copy.
 //!
-//! Under loom this module has only `protocol` and `loom_model`; `lib.rs` chooses.
+//! If loom, the model checker, compiles this module, it has only `protocol` and `loom_model`; `lib.rs` makes that
+//! choice.
 
 mod attached;
 mod backing;
@@ -71,7 +73,8 @@ pub use self::{
     version::{Version, diff},
 };
 
-/// All places in this module at which a test build can die. The kill tests die at each of them.
+/// The names of all places in this module at which a test build can kill its own process. The kill tests do it at each
+/// of them.
 pub const FAULT_POINTS: &[&str] = &[
     "series.begin.aside",
     "series.begin.placed",

@@ -21,25 +21,26 @@ use crate::Host;
 use crate::liveness::{LOOK, epoch_word};
 use crate::{Error, Result};
 
-/// How often an observer asks again if the version that it wanted was gone before it was pinned. No publisher is that
-/// fast many times in a row; only a table that another process scribbled over goes on like that.
+/// How many times an observer tries again because the version that it wanted was recycled before it was pinned. No
+/// publisher is that fast many times in a row, so after this many attempts the table must be damaged.
 pub(super) const OVERTAKEN: u32 = 64;
 
-/// The parts of an observer.
+/// What an observer is made of when it attaches to a series.
 pub struct AttachParts {
     /// The series' name, for error messages.
     pub name: String,
     /// The segment's id.
     pub segment: SegmentId,
-    /// The pool's descriptor, for reading.
+    /// The pool's descriptor, which allows reading only.
     pub pool: OwnedFd,
-    /// The pool's size, as the daemon says.
+    /// The pool's size in bytes, as the daemon says.
     pub size: u64,
-    /// The pin page. One zeroed slot of it belongs to this observer alone.
+    /// The page in which observers note the versions that they use. One slot of it, which is zeroed, belongs to this
+    /// observer alone.
     pub pin_page: OwnedFd,
     /// Which slot.
     pub slot: u32,
-    /// The publisher, as the daemon says.
+    /// The member that publishes the series, as the daemon says.
     pub publisher: MemberId,
     /// Whom to ask.
     pub host: Arc<dyn Host>,
@@ -47,11 +48,11 @@ pub struct AttachParts {
 
 pub use crossdock_layout::series::PublisherState;
 
-/// An observer of a series. Its versions are independent of it: a program may hold several, also longer than the
-/// observer.
+/// An observer of a series. A program may hold several versions that it gave. They may live longer than the observer
+/// itself.
 pub struct Observer {
     attached: Arc<Attached>,
-    /// The highest sequence that was given out.
+    /// The highest sequence number of the versions that this observer gave to the program.
     given: u64,
 }
 
@@ -59,7 +60,7 @@ impl Observer {
     /// Maps a series' pool for reading and checks its description.
     ///
     /// # Errors
-    /// `CORRUPT` or `INCOMPATIBLE` if the memory is no series of this build, `SYSTEM`.
+    /// `CORRUPT` or `INCOMPATIBLE` if the memory does not hold a series that this build understands, `SYSTEM`.
     pub fn attach(parts: AttachParts) -> Result<Self> {
         let system = |e: crossdock_os::OsError| failed(&parts.name, &e);
         memfd::check(&parts.pool, parts.size).map_err(system)?;
@@ -99,7 +100,7 @@ impl Observer {
         &self.attached.name
     }
 
-    /// The segment's id; a restarted publisher's series has another, greater one.
+    /// The segment's id. If the publisher is restarted, its new series has another, greater id.
     #[must_use]
     pub fn id(&self) -> SegmentId {
         self.attached.segment
@@ -111,13 +112,13 @@ impl Observer {
         self.attached.publisher
     }
 
-    /// Variables (shapes at their largest), attributes, constants.
+    /// The description of the series: variables with their largest shapes, attributes and constants.
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.attached.description
     }
 
-    /// The numbers that the pool's geometry follows from.
+    /// The counts from which the positions of all parts of the pool follow.
     pub(super) fn counts(&self) -> Counts {
         self.attached.pool.geometry().counts
     }
@@ -128,24 +129,24 @@ impl Observer {
         self.attached.state()
     }
 
-    /// The newest version's number; 0 before the first.
+    /// The newest version's number; 0 before the first version.
     #[must_use]
     pub fn newest(&self) -> u64 {
         self.attached.newest().sequence()
     }
 
-    /// The number of versions that the publisher withheld for lack of room since the series began. The publisher wrote
-    /// it, and it is not checked.
+    /// The number of versions since the series began that the publisher withheld because the pool had no room. The
+    /// number comes unchecked from the publisher's memory.
     #[must_use]
     pub fn withheld(&self) -> u64 {
         self.attached.pool.header().report.withheld.load(Relaxed)
     }
 
-    /// The newest version, also after the publisher ended or died.
+    /// Gives the newest version, even after the publisher has ended or died.
     ///
     /// # Errors
     /// `NOT_YET` if nothing has been published, `BUSY` if this observer holds 15 versions, `CORRUPT`. If the publisher
-    /// is gone and had published nothing: `CLOSED` or `PEER_DIED`.
+    /// ended or died before its first version: `CLOSED` or `PEER_DIED`.
     pub fn latest(&mut self) -> Result<Version> {
         for _ in 0..OVERTAKEN {
             let newest = self.attached.newest();
@@ -154,7 +155,7 @@ impl Observer {
                     self.attached.error(Status::NotYet, "nothing was published so far; wait for the next version")
                 }));
             }
-            // By the time the version is pinned, another may be the newest and this one gone.
+            // Before this version is pinned, the publisher may publish another one and recycle this one.
             if let Some(version) = self.take(newest)? {
                 return Ok(version);
             }
@@ -162,20 +163,20 @@ impl Observer {
         Err(self.attached.corrupt("its newest version cannot be taken"))
     }
 
-    /// The newest version, if it is newer than every version given so far; otherwise this waits for one. Versions in
-    /// between are passed over; [`Self::each`] gives them as well, as far as they still exist.
+    /// Gives the newest version, if it is newer than every version given so far; otherwise it waits for a newer one. It
+    /// passes over versions in between. [`Self::each`] gives those as well, as far as they still exist.
     ///
     /// # Errors
     /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` if the publisher ended and all versions were given,
-    /// `PEER_DIED` if it died. Otherwise as [`Self::latest`].
+    /// `PEER_DIED` if the publisher died. Otherwise the errors of [`Self::latest`].
     pub fn next(&mut self, timeout: Duration) -> Result<Version> {
         self.wait_beyond(self.given, timeout)?;
         self.latest()
     }
 
-    /// The version after the one given last, in order; waits for it. A version that is gone is passed over and counted
-    /// in [`Version::missed`] of the version that is given. The first version given is the oldest that exists. If the
-    /// publisher keeps some versions (`keep`), an observer that reads every version may lag by that many.
+    /// Gives the version that follows the last one given, and waits for it. If versions in between no longer exist,
+    /// [`Version::missed`] of the version given says how many. The first version given is the oldest that exists. If
+    /// the publisher keeps some versions (`keep`), an observer that reads every version may lag behind by that many.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -187,7 +188,7 @@ impl Observer {
             let there = super::report::versions(&self.attached.pool);
             let Some((sequence, _)) = there.into_iter().find(|(sequence, _)| *sequence > given) else { continue };
             if let Some(mut version) = self.find(sequence)? {
-                // An observer does not count versions before its first one as missed.
+                // Versions before the first one that an observer gets are not counted as missed.
                 version.missed = if given == 0 { 0 } else { sequence - given - 1 };
                 return Ok(version);
             }
@@ -195,14 +196,15 @@ impl Observer {
         Err(self.attached.corrupt(format!("none of its versions after {given} can be taken")))
     }
 
-    /// Waits until the newest version is beyond this sequence.
+    /// Waits until the newest version's number is greater than `sequence`.
     fn wait_beyond(&self, sequence: u64, timeout: Duration) -> Result<()> {
         let deadline = Deadline::after(timeout);
         let attached = &self.attached;
         let header = attached.pool.header();
         let news = &header.news;
         loop {
-            // The order matters: first the words are read, then everything whose change would change them.
+            // The order matters: the words are read first. If the state that is read after them changes later, the
+            // words change too, and the wait ends.
             let epoch = attached.host.liveness().epoch();
             let expected = news.published.load(Acquire);
             let over = attached.is_known_over();
@@ -235,11 +237,12 @@ impl Observer {
         }
     }
 
-    /// The version with this sequence; waits until it is published.
+    /// Gives the version with this sequence number; waits until it is published.
     ///
     /// # Errors
     /// `NOT_FOUND` if the version was recycled; the text says which versions exist. `NOT_YET` if the timeout is zero
-    /// and the version is still to come. `TIMED_OUT`, `CLOSED` and `PEER_DIED` as [`Self::next`]. `BUSY`, `CORRUPT`.
+    /// and the version is still to come. `TIMED_OUT`, `CLOSED` and `PEER_DIED` as for [`Self::next`]. `BUSY`,
+    /// `CORRUPT`.
     pub fn at(&mut self, sequence: u64, timeout: Duration) -> Result<Version> {
         if sequence > self.newest() {
             self.wait_beyond(sequence - 1, timeout)?;
@@ -256,7 +259,7 @@ impl Observer {
         })
     }
 
-    /// The version with this sequence, if it exists.
+    /// Gives the version with this sequence number, if it exists.
     fn find(&mut self, sequence: u64) -> Result<Option<Version>> {
         let attached = &self.attached;
         let records = attached.pool.geometry().counts.records;

@@ -1,18 +1,20 @@
-//! The pin pages that the publisher knows.
+//! The pin pages that the publisher knows. A pin page is a page of memory in which observers note the versions that
+//! they use.
 //!
-//! If an observer comes and no slot is free for it, the daemon makes a page. It changes a word of the liveness table
-//! before the observer gets the page. The publisher keeps the value that this word had before it asked for pages.
-//! Behind its retiring fence it compares the word with that value. If the word is unchanged, the publisher has every
-//! page in which an observer can have pinned by then. Otherwise it retires nothing this time, and asks for the new
-//! pages first the next time.
+//! If a new observer finds no free slot in a pin page, the daemon makes another page. Before the observer gets the
+//! page, the daemon changes a word of the liveness table. The publisher remembers the value that this word had before
+//! it last asked the daemon for pages. After the fence of its retiring step it compares the word with that value. If
+//! the word is unchanged, the publisher has every page in which an observer can have pinned a version by then.
+//! Otherwise it retires nothing this time. The next time it asks for the new pages first.
 //!
 //! ```text
 //! daemon: a page is made; word += 1; the observer gets it    observer: pin, fence, look at the state
 //! publisher: word = w; ask for pages (`update`); states := retiring; fence; word = w still (`is_complete`)? look at pins
 //! ```
 //!
-//! If an observer's fence comes before the publisher's, the observer got its page before that, and so the word was
-//! changed before. If the observer's fence comes later, the observer sees *retiring*. `loom_model` explores this.
+//! There are two cases. If the observer's fence comes before the publisher's fence, the daemon had changed the word
+//! before, and the publisher sees that. If the observer's fence comes later, the observer sees the state *retiring*.
+//! `loom_model` checks both.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -22,7 +24,7 @@ use crossdock_os::{Access, Mapping, memfd};
 
 use crate::Host;
 
-/// If the daemon did not answer, the publisher does not ask again before this many times the duration of the attempt.
+/// If the daemon did not answer, the publisher waits this many times the duration of its attempt before it asks again.
 const REST: u32 = 50;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
@@ -30,15 +32,15 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(super) struct Pins {
     pages: Vec<Mapping>,
-    /// The index of the next page, as the daemon counts.
+    /// The index of the next page to ask for, as the daemon counts the pages.
     next: u32,
-    /// The value of the word when the publisher knew all pages.
+    /// The value of the word in the liveness table when the publisher last knew all pages.
     word: u32,
     rest: Option<Instant>,
 }
 
 impl Pins {
-    /// Gets the pages that are not known yet. `false` if there may be some that could not be got.
+    /// Asks the daemon for the pages that this process does not know yet. Gives `false` if a page may be missing.
     pub fn update(&mut self, host: &dyn Host) -> bool {
         let word = host.pages_word();
         if word == self.word {
@@ -75,12 +77,13 @@ impl Pins {
         }
     }
 
-    /// Asked behind the fence: are the known pages still all pages?
+    /// Are the known pages still all pages? It is called after the fence of the retiring step.
     pub fn is_complete(&self, host: &dyn Host) -> bool {
         host.pages_word() == self.word
     }
 
-    /// The pins of each observer, as many as the observer ever used. Observers write them, and they are not checked.
+    /// The pins of each observer, as many of them as the observer ever used. Observers write these numbers, and they
+    /// are not checked.
     pub fn slots(&self) -> impl Iterator<Item = &[AtomicU64]> {
         self.pages.iter().flat_map(|page| {
             // SAFETY: a mapping of a page's size, for as long as `self`; a pin page is made of atomics. Its memory is
@@ -90,7 +93,8 @@ impl Pins {
         })
     }
 
-    /// The sequences that some observer pins, sorted. They are not checked, and are only compared.
+    /// The sequence numbers of all versions that some observer has pinned, sorted. They are not checked, and are only
+    /// compared.
     pub fn held(&self) -> Vec<u64> {
         let pins = self.slots().flatten().map(|pin| pin.load(Relaxed));
         let mut held: Vec<_> = pins.filter(|pin| *pin != 0).collect();
@@ -104,7 +108,7 @@ fn used(slot: &PinSlot) -> &[AtomicU64] {
     &slot.pins[..count]
 }
 
-/// The slot of a page in which an observer stores its pins.
+/// Gives the slot with this number, in which an observer stores its pins.
 pub(super) fn slot(page: &Mapping, slot: u32) -> &PinSlot {
     assert!((slot as usize) < PAGE_SLOTS, "checked when it was attached");
     // SAFETY: as above; the mapping is the observer's own, for reading and writing.

@@ -1,21 +1,22 @@
-//! Plans a series: from its declaration to the chunk size, the positions in the slot table, and the pool's size.
+//! Plans a series: computes the chunk size, each variable's positions in the slot table, and the pool's size from the
+//! declaration.
 
 use crossdock_layout::series::{Counts, Geometry, MAX_CHUNK, MAX_CHUNKS, MAX_RECORDS, MAX_SLOTS, MIN_CHUNK, PAGE};
 
 use super::spec::{Extents, Spec, invalid};
 use crate::Result;
 
-/// Room for attributes that were not declared in advance.
+/// The number of attributes that fit without having been declared in advance.
 const SPARE_ATTRIBUTES: u32 = 16;
-/// The largest number of chunks of a version, where the chunk size can be chosen. Each chunk may become a mapping of
+/// The largest number of chunks of a version, if the library chooses the chunk size. Each chunk may become a mapping of
 /// its own, and a process may have 65530 mappings.
 const MANY_CHUNKS: u64 = 16384;
 
-/// The largest size of a pool without a given capacity. Observers map the whole pool, and a process has 128 TiB of
-/// addresses.
+/// The largest size in bytes of a pool without a given capacity. Observers map the whole pool, and a process has 128
+/// TiB of addresses.
 const MOST_ADDRESSES: u64 = 1 << 42;
 
-/// The part of slot tables that belongs to a variable.
+/// The range of entries in a slot table that belongs to one variable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub first: u32,
@@ -28,7 +29,7 @@ pub(super) struct Plan {
     pub spans: Vec<Span>,
 }
 
-/// Plans a series whose spec was checked.
+/// Plans a series. The caller has checked the spec.
 pub(super) fn plan(name: &str, spec: &Spec) -> Result<Plan> {
     let extents = spec.variables.iter().map(|v| Extents::of(name, v)).collect::<Result<Vec<_>>>()?;
     let most: u64 = extents.iter().map(|e| e.most).sum();
@@ -53,8 +54,8 @@ pub(super) fn plan(name: &str, spec: &Spec) -> Result<Plan> {
     }
     let chunks = first.max(1);
     let records = records(spec.keep, spec.max_observers);
-    // Every version that the table has room for may have only chunks of its own. Addresses cost nothing; memory is
-    // taken as it is used, up to the quota.
+    // In the worst case no two versions share a chunk, and the table is full of versions. Addresses cost nothing, and
+    // memory is taken only as it is used, up to the quota.
     let most_slots = chunks.saturating_mul(u64::from(records)).min(u64::from(MAX_SLOTS));
     let slots = match spec.capacity {
         None => most_slots.min((MOST_ADDRESSES / u64::from(chunk)).max(chunks)),
@@ -92,7 +93,8 @@ pub(super) fn records(keep: u32, observers: u32) -> u32 {
     keep.saturating_add(held).saturating_add(3).min(MAX_RECORDS)
 }
 
-/// Small data get small chunks. Large data get as many chunks as mappings allow.
+/// Chooses the chunk size: small for small data. For large data it allows as many chunks as the limit of mappings
+/// permits.
 fn choose_chunk(most: u64) -> u32 {
     match most {
         0..=0x1_0000 => MIN_CHUNK,
@@ -101,7 +103,8 @@ fn choose_chunk(most: u64) -> u32 {
     }
 }
 
-/// The bytes of the pool that are reserved before there is any slot.
+/// The number of bytes at the beginning of the pool that are reserved before the first slot: header, description and
+/// records.
 pub(super) fn metadata_bytes(geometry: &Geometry) -> u64 {
     geometry.record(geometry.counts.records).next_multiple_of(PAGE)
 }

@@ -1,7 +1,7 @@
-//! A pool as one process sees it: the mapping and the positions of all parts.
+//! A pool as one process sees it: the mapping, and the positions of all parts in it.
 //!
-//! The publisher stores through it. Observers, whose mapping is read-only, only load; what an observer loads is
-//! unchecked.
+//! The publisher writes through this mapping. The mapping of an observer is read-only, and the values that an observer
+//! loads are unchecked.
 
 use crossdock_layout::series::{
     AtomicU64, AttributeEntry, ConstantEntry, Counts, Extent, Geometry, Measured, RecordHead, SERIES_FINGERPRINT,
@@ -20,13 +20,13 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// For the publisher: the mapping is memory that it made for this geometry.
+    /// Makes the publisher's view of a pool. The mapping was made for this geometry.
     pub fn new(mapping: Mapping, geometry: Geometry) -> Self {
         assert!(mapping.length() as u64 >= geometry.size, "the mapping is made for the geometry");
         Self { mapping, geometry }
     }
 
-    /// For an observer: checks the memory that it was given.
+    /// Makes an observer's view of a pool. It checks the memory that the observer was given.
     pub fn open(mapping: Mapping, size: u64) -> Result<Self> {
         let bad = |status, what: &str| Err(Error::new(status, what.to_owned()));
         if mapping.length() < size_of::<SeriesHeader>() || mapping.length() as u64 != size {
@@ -107,7 +107,7 @@ impl Pool {
         self.part(self.geometry.record(record) + self.geometry.extents_at + u64::from(variable) * Measured::EXTENT)
     }
 
-    /// For the publisher: writes a record's slot table, which no observer reads yet.
+    /// Writes a record's slot table. Only the publisher calls this, for a record that no observer reads yet.
     pub fn write_table(&self, record: u32, table: &[u32]) {
         let at = self.geometry.record(record) + self.geometry.table_at;
         crate::view::copy_in(&self.mapping, at, table).expect("the geometry lies within the mapping");
@@ -129,7 +129,7 @@ impl Pool {
     }
 }
 
-/// Stores a text, shortened so that it fits with a zero behind it.
+/// Stores a text, shortened so that a zero byte fits behind it.
 pub(super) fn store_text(words: &[AtomicU64], text: &str) {
     for (n, word) in words.iter().enumerate() {
         let mut bytes = [0; 8];
@@ -140,7 +140,7 @@ pub(super) fn store_text(words: &[AtomicU64], text: &str) {
     }
 }
 
-/// The bytes of a text field up to its first zero. They are unchecked.
+/// Gives the bytes of a text field up to its first zero. They are unchecked.
 pub(super) fn load_bytes(words: &[AtomicU64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).take_while(|byte| *byte != 0).collect()
 }
@@ -157,7 +157,7 @@ pub(super) fn store_value(field: &ValueField, value: &Value) {
     field.kind.store(value.kind() as u32, Release);
 }
 
-/// A value; `None` if there is none, or none that a correct publisher writes.
+/// Reads a value. Gives `None` if the field is empty or holds what no correct publisher writes.
 pub(super) fn load_value(field: &ValueField) -> Option<Value> {
     let kind = Kind::from_number(field.kind.load(Acquire))?;
     let word = field.words[0].load(Relaxed);

@@ -1,4 +1,5 @@
-//! Pinning and retiring: how a version stays while an observer uses it, although neither side waits for the other.
+//! Pinning and retiring: this protocol keeps a version as long as an observer uses it, although neither side waits for
+//! the other.
 //!
 //! ```text
 //! observer                                   publisher
@@ -8,32 +9,34 @@
 //!     yes: held        no: pin := 0              yes: state := live     no: state := free, and a full fence
 //! ```
 //!
-//! The fences are sequentially consistent, so one of (2) and (b) comes first. If (2) does, (c) sees the pin, and the
-//! version stays. If (b) does, (3) sees at least *retiring*, and the observer does not take the version. If each sees
-//! the other, the version stays and the observer asks again. No sequence is used twice. So if a state was live and is
-//! live again with the same sequence, it was only live or retiring in between.
+//! The fences are sequentially consistent, so either (2) or (b) comes first. If (2) comes first, the publisher sees the
+//! pin in step (c), and the version stays. If (b) comes first, the observer sees at least *retiring* in step (3) and
+//! does not take the version. If both see each other, the version stays and the observer asks again.
 //!
-//! A publisher that dies between (a) and (c) leaves *retiring* behind. Nothing is recycled any more then, so an
-//! observer that knows of the death takes such a version as live. An observer that dies leaves its pin, which the
-//! daemon clears. A false pin keeps versions and does no other harm: the pool's policy says what happens to those
-//! versions.
+//! No sequence number is used twice. So if an observer finds a state live twice with the same sequence number, it was
+//! only live or retiring in between.
+//!
+//! If a publisher dies between (a) and (c), the state stays *retiring*. Nothing is recycled any more then, so an
+//! observer that knows of the death treats such a version as live. If an observer dies, its pin stays until the daemon
+//! clears it. A false pin keeps versions in the pool and does no other harm: the pool's policy says what happens to
+//! such versions.
 
 use crossdock_layout::series::state::{Phase, State};
 use crossdock_layout::series::{AtomicU64, fence};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// What an observer found after it pinned a version.
+/// The result of an observer's attempt to pin a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pinned {
     /// The version is held: the record and its slots stay until the pin is cleared.
     Held,
-    /// The publisher examines at this very moment whether an observer holds the version: ask again.
+    /// The publisher is just finding out whether an observer holds the version, so the observer has to ask again.
     AskAgain,
-    /// The record no longer holds the version.
+    /// The record does not hold this version any more.
     Gone,
 }
 
-/// For an observer: pins a version. Unless the version is held, the pin is clear again afterwards.
+/// Pins a version for an observer. If the result is not `Held`, the pin is clear again.
 pub(super) fn pin(pin: &AtomicU64, state: &AtomicU64, sequence: u64, publisher_is_dead: bool) -> Pinned {
     pin.store(sequence, Relaxed);
     crate::fault_point!("series.pin.stored");
@@ -46,12 +49,12 @@ pub(super) fn pin(pin: &AtomicU64, state: &AtomicU64, sequence: u64, publisher_i
     found
 }
 
-/// For an observer: everything that it read comes before the store.
+/// Clears an observer's pin. The observer's reads of the version come before this store.
 pub(super) fn unpin(pin: &AtomicU64) {
     pin.store(0, Release);
 }
 
-/// Does the version still exist for the observers that pinned it?
+/// Looks at a version's state word: does the version with this number still exist for observers that pinned it?
 pub(super) fn look(state: &AtomicU64, sequence: u64) -> Pinned {
     let state = State(state.load(Acquire));
     match state.phase() {
@@ -61,37 +64,37 @@ pub(super) fn look(state: &AtomicU64, sequence: u64) -> Pinned {
     }
 }
 
-/// For an observer: what was read before this call belongs to the version, if `look` says after it that the version
-/// still exists.
+/// Separates an observer's reads from a later call of `look`. If that call finds that the version still exists, all
+/// that was read before belongs to the version.
 pub(super) fn reads_end() {
     fence(Acquire);
 }
 
-/// For the publisher: step (a), for any number of versions. [`retire_fence`] follows, then a look at all pins and
-/// [`settle`] for each version.
+/// Does step (a) of the publisher for one version. After it has marked all versions to retire, the publisher calls
+/// [`retire_fence`], looks at all pins, and calls [`settle`] for each version.
 pub(super) fn mark(state: &AtomicU64, sequence: u64) {
     state.store(State::new(sequence, Phase::Retiring).0, Relaxed);
 }
 
-/// For the publisher: step (b). It comes once more after the last `settle`, before anything that was freed is written
-/// to.
+/// Does step (b) of the publisher. It is called once more after the last `settle`, before anything that was freed is
+/// overwritten.
 pub(super) fn retire_fence() {
     fence(SeqCst);
 }
 
-/// For the publisher: the end of step (c). `held` says whether some pin holds the version.
+/// Ends step (c) of the publisher. `held` says whether a pin holds the version.
 pub(super) fn settle(state: &AtomicU64, sequence: u64, held: bool) {
     let phase = if held { Phase::Live } else { Phase::Free };
     state.store(State::new(sequence, phase).0, Release);
 }
 
-/// For the publisher: begins to write a version into a free record.
+/// Marks a free record as being filled with a version. The publisher writes the record after that.
 pub(super) fn fill(state: &AtomicU64, sequence: u64) {
     state.store(State::new(sequence, Phase::Filling).0, Relaxed);
     fence(Release);
 }
 
-/// For the publisher: the record is complete.
+/// Marks a record as live. The publisher has written all of it.
 pub(super) fn go_live(state: &AtomicU64, sequence: u64) {
     state.store(State::new(sequence, Phase::Live).0, Release);
 }

@@ -1,9 +1,10 @@
-//! Publishing: finds what changed, makes room, copies the changes to fresh slots, writes the record and shows it.
+//! Publishing: finds what changed, makes room, copies the changes to fresh slots, writes the version's record, and
+//! makes the version visible.
 //!
-//! No observer sees anything before the store of `latest`. A publish that finds no room loses nothing: the changes that
-//! it found stay on the list, and the next publish carries them. By the default policy it withholds its version, which
-//! is no error. A publisher that dies at any point leaves the versions that it had shown; the record that it was
-//! filling is not valid.
+//! No observer sees anything of a version before the store of `latest`. A publish that finds no room loses nothing: the
+//! changes that it found stay on the list, and the next publish carries them. By the default policy such a publish
+//! withholds its version, which is no error. If a publisher dies at any point, its earlier versions stay, and the
+//! record that it was filling is not valid.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
@@ -23,13 +24,13 @@ use super::spec::{AttributeSpec, FullPolicy, Method};
 use super::value::{Value, check_value};
 use crate::{Error, Result, fault_point};
 
-/// What a record says of its version besides its contents.
+/// What a record says of its version besides the contents: number, time and statistics.
 pub(super) struct Stamp {
     pub sequence: u64,
-    /// In nanoseconds since 1970.
+    /// The time of the publish, in nanoseconds since 1970.
     pub time: u64,
     pub copied: u32,
-    /// A [`Method`] as a number.
+    /// The [`Method`] by which the changes were found, as a number.
     pub method: u32,
 }
 
@@ -40,14 +41,15 @@ impl Stamp {
 }
 
 impl Publisher {
-    /// Makes a version of what the variables hold now, and gives its sequence. It never waits for an observer.
+    /// Publishes the variables' present contents as a version, and gives its sequence number. It never waits for an
+    /// observer.
     ///
-    /// The result 0 says that the version was withheld ([`super::FullPolicy::Withhold`]): the pool cannot grow, and
-    /// observers hold all old versions. No observer sees the withheld version. The next publish that finds room carries
-    /// its changes, with its own attributes.
+    /// The result 0 says that the version was withheld ([`super::FullPolicy::Withhold`]), because the pool cannot grow
+    /// and observers hold all old versions. No observer sees the withheld version. The next publish that finds room
+    /// carries its changes, together with that publish's own attributes.
     ///
-    /// `attributes` are the version's own. This call declares an attribute that was not declared before, while there is
-    /// room for it.
+    /// `attributes` are the attributes of this version. If one of them was not declared before, this call declares it,
+    /// as long as there is room for it.
     ///
     /// # Errors
     /// `NO_SPACE` under the policy [`super::FullPolicy::Fail`]; nothing is lost, and the next publish carries the
@@ -81,7 +83,7 @@ impl Publisher {
         published
     }
 
-    /// The variables' own memory holds what was to be published, and the list of changes names it.
+    /// Withholds a version: its contents stay in the variables' own memory, and its chunks stay on the list of changes.
     fn withhold(&mut self, why: Error) {
         if self.begun {
             self.write_back_begun();
@@ -92,7 +94,7 @@ impl Publisher {
         self.withheld_why = Some(why);
     }
 
-    /// The attribute that each value is for.
+    /// Gives the index of the attribute that each value belongs to.
     pub(super) fn columns(&mut self, attributes: &[(&str, Value)]) -> Result<Vec<u32>> {
         let room = self.pool.geometry().counts.attributes.min(MAX_ATTRIBUTES) as usize;
         let mut columns = Vec::with_capacity(attributes.len());
@@ -130,7 +132,8 @@ impl Publisher {
     fn publish_in_place(&mut self, columns: &[u32], attributes: &[(&str, Value)]) -> Result<u64> {
         let Found { method, dirty } = self.find_changes();
         fault_point!("series.publish.found");
-        // What the hints named is on the list. The next step may come without hints, and is searched for changes then.
+        // The chunks that the hints named are on the list now. The next step may come without hints; then it is
+        // searched for changes.
         self.hinted = false;
         let needed = self.pending.count();
         let record = self.room_for_version(needed)?;
@@ -146,7 +149,8 @@ impl Publisher {
         self.finish(record, &stamp, columns, attributes);
         self.count_chunks(needed);
         self.pending.clear();
-        // The method is chosen first: chunks that are to become memory need not be mapped anew.
+        // The method for the next step is chosen before the fresh slots are mapped. So chunks that become ordinary
+        // memory need not be mapped to them.
         if method != Method::Hints {
             self.choose_method();
         }
@@ -156,7 +160,7 @@ impl Publisher {
         Ok(self.sequence)
     }
 
-    /// Writes the record of the next version and shows it. Nothing in here can fail.
+    /// Writes the record of the next version and makes the version visible. Nothing in this function can fail.
     pub(super) fn finish(
         &mut self,
         record: u32,
@@ -206,7 +210,8 @@ impl Publisher {
         self.withheld_why = None;
     }
 
-    /// Counts the chunks of a version that is shown: its own ones, and those of the version before.
+    /// Counts the chunks of a published version: those that were copied for it, and those that it shares with the
+    /// version before.
     pub(super) fn count_chunks(&mut self, copied: u32) {
         let chunks = u64::from(self.chunks());
         self.counts.copied += u64::from(copied);

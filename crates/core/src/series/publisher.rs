@@ -1,4 +1,4 @@
-//! The publisher: made, used in place, resized, ended.
+//! The publisher's life: it is made, changes its variables in place, resizes them, and ends.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,28 +28,28 @@ use crate::Host;
 use crate::error::Reason;
 use crate::{Error, Result};
 
-/// Runs several pieces of work at the same time, for large copies: a program's own pool of threads.
+/// A program's own thread pool, which large copies may use: runs several pieces of work at the same time.
 pub trait Runner: Send + Sync {
     /// Calls `piece` with each number below `pieces`, in any order and possibly at the same time. It returns when all
     /// calls have returned.
     fn run(&self, pieces: usize, piece: &(dyn Fn(usize) + Sync));
 }
 
-/// What a new publisher passes to the node daemon.
+/// What a new publisher passes to the node daemon: the pool and its sizes.
 #[derive(Debug)]
 pub struct Offer {
-    /// The pool: a memfd that is sealed against shrinking, growing, further writers and further seals.
+    /// The pool: a memfd that is sealed against resizing, against further writers and against further seals.
     pub pool: Arc<OwnedFd>,
     /// The pool's size in bytes.
     pub size: u64,
-    /// The bytes of memory that are reserved so far. [`Host::reserve`] is asked for more.
+    /// The bytes of memory that are reserved so far. The publisher asks [`Host::reserve`] for more.
     pub reserved: u64,
     /// The largest number of observers at the same time.
     pub observers: u32,
 }
 
-/// The publisher of a series. Dropping it ends the series in order. One thread at a time may use it. The variables' memory
-/// belongs to the program. A forked child cannot use its parent's publisher.
+/// The publisher of a series. Dropping it ends the series in order. Only one thread at a time may use it. The
+/// variables' memory belongs to the program. A forked child cannot use its parent's publisher.
 pub struct Publisher {
     pub(super) name: String,
     pub(super) pool: Arc<Pool>,
@@ -63,15 +63,15 @@ pub struct Publisher {
     pub(super) current: Vec<u32>,
     /// The chunks that the next version must carry anew.
     pub(super) pending: Bits,
-    /// Did the program say what it touched in this step?
+    /// Did the program say by hints which bytes it wrote in this step?
     pub(super) hinted: bool,
-    /// The kind of memory at each chunk's addresses, indexed by the chunk's place in slot tables.
+    /// The kind of memory at each chunk's addresses, indexed by the chunk's position in slot tables.
     pub(super) backing: Vec<Backing>,
     /// Do all chunks have the kind of memory that the chosen method needs?
     pub(super) settled: bool,
-    /// For each record the sequence that it holds; 0 if it is free.
+    /// For each record, the sequence number of its version; 0 if the record is free.
     pub(super) records: Vec<u64>,
-    /// The newest version's sequence; 0 before the first.
+    /// The newest version's sequence number; 0 before the first version.
     pub(super) sequence: u64,
     pub(super) newest_record: u32,
     pub(super) keep: u32,
@@ -83,21 +83,21 @@ pub struct Publisher {
     /// The slots of the begun version.
     pub(super) begun_slots: Vec<Taken>,
     end: Arc<EndMark>,
-    /// Why the last publish withheld its version; `None` once one is published.
+    /// The reason why the last publish withheld its version; `None` after a version was published.
     pub(super) withheld_why: Option<Error>,
-    /// Why the pool could not grow, and the time before which it does not try again.
+    /// The reason why the pool could not grow, and the time before which the publisher does not try again.
     pub(super) growth: Option<(Instant, Error)>,
-    /// Why nothing can be published any more.
+    /// The reason why nothing can be published any more.
     pub(super) broken: Option<Error>,
-    /// Room for one slot table, so that not each version makes one.
+    /// A buffer for one slot table, so that a publish need not allocate one.
     pub(super) scratch: Vec<u32>,
     pub(super) counts: Counts,
     origin: fork::Origin,
-    /// None before the node daemon has it.
+    /// The series' segment. It is none until the node daemon has the series.
     segment: SegmentId,
 }
 
-/// Marks the series as ended, once. It keeps the pool mapped.
+/// Marks the series as ended, once. This value keeps the pool mapped, so it may outlive the publisher.
 pub struct EndMark {
     pool: Arc<Pool>,
     ended: AtomicBool,
@@ -105,8 +105,8 @@ pub struct EndMark {
 }
 
 impl EndMark {
-    /// Ends the series in order, unless this process is a forked child of the publishing one. A publish that runs in
-    /// another thread at this moment may still show its version.
+    /// Ends the series in order. In a forked child of the publishing process it does nothing. A publish that runs in
+    /// another thread at this moment may still make its version visible.
     pub fn end(&self) {
         if !self.origin.is_here() || self.ended.swap(true, Relaxed) {
             return;
@@ -127,7 +127,7 @@ impl std::fmt::Debug for EndMark {
 
 impl Publisher {
     /// Makes a series: its pool, and the variables' memory, which is zeroed. The caller passes the offer to the node
-    /// daemon, and tells the publisher by [`Self::placed`] what the daemon answered.
+    /// daemon. It then calls [`Self::placed`] with the segment that the daemon answered.
     ///
     /// # Errors
     /// `INVALID` (names, types, shapes, sizes), `NO_SPACE` (quota or node), `SYSTEM`.
@@ -199,9 +199,9 @@ impl Publisher {
             descriptor: descriptor.clone(),
             name: identity.name,
         };
-        // The host of a test may have pages from the beginning.
+        // In tests, the host may have pin pages from the beginning.
         publisher.pins.update(&*publisher.host);
-        // There is memory for one version already, so the first publish has no page faults.
+        // Memory for one version is reserved now, so that the first publish causes no page faults.
         publisher
             .grow(publisher.chunks())
             .map_err(|why| why.about(SegmentKind::Series, &publisher.name).with_status(Status::NoSpace))?;
@@ -216,7 +216,7 @@ impl Publisher {
         &self.name
     }
 
-    /// The node daemon has the series, as this segment.
+    /// Notes that the node daemon has the series now, as this segment.
     pub fn placed(&mut self, segment: SegmentId) {
         self.segment = segment;
     }
@@ -227,7 +227,7 @@ impl Publisher {
         self.segment
     }
 
-    /// The newest version's number; 0 before the first.
+    /// The newest version's number; 0 before the first version.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence
@@ -238,17 +238,19 @@ impl Publisher {
         self.runner = Some(runner);
     }
 
-    /// Ends the series in order. Observers keep the versions that they hold, the newest version stays for observers
-    /// that come later, and observers that wait for the next version are told. Dropping a publisher does the same, but
-    /// reports no error.
+    /// Ends the series in order. Observers keep the versions that they hold. The newest version stays for observers
+    /// that come later. Observers that wait for the next version learn that there will be none. Dropping a publisher
+    /// has the same effect, but reports no error.
     ///
     /// # Errors
-    /// `DISCONNECTED`, `TIMED_OUT`: the node daemon was not told, so the name is this session's until the session ends.
+    /// `DISCONNECTED`, `TIMED_OUT`: the node daemon did not learn of the end, so the name stays taken until this
+    /// session ends.
     pub fn end(mut self) -> Result<()> {
         self.end_mut()
     }
 
-    /// As [`Self::end`], but the variables' memory stays until this value is dropped. For languages whose arrays may live on.
+    /// Ends the series as [`Self::end`] does, but keeps the variables' memory until this value is dropped. It is for
+    /// languages whose arrays may live longer than the publisher.
     ///
     /// # Errors
     /// As [`Self::end`].
@@ -257,7 +259,8 @@ impl Publisher {
         self.host.series_ended()
     }
 
-    /// Ends the series without the publisher, which another thread may be using. For the end of a program.
+    /// The handle that ends the series while another thread may be using the publisher. It is used when the program
+    /// ends.
     pub fn end_mark(&self) -> &Arc<EndMark> {
         &self.end
     }
@@ -277,7 +280,7 @@ impl Publisher {
         self.origin.is_here()
     }
 
-    /// An error about this series.
+    /// Makes an error that names this series.
     #[cold]
     pub(super) fn error(&self, status: Status, text: impl std::fmt::Display) -> Error {
         Error::new(status, text.to_string()).about(SegmentKind::Series, &self.name)

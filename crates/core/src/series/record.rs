@@ -1,4 +1,4 @@
-//! A version's record as an observer has it. It is copied out of the pool once and checked; after that only the copy is
+//! An observer's copy of a version's record. It is copied out of the pool once and checked; after that only the copy is
 //! used.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use super::protocol::{self, Pinned};
 use super::value::Value;
 use crate::Result;
 
-/// The checked contents of a record when its version was pinned.
+/// The checked contents of a version's record, as they were when the version was pinned.
 #[derive(Clone)]
 pub(super) struct Record {
     pub sequence: u64,
@@ -24,9 +24,10 @@ pub(super) struct Record {
     pub copied: u32,
     pub method: u32,
     pub attributes: Vec<(String, Value)>,
-    /// The shape and the bytes of each variable.
+    /// The shape and the number of bytes of each variable.
     pub extents: Vec<(Vec<u64>, u64)>,
-    /// The slots of all variables. Those of present chunks are below the number of slots.
+    /// The slots of all variables' chunks. The entries of present chunks are checked: they are below the pool's number
+    /// of slots.
     pub table: Vec<u32>,
 }
 
@@ -39,13 +40,13 @@ impl Record {
 }
 
 impl Attached {
-    /// Does a pinned version still exist?
+    /// Does the pinned version still exist?
     pub fn look(&self, which: Latest) -> bool {
         protocol::look(self.state_of(u32::from(which.record())), which.sequence()) != Pinned::Gone
     }
 }
 
-/// Copies a record out of the pool and checks it. All of it is unchecked before.
+/// Copies a record out of the pool and checks all of it.
 pub(super) fn read(attached: &Attached, which: Latest) -> Result<Record> {
     let (pool, index) = (&attached.pool, u32::from(which.record()));
     let counts = pool.geometry().counts;

@@ -1,11 +1,12 @@
-//! A replica: the same versions as a series of another node has, under the same numbers.
+//! A replica: the copy of another node's series on this node. It has the same versions under the same numbers.
 //!
-//! A version of the other node comes as its [`Head`] and as those chunks, in [`Piece`]s, that it does not share with the
-//! version that the replica took before. [`Replica::prepare`] makes room for them, the caller fills them in, and
-//! [`Replica::publish`] shows the version. Observers of a replica notice no difference. Two nodes have different
-//! observers, so each chooses slots and retires versions for itself.
+//! A version arrives from the other node as a [`Head`] and some chunks, in [`Piece`]s. Chunks that it shares with the
+//! replica's last version are not sent. [`Replica::prepare`] makes room for the chunks, the caller fills them in, and
+//! [`Replica::publish`] makes the version visible. Observers of a replica notice no difference. The two nodes have
+//! different observers, so each node chooses slots and retires versions for itself.
 //!
-//! What comes from another node is checked here. A head that contradicts the series' description is `CORRUPT`.
+//! Everything that comes from another node is checked here. A head that contradicts the series' description gives
+//! `CORRUPT`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,42 +26,42 @@ use super::value::Value;
 use super::version::{Version, diff};
 use crate::{Host, Result};
 
-/// What a replica has to know of the series that it repeats.
+/// What a replica has to know of the series that it copies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Original {
-    /// Variables, attributes, constants, the size of a chunk, the policy.
+    /// The variables, attributes, constants, chunk size and policy of the series.
     pub description: Description,
     /// The number of versions that are kept besides the newest.
     pub keep: u32,
     /// The largest number of observers at the same time.
     pub observers: u32,
-    /// The number of slots of the pool.
+    /// The number of slots in the pool.
     pub slots: u32,
 }
 
-/// A version of another node, without its bytes.
+/// A version of another node, without the contents of its variables.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Head {
     /// The version's number.
     pub sequence: u64,
     /// The time of publishing, in nanoseconds since 1970.
     pub time: u64,
-    /// The number of chunks that were the version's own when it was published.
+    /// The number of chunks that were copied when the version was published, because they had changed.
     pub copied: u32,
-    /// The method by which its changes were found: a [`super::Method`] as a number.
+    /// The method by which the version's changes were found, as the number of a [`super::Method`].
     pub method: u32,
     /// The version's attributes.
     pub attributes: Vec<(String, Value)>,
     /// The lengths of each variable.
     pub shapes: Vec<Vec<u64>>,
-    /// The number of versions that the publisher has withheld so far.
+    /// The number of versions that the publisher has withheld so far, because its pool had no room.
     pub withheld: u64,
 }
 
 /// Chunks of one variable that follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// The place of the variable in the description.
+    /// The index of the variable in the description.
     pub variable: u32,
     /// The first chunk.
     pub first: u32,
@@ -69,7 +70,8 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// The bytes of the variable that this piece holds, if the variable has this many bytes. The last chunk may end early.
+    /// The range of the variable's bytes that this piece covers, if the variable has `bytes` bytes. The last chunk may
+    /// end early.
     #[must_use]
     pub fn range(&self, chunk: u32, bytes: u64) -> Range<u64> {
         let (chunk, first) = (u64::from(chunk), u64::from(self.first));
@@ -79,7 +81,7 @@ impl Piece {
 }
 
 impl Head {
-    /// The head of a version of this node, for another node.
+    /// Makes the head of a version of this node, to be sent to another node.
     #[must_use]
     pub fn of(version: &Version, withheld: u64) -> Self {
         let variables = &version.description().variables;
@@ -96,11 +98,11 @@ impl Head {
     }
 }
 
-/// The chunks of a version that it does not share with the former one; all chunks if there is no former one, or if the
-/// publisher has taken it back.
+/// Finds the chunks of `version` that it does not share with `former`. These are all chunks if there is no former
+/// version, or if the publisher has taken it back.
 ///
 /// # Errors
-/// `NOT_FOUND` if the version itself was taken back, `INVALID` if the versions are not of the same observer.
+/// `NOT_FOUND` if `version` was taken back, `INVALID` if the two versions are not of the same observer.
 pub fn pieces(former: Option<&Version>, version: &Version) -> Result<Vec<Piece>> {
     let chunk = u64::from(version.description().chunk);
     let piece = |variable: usize, range: Range<u64>| {
@@ -121,7 +123,7 @@ pub fn pieces(former: Option<&Version>, version: &Version) -> Result<Vec<Piece>>
     for (name, range) in changed {
         let Some(next) = piece(version.index(&name)?, range) else { continue };
         match found.last_mut() {
-            // A range that begins within the last chunk of the one before.
+            // This range begins within the last chunk of the range before, so the two pieces are joined.
             Some(last) if last.variable == next.variable && last.first + last.count >= next.first => {
                 last.count = last.count.max(next.first + next.count - last.first);
             }
@@ -132,7 +134,7 @@ pub fn pieces(former: Option<&Version>, version: &Version) -> Result<Vec<Piece>>
 }
 
 impl Observer {
-    /// What a replica of this series has to know.
+    /// What a replica of this series has to know of it.
     #[must_use]
     pub fn original(&self) -> Original {
         let Counts { records, observers, slots, .. } = self.counts();
@@ -141,19 +143,19 @@ impl Observer {
     }
 }
 
-/// A version of a replica that is not shown yet, with slots of its own for the chunks that came.
+/// A version of a replica that is not visible yet, with fresh slots for the chunks that were sent.
 #[must_use = "publish or abandon it, or its slots are lost"]
 pub struct Fresh {
     head: Head,
     columns: Vec<u32>,
     record: u32,
-    /// The bytes of each variable.
+    /// The number of bytes of each variable.
     bytes: Vec<u64>,
     taken: Vec<Taken>,
     pool: Arc<super::pool::Pool>,
 }
 
-/// The publishing side of a series that repeats one of another node. One thread at a time may use it.
+/// The publisher of a replica: it repeats the versions of another node's series. One thread at a time may use it.
 pub struct Replica {
     publisher: Publisher,
 }
@@ -162,12 +164,12 @@ impl Replica {
     /// Makes the replica's pool. The caller passes the offer to the node daemon, as for a [`Publisher`].
     ///
     /// # Errors
-    /// `INVALID` if no series is as the other node says, `NO_SPACE` (quota or node), `SYSTEM`.
+    /// `INVALID` if no series can have the given description, `NO_SPACE` (quota or node), `SYSTEM`.
     pub fn create(identity: Identity, original: &Original, host: Arc<dyn Host>) -> Result<(Self, Offer)> {
         let Original { description, keep, observers, slots } = original;
         let mut variables = description.variables.clone();
         for variable in &mut variables {
-            // No version has come yet, so no chunk takes memory.
+            // No version has come yet, so the variables are empty and no chunk takes memory.
             variable.max_shape.clone_from(&variable.shape);
             variable.shape.fill(0);
         }
@@ -188,7 +190,7 @@ impl Replica {
         Ok((Self { publisher }, offer))
     }
 
-    /// The node daemon has the series, as this segment.
+    /// Notes that the node daemon has the series now, as this segment.
     pub fn placed(&mut self, segment: SegmentId) {
         self.publisher.placed(segment);
     }
@@ -199,18 +201,18 @@ impl Replica {
         self.publisher.id()
     }
 
-    /// The newest version's number; 0 before the first.
+    /// The newest version's number; 0 before the first version.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.publisher.sequence()
     }
 
-    /// Ends the series without the replica, which another thread may be using.
+    /// The handle that ends the series while another thread may be using the replica.
     pub fn end_mark(&self) -> &Arc<EndMark> {
         self.publisher.end_mark()
     }
 
-    /// Ends the series in order, as its publisher did.
+    /// Ends the replica's series in order. The caller does this after the original's publisher has ended in order.
     ///
     /// # Errors
     /// As [`Publisher::end`].
@@ -218,11 +220,12 @@ impl Replica {
         self.publisher.end_mut()
     }
 
-    /// Makes room for a version and for these chunks of it.
+    /// Makes room for a version and for these chunks of it. The caller then fills in the chunks.
     ///
     /// # Errors
-    /// `CORRUPT` if the version cannot follow the newest one. `NO_SPACE` if there is no room at present: observers of this
-    /// node hold old versions, and the pool cannot grow. Nothing is lost then; the caller tries again.
+    /// `CORRUPT` if the version cannot follow the newest one. `NO_SPACE` if there is no room at present, because
+    /// observers of this node hold old versions and the pool cannot grow. Nothing is lost then, and the caller tries
+    /// again.
     pub fn prepare(&mut self, head: Head, pieces: &[Piece]) -> Result<Fresh> {
         let bytes = self.check(&head, pieces)?;
         let publisher = &mut self.publisher;
@@ -243,7 +246,7 @@ impl Replica {
         Ok(Fresh { head, columns, record, bytes, taken, pool: publisher.pool.clone() })
     }
 
-    /// Shows a version whose chunks were filled in.
+    /// Makes a version visible. The caller has filled in its chunks.
     pub fn publish(&mut self, fresh: Fresh) {
         let Fresh { head, columns, record, bytes, taken, pool } = fresh;
         let publisher = &mut self.publisher;
@@ -275,7 +278,7 @@ impl Replica {
         fresh.taken.iter().for_each(|taken| self.publisher.slots.put_back(taken.run));
     }
 
-    /// The bytes of each variable in a version that may follow the newest one.
+    /// Checks a version that is to follow the newest one, and gives the number of bytes of each of its variables.
     fn check(&self, head: &Head, pieces: &[Piece]) -> Result<Vec<u64>> {
         let publisher = &self.publisher;
         let wrong = |what: &str| {
@@ -298,7 +301,8 @@ impl Replica {
                 None => return wrong("has a variable beyond its largest shape"),
             }
         }
-        // Each chunk that the version before lacks has to come. Pieces are in order, so no chunk comes twice.
+        // Every chunk that the last version lacks has to be sent. The pieces must be in order, so no chunk is sent
+        // twice.
         let chunk = publisher.pool.chunk() as u64;
         let mut at = (0, 0);
         let mut came: Vec<Range<u32>> = Vec::new();
@@ -328,8 +332,8 @@ impl Replica {
 }
 
 impl Fresh {
-    /// The memory of the chunks that came, in the order of the pieces. The parts together have as many bytes as the
-    /// pieces.
+    /// The memory of the sent chunks, for the caller to fill, in the order of the pieces. The parts have as many bytes
+    /// in total as the pieces.
     pub fn parts(&mut self) -> Vec<&mut [u8]> {
         let chunk = self.pool.chunk();
         let part = |taken: &Taken| {

@@ -1,4 +1,5 @@
-//! A series seen from outside, for `inspect` and `watch`. It reads the pool, pins nothing and delays no member.
+//! A series as seen from outside, for the commands `inspect` and `watch`. It only reads the pool: it pins no version
+//! and delays no member.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -15,46 +16,46 @@ use super::publisher::failed;
 use super::spec::Method;
 use crate::{Error, Result};
 
-/// The contents of a pool's header at one moment. They are unchecked numbers for people, and each may be of another
-/// moment.
+/// The contents of a pool's header, for people to read. The numbers are unchecked, and they may be of slightly
+/// different moments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Variables, attributes, constants.
     pub description: Description,
-    /// The newest version's sequence; 0 before the first.
+    /// The newest version's sequence number; 0 before the first version.
     pub newest: u64,
-    /// Did the publisher end in order?
+    /// Did the publisher end the series in order?
     pub ended: bool,
-    /// The versions that exist: sequence and time, in nanoseconds since 1970.
+    /// The versions that exist: sequence number and time of publishing, in nanoseconds since 1970.
     pub versions: Vec<(u64, u64)>,
-    /// The present method of finding changes.
+    /// The method by which the publisher finds changes at present.
     pub method: Option<Method>,
     /// The methods that the publisher's machine does not have.
     pub unavailable: Vec<Method>,
     /// How often the method was changed.
     pub switches: u64,
-    /// Number of chunks that were copied for versions so far.
+    /// The number of chunks that were copied for all versions so far.
     pub copied: u64,
-    /// Number of chunks that versions took over from the version before.
+    /// The number of chunks that versions shared with the version before.
     pub shared: u64,
     /// The last publish.
     pub last: Duration,
     /// The longest publish.
     pub longest: Duration,
-    /// Numbers of slots: those that fit, those with memory, those in use.
+    /// The numbers of slots that fit into the pool, that have memory, and that are in use.
     pub slots: (u32, u32, u32),
     /// Bytes of memory that are reserved.
     pub reserved: u64,
     /// Number of publishes that found no room.
     pub no_space: u64,
-    /// Number of publishes that withheld their version: since the series began, and since the newest version.
+    /// The number of publishes that withheld their version: since the series began, and since the newest version.
     pub withheld: (u64, u32),
-    /// Number of versions that were taken back from observers.
+    /// The number of versions that the publisher took back from observers that held them.
     pub taken_back: u64,
 }
 
 impl Report {
-    /// Reads the state of a pool.
+    /// Reads the state of a series from its pool.
     ///
     /// # Errors
     /// `CORRUPT`, `INCOMPATIBLE`, `SYSTEM`.
@@ -93,8 +94,8 @@ impl Report {
     }
 }
 
-/// The versions that exist, by sequence, with the time of each. A version whose publisher died before it was shown does
-/// not count.
+/// The versions that exist, by sequence number, each with its time. If the publisher died before it made a version
+/// visible, that version does not count.
 pub(super) fn versions(pool: &Pool) -> Vec<(u64, u64)> {
     let newest = Latest(pool.header().news.latest.load(Acquire)).sequence();
     let mut found: Vec<(u64, u64)> = (0..pool.geometry().counts.records)

@@ -1,9 +1,9 @@
-//! Room for the next version: free slots, versions that can be retired, growth, and the policy if none of them is
-//! enough.
+//! Makes room for the next version: by free slots, by retiring versions, by growth, and by the policy for a full pool
+//! if none of them is enough.
 //!
-//! The order: retire versions that no observer holds and that need not be kept; grow, up to the capacity, the quota and
-//! the limit of this process's cgroup; drop versions that were kept but that no observer holds; then apply the policy.
-//! The publisher waits for no observer.
+//! The order is as follows. Retire versions that no observer holds and that need not be kept. Grow, up to the capacity,
+//! the quota and the limit of this process's cgroup. Drop versions that were kept but that no observer holds. Apply the
+//! policy. The publisher never waits for an observer.
 
 use crossdock_layout::Status;
 use crossdock_layout::series::HUGE;
@@ -17,21 +17,21 @@ use super::publisher::Publisher;
 use super::spec::FullPolicy;
 use crate::{Error, Result, fault_point};
 
-/// The largest number of slots that are made in advance at one time, as a fraction of the present ones.
+/// When a large pool grows, it makes at most one in `SPARE` of its present slots in addition, as a reserve.
 const SPARE: u32 = 64;
 /// From this number of huge pages on, a pool grows by whole huge pages.
 const ROUNDS: u64 = 4;
-/// After growing failed, the publisher does not try again for this many times the duration of the attempt. So a full
-/// quota, or a daemon that is away, takes two per cent of the publisher's time ..
+/// If the pool could not grow, the publisher does not try again for this many times the duration of the attempt. So a
+/// full quota, or a daemon that is away, costs at most two per cent of the publisher's time.
 const REST: u32 = 50;
-/// .. and this is the longest pause.
+/// The longest time for which the publisher does not try again after the pool could not grow.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 impl Publisher {
-    /// Room for a version that has this many chunks of its own: the slots are free, and the result is a free record.
+    /// Makes room for a version that needs this many fresh slots, and gives a free record for it.
     ///
     /// # Errors
-    /// `NO_SPACE` if neither growing nor the policy helped. After any other error nothing can be published any more.
+    /// `NO_SPACE` if neither growth nor the policy gave room. After any other error nothing can be published any more.
     pub(super) fn room_for_version(&mut self, own: u32) -> Result<u32> {
         self.make_room(own)?;
         self.free_record()
@@ -49,7 +49,7 @@ impl Publisher {
         let Some(lacking) = self.lacking(needed) else { return Ok(()) };
         let Err(mut why) = self.grow_after_rest(lacking) else { return Ok(()) };
         self.retire(0);
-        // Fewer slots may be missing now, and there may be memory for those.
+        // Retiring may have freed some slots, so fewer are missing now. There may be memory for those.
         if let Some(rest) = self.lacking(needed).filter(|rest| *rest < lacking) {
             match self.grow(rest) {
                 Ok(()) => return Ok(()),
@@ -89,7 +89,7 @@ impl Publisher {
         Err(self.no_room(0, Error::new(Status::NoSpace, why)))
     }
 
-    /// Grows, unless growing failed a moment ago.
+    /// Grows the pool, unless an attempt to grow failed a short time ago.
     fn grow_after_rest(&mut self, more: u32) -> Result<()> {
         if let Some((until, why)) = &self.growth
             && Instant::now() < *until
@@ -105,8 +105,8 @@ impl Publisher {
         grown
     }
 
-    /// Takes memory for this many more slots, within the capacity, the quota and the cgroup's limit, or says why it
-    /// cannot.
+    /// Reserves memory for `more` further slots, within the capacity, the quota and the cgroup's limit. Otherwise the
+    /// error says which of them is used up.
     pub(super) fn grow(&mut self, more: u32) -> Result<()> {
         if more == 0 {
             return Ok(());
@@ -118,7 +118,7 @@ impl Publisher {
             let capacity = u64::from(geometry.counts.slots) * chunk;
             return Err(Error::new(Status::NoSpace, format!("its capacity of {capacity} bytes is used up")));
         }
-        // A large pool takes a little more than asked for, in whole huge pages, if the quota allows it.
+        // A large pool takes a few more slots than it needs now, in whole huge pages, if the quota allows it.
         let generous = (more + committed / SPARE).next_multiple_of(self.slots.per_huge()).min(left);
         let charge = |slots: u32| {
             let fresh = u64::from(slots) * chunk;
@@ -158,10 +158,11 @@ impl Publisher {
         }
         old.sort_unstable();
         old.truncate(old.len() - keep as usize);
-        // Versions that are held already are left alone, so that an observer that asks for one meanwhile need not ask
-        // again.
+        // Versions that an observer holds are not marked as retiring, because an observer that pins one meanwhile would
+        // have to ask again.
         if !self.pins.update(&*self.host) {
-            // An observer may have pinned a version in a page that this publisher does not have. So nothing is retired.
+            // An observer may have pinned a version in a pin page that this publisher does not have. So nothing is
+            // retired.
             return;
         }
         let pins = self.pins.held();
@@ -174,7 +175,8 @@ impl Publisher {
         }
         fault_point!("series.retire.marked");
         protocol::retire_fence();
-        // An observer that came later, with a page of its own, may hold any of them.
+        // If a new observer has come meanwhile, with a pin page that the publisher does not know, it may hold any of
+        // these versions.
         let known = self.pins.is_complete(&*self.host);
         let pins = self.pins.held();
         for (sequence, record) in old {
@@ -188,8 +190,8 @@ impl Publisher {
         protocol::retire_fence();
     }
 
-    /// Frees a record, and those of its slots that no other version has. This process wrote the record, so its contents
-    /// can be trusted.
+    /// Frees a record, and those of its slots that no other version uses. This process wrote the record, so its
+    /// contents can be trusted.
     fn recycle(&mut self, record: u32) {
         let mut table = std::mem::take(&mut self.scratch);
         self.pool.read_table(record, &mut table);
@@ -201,9 +203,9 @@ impl Publisher {
         self.records[record as usize] = 0;
     }
 
-    /// For the policy `TakeBack`: takes the oldest version, unless it is the newest, back from the observers that hold
-    /// it. Under this policy observers read private copies. They learn that the version is gone when they ask for more
-    /// of it.
+    /// Takes the oldest version back from the observers that hold it, unless it is the newest. Only the policy
+    /// `TakeBack` does this. Under this policy observers read private copies, and they learn that the version is gone
+    /// when they next ask for its data.
     fn take_back_oldest(&mut self) -> bool {
         let oldest = (0..).zip(&self.records).filter(|(_, sequence)| **sequence != 0 && **sequence != self.sequence);
         let Some((record, sequence)) = oldest.min_by_key(|(_, sequence)| **sequence).map(|(r, s)| (r, *s)) else {
@@ -217,7 +219,7 @@ impl Publisher {
         true
     }
 
-    /// The error that says why there is no room, and which observers hold old versions.
+    /// Makes the error that says why there is no room, and which observers hold old versions.
     #[cold]
     fn no_room(&self, needed: u32, why: Error) -> Error {
         let newest = self.sequence;

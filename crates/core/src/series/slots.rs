@@ -1,18 +1,18 @@
-//! The publisher's list of the pool's slots: which are free, and how many versions hold each.
+//! The publisher's list of the pool's slots: which slots are free, and how many versions use each slot.
 //!
-//! The list lies in the publisher's own memory. No other process needs it: when the publisher dies, nothing is recycled
-//! any more.
+//! The list is in the publisher's own memory. No other process needs it, because nothing is recycled after the
+//! publisher's death.
 
-/// Free slots as bits, and the number of holders of each slot.
+/// The free slots as bits, and the number of versions that use each slot.
 pub(super) struct Slots {
-    /// One bit for each committed slot, set if the slot is free.
+    /// One bit for each slot with memory. The bit is set if the slot is free.
     free: Vec<u64>,
-    /// For each committed slot the number of versions that hold it.
+    /// For each slot with memory, the number of versions that use it.
     holders: Vec<u32>,
     free_count: u32,
-    /// The slot at which the next small search begins.
+    /// The slot at which the next search for a few slots begins.
     cursor: u32,
-    /// The number of slots in a huge page; 1 if a slot is as large as one.
+    /// The number of slots in a huge page; 1 if a slot is as large as a huge page.
     per_huge: u32,
 }
 
@@ -45,7 +45,7 @@ impl Slots {
         self.per_huge
     }
 
-    /// Adds `more` slots behind the last one; they have memory now.
+    /// Adds `more` slots behind the last one. The caller has reserved memory for them.
     pub fn commit(&mut self, more: u32) {
         let from = self.committed();
         self.holders.resize((from + more) as usize, 0);
@@ -58,10 +58,11 @@ impl Slots {
         self.free_count += 1;
     }
 
-    /// Takes up to `want` slots that follow each other, for chunks from `chunk` on. `None` if no slot is free.
+    /// Takes up to `want` free slots that follow each other, for the chunks from `chunk` on. Gives `None` if no slot is
+    /// free.
     ///
-    /// A large request gets slots with the same distance from the beginning of a huge page as its chunks have, if there
-    /// are such slots. Observers can then map them with huge pages.
+    /// For a large request it prefers slots that have the same position within a huge page as their chunks have.
+    /// Observers can then map them with huge pages.
     pub fn take(&mut self, want: u32, chunk: u32) -> Option<Run> {
         let run = if want < self.per_huge { self.next_run(want) } else { self.large_run(want, chunk) }?;
         (run.first..run.first + run.count).for_each(|slot| self.free[slot as usize / 64] &= !(1 << (slot % 64)));
@@ -103,7 +104,7 @@ impl Slots {
         Some(Run { first, count: end - first })
     }
 
-    /// The first slot from `from` on that is free, or the first that is not.
+    /// Finds the first slot from `from` on that is free (`free`), or the first that is in use.
     fn find(&self, from: u32, free: bool) -> Option<u32> {
         let flip = if free { 0 } else { u64::MAX };
         let mut word = from as usize / 64;
@@ -116,12 +117,12 @@ impl Slots {
         (slot < self.committed()).then_some(slot)
     }
 
-    /// Counts a version that holds the slot.
+    /// Notes that one more version uses the slot.
     pub fn hold(&mut self, slot: u32) {
         self.holders[slot as usize] += 1;
     }
 
-    /// Counts a version that no longer holds the slot. The slot is free when no version holds it.
+    /// Notes that one version less uses the slot. The slot is free when no version uses it.
     pub fn let_go(&mut self, slot: u32) {
         let holders = &mut self.holders[slot as usize];
         debug_assert!(*holders > 0, "slot {slot} is let go more often than it was held");
@@ -131,7 +132,7 @@ impl Slots {
         }
     }
 
-    /// Puts back slots that were taken but that no version holds.
+    /// Frees slots that were taken but that no version uses.
     pub fn put_back(&mut self, run: Run) {
         (run.first..run.first + run.count).for_each(|slot| self.set_free(slot));
     }

@@ -1,4 +1,4 @@
-//! What a publisher declares, and the limits for it.
+//! What a publisher declares of its series, and the limits for it.
 
 use crossdock_layout::series::{MAX_ATTRIBUTES, MAX_CONSTANTS, MAX_VARIABLES};
 use crossdock_layout::type_name::Type;
@@ -18,11 +18,11 @@ pub struct Variable {
     pub ty: String,
     /// The present lengths, at most 8 of them; empty for a single value.
     pub shape: Vec<u64>,
-    /// The lengths that the variable can grow to. If empty, `shape` is final.
+    /// The largest lengths that the variable can have. If this is empty, the shape cannot change.
     pub max_shape: Vec<u64>,
-    /// Which index varies fastest. crossdock passes this on to observers and does not use it.
+    /// Which index varies fastest in memory. crossdock only passes this on to observers.
     pub order: Order,
-    /// Facts for observers that never change: spacing, units, origin.
+    /// Facts about the variable that never change, for observers: spacing, units, origin.
     pub constants: Vec<(String, Value)>,
 }
 
@@ -43,9 +43,9 @@ impl Variable {
 /// An attribute that each version carries. The first publish that has an attribute can also declare it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AttributeSpec {
-    /// The attribute's name, unique among the attributes.
+    /// The attribute's name, which is unique among the attributes.
     pub name: String,
-    /// The kind of its values.
+    /// The kind of the attribute's values.
     pub ty: Kind,
 }
 
@@ -63,14 +63,14 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A series of this name, for a program without a daemon.
+    /// The identity of a series of this name, for a program that runs without a daemon.
     #[must_use]
     pub fn alone(name: &str) -> Self {
         Self { name: name.into(), workflow: "default".into(), member: crate::host::Alone::MEMBER }
     }
 
-    /// The name of one of the series' segments in `/proc/PID/maps`, in the form that all of crossdock's segments have.
-    /// The kernel allows 249 bytes.
+    /// The name of one of the series' segments in `/proc/PID/maps`. It has the form that the names of all crossdock
+    /// segments have. The kernel allows 249 bytes.
     pub(super) fn label(&self, kind: &str) -> String {
         let mut label = format!("crossdock:{}:{kind}:{}", self.workflow, self.name);
         label.truncate(240);
@@ -81,28 +81,29 @@ impl Identity {
 /// Everything that a publisher declares.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
-    /// The arrays: at least one.
+    /// The arrays of the series, at least one.
     pub variables: Vec<Variable>,
     /// The attributes that versions will carry. The first publish that has another attribute declares it.
     pub attributes: Vec<AttributeSpec>,
-    /// Constants of the series itself.
+    /// The constants that belong to the whole series.
     pub constants: Vec<(String, Value)>,
-    /// The largest size of the pool in bytes. With `None` the quota is the limit, so that the pool grows with `keep`
-    /// and with observers that lag. Memory is taken as it is used. If a capacity is given, it limits `keep` as well.
+    /// The largest size of the pool in bytes. If it is `None`, only the quota limits the pool, so the pool grows with
+    /// `keep` and with observers that lag behind. Memory is taken only as it is used. A given capacity limits `keep` as
+    /// well.
     pub capacity: Option<u64>,
-    /// The size of a chunk in bytes, a power of two from 4 KiB to 2 MiB. With `None` it follows from the size of the
-    /// data.
+    /// The size of a chunk in bytes: a power of two from 4 KiB to 2 MiB. If it is `None`, it follows from the size of
+    /// the data.
     pub chunk: Option<u32>,
-    /// The number of versions that are kept besides the newest, although no observer holds them. They are dropped
-    /// before a version is withheld.
+    /// The number of versions besides the newest that are kept although no observer holds them. They are dropped before
+    /// a new version is withheld.
     pub keep: u32,
     /// The largest number of observers at the same time, at most 1024.
     pub max_observers: u32,
     /// What a publish does if the pool is full and observers hold all old versions.
     pub full: FullPolicy,
-    /// May publishing put other pages at the variables' addresses?
+    /// May a publish put other pages at the variables' addresses?
     pub pages: Pages,
-    /// How to find changes.
+    /// How the publisher finds what changed.
     pub detect: Detect,
 }
 
@@ -124,12 +125,12 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// A series of these variables, with defaults for everything else.
+    /// Makes the spec of a series with these variables, with defaults for everything else.
     pub fn of(variables: Vec<Variable>) -> Self {
         Self { variables, ..Self::default() }
     }
 
-    /// Checks everything that needs no memory, for a series of this name.
+    /// Checks all of the spec that can be checked without memory. `name` is the series' name.
     pub(super) fn check(&self, name: &str) -> Result<()> {
         let bad = |what: String| Err(invalid(name, what));
         if self.variables.is_empty() || self.variables.len() > MAX_VARIABLES as usize {
@@ -162,14 +163,14 @@ impl Spec {
     }
 }
 
-/// A variable's sizes in bytes, computed once.
+/// The sizes of a variable in bytes, computed once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Extents {
     /// Of an element.
     pub element: u64,
-    /// The bytes of all elements at present.
+    /// The number of bytes of all elements at the present shape.
     pub bytes: u64,
-    /// The bytes of all elements at the largest shape.
+    /// The number of bytes of all elements at the largest shape.
     pub most: u64,
 }
 
@@ -209,7 +210,7 @@ fn is_plain(ty: &Type) -> bool {
     }
 }
 
-/// The bytes of an array; `None` if it does not fit into an address space.
+/// The number of bytes of an array; `None` if it does not fit into an address space.
 pub(super) fn bytes(element: u64, shape: &[u64]) -> Option<u64> {
     let bytes = shape.iter().try_fold(element, |bytes, length| bytes.checked_mul(*length))?;
     (bytes < 1 << 46).then_some(bytes)
@@ -232,7 +233,7 @@ pub(super) fn invalid(series: &str, what: impl std::fmt::Display) -> Error {
     Error::new(Status::Invalid, what.to_string()).about(SegmentKind::Series, series)
 }
 
-/// A series has no variable of this name.
+/// Makes the error for a series that has no variable of this name.
 #[cold]
 pub(super) fn no_variable(name: &str) -> Error {
     Error::lacks("variable", name)

@@ -1,4 +1,5 @@
-//! What a publisher has done so far: for its own program, and in the pool's header for other processes.
+//! What a publisher has done so far. Its own program gets these numbers, and other processes read them in the pool's
+//! header.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -8,22 +9,22 @@ use super::finder::Changing;
 use super::publisher::Publisher;
 use super::spec::Method;
 
-/// What a publisher has done so far.
+/// What a publisher has done so far, for its own program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
-    /// The present method of finding changes.
+    /// The method by which the publisher finds changes at present.
     pub method: Method,
-    /// The methods that this machine does not have, and why.
+    /// The methods that this machine does not have, each with the reason.
     pub unavailable: Vec<(Method, String)>,
     /// How often the method was changed.
     pub switches: u64,
     /// Versions published.
     pub published: u64,
-    /// Number of chunks that were copied for versions.
+    /// The number of chunks that were copied for versions.
     pub copied: u64,
-    /// Number of chunks that versions took over from the version before.
+    /// The number of chunks that versions shared with the version before.
     pub shared: u64,
-    /// How much changes in a step, if known.
+    /// The fraction of the data that changes in a step; `None` if it is not known.
     pub changing: Option<Changing>,
     /// Measured costs.
     pub costs: Costs,
@@ -33,20 +34,21 @@ pub struct Statistics {
     pub longest: Duration,
     /// The size of a chunk in bytes.
     pub chunk: u32,
-    /// The number of slots with memory, and how many of them hold a chunk of some version.
+    /// The number of slots with memory, and how many of them some version uses.
     pub slots: (u32, u32),
     /// Versions that exist.
     pub versions: u32,
     /// Bytes of memory that are reserved.
     pub reserved: u64,
-    /// Number of publishes that withheld their version. They succeeded but found no room; the next version carries
-    /// their changes.
+    /// The number of publishes that withheld their version because the pool had no room. Such a publish succeeds, and
+    /// the next version carries its changes.
     pub withheld: u64,
-    /// Why the last publish withheld its version (which observers hold what); `None` if a version was published since.
+    /// Why the last publish withheld its version, with the observers that hold old versions. `None` if a version was
+    /// published since.
     pub withheld_why: Option<String>,
-    /// Number of publishes that failed for lack of room.
+    /// The number of publishes that failed because the pool had no room.
     pub no_space: u64,
-    /// Number of versions that were taken back from observers.
+    /// The number of versions that the publisher took back from observers that held them.
     pub taken_back: u64,
 }
 
@@ -58,7 +60,7 @@ pub(super) struct Counts {
     pub last: Duration,
     pub longest: Duration,
     pub withheld: u64,
-    /// Counted since the newest version.
+    /// The number of versions that were withheld since the newest one.
     pub withheld_now: u32,
     pub no_space: u64,
     pub taken_back: u64,
@@ -66,7 +68,7 @@ pub(super) struct Counts {
 }
 
 impl Publisher {
-    /// What this publisher has done so far.
+    /// Gives the numbers of this publisher's work so far.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             method: self.finder.method,
@@ -95,7 +97,7 @@ impl Publisher {
         self.records.iter().filter(|sequence| **sequence != 0).count() as u32
     }
 
-    /// Writes the counters into the header, for other processes.
+    /// Writes the counters into the pool's header, for other processes.
     pub(super) fn show(&self) {
         let report = &self.pool.header().report;
         report.method.store(self.finder.method as u32, Relaxed);

@@ -1,4 +1,4 @@
-//! The variables in place: their addresses and sizes, and what the program says about them.
+//! The publisher's variables: their addresses and sizes, and the program's hints about what it wrote.
 
 use crossdock_layout::Status;
 use crossdock_layout::series::NO_SLOT;
@@ -11,24 +11,25 @@ use super::spec::{self, AttributeSpec, no_variable};
 use crate::Result;
 
 impl Publisher {
-    /// The place of the variable with this name in `fields`.
+    /// Gives the index, in `fields`, of the variable with this name.
     pub(super) fn index(&self, variable: &str) -> Result<usize> {
         let found = self.fields.iter().position(|field| field.name == variable);
         found.ok_or_else(|| no_variable(variable).about(SegmentKind::Series, &self.name))
     }
 
     /// The address of the variable's elements: an array that the program reads and writes in place. It is aligned to 2
-    /// MiB, or to a chunk between `begin` and `publish`. The address stays as long as the publisher lives, except from
-    /// `begin` to `publish` or `abandon`: during that time the variable's memory is elsewhere, its contents are
+    /// MiB, or to a chunk between `begin` and `publish`. The address stays the same as long as the publisher lives,
+    /// with one exception. From `begin` to `publish` or `abandon` the variable's memory is elsewhere, its contents are
     /// undefined, and the program must write all of it.
     ///
-    /// The pages stay as well, so the memory can be registered (RDMA, io_uring, CUDA, a pending `MPI_Irecv`). They do
-    /// not stay if the series was made with [`super::Pages::MayMove`], or once the program calls `begin`.
+    /// The pages at this address stay the same as well, so the memory can be registered (RDMA, io_uring, CUDA, a
+    /// pending `MPI_Irecv`). They may change if the series was made with [`super::Pages::MayMove`], or if the program
+    /// calls `begin`.
     ///
-    /// The library reads this memory during `publish` only; no thread may write it then.
+    /// The library reads this memory only during `publish`. No thread may write to it then.
     ///
     /// # Errors
-    /// `NOT_FOUND`: no such variable.
+    /// `NOT_FOUND` if there is no such variable.
     pub fn memory(&self, variable: &str) -> Result<*mut u8> {
         Ok(self.fields[self.index(variable)?].memory(&self.pool))
     }
@@ -65,11 +66,12 @@ impl Publisher {
         u64::from(self.chunks()) * self.pool.chunk() as u64
     }
 
-    /// Gives a variable another shape, within its largest one. Existing bytes stay where they are, and new bytes are
-    /// zero. Memory that the variable had at its largest so far stays reserved.
+    /// Gives a variable another shape, up to its largest one. Existing bytes stay where they are, and new bytes are
+    /// zero. When a variable shrinks, its memory stays reserved.
     ///
     /// # Errors
-    /// `NOT_FOUND`; `INVALID` beyond the largest shape, `BUSY` between `begin` and `publish`, `SYSTEM`.
+    /// `NOT_FOUND` if there is no such variable, `INVALID` beyond the largest shape, `BUSY` between `begin` and
+    /// `publish`, `SYSTEM`.
     pub fn resize(&mut self, variable: &str, shape: &[u64]) -> Result<()> {
         let variable = self.index(variable)?;
         self.check_use()?;
@@ -117,8 +119,9 @@ impl Publisher {
         Ok(())
     }
 
-    /// Makes room for `new` chunks instead of `old`; new chunks are zero. When a variable shrinks, its pages stay,
-    /// because they may be registered; they are zeroed when it grows again. Slots are given up.
+    /// Changes a variable's memory from `old` to `new` chunks; new chunks are zero. When a variable shrinks, its pages
+    /// stay, because they may be registered with a device. They are zeroed when the variable grows again. Mapped slots
+    /// are given up.
     fn change_memory(&mut self, variable: usize, old: u32, new: u32) -> OsResult<()> {
         let chunk = self.pool.chunk();
         let field = &mut self.fields[variable];
@@ -142,8 +145,8 @@ impl Publisher {
     }
 
     /// Says that the program wrote these bytes of a variable, or will write them before the next publish. With
-    /// `Detect::Hints` all other bytes count as unchanged; with `Detect::Auto` they do from the first such call of a
-    /// step on.
+    /// `Detect::Hints` all other bytes count as unchanged. With `Detect::Auto` the same is true in each step in which
+    /// this is called.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such variable, `INVALID` if the range goes beyond the variable's end.

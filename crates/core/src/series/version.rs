@@ -1,5 +1,5 @@
-//! A version as an observer holds it: pinned, with its record copied out and checked. Its variables are mapped when
-//! they are asked for.
+//! A version that an observer holds. It is pinned, and its record is copied out of the pool and checked. Its variables
+//! are mapped when the program asks for them.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -19,17 +19,18 @@ use super::view::View;
 use crate::error::Reason;
 use crate::{Error, Result, fault_point};
 
-/// A version of a series. Its contents change only by [`Version::refresh`], and stay as long as this value exists.
+/// A version of a series. Its contents stay the same as long as this value exists. Only [`Version::refresh`] and
+/// [`Version::replace_by`] change them.
 ///
-/// If the publisher takes versions back from observers that lag ([`super::FullPolicy::TakeBack`]), the bytes are
-/// private copies, which are made when they are first asked for. If the version was taken back before that, asking for
-/// its bytes is `NOT_FOUND`.
+/// If the publisher takes versions back from observers that lag behind ([`super::FullPolicy::TakeBack`]), the bytes are
+/// private copies. They are made when the program first asks for them. If the version was taken back before that, the
+/// request fails with `NOT_FOUND`.
 pub struct Version {
     attached: Arc<Attached>,
     pin: usize,
     record: Record,
     views: Vec<OnceLock<View>>,
-    /// The number of versions that `Observer::each` could not give before this one.
+    /// The number of versions before this one that `Observer::each` could not give, because they were recycled.
     pub(super) missed: u64,
 }
 
@@ -46,20 +47,20 @@ impl Version {
             }
             record => {
                 attached.unpin(pin);
-                // The version was taken back while its record was read, so the record is not valid.
+                // The publisher took the version back while the record was read, so the record is not valid.
                 if still { record.map(|_| None) } else { Ok(None) }
             }
         }
     }
 
-    /// The version's number: 1 for the first version of the series, and one more for each.
+    /// The version's number. The first version of a series has 1, and each further version has one more.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.record.sequence
     }
 
-    /// How many versions were gone between this one and the one that `Observer::each` gave before. 0 if `each` did not
-    /// give this version.
+    /// The number of versions between this one and the one that `Observer::each` gave before, which were recycled. It
+    /// is 0 if `each` did not give this version.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed
@@ -77,7 +78,7 @@ impl Version {
         Method::from_number(self.record.method)
     }
 
-    /// The number of chunks that are the version's own. It shares the others with the version before.
+    /// The number of chunks that were copied for this version. It shares the other chunks with the version before.
     #[must_use]
     pub fn copied(&self) -> u32 {
         self.record.copied
@@ -89,10 +90,10 @@ impl Version {
         &self.record.attributes
     }
 
-    /// The value of an attribute.
+    /// Gives the value of an attribute.
     ///
     /// # Errors
-    /// `NOT_FOUND`: this version does not carry it.
+    /// `NOT_FOUND` if this version does not carry the attribute.
     pub fn attribute(&self, name: &str) -> Result<&Value> {
         let found = self.record.attributes.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value).ok_or_else(|| {
@@ -105,26 +106,26 @@ impl Version {
     /// The lengths of a variable in this version.
     ///
     /// # Errors
-    /// `NOT_FOUND`: no such variable.
+    /// `NOT_FOUND` if there is no such variable.
     pub fn shape(&self, variable: &str) -> Result<&[u64]> {
         Ok(&self.record.extents[self.index(variable)?].0)
     }
 
-    /// The lengths of a variable, by its place in the description.
+    /// The lengths of a variable, which is given by its index in the description.
     pub(super) fn shape_of(&self, variable: usize) -> &[u64] {
         &self.record.extents[variable].0
     }
 
-    /// The number of bytes of a variable, by its place in the description.
+    /// The number of bytes of a variable, which is given by its index in the description.
     ///
     /// # Panics
-    /// There is no such variable.
+    /// If there is no variable with this index.
     #[must_use]
     pub fn bytes_length(&self, variable: usize) -> u64 {
         self.record.extents[variable].1
     }
 
-    /// The place of the variable with this name in the description.
+    /// Gives the index, in the description, of the variable with this name.
     pub(super) fn index(&self, variable: &str) -> Result<usize> {
         self.attached.index(variable)
     }
@@ -135,14 +136,14 @@ impl Version {
         &self.attached.name
     }
 
-    /// Variables (shapes at their largest), attributes and constants of its series.
+    /// The description of the version's series: variables with their largest shapes, attributes and constants.
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.attached.description
     }
 
-    /// Does the version still exist? Only a publisher with the policy `take_back` ever takes a version back. Bytes that were
-    /// given before stay as they are.
+    /// Does the version still exist? Only a publisher with the policy `take_back` ever takes a version back. Bytes that
+    /// the program got before stay as they are.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         protocol::reads_end();
@@ -160,13 +161,13 @@ impl Version {
         Err(self.attached.error(Status::NotFound, text))
     }
 
-    /// A variable's elements, contiguous and read-only: the version's own pages, mapped at the first call. They are a
-    /// copy if the process has no mappings left, or if the publisher takes versions back. The address stays, also after
-    /// [`Version::refresh`].
+    /// A variable's elements, contiguous and read-only. They are the version's own pages, which are mapped at the first
+    /// call. They are a copy if the process has no mappings left, or if the publisher takes versions back. The address
+    /// stays the same, also after [`Version::refresh`].
     ///
     /// # Errors
-    /// `NOT_FOUND` if there is no such variable or the version was taken back before its bytes were asked for, `SYSTEM` if
-    /// there is no memory for a copy.
+    /// `NOT_FOUND` if there is no such variable, or if the version was taken back before its bytes were asked for.
+    /// `SYSTEM` if there is no memory for a copy.
     pub fn bytes(&self, variable: &str) -> Result<&[u8]> {
         self.bytes_of(self.index(variable)?)
     }
@@ -201,21 +202,22 @@ impl Version {
         if attached.takes_back {
             let view = View::copy_of(attached.spans[variable].chunks, slots, &attached.pool)
                 .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
-            // Only when all bytes are read is it known whether they belong to this version.
+            // The publisher may take the version back during the copy. So whether the bytes belong to this version is
+            // checked after all of them are read.
             self.check_valid()?;
             return Ok(self.views[variable].get_or_init(|| view));
         }
         let view = View::new(attached.spans[variable].chunks, slots, &attached.pool, &attached.descriptor)
             .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
-        // If another thread was faster, its view is used and this one is dropped.
+        // If another thread made a view first, that view is used and this one is dropped.
         Ok(self.views[variable].get_or_init(|| view))
     }
 
-    /// Copies bytes of a variable out, beginning at `offset`, and checks afterwards that they belonged to this version.
+    /// Copies bytes of a variable out, beginning at `offset`. It then checks that they belonged to this version.
     ///
     /// # Errors
-    /// `INVALID` if the range goes beyond the variable's end, `NOT_FOUND` if there is no such variable or the version was
-    /// taken back meanwhile.
+    /// `INVALID` if the range goes beyond the variable's end, `NOT_FOUND` if there is no such variable or if the
+    /// version was taken back meanwhile.
     pub fn copy_out(&self, variable: &str, offset: u64, to: &mut [u8]) -> Result<()> {
         let variable = self.index(variable)?;
         let (_, bytes) = &self.record.extents[variable];
@@ -250,9 +252,9 @@ impl Version {
         self.check_valid()
     }
 
-    /// Turns this value into the newest version and gives the number of chunks that had to be mapped anew. Nothing is
-    /// done for a chunk that both versions share. The result is 0 if this is the newest version already. Addresses
-    /// stay.
+    /// Turns this value into the newest version, at the same addresses. Gives the number of chunks that had to be
+    /// mapped anew: chunks that both versions share cost nothing. The result is 0 if this is the newest version
+    /// already.
     ///
     /// # Errors
     /// `BUSY` if this observer holds 15 versions, `SYSTEM` if no mappings are left.
@@ -265,7 +267,7 @@ impl Version {
             if let Some(newer) = Self::take(&self.attached, newest)? {
                 fault_point!("series.refresh.pinned");
                 match self.replace_by(newer) {
-                    // The version was taken back while it was read, so there is a newer one.
+                    // The publisher took the version back while it was read, so there is a newer one.
                     Err(error) if error.status == Status::NotFound => continue,
                     done => return done,
                 }
@@ -274,12 +276,12 @@ impl Version {
         Err(self.attached.corrupt("its newest version cannot be taken"))
     }
 
-    /// Turns this value into `other`, a version of the same observer, with the same effect on addresses as
+    /// Turns this value into `other`, a version of the same observer. The addresses stay the same, as in
     /// [`Self::refresh`].
     ///
     /// # Errors
-    /// `INVALID` if `other` is another observer's, `NOT_FOUND` if it was taken back (this value then stays as it was),
-    /// `SYSTEM` if no mappings are left.
+    /// `INVALID` if `other` belongs to another observer, `SYSTEM` if no mappings are left. `NOT_FOUND` if `other` was
+    /// taken back; this value is then unchanged.
     pub fn replace_by(&mut self, mut other: Version) -> Result<u64> {
         if !Arc::ptr_eq(&self.attached, &other.attached) {
             return Err(self.attached.error(Status::Invalid, "the other version is not of the same observer"));
@@ -302,7 +304,7 @@ impl Version {
             }
             fault_point!("series.refresh.half");
         }
-        // `other` takes the old pin with it.
+        // `other` gets the old pin and unpins the old version when it is dropped.
         std::mem::swap(&mut self.pin, &mut other.pin);
         std::mem::swap(&mut self.record, &mut other.record);
         match failed {
@@ -311,10 +313,10 @@ impl Version {
         }
     }
 
-    /// As [`Self::replace_by`], for bytes that may become another version's at any time. This reads everything first,
-    /// then asks whether the other version still exists, and then shows what was read.
+    /// Does the work of [`Self::replace_by`] if the publisher may overwrite a version at any time. It reads all bytes
+    /// first. If the other version still exists after that, it shows the bytes.
     fn replace_by_copy(&mut self, mut other: Version) -> Result<u64> {
-        // Both versions existed at the same time, so entries that are equal in both tables mean the same chunk.
+        // If both versions exist at the same time, equal entries in their tables mean the same chunk.
         let all = !self.is_valid();
         let mut prepared = Vec::new();
         for (variable, cell) in self.views.iter().enumerate() {
@@ -342,8 +344,8 @@ impl Version {
     }
 }
 
-/// The places at which two versions of one series may differ: variables with ranges of bytes, in order, adjacent ranges
-/// joined. The answer is exact to the chunk: everything else is the same, because both versions share its memory.
+/// Finds where two versions of one series may differ. The result has variables with ranges of bytes, in order; adjacent
+/// ranges are joined. Chunks outside of these ranges are the same, because both versions share their memory.
 ///
 /// # Errors
 /// `INVALID` if the versions are not of the same observer, `NOT_FOUND` if one of them was taken back.
@@ -366,7 +368,8 @@ pub fn diff(a: &Version, b: &Version) -> Result<Vec<(String, Range<u64>)>> {
                 _ => found.push((variable, range)),
             }
         }
-        // The variable grew or shrank within its last chunk, which both versions may share.
+        // The variable grew or shrank within its last chunk. Both versions may share this chunk although they differ in
+        // length.
         let (one, other) = (a.record.extents[variable].1, b.record.extents[variable].1);
         if one != other && found.last().is_none_or(|(last, range)| *last != variable || range.end < end) {
             found.push((variable, one.min(other)..end));

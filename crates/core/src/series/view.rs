@@ -1,12 +1,12 @@
-//! A variable of a version, as one contiguous range of addresses that cannot be written.
+//! One variable of a version, as a contiguous range of addresses that cannot be written.
 //!
 //! The range consists of mappings of the version's own pages, one for each run of slots that follow each other. A
-//! process may have 65530 mappings. If none is left, the variable is copied instead; a copy is read and refreshed in
+//! process may have 65530 mappings. If none is left, the variable is copied instead. A copy is read and refreshed in
 //! the same way.
 //!
-//! If the publisher takes versions back, only copies are shown, because the pages may become another version's at any
-//! time. Only a complete copy can be checked. So [`View::copy_of`] and [`View::prepare`] read; then the caller asks
-//! whether the version existed all the time, and shows what was read or drops it.
+//! If the publisher takes versions back, only copies are shown, because the pages may be overwritten at any time. A
+//! copy can be checked only when it is complete. So [`View::copy_of`] and [`View::prepare`] read the bytes. Then the
+//! caller asks whether the version still exists, and shows the bytes or drops them.
 
 use std::os::fd::AsFd;
 
@@ -19,7 +19,7 @@ use super::field::slot_runs;
 use super::pool::Pool;
 use crate::fault_point;
 
-/// Chunks of another version that were read and are not shown yet.
+/// Chunks of another version that were copied but are not shown yet.
 pub(super) struct Prepared {
     slots: Vec<u32>,
     indices: Vec<usize>,
@@ -28,10 +28,10 @@ pub(super) struct Prepared {
 
 pub(super) struct View {
     place: Place,
-    /// The slots that are shown, one for each chunk. There are fewer than the place has room for if the variable can
-    /// grow.
+    /// The slots that are shown, one for each chunk. If the variable can grow, the address range has room for more
+    /// chunks.
     slots: Vec<u32>,
-    /// Is a copy shown?
+    /// Does the view show a copy?
     copied: bool,
 }
 
@@ -44,7 +44,7 @@ impl View {
         Ok(view)
     }
 
-    /// A copy of these slots. The publisher may be overwriting them meanwhile.
+    /// Makes a view with a copy of these slots. The publisher may be overwriting them during the copy.
     pub fn copy_of(room: u32, slots: &[u32], pool: &Pool) -> OsResult<Self> {
         let place = Place::reserve(room as usize * pool.chunk())?;
         place.put_memory(0, place.length())?;
@@ -56,7 +56,7 @@ impl View {
         Ok(Self { place, slots: slots.to_vec(), copied: true })
     }
 
-    /// Reads what [`View::show_prepared`] will show: the chunks that differ, or all chunks.
+    /// Copies what [`View::show_prepared`] will show: the chunks that differ from the present ones, or all chunks.
     pub fn prepare(&self, slots: &[u32], all: bool, pool: &Pool) -> Prepared {
         let chunk = pool.chunk();
         let differing = (0..slots.len()).filter(|index| all || self.slots.get(*index) != slots.get(*index));
@@ -69,7 +69,7 @@ impl View {
         Prepared { slots: slots.to_vec(), indices, bytes }
     }
 
-    /// Shows what was read, and gives the number of chunks. After an error nothing has changed.
+    /// Shows the chunks that were copied before, and gives their number. After an error nothing has changed.
     pub fn show_prepared(&mut self, prepared: Prepared, pool: &Pool) -> OsResult<u64> {
         let chunk = pool.chunk();
         self.place.set_writable(0, self.place.length(), true)?;
@@ -81,7 +81,7 @@ impl View {
                 std::ptr::copy_nonoverlapping(piece.as_ptr(), to, chunk);
             }
         }
-        // If some pages stay writable, that can harm only this process.
+        // If this call fails, some pages stay writable, which can harm only this process.
         let _ = self.place.set_writable(0, self.place.length(), false);
         self.slots = prepared.slots;
         Ok(prepared.indices.len() as u64)
@@ -91,13 +91,13 @@ impl View {
         self.place.start().as_ptr()
     }
 
-    /// Is what it shows a copy?
+    /// Does this view show a copy?
     pub fn is_copy(&self) -> bool {
         self.copied
     }
 
-    /// Shows other slots and gives the number of chunks that were mapped or copied anew: only those that differ. After
-    /// an error some chunks may show the old slots and some the new ones, so the caller must drop the view.
+    /// Shows the slots of another version. Only chunks that differ are mapped or copied anew; the result is their
+    /// number. After an error the view may show a mixture of old and new slots, so the caller must drop it.
     pub fn show(&mut self, slots: &[u32], pool: &Pool, descriptor: impl AsFd) -> OsResult<u64> {
         let changed = if self.copied { self.copy_differing(slots, pool)? } else { self.map(slots, pool, descriptor)? };
         self.slots = slots.to_vec();
@@ -116,14 +116,15 @@ impl View {
             changed += u64::from(run.count);
             fault_point!("series.view.half");
         }
-        // The variable no longer has these chunks.
+        // The variable has become shorter, so its last chunks are removed.
         if slots.len() < self.slots.len() {
             self.place.clear(slots.len() * chunk, (self.slots.len() - slots.len()) * chunk)?;
         }
         Ok(changed)
     }
 
-    /// The slot of a chunk, if it differs from the one that is shown.
+    /// Gives the slot of a chunk if the view shows another slot there; otherwise it gives the number that means no
+    /// slot.
     fn differing(&self, slots: &[u32], index: u32) -> u32 {
         match (slots[index as usize], self.slots.get(index as usize)) {
             (new, Some(old)) if new == *old => NO_SLOT,
@@ -132,7 +133,7 @@ impl View {
     }
 
     fn copy_all(&mut self, slots: &[u32], pool: &Pool) -> OsResult<u64> {
-        // One mapping replaces many, so there is room for mappings again.
+        // One mapping now replaces many, so the kernel has room for mappings again.
         self.place.start_afresh()?;
         self.copied = true;
         for (index, slot) in slots.iter().enumerate() {
