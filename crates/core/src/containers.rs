@@ -1,8 +1,8 @@
-//! Growth of the containers that all languages share: vector, string, ndarray.
+//! Growth of vectors, strings and ndarrays, the containers that all languages share.
 //!
-//! A container changes its block by `replace`. If the task dies meanwhile, the container keeps its old contents or has
+//! A container changes its block by `replace`. If the task dies meanwhile, the container has either its old contents or
 //! the new ones, and no block leaks. Two tasks must not change one container at the same time, just as two threads must
-//! not; the heap stays whole even if they do.
+//! not. If they do, the container's contents may be wrong, but the heap stays valid.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,12 +17,13 @@ use crate::region::Region;
 pub use crossdock_layout::region::Order;
 
 impl Region {
-    /// Gives the vector at `header` `n` elements; new ones are zero. `elem_size` is 1 for a string.
+    /// Changes the vector at `header` to `n` elements; new ones are zero. `elem_size` is the size of an element in
+    /// bytes, 1 for a string.
     pub fn vector_resize(self: &Arc<Self>, header: u64, elem_size: u64, n: u64) -> Result<()> {
         self.vector_change(header, elem_size, n, true)
     }
 
-    /// Makes room for `n` elements without changing the size.
+    /// Makes room for `n` elements, but leaves the vector's size as it is.
     pub fn vector_reserve(self: &Arc<Self>, header: u64, elem_size: u64, n: u64) -> Result<()> {
         self.vector_change(header, elem_size, n, false)
     }
@@ -57,8 +58,7 @@ impl Region {
         self.replace_prepared(header, &words, block, data.unwrap_or(0))
     }
 
-    /// Gives the ndarray at `header` this shape. Bytes that it has already stay as they are; bytes that are added are
-    /// zero.
+    /// Changes the ndarray at `header` to this shape. The bytes that it has stay as they are, and added bytes are zero.
     pub fn ndarray_reshape(self: &Arc<Self>, header: u64, elem_size: u64, order: Order, shape: &[u64]) -> Result<()> {
         self.check_succession()?;
         let count = shape.iter().try_fold(1u64, |all, n| all.checked_mul(*n));
@@ -110,7 +110,7 @@ impl Region {
         replaced
     }
 
-    /// The offset of a container's elements, after the check that they are a block with room for `bytes`.
+    /// Gives the offset of a container's elements. It has checked that they lie in a block with room for `bytes`.
     fn block_of(&self, header: u64, data: Option<u64>, bytes: u64) -> Result<Option<u64>> {
         match data {
             Some(data) if !self.is_plain_block(data) => {
@@ -124,7 +124,7 @@ impl Region {
         }
     }
 
-    /// The value of a header's `region` word: a self-relative pointer to the region's first byte.
+    /// The value of a header's `region` word: the distance from the header back to the region's first byte.
     fn region_word(&self, header: u64) -> u64 {
         header.wrapping_neg()
     }
@@ -155,7 +155,7 @@ impl Region {
     }
 }
 
-/// The self-relative pointer at `field` to `target`.
+/// The self-relative pointer to `target` that is stored at `field`: the distance between the two offsets.
 fn pointer(field: u64, target: u64) -> u64 {
     target.wrapping_sub(field)
 }

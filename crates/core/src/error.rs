@@ -1,7 +1,7 @@
-//! The one error of the library. It stays structured data until the edge (a C call, an exception, a terminal) prints
-//! it.
+//! The error type of the library. An error stays structured data until it leaves the library: a C call, an exception or
+//! the command line turns it into text.
 //!
-//! Code decides by `status` and `reason`. `Display` makes the sentence for people; no code reads that sentence.
+//! Programs decide by `status` and `reason`. `Display` makes the sentence for people; no code reads this sentence.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,25 +12,27 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{LAYOUT_VERSION, Status};
 use crossdock_os::OsError;
 
-/// A failure. It is one pointer wide, so that results of fast calls stay in registers; it derefs to its [`Failure`].
+/// A failure. It is one pointer wide, so that the results of fast calls stay in registers. It derefs to its
+/// [`Failure`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Failure>);
 
 /// The result of every operation of the library.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What is known of a failure.
+/// The data of a failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// The kind of failure, of a short closed list with the same numbers in every language.
+    /// The kind of failure. It is one of a short closed list, with the same numbers in every language.
     pub status: Status,
     /// The object that the call was about.
     pub object: Option<Object>,
-    /// What the call waited for, and how long.
+    /// The thing that the call waited for, and how long it waited.
     pub waited: Option<Waited>,
     /// Why it failed.
     pub reason: Reason,
-    /// The peers that the call waited for or met, in words: names, ranks, processes and their last sign of life.
+    /// A description of the peers that the call waited for or met: names, ranks, processes and the time of their last
+    /// sign of life.
     pub peer: Option<String>,
 }
 
@@ -46,27 +48,27 @@ pub struct Object {
 /// A wait that ended without success.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waited {
-    /// The thing that the call waited for, for example "a message".
+    /// The name of the thing that the call waited for, for example "a message".
     pub what: Cow<'static, str>,
     /// For how long.
     pub time: Duration,
 }
 
-/// The reason for a failure. A reason that several places report, or that code examines, has a variant with its data.
-/// [`Reason::Words`] is for a reason that one place reports and that only people read.
+/// The reason for a failure. A reason has a variant with its own data if several places report it or if code examines
+/// it. [`Reason::Words`] is for a reason that one place reports and that only people read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// A sentence that says what happened and what to do about it.
     Words(Cow<'static, str>),
     /// The sentence that the daemon sent.
     Daemon(String),
-    /// The kernel refused a call.
+    /// The kernel refused a system call.
     System(OsError),
-    /// The daemon's answer is of another kind than the question.
+    /// The daemon's answer is of another kind than the request asks for.
     UnexpectedAnswer,
-    /// This process closed or ended the object before.
+    /// This process has already closed or ended the object.
     ClosedHere,
-    /// This task may only read the object.
+    /// This task has the right to read the object, but not to write it.
     ReadOnly,
     /// The object exists with other options than the caller asked for.
     OtherOptions {
@@ -75,51 +77,51 @@ pub enum Reason {
         /// The caller's options.
         wanted: String,
     },
-    /// A poll found nothing yet.
+    /// A call that does not wait found nothing yet.
     NothingYet,
-    /// Another failure stopped this call: the step that failed, and its failure.
+    /// Another failure stopped this call: the name of the step that failed, and the failure.
     During(Cow<'static, str>, Error),
     /// Shared memory has contents that no correct member writes.
     Damaged(String),
-    /// The calling process is a forked child of the process that opened the object.
+    /// The calling process is a forked child of the process that opened the object, and may not use it.
     Forked,
-    /// A signal interrupted the wait for this thing.
+    /// A signal interrupted the wait for the thing that is named here.
     Interrupted(String),
     /// The object was made by a build with another memory layout.
     Layout {
-        /// The version of the layout that the object has.
+        /// The version of the object's layout.
         version: u32,
-        /// The fingerprint of the layout that the object has.
+        /// The fingerprint of the object's layout.
         fingerprint: u32,
         /// The fingerprint here.
         ours: u32,
     },
-    /// The text cannot be a name.
+    /// The text is not allowed as a name.
     BadName {
-        /// The thing that was to get the name.
+        /// The kind of thing that was to get the name.
         what: Cow<'static, str>,
         /// The text.
         name: String,
-        /// The fault of the text.
+        /// The reason why the text is not allowed.
         why: String,
     },
     /// An object or variable has another type than was asked for.
     WrongType {
-        /// The object or variable.
+        /// The name of the object or variable.
         what: String,
         /// Its type.
         have: String,
         /// The type that the caller asked for.
         want: String,
     },
-    /// The object has nothing of this kind and name.
+    /// The object has no part of this kind and name.
     Lacks {
-        /// What it lacks: "variable".
+        /// The kind of the missing part, for example "variable".
         what: &'static str,
-        /// The name that was asked for.
+        /// The name that the caller asked for.
         name: String,
     },
-    /// A consumer holds all messages that fit into its port, so its producer cannot send.
+    /// The consumer holds all messages that fit into the port, so that its producer cannot send another.
     HoldsAll(usize),
     /// No peer of this side has come since this end was opened.
     NoPeer(Side),
@@ -132,61 +134,62 @@ pub enum Reason {
 }
 
 impl Error {
-    /// An error with these words.
+    /// Makes an error with these words as its reason.
     #[cold]
     #[inline(never)]
     pub fn new(status: Status, words: impl Into<Cow<'static, str>>) -> Self {
         Self::because(status, Reason::Words(words.into()))
     }
 
-    /// An error with this reason.
+    /// Makes an error with this reason.
     #[cold]
     #[inline(never)]
     pub fn because(status: Status, reason: Reason) -> Self {
         Self(Box::new(Failure { status, object: None, waited: None, reason, peer: None }))
     }
 
-    /// The kernel refused this call.
+    /// Makes the error for a system call that the kernel refused.
     #[cold]
     #[inline(never)]
     pub fn os(error: &OsError) -> Self {
         Self::because(status_of(error), Reason::System(error.clone()))
     }
 
-    /// This process closed or ended the object before.
+    /// Makes the error for an object that this process has already closed or ended.
     #[cold]
     #[inline(never)]
     pub fn closed_here() -> Self {
         Self::because(Status::Closed, Reason::ClosedHere)
     }
 
-    /// This task may only read the object.
+    /// Makes the error for a task that may only read the object.
     #[cold]
     #[inline(never)]
     pub fn read_only() -> Self {
         Self::because(Status::Denied, Reason::ReadOnly)
     }
 
-    /// The object has nothing of this kind and name.
+    /// Makes the error for an object that has no part of this kind and name.
     #[cold]
     pub fn lacks(what: &'static str, name: &str) -> Self {
         Self::because(Status::NotFound, Reason::Lacks { what, name: name.to_owned() })
     }
 
-    /// The standard library reports that the kernel refused a call: what the caller tried, and the kernel's reason.
+    /// Makes the error for a call of the standard library that the kernel refused: what the caller tried, and the
+    /// kernel's reason.
     #[cold]
     pub fn system(what: impl fmt::Display, reason: impl fmt::Display) -> Self {
         Self::new(Status::System, format!("{what}: {reason}"))
     }
 
-    /// The error for a text that cannot be the name of a `what`.
+    /// Makes the error for a text that cannot be the name of a `what`.
     #[cold]
     pub fn bad_name(what: impl Into<Cow<'static, str>>, name: &str, why: impl fmt::Display) -> Self {
         let reason = Reason::BadName { what: what.into(), name: name.to_owned(), why: why.to_string() };
         Self::because(Status::Invalid, reason)
     }
 
-    /// The same error, about this object unless the error names an object already.
+    /// Adds the object that the error is about, unless the error names an object already.
     #[must_use]
     #[cold]
     pub fn about(mut self, kind: SegmentKind, name: &str) -> Self {
@@ -194,7 +197,7 @@ impl Error {
         self
     }
 
-    /// The same error, after a wait of this length for `what`.
+    /// Adds what the call waited for, and for how long.
     #[must_use]
     #[cold]
     pub fn waited(mut self, what: impl Into<Cow<'static, str>>, time: Duration) -> Self {
@@ -202,7 +205,7 @@ impl Error {
         self
     }
 
-    /// The same error with another length of the wait. For callers that divide a wait into slices.
+    /// Replaces the length of the wait. It is for callers that wait in several slices and report their sum.
     #[must_use]
     pub fn waited_in_all(mut self, time: Duration) -> Self {
         match &mut self.0.waited {
@@ -215,7 +218,7 @@ impl Error {
         self
     }
 
-    /// The same error with the peers that it is about.
+    /// Adds a description of the peers that the error is about.
     #[must_use]
     #[cold]
     pub fn with_peer(mut self, peer: impl Into<String>) -> Self {
@@ -223,14 +226,14 @@ impl Error {
         self
     }
 
-    /// The same error with another status.
+    /// Replaces the status of the error.
     #[must_use]
     pub fn with_status(mut self, status: Status) -> Self {
         self.0.status = status;
         self
     }
 
-    /// The failure of a larger step, caused by this error.
+    /// Makes the error of a larger step that failed because of this error.
     #[must_use]
     #[cold]
     pub fn during(self, what: impl Into<Cow<'static, str>>) -> Self {
@@ -238,8 +241,8 @@ impl Error {
     }
 }
 
-/// The status for a failed system call. A lack of descriptors, memory or space gets a status that tells the caller to
-/// make room.
+/// Gives the status for a failed system call. A lack of descriptors, memory or space has a status of its own, which
+/// tells the caller to make room.
 #[cold]
 pub fn status_of(error: &OsError) -> Status {
     if error.is_out_of_room() { Status::NoSpace } else { Status::System }

@@ -1,12 +1,11 @@
-//! Fault points: places at which a test build can kill its own process. Tests use them to prove that the other
-//! processes go on.
+//! Fault points: places in the code at which a test build can kill its own process. Tests use them to prove that the
+//! other processes go on.
 //!
-//! Without the feature `fault-points`, `fault_point!("heap.free.marked")` is no code at all. With it, a process that
-//! was armed for that name dies there by SIGKILL, as if the kernel had chosen that very instruction. The names are
-//! listed beside the code that has them (`heap::POINTS` and the lists of the other parts). A test kills a process at
-//! each point and demands that each point was reached.
+//! Without the feature `fault-points`, `fault_point!("heap.free.marked")` is no code at all. With it, the process dies
+//! there by SIGKILL if it was armed for that name. The names are listed beside the code that has them (`heap::POINTS`
+//! and the lists of the other parts). A test kills a process at each point and demands that each point was reached.
 
-/// Dies here if this process was armed for the name.
+/// Kills this process here if it was armed for the name.
 #[cfg(feature = "fault-points")]
 #[macro_export]
 macro_rules! fault_point {
@@ -15,7 +14,7 @@ macro_rules! fault_point {
     };
 }
 
-/// No code: this build has no fault points.
+/// Does nothing: this build has no fault points.
 #[cfg(not(feature = "fault-points"))]
 #[macro_export]
 macro_rules! fault_point {
@@ -33,7 +32,7 @@ mod armed {
     use crossdock_os::fork::PerProcess;
 
     static ARMED: AtomicBool = AtomicBool::new(false);
-    /// Each process has its own, because tests fork children that arm themselves.
+    /// The armed point. Each process has a value of its own, because tests fork children that arm themselves.
     static TARGET: PerProcess<Mutex<Option<(String, u32)>>> = PerProcess::new();
 
     fn target() -> MutexGuard<'static, Option<(String, u32)>> {
@@ -41,13 +40,14 @@ mod armed {
         own.lock().expect("no holder panics")
     }
 
-    /// From now on the `nth` arrival (counted from 1) at the point of this name kills the process.
+    /// Arms a point: the process dies when it reaches the point of this name for the `nth` time (counted from 1).
     pub fn arm(name: &str, nth: u32) {
         *target() = Some((name.to_owned(), nth.max(1)));
         ARMED.store(true, Ordering::Release);
     }
 
-    /// Arms the point that the variable `CROSSDOCK_FAULT` names, as `name` or `name:nth`, if it is set.
+    /// Arms the point that the environment variable `CROSSDOCK_FAULT` names, as `name` or `name:nth`. Does nothing if
+    /// it is not set.
     pub fn arm_from_environment() {
         if let Ok(text) = std::env::var("CROSSDOCK_FAULT") {
             let (name, nth) = text.split_once(':').unwrap_or((&text, "1"));
@@ -55,7 +55,7 @@ mod armed {
         }
     }
 
-    /// From now on no point kills the process.
+    /// Disarms all points, so that none kills the process.
     pub fn disarm() {
         ARMED.store(false, Ordering::Release);
     }

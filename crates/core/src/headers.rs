@@ -1,5 +1,5 @@
-//! The one reader of the headers of vectors, strings and ndarrays. Any member can write a header at any time. So each
-//! word is read once, and it becomes an offset or a length only after every check.
+//! The only reader of the headers of vectors, strings and ndarrays. Any member can overwrite a header at any time. So
+//! each word is read once, and it is used as an offset or a length only after all checks.
 
 use crossdock_layout::region::{MAX_RANK, NdarrayHeader, Order, VectorHeader};
 use crossdock_layout::{Status, Wild};
@@ -7,29 +7,29 @@ use crossdock_layout::{Status, Wild};
 use crate::Result;
 use crate::region::Region;
 
-/// Elements begin at a cache line, which also suits vector instructions.
+/// The alignment of elements in bytes. Elements begin at a cache line, which also suits vector instructions.
 pub(crate) const DATA_ALIGN: u64 = 64;
 
 /// The checked contents of a vector's or string's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VectorData {
-    /// Offset of the elements. Room for `capacity` elements lies in the region. `None` if the vector never had
-    /// elements.
+    /// The offset of the elements in the region. The room for `capacity` elements was checked to lie in the region.
+    /// `None` if the vector never had elements.
     pub data: Option<u64>,
     /// Elements.
     pub size: u64,
-    /// The number of elements that there is room for.
+    /// The number of elements for which there is room.
     pub capacity: u64,
 }
 
 /// The checked contents of an ndarray's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NdarrayData {
-    /// Offset of the elements, which lie in the region. `None` if the ndarray never had elements.
+    /// The offset of the elements, which was checked to lie in the region. `None` if the ndarray never had elements.
     pub data: Option<u64>,
     /// The number of bytes that the elements take.
     pub bytes: u64,
-    /// The number of bytes that there is room for.
+    /// The number of bytes for which there is room.
     pub capacity: u64,
     /// Which index varies fastest.
     pub order: Order,
@@ -99,8 +99,8 @@ impl Region {
         }
     }
 
-    /// The offset of the elements that a header's data word points to. `Some(None)` if the word is null and `bytes` is
-    /// 0; `None` if elements cannot lie where it points.
+    /// Gives the offset of the elements to which a header's data word points. It is `Some(None)` if the word is null
+    /// and `bytes` is 0, and `None` if no elements can lie at that offset.
     fn elements(&self, header: u64, bytes: u64) -> Option<Option<u64>> {
         match self.get(header + 8) {
             0 => (bytes == 0).then_some(None),
@@ -112,7 +112,7 @@ impl Region {
         }
     }
 
-    /// A header must lie in the data area and be aligned to 8.
+    /// Checks that a header lies in the data area and is aligned to 8 bytes.
     pub(crate) fn check_container(&self, header: u64, length: u64) -> Result<()> {
         if header % 8 == 0 && self.memory.data(header, length).is_some() {
             return Ok(());

@@ -1,4 +1,5 @@
-//! What regions, ports, series and items need from the process around them: one trait, which the session implements.
+//! What regions, ports, series and items need from the process that uses them. It is one trait, which the session
+//! implements.
 
 use std::os::fd::OwnedFd;
 
@@ -9,8 +10,8 @@ use crossdock_os::{Access, Mapping, memfd};
 use crate::Result;
 use crate::liveness::Living;
 
-/// The host of one open object. An object keeps its host as long as it is mapped. So a host also keeps what must last
-/// as long: the session, and the daemon's count of openings.
+/// The host of an open object, such as a region. The object keeps its host as long as it is mapped. So the host also
+/// keeps what must last as long: the session, and the daemon's count of openings.
 pub trait Host: Send + Sync {
     /// Tells which members are dead. The table stays at its address as long as the host exists.
     fn liveness(&self) -> &dyn Living;
@@ -21,24 +22,26 @@ pub trait Host: Send + Sync {
         Ok(())
     }
 
-    /// A description of that member for errors.
+    /// Describes a member in words, for error messages.
     fn describe(&self, member: MemberId) -> String {
         member.to_string()
     }
 
-    /// A word that changes when this series gets another pin page; 0 while it has none. The publisher calls this; it is
-    /// a load of shared memory with Acquire.
+    /// Gives a word that changes when the daemon makes another pin page for this series; 0 before the first. (Observers
+    /// note in pin pages which versions they use.) The publisher calls this; it is a load of shared memory with
+    /// Acquire.
     fn pages_word(&self) -> u32 {
         0
     }
 
-    /// The publisher ended its series in order, so the next publisher may have its name. A host that is dropped says so, too.
+    /// Tells the daemon that the publisher ended its series in order, so that the next publisher may have its name.
+    /// Dropping the host has the same effect.
     fn series_ended(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The next pin page of this series from that index on, for its publisher; `None` if there is no other. The call
-    /// does not wait for long.
+    /// Gives the series' next pin page, from index `from` on, to the publisher; `None` if there is no further page. The
+    /// call does not wait for long.
     fn pin_page(&self, from: u32) -> Result<Option<PinPageGiven>> {
         let _ = from;
         Ok(None)
@@ -48,11 +51,11 @@ pub trait Host: Send + Sync {
 /// What [`Host::pin_page`] gives.
 #[derive(Debug)]
 pub struct PinPageGiven {
-    /// The page: sealed memory of 4096 bytes.
+    /// The pin page: sealed memory of 4096 bytes.
     pub page: OwnedFd,
-    /// The index to ask for next.
+    /// The index to ask for in the next call.
     pub next: u32,
-    /// The number of pages that the publisher has not got yet.
+    /// The number of pages that the publisher still has to ask for.
     pub left: u32,
 }
 
@@ -60,15 +63,15 @@ pub struct PinPageGiven {
 #[derive(Debug)]
 pub struct Alone {
     table: Mapping,
-    /// If it names members, all others are dead.
+    /// If this list is not empty, all members that are not in it count as dead.
     living: &'static [MemberId],
 }
 
 impl Alone {
-    /// The member id for programs that have only one member.
+    /// The member id of a program that has only one member.
     pub const MEMBER: MemberId = MemberId::new(1, 1);
 
-    /// A host with these members alive and all others dead.
+    /// Makes a host for which these members are alive and all others are dead.
     #[must_use]
     pub fn with(living: &'static [MemberId]) -> Self {
         let length = size_of::<LivenessTable>();
@@ -82,7 +85,7 @@ impl Alone {
     }
 }
 
-/// No member is dead yet.
+/// Makes a host for which no member is dead.
 impl Default for Alone {
     fn default() -> Self {
         Self::with(&[])

@@ -1,5 +1,5 @@
-//! The behaviour over the memory layout: heap, directory, queue, version table. This crate opens no socket and starts
-//! no thread.
+//! The code that works on the shared memory layout: heap, directory, queue, versions of series, items. This crate opens
+//! no socket and starts no thread.
 
 pub mod view;
 
@@ -19,7 +19,7 @@ pub mod region;
 pub mod series;
 #[cfg(not(loom))]
 pub mod typed;
-/// Under loom, a series is only its protocol, the part that loom models.
+/// In a build for loom, the model checker, a series has only its protocol, which is the part that loom runs.
 #[cfg(all(test, loom))]
 mod series {
     mod loom_model;

@@ -1,12 +1,16 @@
-//! How members find out who is dead. The daemon's table gives the quick answer, and the kernel gives the certain one.
+//! How members find out which members are dead. The daemon's liveness table gives a quick answer, and the kernel gives
+//! a certain one.
 //!
-//! **The rule.** A member is dead only by a proof that holds for ever. There are two: the mark in the table, which the
-//! daemon sets on the kernel's word ([`crossdock_layout::liveness`]), and the roll, by which the kernel itself says
-//! that the process image is gone ([`crossdock_os::roll`]). An old table, a lost connection or a daemon that is gone
-//! cannot make a living member dead. So memory that is healed has no owner any more. Fast paths ask the table. The roll
-//! is asked before something is healed, and in each slice of a wait, so that members notice deaths while no daemon
-//! serves. `docs/lifetimes.md` describes the whole rule. `loom_model` runs it in every interleaving of a member, a
-//! daemon and a healer. The simulator of `crates/node/tests/simulation` runs it with cut-off members and old tables.
+//! **The rule.** A member counts as dead only by a proof that holds for ever. There are two proofs. One is the mark in
+//! the liveness table, which the daemon sets after the kernel told it of the death ([`crossdock_layout::liveness`]).
+//! The other is the roll, a file on which each living member holds a lock: by it the kernel itself says that a process
+//! is gone ([`crossdock_os::roll`]). An old table, a lost connection or a daemon that is gone never makes a living
+//! member count as dead. So memory that is healed has no owner any more.
+//!
+//! Fast paths ask the table. The roll is asked before something is healed, and regularly during a wait, so that members
+//! notice deaths while no daemon runs. `docs/lifetimes.md` describes the whole rule. `loom_model` runs it in every
+//! interleaving of a member, a daemon and a healing member. The simulator of `crates/node/tests/simulation` runs it
+//! with members that are cut off from the daemon and with old tables.
 
 #[cfg(all(test, loom))]
 mod loom_model;
@@ -20,65 +24,68 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-/// How long a waiting member sleeps before it asks again who is dead. A death while no daemon serves wakes no member.
+/// How long a waiting member sleeps before it asks again which members are dead. While no daemon runs, a death wakes no
+/// sleeping member.
 pub const LOOK: Duration = Duration::from_millis(50);
 
-/// The source that says who is dead.
+/// The source of information about dead members.
 pub trait Living: Sync {
     /// The daemon's word.
     fn table(&self) -> &LivenessTable;
 
-    /// Does the kernel prove that this member is dead? `false` proves nothing.
+    /// Does the kernel prove that this member is dead? The answer `false` does not prove that it is alive.
     fn has_left(&self, member: MemberId) -> bool {
         let _ = member;
         false
     }
 
-    /// Is this member proved dead? If the table does not say so, this takes one or two system calls.
+    /// Is it proved that this member is dead? If the table does not say so, this takes one or two system calls.
     fn is_dead(&self, member: MemberId) -> bool {
         self.table().says_dead(member) || self.has_left(member)
     }
 
-    /// How many deaths the table knows. The word is a futex.
+    /// The number of deaths that the table has recorded. The word is a futex.
     fn epoch(&self) -> u32 {
         self.table().epoch()
     }
 }
 
-/// The table alone. It gives the quick answer, and the only one where there is no roll.
+/// The table alone as a source. It gives only the quick answer, because there is no roll to ask the kernel by.
 impl Living for LivenessTable {
     fn table(&self) -> &LivenessTable {
         self
     }
 }
 
-/// A member's view of a node daemon's liveness table, together with the member's own entry on the roll. The entry lasts
-/// as long as this value.
+/// A member's view of a node daemon's liveness table, together with the lock by which the member itself counts as alive
+/// (its entry on the roll). The lock is held as long as this value exists.
 #[derive(Debug)]
 pub struct Liveness {
     table: Mapping,
-    /// Replaced when a restarted daemon sends another descriptor of the same roll.
+    /// The descriptor by which the kernel is asked about other members. It is replaced when a restarted daemon sends
+    /// another one.
     roll: RwLock<Asker>,
     /// None after [`Liveness::resign`].
     entry: Mutex<Option<Entry>>,
     me: MemberId,
 }
 
-/// The descriptors that a daemon sends with its welcome.
+/// The descriptors that a daemon sends to a new member in its welcome message.
 #[derive(Debug)]
 pub struct Papers {
     /// The liveness table.
     pub table: OwnedFd,
-    /// The roll, by the descriptor through which this member's byte is locked.
+    /// A descriptor of the roll, through which this member locks its own byte.
     pub entry: OwnedFd,
-    /// The roll, by a descriptor through which locks are tested.
+    /// A descriptor of the roll, through which this member tests the locks of others.
     pub roll: OwnedFd,
 }
 
 impl Liveness {
-    /// Enters the roll and maps the table. The answer holds `None` if the memory is no table of this layout.
+    /// Locks this member's byte of the roll and maps the table. The result is `None` if the memory is not a table of
+    /// this layout.
     pub fn enter(papers: Papers, me: MemberId) -> OsResult<Option<Self>> {
-        // This comes first: from here on the process counts as alive, whatever happens to its descriptors.
+        // The lock comes first: from here on the process counts as alive, whatever happens to its descriptors.
         let entry = Entry::hold(papers.entry)?;
         let table = map(papers.table)?;
         let liveness =
@@ -86,21 +93,21 @@ impl Liveness {
         Ok(liveness.table().is_valid().then_some(liveness))
     }
 
-    /// A restarted daemon has another table. It is mapped at the address of the former one; the entry on the roll
-    /// stays. `false` if the memory is no table of this layout.
+    /// Takes over the table of a restarted daemon: it is mapped at the address of the former one. This member's lock on
+    /// the roll stays. Gives `false` if the memory is not a table of this layout.
     pub fn replace(&self, papers: Papers) -> OsResult<bool> {
         if !self.works() {
             let mut roll = self.roll.write().unwrap_or_else(PoisonError::into_inner);
-            // That descriptor number shows another file now, and this process's program may be using it. So it is not
-            // closed.
+            // The old descriptor's number now belongs to another file, which this process's program may be using. So it
+            // is not closed.
             std::mem::replace(&mut *roll, Asker::new(papers.roll, self.me.0)).disown();
         }
         self.table.replace(papers.table.as_fd(), Access::Read)?;
         Ok(self.table().is_valid())
     }
 
-    /// Leaves the roll: from now on this member is dead for all others. The caller must have ended all of its work on shared
-    /// memory.
+    /// Gives up this member's lock on the roll. From now on the member is dead for all others. The caller must have
+    /// ended all of its work on shared memory before.
     pub fn resign(&self) {
         *self.entry.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -129,7 +136,7 @@ impl Living for Liveness {
     }
 }
 
-/// The futex word that each death changes.
+/// The futex word that changes with each death.
 pub fn epoch_word(alive: &dyn Living) -> &AtomicU32 {
     &alive.table().epoch
 }
@@ -175,7 +182,8 @@ mod tests {
         words(&next_writer).set_dead(MemberId::new(9, 9));
         assert!(seen.is_dead(MemberId::new(9, 9)), "the new table is read");
         drop(other);
-        // A child that another test forked may hold a copy of a descriptor until it calls exec or ends.
+        // A child that another test forked may hold a copy of a descriptor until it calls exec or ends. So this waits
+        // for a while.
         assert!((0..2000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
             seen.is_dead(OTHER)

@@ -1,8 +1,8 @@
-//! A region in this process: the mapping, the member, and the host.
+//! A region in this process: the mapping, the member that uses it, and the host.
 //!
 //! The heap (`heap/`), the directory (`directory/`) and the containers (`containers.rs`) are further `impl Region`
-//! blocks. Everything read from the mapping is unchecked: a number becomes an offset only through [`Memory`], which
-//! checks it.
+//! blocks. All numbers in the mapping are unchecked: a number becomes an offset only through [`Memory`], which checks
+//! it.
 
 mod table;
 
@@ -28,17 +28,17 @@ pub use table::{at_base, with_base};
 /// How long other members wait for a member that formats a region or holds the region's lock.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The parts that a region is made of.
+/// What a region is made of when a member attaches to it.
 pub struct Parts {
     /// For errors.
     pub name: String,
-    /// The segment's id, which handles carry.
+    /// The segment's id, which is part of handles.
     pub segment: SegmentId,
     /// The segment's descriptor: a sealed memfd.
     pub descriptor: OwnedFd,
     /// Its size.
     pub size: u64,
-    /// May this task write?
+    /// May this task write to the region?
     pub writable: bool,
     /// Who we are.
     pub member: MemberId,
@@ -46,13 +46,13 @@ pub struct Parts {
     pub host: Arc<dyn Host>,
 }
 
-/// The parts of a region over memory that is mapped already.
+/// What a region is made of if its memory is mapped already.
 pub struct Over {
     /// For errors.
     pub name: String,
     /// What handles carry.
     pub segment: SegmentId,
-    /// May this task write?
+    /// May this task write to the region?
     pub writable: bool,
     /// Who we are.
     pub member: MemberId,
@@ -60,10 +60,11 @@ pub struct Over {
     pub host: Arc<dyn Host>,
 }
 
-/// A mapped region. Threads can share it. Dropping it leaves its heap slots in order.
+/// A mapped region. Threads can share it. Dropping it gives its heap slots back in order.
 pub struct Region {
     pub(crate) memory: Memory,
-    /// The descriptor through which the region takes memory; `None` for memory that is complete already, as an item's.
+    /// The descriptor through which the region gets more memory; `None` if all of its memory exists already, as in an
+    /// item.
     pub(crate) descriptor: Option<OwnedFd>,
     pub(crate) name: String,
     pub(crate) segment: SegmentId,
@@ -74,15 +75,15 @@ pub struct Region {
     pub(crate) serial: u64,
     /// The process that attached the region. A forked child of it must not use this value.
     origin: fork::Origin,
-    /// The address of the count of deaths in the liveness table. It is kept here because the way to it leads over half
+    /// The address of the count of deaths in the liveness table. It is kept here because looking it up would touch half
     /// a dozen pages.
     deaths: NonNull<AtomicU32>,
     pub(crate) locals: Locals,
-    /// The count of deaths when this process last healed.
+    /// The count of deaths at the time when this process last healed the region.
     pub(crate) deaths_seen: AtomicU32,
     /// See [`Region::tag`].
     tag: AtomicU64,
-    /// The objects that this process is constructing: (offset, entry).
+    /// The objects that this process is constructing: offset and directory entry.
     pub(crate) claims: Mutex<Vec<(u64, u32)>>,
 }
 
@@ -95,11 +96,11 @@ unsafe impl Sync for Region {}
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 impl Region {
-    /// Maps a segment, and formats it unless another member has.
+    /// Maps a segment. If no member has formatted it, this call does.
     ///
     /// # Errors
-    /// `INVALID` if the segment is too small, `INCOMPATIBLE`, `CORRUPT`, `SYSTEM`, `NO_SPACE`; `TIMED_OUT` if another
-    /// member formats it for too long.
+    /// `INVALID` if the segment is too small, `INCOMPATIBLE`, `CORRUPT`, `SYSTEM`, `NO_SPACE`, `TIMED_OUT` if another
+    /// member takes too long to format it.
     pub fn attach(parts: Parts) -> Result<Arc<Self>> {
         let system = |e: crossdock_os::OsError| Error::os(&e).about(SegmentKind::Region, &parts.name);
         memfd::check(&parts.descriptor, parts.size).map_err(system)?;
@@ -109,7 +110,7 @@ impl Region {
         Self::over(mapping, Some(descriptor), Over { name, segment, writable, member, host })
     }
 
-    /// A region in memory that is mapped already, such as an item's.
+    /// Makes a region in memory that is mapped already, for example in an item.
     ///
     /// # Errors
     /// As for [`Region::attach`].
@@ -139,8 +140,8 @@ impl Region {
         region.make_ready()?;
         region.check_header()?;
         if region.writable {
-            // A former member may have died in the middle of a change. If a stuck member holds the lock, later calls
-            // heal it.
+            // A former member may have died in the middle of a change. The result is ignored: if a stopped member holds
+            // the lock, later calls heal the region.
             let _ = region.check_succession();
         }
         table::enter(&region);
@@ -164,12 +165,12 @@ impl Region {
         self.memory.base()
     }
 
-    /// The region's bytes, for `view`.
+    /// The mapping of the region's bytes, for the module `view`.
     pub fn mapping(&self) -> &Mapping {
         self.memory.mapping()
     }
 
-    /// A number that a foreign interface keeps with the region. It is 0 at first.
+    /// A number that a language binding keeps with the region. It is 0 at first.
     pub fn tag(&self) -> &AtomicU64 {
         &self.tag
     }
@@ -179,7 +180,7 @@ impl Region {
         self.memory.geometry().capacity
     }
 
-    /// May this task write to it?
+    /// May this task write to the region?
     pub fn writable(&self) -> bool {
         self.writable
     }
@@ -195,7 +196,7 @@ impl Region {
             }
             let takes = seen == 0 || self.host.liveness().is_dead(MemberId(seen));
             if takes && self.writable {
-                // The memory must exist before it is touched, also the page of the init word.
+                // The page of the init word must have memory before it is touched.
                 let me = self.member.0;
                 self.reserve_range(0, crossdock_layout::region::PAGE)?;
                 if init.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -213,7 +214,7 @@ impl Region {
         }
     }
 
-    /// Makes an empty region of zeroed memory, or of what a dead formatter left.
+    /// Makes an empty region. The memory is zeroed, or a member died while it formatted it.
     fn format(&self) -> Result<()> {
         let (header, g) = (self.memory.header(), self.memory.geometry());
         self.host.reserve(g.first_reserve())?;
@@ -242,7 +243,7 @@ impl Region {
         Ok(())
     }
 
-    /// Takes memory for a range of the segment, rounded to whole pages.
+    /// Takes memory for a range of the segment, which is rounded to whole pages.
     pub(crate) fn reserve_range(&self, offset: u64, length: u64) -> Result<()> {
         const PAGE: u64 = crossdock_layout::region::PAGE;
         let start = offset / PAGE * PAGE;
@@ -253,7 +254,7 @@ impl Region {
         })
     }
 
-    /// May this process change the region?
+    /// Checks that this process may change the region.
     pub(crate) fn check_use(&self) -> Result<()> {
         if !self.writable {
             return Err(self.failed(Status::Denied, Reason::ReadOnly));
@@ -264,8 +265,8 @@ impl Region {
         Ok(())
     }
 
-    /// `check_use` for a caller that is about to change a container. After a death it first finishes what the dead
-    /// member left half done. If that happened later, it would overwrite what this caller makes of the container.
+    /// Does `check_use` for a caller that is about to change a container. After a death it first finishes what the dead
+    /// member left half done. If that were done later, it would overwrite the caller's change.
     pub(crate) fn check_succession(&self) -> Result<()> {
         self.check_use()?;
         if !self.is_healed() {
@@ -274,13 +275,13 @@ impl Region {
         Ok(())
     }
 
-    /// Has no member died since this process healed?
+    /// Has no member died since this process last healed the region?
     #[inline]
     pub(crate) fn is_healed(&self) -> bool {
         self.deaths_seen.load(Ordering::Acquire) == self.deaths()
     }
 
-    /// How many members have died so far. The count wraps.
+    /// The number of members that have died so far. It starts again from 0 after 2³² deaths.
     #[inline]
     pub(crate) fn deaths(&self) -> u32 {
         // SAFETY: the word lasts as long as `host`, which is held as long as `self` (the trait's promise).
@@ -293,19 +294,19 @@ impl Region {
         self.origin.is_here()
     }
 
-    /// An error about this region.
+    /// Makes an error that names this region.
     #[cold]
     pub(crate) fn error(&self, status: Status, text: impl std::fmt::Display) -> Error {
         Error::new(status, text.to_string()).about(SegmentKind::Region, &self.name)
     }
 
-    /// An error about this region with this reason.
+    /// Makes an error that names this region and has this reason.
     #[cold]
     pub(crate) fn failed(&self, status: Status, reason: Reason) -> Error {
         Error::because(status, reason).about(SegmentKind::Region, &self.name)
     }
 
-    /// The error for memory that holds what no correct member writes.
+    /// Makes the error for shared memory that holds what no correct member writes.
     #[cold]
     pub(crate) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         self.failed(Status::Corrupt, Reason::Damaged(what.to_string()))

@@ -1,8 +1,8 @@
 //! Typed objects of a region for Rust programs: scalars, vectors, strings, n-dimensional arrays.
 //!
 //! C++ sees the same objects as `crossdock::vector<double>`, Python as a NumPy array and Fortran as an array pointer.
-//! Elements are copied in and out (`get`, `set`, `copy_to`, `copy_from`): other tasks may write them at any time, and a
-//! Rust reference promises that no thread does.
+//! Elements are copied in and out (`get`, `set`, `copy_to`, `copy_from`). There are no references to them, because
+//! other tasks may write them at any time, which Rust does not allow behind a reference.
 
 mod header;
 mod ndarray;
@@ -28,7 +28,7 @@ use crate::directory::{ObjectMode, TypeRef};
 use crate::region::Region;
 use crate::{Error, Result};
 
-/// The reference of a type whose name says its size and alignment.
+/// Makes the type of an object from a name that determines size and alignment.
 pub(crate) fn type_ref(name: String) -> Result<TypeRef> {
     let parsed = Type::parse(&name).map_err(|bad| Error::new(Status::Invalid, bad.to_string()))?;
     let (size, align) = parsed
@@ -37,8 +37,8 @@ pub(crate) fn type_ref(name: String) -> Result<TypeRef> {
     Ok(TypeRef { name, size, align })
 }
 
-/// Opens an object, and commits it if it was made just now. Nothing has to be constructed, because zeroed memory is a
-/// value of every plain type and an empty container.
+/// Opens an object, and commits it if this call made it. Nothing has to be constructed, because zeroed memory is a
+/// valid value of every plain type and an empty container.
 fn open(region: &Arc<Region>, name: &str, ty: &TypeRef, mode: ObjectMode, timeout: Option<Duration>) -> Result<u64> {
     let claim = region.claim(name, ty, mode, timeout)?;
     if claim.created {
@@ -48,7 +48,7 @@ fn open(region: &Arc<Region>, name: &str, ty: &TypeRef, mode: ObjectMode, timeou
 }
 
 impl Region {
-    /// An object of any type by name, to be accessed field by field; zero when it is new.
+    /// Opens an object of any type by name, for access field by field. A new object is zero.
     ///
     /// # Errors
     /// As [`Region::claim`].
@@ -56,7 +56,7 @@ impl Region {
         Ok(Raw::at(self, open(self, name, ty, mode, timeout)?, ty.size))
     }
 
-    /// Refuses to write, with the reason, if this task may only read.
+    /// Gives an error with the reason if this task may only read.
     pub(crate) fn require_writable(&self) -> Result<()> {
         if self.writable() {
             return Ok(());
@@ -65,7 +65,7 @@ impl Region {
         Err(Error::new(Status::Denied, text))
     }
 
-    /// A scalar, or a fixed array of them, by name; zero when it is new.
+    /// Opens a scalar, or a fixed array of scalars, by name. A new one is zero.
     ///
     /// # Errors
     /// As [`Region::claim`].
@@ -79,7 +79,7 @@ impl Region {
         Ok(Simple::at(self, open(self, name, &ty, mode, timeout)?))
     }
 
-    /// A vector by name; empty when it is new.
+    /// Opens a vector by name. A new one is empty.
     ///
     /// # Errors
     /// As [`Region::claim`].
@@ -93,7 +93,7 @@ impl Region {
         Ok(Vector::at(self, open(self, name, &ty, mode, timeout)?))
     }
 
-    /// A string by name; empty when it is new.
+    /// Opens a string by name. A new one is empty.
     ///
     /// # Errors
     /// As [`Region::claim`].
@@ -102,7 +102,7 @@ impl Region {
         Ok(Text::at(self, open(self, name, &ty, mode, timeout)?))
     }
 
-    /// An n-dimensional array by name; of rank 0 and without elements when it is new.
+    /// Opens an n-dimensional array by name. A new one has rank 0 and no elements.
     ///
     /// # Errors
     /// As [`Region::claim`].
@@ -116,7 +116,7 @@ impl Region {
         Ok(NdArray::at(self, open(self, name, &ty, mode, timeout)?))
     }
 
-    /// The scalar or fixed array that a handle names.
+    /// Gives the scalar or fixed array that a handle names.
     ///
     /// # Errors
     /// As [`Region::load`].
@@ -125,7 +125,7 @@ impl Region {
         Ok(Simple::at(self, loaded.offset))
     }
 
-    /// The vector that a handle names.
+    /// Gives the vector that a handle names.
     ///
     /// # Errors
     /// As [`Region::load`].
@@ -133,7 +133,7 @@ impl Region {
         Ok(Vector::at(self, self.load(handle, Some(&Vector::<T>::type_ref()?))?.offset))
     }
 
-    /// The string that a handle names.
+    /// Gives the string that a handle names.
     ///
     /// # Errors
     /// As [`Region::load`].
@@ -141,7 +141,7 @@ impl Region {
         Ok(Text::at(self, self.load(handle, Some(&type_ref("string".into())?))?.offset))
     }
 
-    /// The n-dimensional array that a handle names.
+    /// Gives the n-dimensional array that a handle names.
     ///
     /// # Errors
     /// As [`Region::load`].

@@ -1,14 +1,14 @@
 //! Access to elements of shared memory that other processes write at the same time.
 //!
-//! This module never makes a reference to shared bytes: elements are copied in and out, by volatile or plain copies,
-//! through checked addresses. If two tasks write one element at the same time, the element gets one of the two values;
-//! an element longer than eight bytes may become a mixture of both. Tasks that hand objects over through ports avoid
-//! that.
+//! This module never makes a reference to shared bytes. Elements are copied in and out through checked addresses, by
+//! volatile or plain copies. If two tasks write one element at the same time, the element gets one of the two values.
+//! An element longer than eight bytes may become a mixture of both. Tasks that hand objects over through ports avoid
+//! this.
 
 use crossdock_os::Mapping;
 
-/// A type for which every bit pattern is a value and which holds no address. Bytes from another process can therefore
-/// become a value of it.
+/// A type without addresses for which every bit pattern is a valid value. So bytes from another process can become a
+/// value of it.
 ///
 /// # Safety
 /// Every bit pattern of the type's size must be a valid value, and it must have no padding that matters and no pointer.
@@ -35,7 +35,7 @@ plain! {
 // SAFETY: an array of plain elements has no padding between them and no bit pattern that is no value.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     fn type_name() -> String {
-        // C order: the outer length comes first in the name, so `f32[4][8]` is four arrays of eight.
+        // In a type name the outer length comes first, as in C: `f32[4][8]` is four arrays of eight.
         let inner = T::type_name();
         match inner.find('[') {
             Some(at) => format!("{}[{N}]{}", &inner[..at], &inner[at..]),
@@ -57,8 +57,8 @@ pub fn load<T: Plain>(mapping: &Mapping, offset: u64) -> Option<T> {
     Some(unsafe { address.read_volatile() })
 }
 
-/// Stores an element at `offset`. If the element does not lie within the mapping or is not aligned, nothing happens and
-/// the result is `None`.
+/// Stores an element at `offset`. Gives `None`, and stores nothing, if the element does not lie within the mapping or
+/// is not aligned.
 pub fn store<T: Plain>(mapping: &Mapping, offset: u64, value: T) -> Option<()> {
     let address = address::<T>(mapping, offset, 1)?;
     // SAFETY: in bounds of a live writable mapping and aligned. Volatile: another process may read.
@@ -66,7 +66,7 @@ pub fn store<T: Plain>(mapping: &Mapping, offset: u64, value: T) -> Option<()> {
     Some(())
 }
 
-/// Copies elements out; `None` if not all of them lie within the mapping.
+/// Copies elements out of the mapping; `None` if not all of them lie within it.
 pub fn copy_out<T: Plain>(mapping: &Mapping, offset: u64, to: &mut [T]) -> Option<()> {
     let from = address::<T>(mapping, offset, to.len() as u64)?;
     // SAFETY: both ranges are in bounds and aligned; `to` is memory of this process alone, so they do not overlap.
@@ -74,7 +74,7 @@ pub fn copy_out<T: Plain>(mapping: &Mapping, offset: u64, to: &mut [T]) -> Optio
     Some(())
 }
 
-/// Copies elements in. If not all of them lie within the mapping, nothing happens and the result is `None`.
+/// Copies elements into the mapping. Gives `None`, and copies nothing, if not all of them would lie within it.
 pub fn copy_in<T: Plain>(mapping: &Mapping, offset: u64, from: &[T]) -> Option<()> {
     let to = address::<T>(mapping, offset, from.len() as u64)?;
     // SAFETY: both ranges are in bounds and aligned; `from` is memory of this process alone, so they do not overlap.

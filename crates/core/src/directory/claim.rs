@@ -1,4 +1,4 @@
-//! `claim` finds a named object or makes it.
+//! `claim`: finds a named object, or makes it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,12 +15,12 @@ use crate::{Error, Result};
 
 /// How long a caller without a timeout waits for an object that another member constructs.
 const DEFAULT_WAIT: Duration = Duration::from_secs(60);
-/// What one look at the directory gave.
+/// The result of one look at the directory.
 enum Found {
     Claim(Claim),
-    /// This entry was made just now and has no block yet.
+    /// An entry that this call made just now, which has no block yet.
     Entry(u64),
-    /// The caller has to wait, for this reason.
+    /// The caller has to wait. The error says why, in case the wait ends without success.
     Wait(Error),
 }
 
@@ -28,9 +28,9 @@ impl Region {
     /// Finds or makes a named object. If the result says `created`, the memory is zeroed and no other member sees the
     /// object until `commit`.
     ///
-    /// `timeout` limits the wait for an object that another member constructs and, with `OpenOnly`, the wait for an
-    /// object that does not exist yet. With `None` the call waits up to 60 s for a constructor, and does not wait for
-    /// an object that does not exist.
+    /// `timeout` limits two waits: for an object that another member is constructing, and, with `OpenOnly`, for an
+    /// object that does not exist yet. With `None` the call waits up to 60 s for the constructing member, and does not
+    /// wait for an object that does not exist.
     pub fn claim(
         self: &Arc<Self>,
         name: &str,
@@ -40,8 +40,7 @@ impl Region {
     ) -> Result<Claim> {
         self.check_name(name)?;
         if self.writable {
-            // A member may have died while it changed the object. The member that opens the object finishes that change
-            // first.
+            // A member may have died while it changed the object. Its change is finished before the object is opened.
             self.check_succession()?;
         }
         ty.check().map_err(|e| self.error(Status::Invalid, format!("object '{name}': {e}")))?;
@@ -74,7 +73,7 @@ impl Region {
         }
     }
 
-    /// One look for `OpenOnly`. It takes no lock.
+    /// Looks once for an object to open. It takes no lock.
     fn look(&self, name: &str, ty: &TypeRef, waits: bool) -> Result<Found> {
         match self.find(name) {
             Ok(info) => {

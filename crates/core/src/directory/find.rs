@@ -1,4 +1,4 @@
-//! Reading the directory and resolving handles. These calls take no lock and work in tasks that may only read.
+//! Reading the directory and resolving handles. These calls take no lock, so tasks that may only read can use them.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::region::Region;
 use crate::{Error, Result};
 
 impl Region {
-    /// What is known of a named object.
+    /// Gives what the directory says of a named object.
     pub fn find(&self, name: &str) -> Result<ObjectInfo> {
         self.check_name(name)?;
         let found = self.read_directory(|| {
@@ -27,7 +27,7 @@ impl Region {
         }
     }
 
-    /// All named objects, by name.
+    /// Lists all named objects, sorted by name.
     pub fn objects(&self) -> Result<Vec<ObjectInfo>> {
         let mut all = self.read_directory(|| {
             let entries = (0..self.memory.entries()).filter_map(|i| self.memory.entry(i));
@@ -38,7 +38,7 @@ impl Region {
         Ok(all)
     }
 
-    /// The checked contents of an entry; `None` if they make no sense.
+    /// Checks the contents of an entry; `None` if no correct member writes such contents.
     pub(super) fn info(&self, entry: &Entry) -> Option<ObjectInfo> {
         let ty = self.type_of(entry)?;
         let field = read_field(&entry.name);
@@ -58,17 +58,18 @@ impl Region {
         Some(TypeRef { name, size, align })
     }
 
-    /// A handle of the block that starts at `offset`.
+    /// Makes a handle of the block that starts at `offset`.
     pub fn save(&self, offset: u64) -> Result<Handle> {
         self.block_size(offset)?;
         Ok(Handle::new(self.segment, offset))
     }
 
-    /// What a handle names. If `ty` is given, the object must be of it; a block without a name must be large enough.
+    /// Finds the object that a handle names. If `ty` is given, a named object must have this type, and a block without
+    /// a name must be large enough.
     ///
-    /// A consumer looks up each message's handle by this call, mostly with cold caches. For a block without a name, in
-    /// a region where no member died, the look-up touches one cache line in each of four pages: of this process's own
-    /// region, of the count of deaths, of the slice head and of the state byte.
+    /// A consumer calls this for the handle in each message, mostly with cold caches. So it is kept short: for a block
+    /// without a name, in a region where no member died, it touches one cache line in each of four pages. They belong
+    /// to this process's `Region`, to the count of deaths, to the slice head and to the state byte.
     #[inline]
     pub fn load(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {
         let offset = handle.offset;
@@ -84,8 +85,8 @@ impl Region {
     }
 
     /// Is the object at `offset` still the one that `load` found there? The call reads one cache line of the directory
-    /// and compares no names. `false` means that the object is gone, or that the caller must call `load` again because
-    /// a member died since this process last healed.
+    /// and compares no names. The answer `false` means that the object is gone, or that the caller must call `load`
+    /// again because a member died since this process last healed the region.
     #[inline]
     pub fn is_still(&self, offset: u64, incarnation: Incarnation) -> bool {
         let sound = !self.writable || (self.is_own() && self.is_healed());
@@ -97,7 +98,7 @@ impl Region {
             })
     }
 
-    /// The slow part of `load`: it heals, reads the directory and names what is wrong.
+    /// The slow part of `load`: it heals the region, reads the directory, and says in the error what is wrong.
     #[cold]
     fn load_slowly(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {
         if handle.segment != self.segment.0 {
@@ -105,7 +106,7 @@ impl Region {
             return Err(self.error(Status::BadHandle, text));
         }
         if self.writable {
-            // A dead member may have left the object half changed. A task without write access cannot heal it.
+            // A dead member may have left the object half changed. A task without write access cannot repair that.
             self.check_succession()?;
         }
         let offset = handle.offset;

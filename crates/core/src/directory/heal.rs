@@ -11,8 +11,8 @@ use crate::heap::Guard;
 use crate::region::Region;
 
 impl Region {
-    /// Removes the objects that dead members were constructing or removing. The slots of the dead members must not be
-    /// vacant yet, because each removal is recorded in the dead member's slot.
+    /// Removes the objects that dead members were constructing or removing. Each removal is recorded in the dead
+    /// member's slot, so these slots must not be given to others before.
     pub(crate) fn heal_directory(&self, guard: &Guard<'_>) -> u64 {
         let mut healed = 0;
         for index in 0..self.memory.entries() {
@@ -23,7 +23,8 @@ impl Region {
             if !half_done || owner == self.member.0 || !self.host.liveness().is_dead(MemberId(owner)) {
                 continue;
             }
-            // A slot number that does not exist was scribbled there. Then any slot will do.
+            // Another process has overwritten this word if it names no slot that exists. Then any slot will do for the
+            // record.
             let by = entry.slot.load(Ordering::Relaxed).without(ZEROED).below(self.memory.slots() as u32).unwrap_or(0)
                 as u16;
             let Some(slot) = self.memory.slot(by.into()) else { continue };

@@ -22,12 +22,12 @@ fn hash_of_offset(offset: u64) -> u32 {
     ((offset >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32
 }
 
-/// A text field of an entry, as bytes.
+/// Reads a text field of an entry as bytes.
 pub(super) fn read_field<const N: usize>(field: &[AtomicU8; N]) -> [u8; N] {
     std::array::from_fn(|i| field[i].load(Ordering::Relaxed))
 }
 
-/// Fills a text field: the text, then zeros. The text must be shorter than the field.
+/// Fills a text field with the text and zeros behind it. The text must be shorter than the field.
 pub(super) fn write_field(field: &[AtomicU8], text: &str) {
     let bytes = text.bytes().chain(std::iter::repeat(0));
     for (to, byte) in field.iter().zip(bytes) {
@@ -45,7 +45,7 @@ fn next_of(entry: &Entry, which: u64) -> &WildWord<AtomicU32> {
 }
 
 impl Region {
-    /// Looks something up without the lock. `look` may see a half-changed directory; then it is called again.
+    /// Runs `look` without the lock. If a member changes the directory meanwhile, `look` is called again.
     pub(super) fn read_directory<R>(&self, look: impl Fn() -> R) -> Result<R> {
         let version = &self.memory.header().directory_version;
         let deadline = Deadline::after(PATIENCE);
@@ -62,8 +62,8 @@ impl Region {
                 std::hint::spin_loop();
                 continue;
             }
-            // A member is changing the directory, or died while it did. A member with write access waits for the lock
-            // and heals the directory.
+            // A member is changing the directory, or died while it did. So a member with write access waits for the
+            // lock, which heals the directory.
             if self.writable && self.is_own() {
                 let _guard = self.lock()?;
                 return Ok(look());
@@ -76,7 +76,7 @@ impl Region {
         Err(self.error(Status::Busy, "its directory has been changing for 10 s; a task with write access heals it"))
     }
 
-    /// The entry that has this name, ready or under construction.
+    /// Finds the entry that has this name. The object may still be under construction.
     pub(super) fn search(&self, name: &str) -> Option<(u64, &Entry)> {
         let hash = hash(name);
         let named = |e: &Entry| e.hash.load(Ordering::Relaxed) == hash && has_name(e, name);
@@ -84,14 +84,14 @@ impl Region {
             .find(|(_, e)| matches!(e.state.load(Ordering::Acquire), ENTRY_CONSTRUCTING | ENTRY_READY) && named(e))
     }
 
-    /// The entry in state READY whose block is at `offset`.
+    /// Finds the entry in state READY whose block is at `offset`.
     pub(super) fn search_offset(&self, offset: u64) -> Option<(u64, &Entry)> {
         self.chain(BY_OFFSET, hash_of_offset(offset)).find(|(_, e)| {
             e.state.load(Ordering::Acquire) == ENTRY_READY && e.offset.load(Ordering::Relaxed).is(offset)
         })
     }
 
-    /// The entries of a chain. The iteration ends whatever bytes the memory holds.
+    /// The entries of a chain. The iteration ends even if damaged links form a circle.
     fn chain(&self, which: u64, hash: u32) -> impl Iterator<Item = (u64, &Entry)> {
         let mut next = self.memory.bucket(which, hash).load(Ordering::Acquire);
         let mut left = self.memory.entries();
@@ -104,8 +104,8 @@ impl Region {
         })
     }
 
-    /// Changes entries and chains. Readers that look meanwhile look again. If this member dies within the change, the
-    /// next holder of the lock rebuilds the indexes.
+    /// Changes entries and chains. Readers that look at the directory meanwhile look again. If this member dies within
+    /// the change, the next holder of the lock rebuilds the indexes.
     pub(super) fn change_directory(&self, _guard: &Guard<'_>, change: impl FnOnce()) {
         let version = &self.memory.header().directory_version;
         let odd = version.load(Ordering::Relaxed) | 1;
@@ -136,7 +136,8 @@ impl Region {
         self.unlink(BY_OFFSET, self.bucket_by_offset(entry), index, entry);
     }
 
-    /// The head of the chain by offset that the entry belongs to, wherever its offset leads: a hash is in bounds.
+    /// Gives the head of the entry's chain in the index by offset. The entry's offset may be any number, because a hash
+    /// is always within the table.
     fn bucket_by_offset(&self, entry: &Entry) -> &WildWord<AtomicU32> {
         let hash = entry.offset.load(Ordering::Relaxed).hashed(hash_of_offset);
         self.memory.bucket(BY_OFFSET, hash)
@@ -157,7 +158,7 @@ impl Region {
         }
     }
 
-    /// Puts an entry on the list of free entries. The caller is within a change.
+    /// Puts an entry on the list of free entries. The caller is within `change_directory`.
     pub(super) fn free_entry(&self, index: u64, entry: &Entry) {
         let list = &self.memory.header().free_entry;
         entry.next_by_name.store_wild(list.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Making an object: its entry, its block, and the step that shows it to other members.
+//! Making an object: the entry, the block, and the step that makes the object visible to other members.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -17,13 +17,13 @@ use crate::{Result, fault_point};
 pub(super) const ZEROED: u32 = 1 << 31;
 
 impl Region {
-    /// A fresh entry in state CONSTRUCTING.
+    /// Makes a fresh entry in state CONSTRUCTING.
     pub(super) fn make_entry(&self, guard: &Guard<'_>, local: &LocalSlot, name: &str, ty: &TypeRef) -> Result<u64> {
         let index = self.unused_entry(guard)?;
         let Some(entry) = self.memory.entry(index) else { return Err(self.corrupt("its directory's free list")) };
         self.change_directory(guard, || {
-            // The incarnation changes first, so that a reference to the entry's former object does not match what is
-            // written below.
+            // The incarnation, the number of the entry's objects, changes first. So a reference to the former object
+            // does not match what is written below.
             let former = entry.incarnation.load(Ordering::Relaxed);
             entry.incarnation.store(former.wrapping_add(1), Ordering::Release);
             entry.slot.store(local.index().into(), Ordering::Relaxed);
@@ -45,7 +45,7 @@ impl Region {
         Ok(index)
     }
 
-    /// An entry that can be used: the first one of the list of free entries.
+    /// Finds an entry that can be used: the first one in the list of free entries.
     fn unused_entry(&self, guard: &Guard<'_>) -> Result<u64> {
         let (header, g) = (self.memory.header(), self.memory.geometry());
         for _ in 0..2 {
@@ -73,7 +73,8 @@ impl Region {
             self.reserve_range(g.entries_at + used * entry, entry)?;
             header.entries_reserved.store((to * PAGE / entry) as u32, Ordering::Relaxed);
         }
-        // A fresh entry is on no list yet. It becomes the only one of the list before it is taken off.
+        // An entry that was never used is on no list. It is put on the empty list first, so that it is taken off like
+        // any other.
         if let Some(fresh) = self.memory.entry(used) {
             fresh.next_by_name.store(0, Ordering::Relaxed);
         }
@@ -123,7 +124,7 @@ impl Region {
         Ok(())
     }
 
-    /// The entry that this process is constructing at `offset`.
+    /// Finds the entry that this process is constructing at `offset`.
     pub(super) fn claimed(&self, offset: u64) -> Result<(u64, &Entry)> {
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         let index = claims.iter().find(|c| c.0 == offset).map(|c| u64::from(c.1));
@@ -141,7 +142,7 @@ impl Region {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner).retain(|c| c.0 != offset);
     }
 
-    /// Wakes the members that wait for objects.
+    /// Wakes the members that wait for an object of this region.
     pub(super) fn wake_directory(&self) {
         let header = self.memory.header();
         header.directory_gate.fetch_add(1, Ordering::SeqCst);

@@ -1,11 +1,12 @@
 //! Named, typed objects of a region.
 //!
-//! The entries lie in a table. Two indexes (by name and by offset) are chains through the table; they are derived from
-//! the entries and are rebuilt when in doubt. A member that changes the directory takes the region's lock. Readers take
-//! no lock: they compare the directory's version before and after their look.
+//! The entries lie in a table. Two indexes, by name and by offset, are chains through the table. They are derived from
+//! the entries, so they can be rebuilt when they may be wrong. A member that changes the directory takes the region's
+//! lock. Readers take no lock: they compare the directory's version before and after they read.
 //!
-//! An entry goes FREE → CONSTRUCTING → READY → REMOVING → FREE, or from CONSTRUCTING to REMOVING when its constructor
-//! abandons it or dies. Each step is one store. `heal` repairs what a death leaves at any point.
+//! An entry goes through the states FREE → CONSTRUCTING → READY → REMOVING → FREE. It goes from CONSTRUCTING to
+//! REMOVING if its constructor abandons it or dies. Each step is one store. `heal` repairs what a member leaves if it
+//! dies at any point.
 
 mod claim;
 mod find;

@@ -16,7 +16,7 @@ impl Region {
     /// Removes a named object together with the memory of its vectors, strings and ndarrays.
     ///
     /// # Errors
-    /// `NOT_FOUND` if there is no such object; `BUSY` while a member constructs it.
+    /// `NOT_FOUND` if there is no such object, `BUSY` while a member is constructing it.
     pub fn remove(self: &Arc<Self>, name: &str) -> Result<Removed> {
         self.check_name(name)?;
         self.with_local(|local| {
@@ -66,8 +66,8 @@ impl Region {
         })
     }
 
-    /// Abandons all objects that this process is constructing, because it leaves the region. The removals are recorded
-    /// in one of its slots.
+    /// Abandons all objects that this process is constructing, because the process leaves the region. The removals are
+    /// recorded in its heap slot `slot`.
     pub(crate) fn abandon_all(&self, slot: u16) {
         let claims = std::mem::take(&mut *self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         for (_, index) in claims {
@@ -95,7 +95,8 @@ impl Region {
             }
         };
         let zeroed = if self.is_zeroed(entry) { ZEROED } else { 0 };
-        // A word that is the start of no block was scribbled there, or is 0: the entry has no block.
+        // The word is 0 if the entry has no block. Another process may have overwritten it with a number that is not
+        // the start of a block; then the entry counts as having none.
         let is_block = |offset: u64| offset & PHASE_MASK == 0 && self.memory.place(offset).is_some();
         let block = entry.offset.load(Ordering::Relaxed).check(is_block);
         entry.slot.store(u32::from(by) | zeroed, Ordering::Relaxed);
@@ -109,12 +110,12 @@ impl Region {
         self.finish_removal(index, entry, slot, by, Some(held)).map(|_| ())
     }
 
-    /// Is the entry's block zeroed, so that its containers may be walked?
+    /// Is the entry's block zeroed? Only then may its containers be walked.
     fn is_zeroed(&self, entry: &Entry) -> bool {
         entry.slot.load(Ordering::Relaxed).has(ZEROED)
     }
 
-    /// Frees the blocks of an entry in state REMOVING, and then the entry.
+    /// Frees the blocks of an object whose entry is in state REMOVING, and then the entry.
     pub(super) fn finish_removal(
         &self,
         index: u64,

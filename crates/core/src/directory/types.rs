@@ -1,11 +1,11 @@
-//! Arguments and results of the directory's calls.
+//! Arguments and results of the calls that find, make and remove named objects.
 
 use crossdock_layout::type_name::{MAX_TYPE_NAME, Type};
 
 /// How to open a named object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ObjectMode {
-    /// The object must not exist yet.
+    /// Makes the object; it must not exist yet.
     CreateOnly,
     /// Must be there.
     OpenOnly,
@@ -13,19 +13,19 @@ pub enum ObjectMode {
     OpenOrCreate,
 }
 
-/// The type of an object: its name in the common grammar, and its size and alignment in bytes.
+/// The type of an object: its name in the grammar that all languages share, and its size and alignment in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypeRef {
     /// The name has at most 191 bytes; `crossdock_layout::type_name` has its grammar.
     pub name: String,
     /// The size of the object in the region. For a container this is the size of its header.
     pub size: u64,
-    /// A power of two, at most 4096.
+    /// The alignment in bytes, a power of two up to 4096.
     pub align: u32,
 }
 
 impl TypeRef {
-    /// A type whose size and alignment follow from its name. If they do not, the error says why.
+    /// Makes a type whose size and alignment follow from its name. The error says why they do not.
     pub fn new(name: &str) -> Result<Self, String> {
         let parsed = Type::parse(name).map_err(|e| e.to_string())?;
         match parsed.size_and_align() {
@@ -34,7 +34,7 @@ impl TypeRef {
         }
     }
 
-    /// Is the name valid, and do size and alignment agree with it?
+    /// Checks the name, and that size and alignment agree with it.
     pub(crate) fn check(&self) -> Result<Type, String> {
         if self.name.len() > MAX_TYPE_NAME {
             return Err(format!("a type name of {} bytes: at most {MAX_TYPE_NAME}", self.name.len()));
@@ -58,29 +58,29 @@ impl std::fmt::Display for TypeRef {
     }
 }
 
-/// What `claim` found or made.
+/// The object that `claim` found or made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// The object's offset in the region.
     pub offset: u64,
-    /// The object was made just now: it is zeroed, and the caller must commit or abandon it.
+    /// Was the object made by this call? Then it is zeroed, and the caller must commit or abandon it.
     pub created: bool,
 }
 
-/// Identifies one object among those that lie at the same offset one after another: the directory's entry, and the
-/// number of objects that had this entry before.
+/// Tells apart the objects that lie at the same offset one after another: by the directory's entry, and by the number
+/// of objects that had this entry before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Incarnation {
     pub(super) entry: u64,
     pub(super) count: u64,
 }
 
-/// What a handle names.
+/// The object that a handle names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loaded {
     /// Where it lies.
     pub offset: u64,
-    /// Bytes of the named object, or of the whole block if the block has no name.
+    /// The size in bytes of the named object, or of the whole block if the block has no name.
     pub size: u64,
     /// The type of a named object; `None` for a block without a name.
     pub ty: Option<TypeRef>,
@@ -102,7 +102,7 @@ pub struct ObjectInfo {
 /// What `remove` freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Removed {
-    /// Number of freed blocks: the object's own block and those of its containers.
+    /// The number of freed blocks: the object's own block and the blocks of its containers.
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,

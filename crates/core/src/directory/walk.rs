@@ -15,14 +15,14 @@ struct Walk<'a, 'g> {
     by: u16,
     guard: Option<&'a Guard<'g>>,
     removed: Removed,
-    /// How many headers the walk may still visit: memory whose pointers form a circle must not keep the walk going for
-    /// ever.
+    /// How many container headers may still be visited. Damaged pointers may form a circle, and the walk must end all
+    /// the same.
     budget: u64,
 }
 
 impl Region {
-    /// Frees the data of all vectors, strings and ndarrays in the object. The same step empties the container's header,
-    /// so that the walk can begin again wherever it was cut off.
+    /// Frees the data of all vectors, strings and ndarrays in the object. The step that frees a container's data also
+    /// empties its header. So if the walk is cut off, it can begin again.
     pub(super) fn free_contents(
         &self,
         entry: &Entry,
@@ -87,10 +87,11 @@ impl Region {
             let each = of.size_and_align().map_or(1, |s| s.0.max(1));
             self.free_elements(of, data, size.min(bytes / each), walk)?;
         }
-        // The words after the self-relative pointer: data, size and capacity of a vector; data and capacity of an
-        // ndarray.
+        // The words behind the self-relative pointer are data, size and capacity for a vector, and data and capacity
+        // for an ndarray.
         let words: &[u64] = if matches!(ty, Type::Ndarray(_)) { &[0, 0] } else { &[0, 0, 0] };
-        // The block may be gone by now, if the data pointer of one of its elements led to the block itself.
+        // The block is checked again, because it is gone by now if the data pointer of one of its elements led to the
+        // block itself.
         if self.is_plain_block(data) {
             self.exchange(walk.slot, walk.by, walk.guard, field, words, data)?;
             walk.removed.blocks += 1;
@@ -100,7 +101,7 @@ impl Region {
     }
 }
 
-/// May a value of this type own blocks?
+/// Can a value of this type own blocks of the heap?
 fn owns_memory(ty: &Type) -> bool {
     match ty {
         Type::Scalar(..) | Type::Opaque(_) => false,

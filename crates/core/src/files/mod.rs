@@ -1,12 +1,13 @@
-//! The consumer's side of managed directories: which names are awaited, and how a consumer waits for one.
+//! The consumer's side of managed directories: which file names a consumer waits for, and how it waits for one.
 //!
-//! The published folder is the truth. A consumer first tries its call. Only if the kernel answers "no such file" does
-//! it ask this module whether the name is awaited; then it sleeps until the service reports a change, and tries again.
-//! So opening a published file costs nothing more. A wait needs neither the daemon nor a socket: it uses one page and
-//! one folder, which are mapped or mounted read-only.
+//! The published folder alone decides whether a file exists. A consumer first tries its call. If the kernel answers "no
+//! such file", it asks this module whether it has to wait for this name. If so, it sleeps until the service reports a
+//! change, and tries again. So opening a published file costs nothing more. A wait needs neither the daemon nor a
+//! socket: it uses one page and one folder, which are mapped or mounted read-only.
 //!
-//! Every door (preload, seccomp notification, libraries) calls [`Views::await_file`]; no door decides by itself. The
-//! idea of awaiting files by name is DYAD's (`docs/papers.md`).
+//! There are three ways to intercept a program's call: the preload library, seccomp notification, and the client
+//! libraries. Each of them calls [`Views::await_file`], and none decides by itself. The idea of waiting for files by
+//! name comes from DYAD (`docs/papers.md`).
 
 mod notice;
 mod path;

@@ -1,4 +1,5 @@
-//! The mapping of a notice. A consumer maps it for reading and checks it once; the service maps it for writing.
+//! The mapping of a notice: the page in which the service of a managed directory reports changes. A consumer maps it
+//! for reading and checks it once. The service maps it for writing.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -6,15 +7,15 @@ use std::path::Path;
 use crossdock_layout::files::Notice;
 use crossdock_os::{Access, Mapping, OsResult, file};
 
-/// A managed directory's notice, mapped while this value exists.
+/// A consumer's mapping of a managed directory's notice. It lasts as long as this value.
 #[derive(Debug)]
 pub struct NoticeReader(Mapping);
 
 impl NoticeReader {
-    /// Maps the notice at this path; `None` if the file is no notice of this build's layout.
+    /// Maps the notice at this path; `None` if the file is not a notice of this build's layout.
     ///
     /// # Errors
-    /// The error says that the file cannot be opened or mapped.
+    /// The system call that failed, if the file cannot be opened or mapped.
     pub fn map(path: impl AsRef<Path>) -> OsResult<Option<Self>> {
         let file = file::open_read_only(path.as_ref())?;
         let (size, _) = file::sizes(&file)?;
@@ -26,15 +27,15 @@ impl NoticeReader {
     }
 }
 
-/// The service's mapping of a notice.
+/// The mapping through which the service writes a notice.
 #[derive(Debug)]
 pub struct NoticeWriter(Mapping);
 
 impl NoticeWriter {
-    /// Maps a file of at least a notice's size.
+    /// Maps a file for writing. It must have at least the size of a notice.
     ///
     /// # Errors
-    /// The error says that the file cannot be mapped.
+    /// The system call that failed, if the file cannot be mapped.
     pub fn map(file: impl AsFd) -> OsResult<Self> {
         Mapping::new(file, size_of::<Notice>(), Access::ReadWrite).map(Self)
     }

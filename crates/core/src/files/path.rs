@@ -1,7 +1,8 @@
 //! Makes the paths that programs pass absolute, without asking the file system about their parts.
 
-/// Puts `path` behind `folder` unless `path` is absolute, and removes `.`, `..` and doubled slashes as text. A `..`
-/// behind a symbolic link is thus not resolved by the file system; managed directories are mounts and not links.
+/// Puts `path` behind `folder` unless `path` is absolute. Removes `.`, `..` and doubled slashes from the text. So a
+/// `..` behind a symbolic link is not resolved as the file system would. This is no problem for managed directories,
+/// because they are mounts and not links.
 #[must_use]
 pub fn absolute(folder: &[u8], path: &[u8]) -> Vec<u8> {
     let mut joined = Vec::with_capacity(folder.len() + path.len() + 1);
@@ -13,7 +14,7 @@ pub fn absolute(folder: &[u8], path: &[u8]) -> Vec<u8> {
     normalise(&joined)
 }
 
-/// An absolute path without `.`, `..`, doubled slashes, or a slash at its end.
+/// Removes `.`, `..`, doubled slashes and a slash at the end from an absolute path.
 #[must_use]
 pub fn normalise(path: &[u8]) -> Vec<u8> {
     let mut clean: Vec<u8> = Vec::with_capacity(path.len());

@@ -1,4 +1,4 @@
-//! The directories that this process consumes, as the launcher wrote them into the environment.
+//! The managed directories whose files this process consumes. The launcher lists them in the environment.
 
 use std::time::Duration;
 
@@ -10,18 +10,19 @@ use super::notice::NoticeReader;
 /// path, notice, deadline in milliseconds, and patterns of names, which are separated by spaces.
 pub const VARIABLE: &str = "CROSSDOCK_FILES";
 
-/// A directory that this process consumes.
+/// A managed directory whose files this process consumes.
 #[derive(Debug)]
 pub struct View {
     /// The path at which this process sees the published files: absolute, without a slash at its end.
     pub path: String,
-    /// The path at which this process finds the notice.
+    /// The path at which this process finds the directory's notice, the page that reports changes.
     notice: String,
-    /// How long a call waits for a name.
+    /// How long a call waits for a file.
     pub deadline: Duration,
-    /// The names that are awaited; see [`View::awaits`].
+    /// The patterns of the file names that calls wait for; see [`View::awaits`].
     patterns: Vec<String>,
-    /// A forked child maps it anew: it might meet the lock of a `OnceLock`.
+    /// The mapped notice. Each process has its own: a forked child maps the notice again, because it might inherit a
+    /// `OnceLock` that another thread had locked.
     mapped: PerProcess<Option<NoticeReader>>,
 }
 
@@ -30,10 +31,10 @@ pub struct View {
 pub struct Views(Vec<View>);
 
 impl Views {
-    /// Reads the text of [`VARIABLE`]. A line that makes no sense is an error that names the line.
+    /// Reads the text of [`VARIABLE`].
     ///
     /// # Errors
-    /// The error names the line that cannot be read, and the reason.
+    /// If a line cannot be read: a message that names the line and the reason.
     pub fn parse(text: &str) -> Result<Self, String> {
         let line = |line: &str| {
             let fields: Vec<&str> = line.split('\t').collect();
@@ -55,14 +56,14 @@ impl Views {
         text.lines().filter(|l| !l.is_empty()).map(line).collect::<Result<_, _>>().map(Self)
     }
 
-    /// One line of [`VARIABLE`], as [`Views::parse`] reads it.
+    /// Writes one line of [`VARIABLE`], in the form that [`Views::parse`] reads.
     #[must_use]
     pub fn line(path: &str, notice: &str, deadline: Duration, patterns: &[String]) -> String {
         format!("{path}\t{notice}\t{}\t{}", deadline.as_millis(), patterns.join(" "))
     }
 
-    /// The directories that this process consumes, read from its environment at the first call. The launcher writes the
-    /// variable; a text that makes no sense counts as no directory.
+    /// The managed directories of this process, read from its environment at the first call. The launcher has written
+    /// the variable. A text that cannot be read counts as no directory.
     pub fn of_process() -> &'static Self {
         static OWN: PerProcess<Views> = PerProcess::new();
         let read = || std::env::var(VARIABLE).ok().and_then(|text| Self::parse(&text).ok()).unwrap_or_default();
@@ -75,7 +76,7 @@ impl Views {
         self.0.is_empty()
     }
 
-    /// The reason why files of one of the directories cannot be awaited: its notice cannot be mapped or is of another
+    /// Says why calls cannot wait for files of one of the directories: its notice cannot be mapped, or has another
     /// version.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
@@ -84,7 +85,7 @@ impl Views {
         Some(format!("files of {path} are not awaited: {notice} is not there, or is of another version of crossdock"))
     }
 
-    /// The view that an absolute, normalised path lies in, and the rest of the path below it.
+    /// Finds the managed directory that an absolute, normalised path lies in, and the rest of the path below it.
     #[must_use]
     pub fn find<'p>(&self, path: &'p [u8]) -> Option<(&View, &'p [u8])> {
         self.0.iter().find_map(|view| {
@@ -95,8 +96,8 @@ impl Views {
 }
 
 impl View {
-    /// May a producer still publish this name, which is relative to the directory? No part of it may begin with a dot.
-    /// If there are patterns, the last part must match one of them. `*` stands for any characters, `?` for one.
+    /// Does a call wait for a file of this name, which is relative to the directory? No part of the name may begin with
+    /// a dot. If there are patterns, the last part must match one of them. `*` stands for any characters, `?` for one.
     #[must_use]
     pub fn awaits(&self, rest: &[u8]) -> bool {
         let hidden = rest.split(|b| *b == b'/').any(|part| part.is_empty() || part[0] == b'.');
@@ -104,7 +105,7 @@ impl View {
         !hidden && (self.patterns.is_empty() || self.patterns.iter().any(|p| matches(p.as_bytes(), last)))
     }
 
-    /// The directory's notice, mapped once; `None` if it cannot be mapped.
+    /// The directory's notice, mapped at the first call; `None` if it cannot be mapped.
     pub(super) fn notice(&self) -> Option<&NoticeReader> {
         self.mapped.get_or_make(|| Some(NoticeReader::map(&self.notice).ok().flatten()))?.as_ref()
     }
@@ -112,7 +113,7 @@ impl View {
 
 /// Does the name match the pattern?
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // The usual algorithm with two positions: on a mismatch, the last star takes one character more.
+    // The usual algorithm with two positions: on a mismatch, the last star takes one character more than before.
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {
         match pattern.get(p) {

@@ -11,26 +11,26 @@ use crossdock_os::{Deadline, clock, file, futex};
 
 use super::{View, Views};
 
-/// The longest sleep at a stretch. After it the waiting task looks at the folder itself, in case the service was
-/// killed.
+/// The longest sleep. After it the waiting task looks at the folder itself, in case the service was killed and reports
+/// nothing.
 const STRETCH: Duration = Duration::from_millis(100);
 
-/// How a wait ended. Every door gives the program the same answer for it.
+/// How a wait for a file ended, and the answer that the program gets for its call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The name is not awaited here: the program gets the kernel's answer.
+    /// Calls do not wait for this name: the program gets the kernel's answer.
     Pass,
     /// The file exists now: the program's call is tried again.
     Published,
-    /// All producers are gone: the answer is ENOENT.
+    /// All producers have ended or failed: the program gets ENOENT.
     Gone(Story),
-    /// The deadline passed: the answer is ETIMEDOUT.
+    /// The deadline passed: the program gets ETIMEDOUT.
     TimedOut(Story),
-    /// A signal handler ran that does not restart calls: the answer is EINTR.
+    /// A signal handler ran that does not restart calls: the program gets EINTR.
     Interrupted,
 }
 
-/// The reason why a file did not come, for the task's log.
+/// The reason why a file did not come, for the log of the task that waited.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Story {
     path: String,
@@ -43,7 +43,7 @@ pub struct Story {
 }
 
 impl Views {
-    /// Waits for the file at an absolute, normalised path, if that name is awaited.
+    /// Waits for the file at an absolute, normalised path, if calls wait for a file of that name.
     ///
     /// The caller has tried its call before and got ENOENT. This call blocks until the file is published, all producers
     /// are gone, the directory's deadline has passed, or a signal handler ran. Any number of threads may wait.
@@ -52,8 +52,9 @@ impl Views {
         self.await_file_while(path, Duration::ZERO, &|| true)
     }
 
-    /// As [`Views::await_file`], for a door that waits in the program's place. `before` is how long the program has
-    /// waited already. The wait asks `is_wanted` every 100 ms and ends as interrupted when that says no.
+    /// Waits as [`Views::await_file`] does, for another process that waits in the program's place. `before` is how long
+    /// the program has waited already. Every 100 ms this asks `is_wanted`; if the answer is no, the wait ends as
+    /// interrupted.
     #[must_use]
     pub fn await_file_while(&self, path: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> Outcome {
         match self.find(path) {
@@ -62,7 +63,7 @@ impl Views {
         }
     }
 
-    /// May a producer still publish this name? `false` once the producers have ended.
+    /// May a producer still publish a file of this name? The answer is `false` when the producers have ended.
     #[must_use]
     pub fn is_coming(&self, path: &[u8]) -> bool {
         let view = self.find(path).filter(|(view, rest)| view.awaits(rest)).map(|(view, _)| view);
@@ -70,8 +71,8 @@ impl Views {
         phase.is_some_and(|phase| !matches!(phase, Phase::Ended | Phase::Failed))
     }
 
-    /// Would a wait for the file at an absolute, normalised path begin now? The file system is asked only about awaited
-    /// names.
+    /// Would [`Views::await_file`] begin to wait for the file at this absolute, normalised path? The file system is
+    /// asked only if calls wait for such a name.
     #[must_use]
     pub fn is_missing(&self, path: &[u8]) -> bool {
         let awaited = self.find(path).is_some_and(|(view, rest)| view.awaits(rest));
@@ -85,8 +86,8 @@ impl View {
         let began = clock::now_ns().saturating_sub(u64::try_from(before.as_nanos()).unwrap_or(0));
         let deadline = Deadline::after(self.deadline.saturating_sub(before));
         loop {
-            // The order matters: first the word, then the phase, then the file, because the file may come just before
-            // either is read.
+            // The order matters: the word is read first, then the phase, and the file is looked up last. The file may
+            // come just before any of these steps, and then a later step notices it.
             let news = notice.news.load(Acquire);
             let phase = notice.phase();
             if file::exists(&name) {

@@ -1,7 +1,7 @@
-//! Fuzzing of regions: one member scribbles over the shared memory, and another member then makes every call.
+//! Fuzzes regions: one member overwrites parts of the shared memory, and another member then makes every call.
 //!
-//! Whatever lies in memory, each call must end with an answer or an error. No call may crash or touch memory outside
-//! the region.
+//! Whatever the overwritten bytes are, each call must end with a result or an error. No call may crash or touch memory
+//! outside the region.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,15 +19,15 @@ use crate::{Error, Result};
 const SIZE: u64 = 1 << 20;
 const NAMES: [&str; 4] = ["plain", "vector", "nested", "array"];
 
-/// Both members are always alive, whatever the scribble says about the holder of a lock.
+/// Both members count as alive, also if the overwritten lock names one of them as its holder.
 static MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
 
-/// Makes a region with a few objects of each kind, scribbles over it as `data` says, and makes every call.
+/// Makes a region with a few objects of each kind, overwrites words in it as `data` says, and makes every call.
 ///
-/// Eight bytes of `data` are one scribble: the place (the low 24 bits; within the tables, or anywhere if bit 23 is set)
-/// and the value.
+/// Each eight bytes of `data` overwrite one word. They have its position (the low 24 bits; within the tables, or
+/// anywhere if bit 23 is set) and its value.
 pub fn fuzz_entry(data: &[u8]) {
-    // A lack of memory is no finding.
+    // An error is ignored here, because a lack of memory is not a fault of the code.
     let _ = run(data);
 }
 
@@ -50,8 +50,8 @@ fn run(data: &[u8]) -> Result<()> {
     let first = attach(MEMBERS[0])?;
     let blocks = fill(&first)?;
     scribble(&first, data);
-    // Each call waits seconds for a living member that holds the lock and never releases it. The wait ends, so it is no
-    // finding.
+    // The lock now names a living member, which never releases it. Each call would wait some seconds for it. That is
+    // correct, so this round ends here.
     let holder = &first.memory.header().lock.holder;
     if MEMBERS.iter().any(|member| member.0 == holder.load(Ordering::Relaxed)) {
         holder.store(0, Ordering::Relaxed);
@@ -100,7 +100,7 @@ fn scribble(region: &Region, data: &[u8]) {
         let (place, value) = (word(&chunk[..3]), word(&chunk[3..]));
         let reach = if place >> 23 == 1 { SIZE } else { tables };
         let at = place % (reach - 8);
-        // The value is five bytes, or a number whose high bits are set.
+        // The value is five bytes long, or a large number with all high bits set.
         let value = if value & 1 == 0 { value } else { value | u64::MAX << 40 };
         // SAFETY: within the mapping; this process's only thread that works with it is this one.
         unsafe { region.base().add(at as usize).cast::<u64>().write_unaligned(value) };

@@ -1,8 +1,8 @@
-//! Growth: the region takes memory in steps. Each step is counted against the quota first, so that a full node gives an
-//! error and not a signal.
+//! Growth: the region takes memory in steps. Each step is first counted against the quota. So a lack of memory on the
+//! node gives an error and not a signal.
 //!
-//! Steps end at the border of a huge page where there is room, and the kernel is asked for whole huge pages. Memory in
-//! a huge page costs a five-hundredth of the page faults and of the entries in the translation buffer.
+//! If there is room, a step ends at the boundary of a huge page, and the kernel is asked for whole huge pages. With
+//! huge pages a program has 512 times fewer page faults and entries in the CPU's page table cache.
 
 use std::sync::atomic::Ordering;
 
@@ -36,7 +36,7 @@ impl Region {
         take(&guard).map_err(|again| if again.status == Status::NoSpace { full } else { again })
     }
 
-    /// `count` free slices in a row that have memory.
+    /// Finds `count` free slices in a row that have memory. If there are none, the region grows.
     pub(super) fn find_or_grow(&self, guard: &Guard<'_>, count: u64) -> Result<u64> {
         if let Some(slice) = self.find_run(guard, count) {
             return Ok(slice);
@@ -85,7 +85,7 @@ impl Region {
             .and_then(|()| self.reserve_range(g.heads_at + committed * head, count * head))
             .and_then(|()| self.reserve_range(g.slice_at(committed), count * SLICE));
         if reserved.is_err() {
-            // The next try begins from this count again.
+            // No memory was taken, so its bytes are subtracted from the count again.
             self.memory.header().reserved.fetch_sub(count * SLICE + (heads + bits) * PAGE, Ordering::Relaxed);
         }
         reserved?;
@@ -94,8 +94,8 @@ impl Region {
         Ok(())
     }
 
-    /// Counts further bytes against the quota. If the member dies before it uses them, they stay counted: the quota is
-    /// an upper bound and not a measurement.
+    /// Counts further bytes against the quota. If the member dies before it uses them, they stay counted, because the
+    /// count is an upper bound and not a measurement.
     pub(crate) fn charge(&self, bytes: u64) -> Result<()> {
         let reserved = &self.memory.header().reserved;
         let total = reserved.load(Ordering::Relaxed).saturating_add(bytes).min(self.capacity());

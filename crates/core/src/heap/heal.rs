@@ -1,10 +1,10 @@
-//! Healing: finishes or takes back what dead members left half done. The healer holds the region's lock. It may itself
-//! be killed at any point; the next healer then begins again.
+//! Healing: finishes or undoes what dead members left half done. The healing member holds the region's lock. It may
+//! itself be killed at any point; then the next one begins again.
 //!
-//! Healing has an order. First it rebuilds the derived parts (bitmap, chains), if a member died while it changed them.
-//! Then it treats the records of each slot of a dead member, and then the directory entries of dead members, recorded
-//! in those same slots. Last, the slots become vacant. Each step for a slot uses that slot's own records, so that the
-//! next healer understands what a killed healer left.
+//! Healing has an order. First, if a member died while it changed the derived parts (bitmap, chains), they are rebuilt.
+//! Next come the records in each dead member's slot, then the directory entries of dead members. Last, the slots become
+//! vacant. Each step for a slot is recorded in that same slot. So if the healing member is killed, the next one
+//! understands what was left.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,17 +20,17 @@ use crate::{Result, fault_point};
 /// What `heal` did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HealReport {
-    /// Number of slots of dead members that were put in order and are vacant now.
+    /// The number of dead members' slots that were healed and are vacant now.
     pub slots: u64,
-    /// Number of operations that were finished or taken back.
+    /// The number of operations that were finished or undone.
     pub operations: u64,
-    /// Number of objects whose constructor or remover had died.
+    /// The number of objects that were removed because their constructor or remover had died.
     pub objects: u64,
 }
 
 impl Region {
-    /// Finishes or takes back what dead members left half done, and gives slices that are no longer used back to the
-    /// pool. The library calls this itself when a dead member is in the way or when space is short.
+    /// Finishes or undoes what dead members left half done, and returns unused slices to the pool. The library calls
+    /// this itself when it needs something that a dead member holds, or when space is short.
     pub fn heal(&self) -> Result<HealReport> {
         self.check_use()?;
         let guard = self.lock()?;
@@ -39,7 +39,7 @@ impl Region {
         Ok(report)
     }
 
-    /// Rebuilds everything that is derived.
+    /// Rebuilds the bitmap of slices and the directory's indexes, which are derived from other data.
     pub(super) fn rebuild(&self, guard: &Guard<'_>) {
         self.rebuild_pool(guard);
         fault_point!("heal.rebuilt");
@@ -68,8 +68,8 @@ impl Region {
         }
         report.slots = dead.len() as u64;
         if report.slots > 0 {
-            // A member may have died after it freed a block and before it told the block's owner. So every owner has to
-            // look.
+            // A member may have died after it freed a block, but before it told the slot that owns the block's slice.
+            // So every owner has to search its slices.
             for index in 0..self.memory.slots() {
                 if let Some(slot) = self.memory.slot(index) {
                     slot.rescan.store(1, Ordering::Release);
@@ -79,7 +79,8 @@ impl Region {
         report
     }
 
-    /// Finishes or takes back what the records of a slot say. The slot's holder is dead, is leaving, or is the caller.
+    /// Finishes or undoes the operations that are recorded in a slot. The slot's holder is dead, is leaving, or is the
+    /// caller.
     pub(super) fn mend_slot(&self, guard: &Guard<'_>, index: u64) -> u64 {
         let Some(slot) = self.memory.slot(index) else { return 0 };
         let by = index as u16;
@@ -88,7 +89,7 @@ impl Region {
         for record in &slot.operations {
             let kind = record.kind.load(Ordering::Acquire);
             if kind == OP_PREPARED {
-                // The record becomes a replacement that writes no words and frees the new block.
+                // The prepared block becomes a replacement that writes no words and frees this block.
                 let block = record.new_block.load(Ordering::Relaxed) & !PHASE_MASK;
                 record.retiring.store(if block == 0 { 0 } else { block | PHASE_BEGUN }, Ordering::Relaxed);
                 record.count.store(0, Ordering::Relaxed);
@@ -104,14 +105,15 @@ impl Region {
         count + u64::from(self.orphan(slot, by))
     }
 
-    /// Frees the block that the slot's holder was allocating, if the block had been taken.
+    /// Frees the block that the slot's holder was allocating, if that block had been taken already.
     fn take_back(&self, from: &AtomicU64, cell: &AtomicU64, slot: &Slot, by: u16, guard: &Guard<'_>) -> bool {
         let block = from.load(Ordering::Acquire) & !PHASE_MASK;
         if block != 0 {
             if cell.load(Ordering::Relaxed) & !PHASE_MASK != block {
                 cell.store(block | PHASE_BEGUN, Ordering::Release);
             }
-            // If the healer is killed here, both words name the block; the next healer sees that they are equal.
+            // If the healing member is killed here, both words name the block. The next healing member sees that they
+            // are equal.
             fault_point!("heal.noted");
             from.store(0, Ordering::Release);
         }
@@ -122,8 +124,8 @@ impl Region {
         pending
     }
 
-    /// The dead member was about to tell the slice's owner about a free block. Now the owner has to look for the slice
-    /// itself.
+    /// Handles a dead member that was about to tell a slice's owner about a free block. It marks the slice, so that the
+    /// owner searches it.
     fn orphan(&self, slot: &Slot, by: u16) -> bool {
         let Some(slice) = slot.pushing.load(Ordering::Acquire).checked_sub(1) else { return false };
         if let Some(head) = self.memory.head(slice) {

@@ -1,8 +1,9 @@
-//! The hints that a slot's holder has about the free blocks of one size class. Hints can be thrown away at any time.
+//! One thread's hints about the free blocks of one size class, in a heap slot that this thread holds. Hints can be
+//! thrown away at any time.
 //!
-//! The state bytes in shared memory are the truth. Only the slot's holder changes blocks of its slices from FREE to
-//! another state, so it can take a block whose byte reads FREE with a plain store. A hint is out of date if its block
-//! was handed out through another hint; the block's byte shows that.
+//! Only the state bytes in shared memory decide whether a block is free. Only the slot's holder changes blocks of its
+//! slices from FREE to another state. So if a block's byte is FREE, the holder takes the block by a plain store. A hint
+//! is outdated if the block was taken through another hint; the block's byte shows that.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -10,25 +11,25 @@ use crossdock_layout::region::{CLASSES, STATE_FREE};
 
 use crate::fault_point;
 
-/// Stands for no slice and for no group.
+/// A number that means no slice or no group.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// How many freed blocks a thread remembers per class.
+/// The number of freed blocks that a thread remembers for each size class.
 const RECENT: usize = 64;
 
-/// A block of a slice of this slot that this thread freed.
+/// A block that this thread freed, in a slice that this slot owns.
 #[derive(Clone, Copy)]
 struct Recent {
     offset: u64,
     state: *const AtomicU8,
 }
 
-/// What a slot's holder knows of one size class.
+/// The hints of a slot's holder about one size class.
 #[repr(align(64))]
 pub(super) struct LocalClass {
     /// The number of entries of `recent` that are valid.
     count: usize,
-    /// One bit for each block of the current group: set if the block was free when this thread looked.
+    /// One bit for each block of the current group. A bit is set if its block was free when this thread looked.
     pub mask: u64,
     /// Offset of the current group's first block.
     pub first: u64,
@@ -36,11 +37,12 @@ pub(super) struct LocalClass {
     pub states: *const AtomicU8,
     /// The current slice, or [`NONE`].
     pub slice: u32,
-    /// The current group of 64 blocks in it, or [`NONE`] before the first.
+    /// The current group of 64 blocks in the current slice, or [`NONE`] before the first.
     pub group: u32,
-    /// Other slices of this slot that have free blocks, or had some. All are `Available::Active`.
+    /// Other slices of this slot that have free blocks, or had some when this thread looked. All are
+    /// `Available::Active`.
     pub partial: Vec<u32>,
-    /// The blocks that were freed last. They are used again first, while they are in the caches.
+    /// The blocks that were freed last. They are used again first, because they are still in the CPU's caches.
     recent: [Recent; RECENT],
 }
 
@@ -59,7 +61,7 @@ impl LocalClass {
         }
     }
 
-    /// Remembers a block that was just freed, if there is room for the hint.
+    /// Remembers a block that was just freed. If there is no room for this hint, it does nothing.
     #[inline(always)]
     pub(super) fn remember(&mut self, offset: u64, state: *const AtomicU8) {
         if self.count < RECENT {
@@ -75,15 +77,15 @@ impl LocalClass {
         self.slice = NONE;
     }
 
-    /// Forgets all hints to blocks. This is needed before a slice is given away, because a hint into that slice would
-    /// then read the state of another owner's block.
+    /// Forgets all hints about blocks. This is needed before a slice is given away, because the blocks of that slice
+    /// then belong to another owner.
     pub(super) fn forget(&mut self) {
         self.clear();
         self.count = 0;
     }
 
-    /// Takes a block that a hint says is free. Its offset is stored in `cell` before the block is taken. If this member
-    /// dies after that, before the caller has recorded the block, a healer frees it. `state` is USED or NAMED.
+    /// Takes a block that a hint says is free. Before it is taken, its offset is stored in `cell`. So if this member
+    /// dies before the caller has recorded the block, the block is freed by healing. `state` is USED or NAMED.
     #[inline(always)]
     pub(super) fn take(&mut self, class: usize, cell: &AtomicU64, state: u8) -> Option<u64> {
         while self.count > 0 {
@@ -108,13 +110,13 @@ impl LocalClass {
     }
 }
 
-/// Takes a block of a slice of this slot, if the block is free.
+/// Takes a block of this slot's slices, if its state byte says that it is free.
 #[inline(always)]
 fn take_block(offset: u64, byte: &AtomicU8, cell: &AtomicU64, state: u8) -> bool {
     if byte.load(Ordering::Relaxed) != STATE_FREE {
         return false;
     }
-    // A member that learns of our death sees our stores in program order, and healing relies on that. Release keeps the
+    // Healing relies on this: a member that learns of our death sees our stores in program order. Release keeps the
     // compiler from reordering them.
     cell.store(offset, Ordering::Release);
     fault_point!("heap.allocate.noted");

@@ -1,5 +1,5 @@
-//! A heap slot as its holder sees it, and freeing: the fast path for blocks of the slot's own slices, and the way to
-//! the owners of other slices.
+//! A heap slot as its holder sees it, and freeing. Blocks of the slot's own slices take a fast path. For blocks of
+//! other slices, the slot that owns the slice is told.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,8 +43,8 @@ impl LocalSlot {
         unsafe { &*self.shared }
     }
 
-    /// A block of the class that a hint says is free, if there is one. If this member dies before the call returns, a
-    /// healer takes the block back.
+    /// Takes a block of the class that a hint says is free, if there is one. If this member dies before the call
+    /// returns, the block is freed by healing.
     #[inline(always)]
     pub(super) fn take_at_hand(&mut self, region: &Region, class: usize) -> Option<u64> {
         let cell = &self.shared(region).allocating;
@@ -66,10 +66,10 @@ impl Region {
         }
     }
 
-    /// Frees a block of a slice of this slot. For any other offset it does nothing and gives `false`.
+    /// Frees a block in a slice of this slot. For any other offset it does nothing and gives `false`.
     ///
     /// Only this thread takes blocks of its slices, so a load and a store are enough. If another member frees the same
-    /// block at the same moment by mistake, the state is the same in the end.
+    /// block at the same moment by mistake, the resulting state is the same.
     #[inline(always)]
     pub(super) fn free_own(&self, local: &mut LocalSlot, offset: u64) -> bool {
         let relative = offset.wrapping_sub(self.memory.geometry().data_at);
@@ -80,7 +80,7 @@ impl Region {
         if !word.is_small() || word.owner() != local.index || class >= CLASSES.len() {
             return false;
         }
-        // The offset lies beyond the last block of the class, so it is no block in use.
+        // No block begins at this offset, because it lies behind the last block of the slice.
         let Some(block) = CLASSES[class].block_at(within) else { return false };
         let Some(state) = self.memory.state(slice, block) else { return false };
         if state.load(Ordering::Relaxed) != STATE_USED {
@@ -96,7 +96,7 @@ impl Region {
         true
     }
 
-    /// Frees a block of another slot's slice or a large block, or gives the error that says why not.
+    /// Frees a block that lies in another slot's slice, or a large block. The error says why it cannot be freed.
     pub(super) fn free_elsewhere(&self, local: &LocalSlot, offset: u64) -> Result<()> {
         let Some(Place::Small { slice, block, .. }) = self.memory.place(offset) else {
             return self.free_large(offset);
@@ -113,7 +113,7 @@ impl Region {
         }
     }
 
-    /// A slice of this slot that was full has a free block again.
+    /// Lists a slice of this slot again, because it was full and has a free block now.
     #[cold]
     #[inline(never)]
     fn readmit(&self, local: &mut LocalSlot, slice: u64, class: usize) {
@@ -121,14 +121,15 @@ impl Region {
         let word = SliceWord(head.word.load(Ordering::Acquire));
         let mine = word.is_small() && word.owner() == local.index && word.available() == Available::Full;
         let active = word.with(Available::Active, 0).0;
-        // If this fails, another member has just queued the slice, and this slot gets it back through the queue.
+        // If the exchange fails, another member has just queued the slice for this slot, and this slot gets it through
+        // the queue.
         if mine && head.word.compare_exchange(word.0, active, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             local.classes[class].partial.push(slice as u32);
         }
     }
 
-    /// Tells the owner of a slice that the slice has a free block, if the owner wants to know. `by` is the slot in
-    /// whose name this happens, and `slot` holds that slot's record.
+    /// Tells the owner of a slice that the slice has a free block, if the owner wants to know. The action is recorded
+    /// in `slot`, whose number is `by`.
     pub(super) fn notify(&self, slice: u64, slot: &Slot, by: u16) {
         let Some(head) = self.memory.head(slice) else { return };
         let word = SliceWord(head.word.load(Ordering::SeqCst));
@@ -140,7 +141,8 @@ impl Region {
         let queued = word.with(Available::Queued, by).0;
         if head.word.compare_exchange(word.0, queued, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
             fault_point!("heap.notify.queued");
-            // A queued slice is neither released nor moved, so the owner is still the same.
+            // A slice that is in the queue is neither released nor given to another slot, so its owner is still the
+            // same.
             if let Some(owner) = self.memory.slot(word.owner().into()) {
                 let mut top = owner.available.load(Ordering::Acquire);
                 loop {
@@ -157,7 +159,7 @@ impl Region {
         slot.pushing.store(0, Ordering::Release);
     }
 
-    /// The error for an offset that is no block's start.
+    /// Makes the error for an offset that is not the start of a block.
     #[cold]
     pub(crate) fn not_a_block(&self, offset: u64) -> Error {
         self.error(Status::BadHandle, format!("{offset:#x} is not the start of a block in use"))

@@ -1,8 +1,8 @@
-//! The region's lock. Its word names the member that holds it, so a member that finds a dead holder takes the lock over
-//! and heals.
+//! The region's lock. Its word names the member that holds it. So if that member is dead, another member notices this,
+//! takes the lock over and heals the region.
 //!
-//! The lock guards what changes rarely: slices, growth, the holders of slots, the directory. Small blocks are allocated
-//! and freed without it. If a holder is stopped, the other members wait until their deadline and no longer.
+//! The lock guards data that change rarely: slices, growth, the holders of slots, the directory. Small blocks are
+//! allocated and freed without it. If its holder is stopped, other members wait only until their deadline.
 
 use std::sync::atomic::Ordering;
 
@@ -12,16 +12,17 @@ use crossdock_os::{Deadline, futex};
 use crate::region::{PATIENCE, Region};
 use crate::{Result, fault_point};
 
-/// How often a member looks at the lock again before it sleeps. Critical sections take well under a microsecond.
+/// How many times a member looks at the lock again before it sleeps. The lock is usually held for well under a
+/// microsecond.
 const SPINS: u32 = 200;
 
-/// Holds the region's lock until dropped.
+/// Holds the region's lock until this value is dropped.
 pub(crate) struct Guard<'a> {
     region: &'a Region,
 }
 
 impl Region {
-    /// Takes the lock, also from a dead holder, and then heals what that holder left.
+    /// Takes the lock. If its holder is dead, it takes the lock over and heals what that member left.
     pub(crate) fn lock(&self) -> Result<Guard<'_>> {
         let (guard, took_over) = self.take_lock()?;
         fault_point!("lock.taken");
@@ -30,7 +31,7 @@ impl Region {
         if took_over || dirty || header.directory_version.load(Ordering::Relaxed) & 1 != 0 {
             self.rebuild(&guard);
         }
-        // Stored only after the healing, because other threads of this process rely on it.
+        // This is stored only after the healing, because other threads of this process rely on it.
         let deaths = self.deaths();
         if self.deaths_seen.load(Ordering::Relaxed) != deaths || took_over {
             self.heal_locked(&guard);
@@ -79,8 +80,8 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         fault_point!("lock.leaving");
         let lock = &self.region.memory.header().lock;
-        // No member takes the lock from a living holder. So the word still names this member, unless another member
-        // scribbled over it.
+        // No member takes the lock from a living holder. So the word still names this member, unless another process
+        // overwrote it.
         let _ = lock.holder.compare_exchange(self.region.member.0, 0, Ordering::SeqCst, Ordering::Relaxed);
         if lock.waiting.load(Ordering::SeqCst) != 0 {
             lock.waiting.store(0, Ordering::SeqCst);

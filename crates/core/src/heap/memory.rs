@@ -1,4 +1,4 @@
-//! The region's areas as references. Each index is checked. Only this module turns numbers into addresses.
+//! References to the parts of a region's memory. Each index is checked. Only this module turns numbers into addresses.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -8,12 +8,12 @@ use crossdock_layout::region::{
 };
 use crossdock_os::{Mapping, fetch, load_eight};
 
-/// The mapping of a region and the positions of its areas.
+/// The mapping of a region, and the positions of its parts.
 pub(crate) struct Memory {
     mapping: Mapping,
     base: *mut u8,
     geometry: Geometry,
-    /// Addresses of the areas that the fast paths read.
+    /// The addresses of the parts that the fast paths read.
     heads: *const SliceHead,
     states: *const AtomicU8,
 }
@@ -24,10 +24,10 @@ unsafe impl Send for Memory {}
 // SAFETY: as for Send.
 unsafe impl Sync for Memory {}
 
-/// The block that an offset lies at.
+/// The block whose memory an offset is the start of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Block number `block` of a slice of small blocks.
+    /// A small block: number `block` of a slice that is divided into blocks.
     Small { slice: u64, block: u64, class: usize, word: SliceWord },
     /// A large block.
     Large { slice: u64, run: u64, named: bool },
@@ -44,7 +44,7 @@ impl Place {
 }
 
 impl Memory {
-    /// `geometry` must be of the mapping's length.
+    /// Makes the view of a mapped region. `geometry` must belong to a mapping of this length.
     pub(crate) fn new(mapping: Mapping, geometry: Geometry) -> Self {
         assert!(geometry.capacity <= mapping.length() as u64);
         let base = mapping.start().as_ptr();
@@ -115,7 +115,7 @@ impl Memory {
         inside.then(|| unsafe { &*self.states.add((slice * STATES_PER_SLICE + block) as usize) })
     }
 
-    /// Eight state bytes at once, the first one in the lowest byte. `index` counts groups of eight.
+    /// Reads eight state bytes at once, with the first one in the lowest byte. `index` counts groups of eight.
     #[inline]
     pub(crate) fn eight_states(&self, slice: u64, index: u64) -> u64 {
         if slice >= self.geometry.slices || index >= STATES_PER_SLICE / 8 {
@@ -132,7 +132,7 @@ impl Memory {
         (index < self.geometry.slices.div_ceil(64)).then(|| unsafe { self.at(self.geometry.used_at + index * 8) })
     }
 
-    /// The head of a chain: of the index by name (`which` 0) or of the index by offset (`which` 1).
+    /// Gives the head of a chain, in the index by name (`which` 0) or by offset (`which` 1).
     #[inline]
     pub(crate) fn bucket(&self, which: u64, hash: u32) -> &WildWord<AtomicU32> {
         let index = (which & 1) * self.geometry.buckets + (u64::from(hash) & (self.geometry.buckets - 1));
@@ -140,7 +140,7 @@ impl Memory {
         unsafe { self.at(self.geometry.buckets_at + index * 4) }
     }
 
-    /// The number of entries that were ever used.
+    /// The number of entries that have ever been used.
     pub(crate) fn entries(&self) -> u64 {
         let most = u32::try_from(self.geometry.entries).unwrap_or(u32::MAX);
         self.header().entries.load(Ordering::Acquire).clamped(most).into()
@@ -153,7 +153,7 @@ impl Memory {
             .then(|| unsafe { self.at(self.geometry.entries_at + index * size_of::<Entry>() as u64) })
     }
 
-    /// A word of the data area.
+    /// Gives the word at this offset of the data area.
     #[inline]
     pub(crate) fn word(&self, offset: u64) -> Option<&AtomicU64> {
         let end = offset.checked_add(8)?;
@@ -162,7 +162,7 @@ impl Memory {
         inside.then(|| unsafe { self.at(offset) })
     }
 
-    /// The address of `length` bytes of the data area.
+    /// Gives the address of `length` bytes in the data area.
     #[inline]
     pub(crate) fn data(&self, offset: u64, length: u64) -> Option<*mut u8> {
         let end = offset.checked_add(length)?;
@@ -171,18 +171,18 @@ impl Memory {
         inside.then(|| unsafe { self.base.add(offset as usize) })
     }
 
-    /// Asks the processor to fetch the two cache lines that `place` and a look at the state will read. The slice's head
-    /// says which state byte it is. With cold caches each of the two costs a page, and without this call one would wait
-    /// for the other.
+    /// Asks the CPU to fetch the two cache lines that `place` and a look at the state byte will read. Which state byte
+    /// is needed depends on the slice's head. With cold caches each of the two lines may cost a page table walk, and
+    /// without this call one would wait for the other.
     #[inline]
     pub(crate) fn fetch_place(&self, offset: u64) {
         let slice = offset.wrapping_sub(self.geometry.data_at) / SLICE;
         fetch(self.heads.wrapping_add(slice as usize));
-        // The guess is exact for blocks of a kibibyte and more. For smaller blocks it is at least the right page.
+        // The guessed address is exact for blocks of 1 KiB and more. For smaller blocks at least the page is right.
         fetch(self.states.wrapping_add((slice * STATES_PER_SLICE) as usize));
     }
 
-    /// The block that starts at `offset`, whatever its state.
+    /// Finds the block that starts at `offset`, whether or not it is in use.
     #[inline]
     pub(crate) fn place(&self, offset: u64) -> Option<Place> {
         let relative = offset.checked_sub(self.geometry.data_at)?;
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// Indices and offsets come from memory that others write.
+    /// Indices and offsets come from memory that other processes write, so they may be any numbers.
     #[test]
     fn an_index_behind_a_table_or_an_offset_outside_of_the_data_gives_nothing() {
         let size = 1 << 20;

@@ -1,13 +1,14 @@
-//! The heap of a region: many processes allocate and free, none of them stops another, and any of them may be killed at
+//! The heap of a region. Many processes allocate and free. None of them stops another, and any of them may be killed at
 //! any instruction.
 //!
-//! - `memory` turns numbers into addresses, checked; `states` looks at many state bytes at once.
+//! - `memory` turns numbers into checked addresses; `states` reads many state bytes at once.
 //! - `known`, `local` and `near` are a thread's fast paths; `refill` and `rescan` find free blocks for the thread;
 //!   `threads` and `slots` give the thread its slot.
 //! - `pool` and `grow` manage the slices under `lock`.
-//! - `operation` and `retire` are changes that a death leaves either done or not done; `heal` completes them.
+//! - `operation` and `retire` make changes that are done completely or not at all if a member dies; `heal` completes
+//!   them.
 //!
-//! `docs/memory-format.md` draws what lies in memory and lists what a death at each point leaves.
+//! `docs/memory-format.md` draws the memory and lists what a death at each point leaves.
 
 mod fuzz;
 mod grow;
@@ -53,19 +54,20 @@ use crate::region::Region;
 pub(crate) enum Want {
     /// A small block of this class.
     Small(usize),
-    /// Whole slices for this number of bytes.
+    /// A large block: whole slices with room for this number of bytes.
     Large(u64),
 }
 
-/// The class of a request that needs no computation: a small one, with an alignment that all blocks have (1, 2, 4, 8,
-/// 16).
+/// Finds the size class of a request without a computation. It works for small requests with an alignment that all
+/// blocks have (1, 2, 4, 8, 16).
 #[inline(always)]
 fn quick_class(size: u64, align: u64) -> Option<usize> {
     (align <= 16 && 0x1_0116 >> align & 1 == 1 && size.wrapping_sub(1) < MAX_SMALL).then(|| class_for(size))
 }
 
 impl Region {
-    /// A block of at least `size` bytes at a multiple of `align`, a power of two up to 4096. Not zeroed.
+    /// Allocates a block of at least `size` bytes at a multiple of `align`, which is a power of two up to 4096. The
+    /// block is not zeroed.
     ///
     /// # Errors
     /// `NO_SPACE`, `INVALID`.
@@ -108,7 +110,7 @@ impl Region {
         place.map(Place::size).ok_or_else(|| self.not_a_block(offset))
     }
 
-    /// The kind of block that fits a request best.
+    /// Finds the kind of block that fits a request best.
     pub(crate) fn want(&self, size: u64, align: u64) -> Result<Want> {
         if size == 0 || !align.is_power_of_two() || align > PAGE {
             let text = format!("{size} bytes aligned to {align}: at least 1 byte, and a power of two up to {PAGE}");
@@ -126,7 +128,7 @@ impl Region {
         Ok(class.map_or(Want::Large(size), Want::Small))
     }
 
-    /// A block. If this member dies before the call returns, a healer takes the block back.
+    /// Takes a block. If this member dies before the call returns, the block is freed by healing.
     pub(crate) fn take(&self, local: &mut LocalSlot, want: Want, state: u8) -> Result<u64> {
         let cell = &local.shared(self).allocating;
         let taken = self.take_into(local, want, cell, state);
@@ -135,7 +137,8 @@ impl Region {
         taken
     }
 
-    /// A block for a record that will own it. The block's offset is stored in `cell` before the block is taken.
+    /// Takes a block for a record that will own it. Its offset is stored in the record's word `cell` before the block
+    /// is taken.
     pub(crate) fn take_into(&self, local: &mut LocalSlot, want: Want, cell: &AtomicU64, state: u8) -> Result<u64> {
         match want {
             Want::Small(class) => self.take_small(local, class, cell, state),

@@ -1,12 +1,12 @@
-//! Finds this thread's slot in a region by the region's address alone; for allocators that lie in regions and know only
-//! that address. It is one look into the thread's own memory. A region that is not found there takes the slow path,
-//! which then calls `keep_near`.
+//! Finds this thread's slot in a region by the region's address alone. This is for allocators that lie in shared memory
+//! and know only that address. The search is one look into the thread's own memory. If the region is not found there,
+//! the caller takes a slower path and then calls `keep_near`.
 //!
-//! An entry owns nothing: a region is dropped when its last owner drops it, and no entry of any thread keeps it alive.
-//! Instead, each region that is dropped increments [`GONE`] before it gives anything back, and an entry counts only
-//! while `GONE` is the same as when the entry was made. A call with the address of a dropped region therefore sees
-//! another number and finds nothing here. The slow path then says that nothing is mapped there, or finds the region
-//! that is mapped there now. Dropping a region *while* another thread allocates in it is a mistake here as everywhere.
+//! An entry of this cache owns nothing: it does not keep its region alive. Instead, each region that is dropped
+//! increments [`GONE`] before it gives anything back. An entry is valid only while `GONE` has the same value as when
+//! the entry was made. So a call with the address of a dropped region finds no valid entry here. The slower path then
+//! says that no region is mapped there, or finds the region that is mapped there now. As always, a program must not
+//! drop a region *while* another thread allocates in it.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::LocalSlot;
 use crate::region::Region;
 
-/// How many regions of this process were dropped. The thread that drops a region writes it, and every call here reads
-/// it. It has a cache line of its own, so that all processors keep that line in their caches.
+/// The number of regions that this process has dropped. The thread that drops a region writes it, and every call here
+/// reads it. It has a cache line of its own, so that each CPU keeps that line in its cache.
 #[repr(align(128))]
 struct Gone(AtomicU64);
 
 static GONE: Gone = Gone(AtomicU64::new(0));
 
-/// A region that this thread has a slot in.
+/// A region in which this thread has a heap slot.
 #[derive(Clone, Copy)]
 struct Near {
     base: *const u8,
@@ -33,32 +33,32 @@ struct Near {
     slot: *mut LocalSlot,
 }
 
-/// How many regions a thread has near. Two regions with the same index replace each other.
+/// The number of entries in each thread's cache. If two regions have the same index, one replaces the other.
 const WAYS: usize = 8;
 
 thread_local! {
     static NEAR: [Cell<Near>; WAYS] = const { [const { Cell::new(NONE) }; WAYS] };
 }
 
-/// No entry. The count of dropped regions never gets this large.
+/// An empty entry of the cache. The count of dropped regions never gets this large.
 const NONE: Near = Near { base: null(), gone: u64::MAX, region: null(), slot: null_mut() };
 
-/// Regions begin at a page, so the lower bits of the address carry no information. The highest bits of the product
-/// depend on all other bits.
+/// Computes an index from a region's address. Regions begin at a page, so the lower bits carry no information. The
+/// highest bits of the product depend on all other bits.
 #[inline(always)]
 fn way(base: *const u8) -> usize {
     (base as u64 >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 61
 }
 
-/// The region at `base` and this thread's slot in it, if it has them near.
+/// Finds the region at `base` and this thread's slot in it, if they are in the thread's cache.
 ///
-/// Only the fast paths below call this, and never while the result of an earlier call is still in use: the same rule as
-/// for `cached_local`.
+/// Only the fast paths below call this, and never while the result of an earlier call is still in use. The same rule
+/// applies to `cached_local`.
 #[inline(always)]
 fn near<'a>(base: *const u8) -> Option<(&'a Region, &'a mut LocalSlot)> {
     let found = NEAR.with(|near| near[way(base) % WAYS].get());
-    // Acquire: what the program did after a region was dropped, for example mapping another region there, is ordered
-    // after this load.
+    // Acquire orders this load before everything that the program did after a region was dropped, such as mapping
+    // another region at the address.
     if found.base != base || found.gone != GONE.0.load(Ordering::Acquire) {
         return None;
     }
@@ -67,7 +67,7 @@ fn near<'a>(base: *const u8) -> Option<(&'a Region, &'a mut LocalSlot)> {
     Some(unsafe { (&*found.region, &mut *found.slot) })
 }
 
-/// The region at `base`, if this thread has it near. It is found without a lock and without counting a reference.
+/// Finds the region at `base`, if it is in this thread's cache. It takes no lock and counts no reference.
 pub(crate) fn near_region(base: *const u8) -> Option<ManuallyDrop<Arc<Region>>> {
     let found = NEAR.try_with(|near| near[way(base) % WAYS].get()).ok()?;
     if found.base != base || found.gone != GONE.0.load(Ordering::Acquire) {
@@ -78,7 +78,8 @@ pub(crate) fn near_region(base: *const u8) -> Option<ManuallyDrop<Arc<Region>>> 
     Some(ManuallyDrop::new(unsafe { Arc::from_raw(found.region) }))
 }
 
-/// The block of `Region::allocate` as an address, if the region at `base` is near and has a fitting block at hand.
+/// Does `Region::allocate` and gives the block's address. It succeeds only if the region is in this thread's cache and
+/// a hint names a fitting free block.
 #[inline]
 pub fn allocate_at(base: *const u8, size: u64, align: u64) -> Option<*mut u8> {
     let class = super::quick_class(size, align)?;
@@ -86,31 +87,31 @@ pub fn allocate_at(base: *const u8, size: u64, align: u64) -> Option<*mut u8> {
     Some(region.base().wrapping_add(local.take_at_hand(region, class)? as usize))
 }
 
-/// `Region::deallocate` of the block at `address`. If the fast path cannot do it, nothing happens and the result is
-/// `false`.
+/// Does `Region::deallocate` for the block at `address`. If the fast path cannot do that, nothing happens and the
+/// result is `false`.
 #[inline]
 pub fn deallocate_at(base: *const u8, address: *const u8) -> bool {
-    // `free_own` refuses an address outside of the region or within a block, because it trusts no offset.
+    // `free_own` checks the offset. So it refuses an address outside of the region or within a block.
     near(base).is_some_and(|(region, local)| region.free_own(local, (address as u64).wrapping_sub(base as u64)))
 }
 
-/// Called when a thread ends, and in a forked child.
+/// Empties this thread's cache. It is called when the thread ends, and in a forked child.
 pub(super) fn forget() {
     let _ = NEAR.try_with(|near| near.iter().for_each(|way| way.set(NONE)));
 }
 
-/// A region is about to be dropped, with its slots.
+/// Makes all cached entries invalid, because a region is about to be dropped with its slots.
 pub(super) fn region_goes() {
-    // Release: the memory of the region is given back only after this.
+    // Release: the region's memory is given back only after this store.
     GONE.0.fetch_add(1, Ordering::AcqRel);
 }
 
 impl Region {
-    /// Lets this thread's next [`allocate_at`] find this region, if the thread has a slot in it.
+    /// Puts this region into this thread's cache, so that the next [`allocate_at`] finds it. It does nothing if the
+    /// thread has no slot in the region.
     pub fn keep_near(self: &Arc<Self>) {
         if let Some(slot) = self.cached_local() {
-            // The caller holds the region, so the region is not among the dropped ones, and stays valid until the
-            // number changes.
+            // The caller holds the region, so it is not dropped yet, and the entry is valid until `GONE` changes.
             let gone = GONE.0.load(Ordering::Acquire);
             let entry = Near { base: self.base(), gone, region: Arc::as_ptr(self), slot };
             let _ = NEAR.try_with(|near| near[way(entry.base) % WAYS].set(entry));

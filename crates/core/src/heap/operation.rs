@@ -1,9 +1,9 @@
-//! Compound changes that a death leaves either done or not done: preparing a block, and exchanging one block for
-//! another.
+//! Changes of several steps that are done completely or not at all if a member dies: preparing a block, and exchanging
+//! one block for another.
 //!
-//! A record of the heap slot describes each change before it begins. In state `PREPARED` the new block belongs to the
-//! record. The store of `REPLACING` is the point of no return: from there on a healer writes the words again and frees
-//! the old block. The result is the same however far the dead member came.
+//! Before a change begins, a record in the heap slot describes it. In state `PREPARED` the new block belongs to the
+//! record. The store of the state `REPLACING` decides: if the member dies later, healing writes the words again and
+//! frees the old block. The result is the same however many steps the dead member had done.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,13 +18,14 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// A block that a healer frees if this member dies before it passes the block to `replace` or `keep`. If this
-    /// thread already has as many prepared blocks as a slot has records for, the block is an ordinary one.
+    /// Allocates a block that is freed by healing if this member dies before it passes the block to `replace` or
+    /// `keep`. A slot has only a few records for such blocks. If this thread uses all of them, the block is an ordinary
+    /// one.
     pub fn prepare(self: &Arc<Self>, size: u64, align: u64) -> Result<u64> {
         self.check_succession()?;
         let want = self.want(size, align)?;
         self.with_local(|local| {
-            // The last record is reserved for calls of `replace` with a block that was not prepared.
+            // The last record is kept free, for calls of `replace` with a block that was not prepared.
             let records = &local.shared(self).operations;
             let free = |record: &&Operation| record.kind.load(Ordering::Relaxed) == OP_NONE;
             let Some(record) = records[..records.len() - 1].iter().find(free) else {
@@ -41,7 +42,7 @@ impl Region {
         })
     }
 
-    /// Makes a prepared block an ordinary one.
+    /// Turns a prepared block into an ordinary one.
     pub fn keep(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.with_local(|local| {
             if let Some(record) = self.prepared(local.shared(self), offset) {
@@ -53,8 +54,8 @@ impl Region {
         })
     }
 
-    /// Writes `words` at `header` and frees `old_block` (0 = none). All of it happens or nothing, also if this member
-    /// dies. `new_block` (0 = none) is the block that the words point to.
+    /// Writes `words` at `header` and frees `old_block` (0 = none). If this member dies, either both have happened or
+    /// neither. `new_block` (0 = none) is the block that the words point to.
     pub fn replace(self: &Arc<Self>, header: u64, words: &[u64], new_block: u64, old_block: u64) -> Result<()> {
         self.check_succession()?;
         self.check_replace(header, words, new_block, old_block)?;
@@ -72,7 +73,7 @@ impl Region {
         })
     }
 
-    /// Like `replace` without a new block. The slot that records it may be a dead member's.
+    /// Does the same as `replace` without a new block. It is recorded in `slot`, which may belong to a dead member.
     pub(crate) fn exchange(
         &self,
         slot: &Slot,
@@ -87,7 +88,7 @@ impl Region {
         self.finish_replace(record, slot, by, guard)
     }
 
-    /// Records a replacement and passes the point of no return.
+    /// Records a replacement and stores the state from which on it will be completed.
     fn begin_replace(&self, record: &Operation, header: u64, words: &[u64], new_block: u64, old_block: u64) {
         for (to, word) in record.words.iter().zip(words) {
             to.store(*word, Ordering::Relaxed);
@@ -139,7 +140,7 @@ impl Region {
         Ok(())
     }
 
-    /// Is this the start of a block in use that has no name?
+    /// Is `offset` the start of a block that is in use and has no name?
     pub(crate) fn is_plain_block(&self, offset: u64) -> bool {
         self.memory.place(offset).is_some_and(|place| self.is_plain(place))
     }
@@ -151,7 +152,7 @@ impl Region {
         slot.operations.iter().find(of_block)
     }
 
-    /// Makes a block ordinary that another thread of this process prepared.
+    /// Turns a block that another thread of this process prepared into an ordinary one.
     fn keep_elsewhere(&self, block: u64) {
         if block == 0 {
             return;
@@ -166,7 +167,8 @@ impl Region {
 
     fn free_record<'a>(&self, slot: &'a Slot, by: u16, guard: Option<&Guard<'_>>) -> Result<&'a Operation> {
         for record in &slot.operations {
-            // An earlier replacement could not free its block because the lock was not available. This tries again.
+            // An earlier replacement could not free its old block, because the lock was not available. This tries
+            // again.
             if record.kind.load(Ordering::Relaxed) == OP_REPLACING {
                 self.finish_replace(record, slot, by, guard)?;
             }

@@ -1,7 +1,7 @@
 //! The names of all fault points of regions. One test kills a process at each point, and another test compares this
 //! list with the sources.
 
-/// Every `fault_point!` of region, heap, directory and containers.
+/// The test finds every `fault_point!` of region, heap, directory and containers.
 pub const POINTS: &[&str] = &[
     "directory.abandon.begun",
     "directory.abandon.noted",
@@ -97,7 +97,7 @@ mod tests {
         found.dedup();
         let mut listed: Vec<String> = super::POINTS.iter().map(|p| (*p).to_owned()).collect();
         listed.sort();
-        // The example in the documentation of fault.rs is no fault point.
+        // This name is only in an example of fault.rs and is not a fault point.
         found.retain(|name| name != "heap.free.marked");
         assert_eq!(found, listed);
     }

@@ -1,9 +1,9 @@
-//! The pool of slices. A large block is a run of slices; small blocks share a slice. Each change holds the region's
-//! lock.
+//! The pool of slices. A slice is a piece of memory of fixed size. A large block is a run of slices, and small blocks
+//! share a slice. Each change of the pool is made under the region's lock.
 //!
-//! The slice heads are the truth: a slice is in use if its head says so, or if it lies behind the head of a large
-//! block. The bitmap of used slices is derived from the heads. `pool_dirty` is set while the two may differ; a member
-//! that takes the lock from a dead holder then rebuilds the bitmap.
+//! The slice heads decide which slices are in use: a slice is in use if its head says so, or if it lies behind the head
+//! of a large block. The bitmap of used slices is derived from the heads. `pool_dirty` is set while the two may differ.
+//! A member that takes the lock from a dead holder then rebuilds the bitmap.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// Takes a large block. Its offset is stored in `cell` before the block is taken, as in `take_small`.
+    /// Takes a large block. Its offset is stored in `cell` before it is taken, as in `take_small`.
     pub(super) fn take_large(&self, local: &mut LocalSlot, size: u64, cell: &AtomicU64, state: u8) -> Result<u64> {
         let run = size.div_ceil(SLICE);
         self.with_space(local, |guard| {
@@ -37,7 +37,7 @@ impl Region {
         })
     }
 
-    /// Frees a block for `deallocate` that is no small block.
+    /// Frees a large block, for `deallocate`.
     #[cold]
     pub(super) fn free_large(&self, offset: u64) -> Result<()> {
         let guard = self.lock()?;
@@ -54,7 +54,7 @@ impl Region {
         }
     }
 
-    /// Gives the slices of a large block back.
+    /// Returns the slices of a large block to the pool.
     pub(super) fn free_run(&self, guard: &Guard<'_>, slice: u64, run: u64) {
         let Some(head) = self.memory.head(slice) else { return };
         self.change_pool(guard, || {
@@ -64,7 +64,7 @@ impl Region {
         });
     }
 
-    /// A slice for small blocks of `class`, owned by `local`.
+    /// Takes a slice for small blocks of `class`. Its owner is the slot `local`.
     pub(super) fn fresh_slice(&self, local: &mut LocalSlot, class: usize) -> Result<u64> {
         let owner = local.index;
         self.with_space(local, |guard| {
@@ -81,18 +81,19 @@ impl Region {
         })
     }
 
-    /// Gives a slice that `owner` owns and that is `Active` back to the pool, if no block of it is in use.
+    /// Returns a slice to the pool, if `owner` owns it, if it is `Active` and if none of its blocks is in use.
     pub(super) fn release_slice(&self, owner: u16, slice: u64, class: usize) -> bool {
         let Ok(guard) = self.lock() else { return false };
         self.release_locked(&guard, owner, slice, class)
     }
 
-    /// As `release_slice`, for a holder of the lock. It also takes slices that are in no list (`Full`).
+    /// Does the work of `release_slice` for a caller that holds the lock. It also takes slices that are in no list
+    /// (`Full`).
     pub(super) fn release_locked(&self, guard: &Guard<'_>, owner: u16, slice: u64, class: usize) -> bool {
         let (Some(head), Some((word, now))) = (self.memory.head(slice), self.own_slice(owner, slice)) else {
             return false;
         };
-        // A queued slice lies on its owner's stack. It stays until the owner has taken it off the stack.
+        // A queued slice is on its owner's stack, so it cannot be returned before the owner has taken it off.
         if now != class || word.available() == Available::Queued || !self.memory.is_empty(slice, class) {
             return false;
         }
@@ -108,7 +109,7 @@ impl Region {
         released
     }
 
-    /// Takes memory for the state bytes of a slice, before the slice's first use for small blocks. One page holds the
+    /// Takes memory for a slice's state bytes, before the slice is first used for small blocks. One page holds the
     /// state bytes of two slices.
     fn reserve_states(&self, _guard: &Guard<'_>, slice: u64) -> Result<()> {
         let Some(head) = self.memory.head(slice) else { return Err(self.corrupt("a slice lies outside")) };
@@ -125,7 +126,7 @@ impl Region {
         Ok(())
     }
 
-    /// Changes heads and bitmap. If the member dies within the change, `pool_dirty` stays set.
+    /// Changes slice heads and the bitmap. If the member dies within the change, `pool_dirty` stays set.
     fn change_pool(&self, _guard: &Guard<'_>, change: impl FnOnce()) {
         let dirty = &self.memory.header().pool_dirty;
         dirty.store(1, Ordering::SeqCst);
@@ -133,7 +134,7 @@ impl Region {
         dirty.store(0, Ordering::Release);
     }
 
-    /// The first run of `count` free slices that all have memory.
+    /// Finds the first run of `count` free slices that all have memory.
     pub(super) fn find_run(&self, _guard: &Guard<'_>, count: u64) -> Option<u64> {
         let committed = self.memory.committed();
         let first = self.memory.header().first_free.load(Ordering::Relaxed).clamped(committed);
@@ -166,7 +167,7 @@ impl Region {
         None
     }
 
-    /// The number of free slices at the end of those that have memory.
+    /// The number of free slices at the end of the memory that the region has.
     pub(super) fn free_tail(&self) -> u64 {
         let committed = self.memory.committed();
         let used = |slice: u64| {
@@ -194,7 +195,7 @@ impl Region {
         }
     }
 
-    /// Rebuilds the bitmap from the heads.
+    /// Rebuilds the bitmap of used slices from the slice heads.
     pub(super) fn rebuild_pool(&self, _guard: &Guard<'_>) {
         let committed = self.memory.committed();
         for index in 0..committed.div_ceil(64) {

@@ -1,5 +1,5 @@
-//! Where a thread finds its next free blocks. The cheapest place comes first: the rest of the current slice, other
-//! slices of its slot, slices of its slot in which other members freed blocks, a fresh slice.
+//! How a thread finds its next free blocks. It tries the cheapest source first: the rest of the current slice, other
+//! slices of its slot, slices of its slot in which other members freed blocks, and a fresh slice.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -11,10 +11,10 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// Gives `class` a group with at least one free block.
+    /// Finds a group of blocks of `class` with at least one free block.
     #[cold]
     pub(super) fn refill(&self, local: &mut LocalSlot, class: usize) -> Result<()> {
-        // Each round uses up a slice or takes a new one. The bound matters only if another process scribbles over the
+        // Each round uses up a slice or takes a new one. The limit matters only if another process has overwritten the
         // memory.
         for _ in 0..=2 * self.memory.geometry().slices + 16 {
             if local.classes[class].slice != NONE {
@@ -42,7 +42,7 @@ impl Region {
         Err(self.corrupt("its heap has more slices without blocks than slices"))
     }
 
-    /// Makes a slice the current one, with no current group yet.
+    /// Makes a slice the current one. No group of its blocks is chosen yet.
     fn enter_slice(&self, local: &mut LocalSlot, class: usize, slice: u64) {
         let known = &mut local.classes[class];
         known.clear();
@@ -60,12 +60,12 @@ impl Region {
         known.mask = mask;
     }
 
-    /// The current slice has no free block behind the current group. The slice is given up as full, unless blocks
-    /// before the group were freed meanwhile: then the slice stays current and the result is `true`.
+    /// Leaves the current slice, because it has no free block behind the current group. The slice is noted as full. If
+    /// blocks before the group were freed meanwhile, the slice stays current instead, and the result is `true`.
     ///
-    /// The order matters. This member first marks the slice full and then looks for free blocks. A member that frees a
-    /// block first frees it and then looks for the mark. Both sides are sequentially consistent, so at least one of the
-    /// two sees the other.
+    /// The order matters. This member first marks the slice as full and then looks for free blocks. A member that frees
+    /// a block does so first and then looks for the mark. Both sides are sequentially consistent, so at least one of
+    /// the two notices the other.
     fn leave_slice(&self, local: &mut LocalSlot, class: usize, slice: u64) -> bool {
         local.classes[class].clear();
         let Some(head) = self.memory.head(slice) else { return false };
@@ -88,8 +88,8 @@ impl Region {
         true
     }
 
-    /// The next slice of this slot and class that may have free blocks. Empty slices go back to the pool while there
-    /// are further ones.
+    /// Finds the next slice of this slot and class that may have free blocks. Of slices in which no block is in use,
+    /// one is kept; the others return to the pool.
     fn next_partial(&self, local: &mut LocalSlot, class: usize) -> Option<u64> {
         loop {
             let slice = u64::from(local.classes[class].partial.pop()?);
@@ -104,7 +104,7 @@ impl Region {
         }
     }
 
-    /// Takes over the slices of this slot in which other members freed blocks. Gives their number.
+    /// Takes over the slices of this slot in which other members freed blocks, and gives their number.
     pub(super) fn collect(&self, local: &mut LocalSlot) -> usize {
         let mut count = 0;
         self.pop_available(local.shared(self), local.index, |slice, class| {
@@ -114,7 +114,7 @@ impl Region {
         count
     }
 
-    /// Empties a slot's stack; each slice on it becomes `Active` and goes to `each` with its class.
+    /// Takes all slices off a slot's stack. Each of them becomes `Active` and is passed to `each` with its class.
     pub(super) fn pop_available(
         &self,
         slot: &crossdock_layout::region::Slot,

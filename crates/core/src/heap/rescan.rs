@@ -1,5 +1,5 @@
-//! Finds out anew which slices a slot owns. This is needed after taking over a vacant slot, and after a death, which
-//! may have lost a notice.
+//! Finds out again which slices a slot owns. This is needed when a member takes a vacant slot, and after a death,
+//! because a dead member may not have told the slot about a free block.
 
 use std::sync::atomic::Ordering;
 
@@ -9,12 +9,12 @@ use super::local::LocalSlot;
 use crate::region::Region;
 
 impl Region {
-    /// Forgets all hints and looks through all slices of the slot.
+    /// Forgets all hints and searches all slices of the slot.
     ///
-    /// A queued slice is in one of three places: on the stack, on its way to the stack, or lost. It is lost if the
-    /// member that freed a block died, or if the former holder died while it emptied the stack. Slices that no slot is
-    /// pushing any more when we look are on the stack or lost. So those that are still marked as queued after the stack
-    /// was emptied are lost, and this slot takes them back.
+    /// A queued slice is in one of three situations: it is on the stack, it is being put there, or it is lost. It is
+    /// lost if the member that freed a block died, or if the slot's former holder died while it emptied the stack.
+    /// Slices that are being put on the stack are left out here. So if a slice is still marked as queued after the
+    /// stack was emptied, it is lost, and this slot takes it back.
     pub(super) fn rescan(&self, local: &mut LocalSlot) {
         local.shared(self).rescan.store(0, Ordering::SeqCst);
         for class in &mut local.classes {
@@ -31,7 +31,8 @@ impl Region {
                 }
                 Available::Full => {}
                 Available::Active => {
-                    // The slice has no free block. Mark it as full and then look again, as `leave_slice` does.
+                    // The slice has no free block. So it is marked as full and then searched again, as in
+                    // `leave_slice`.
                     let full = word.with(Available::Full, 0);
                     if self.turn(slice, word, full) && self.memory.next_free(slice, 0, class).is_some() {
                         self.admit(local, slice, class, full);
@@ -41,7 +42,7 @@ impl Region {
         }
     }
 
-    /// The slices of a slot with their classes and heads, except slices that are on their way to the stack.
+    /// The slices of a slot with their classes and head words, except slices that are just being put on the stack.
     pub(super) fn find_slices(&self, owner: u16) -> Vec<(u64, usize, SliceWord)> {
         let mut found = Vec::new();
         for slice in 0..self.memory.committed() {
@@ -54,15 +55,15 @@ impl Region {
         found
     }
 
-    /// Lists a slice as partial if its head has not changed since it was read. If it has changed, the slice was
-    /// collected already or is being queued.
+    /// Lists a slice as one that has free blocks, if its head has not changed since it was read. If it has changed, the
+    /// slice was listed already or is being queued.
     fn admit(&self, local: &mut LocalSlot, slice: u64, class: usize, seen: SliceWord) {
         if self.turn(slice, seen, seen.with(Available::Active, 0)) {
             local.classes[class].partial.push(slice as u32);
         }
     }
 
-    /// Changes a head if it has not changed since it was read.
+    /// Changes a slice's head word from `from` to `to`, if it has not changed since it was read.
     pub(super) fn turn(&self, slice: u64, from: SliceWord, to: SliceWord) -> bool {
         let exchange = |head: &crossdock_layout::region::SliceHead| {
             head.word.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
@@ -70,13 +71,13 @@ impl Region {
         self.memory.head(slice).is_some_and(exchange)
     }
 
-    /// Gives all slices of this slot that have no block in use back to the pool.
+    /// Returns all slices of this slot in which no block is in use to the pool.
     pub(super) fn trim(&self, local: &mut LocalSlot) -> u64 {
         let mut released = 0;
         for class in 0..CLASSES.len() {
             let known = &mut local.classes[class];
             if known.slice != super::known::NONE {
-                // The current slice is Active, like those in `partial`.
+                // The current slice is Active as well, like the slices in `partial`.
                 known.partial.push(known.slice);
             }
             known.forget();
@@ -92,7 +93,7 @@ impl Region {
         released
     }
 
-    /// The head word and class of a slice that `owner` owns.
+    /// Gives the head word and the class of a slice, if `owner` owns it.
     pub(super) fn own_slice(&self, owner: u16, slice: u64) -> Option<(SliceWord, usize)> {
         let word = SliceWord(self.memory.head(slice)?.word.load(Ordering::SeqCst));
         let own = word.is_small() && word.owner() == owner && word.class() < CLASSES.len();

@@ -1,13 +1,13 @@
-//! Freeing a block exactly once, although the member that frees it may die at any instruction.
+//! Frees a block exactly once, although the member that frees it may die at any instruction.
 //!
-//! A plain free is a single store and needs nothing more. But when a record says that a block is to be freed, a healer
-//! must know whether that has happened, because the block may have another owner by now. So the block is first marked
-//! DYING with the slot's number, then the record notes that, and then the block becomes FREE. Only this slot sets this
-//! mark. So a healer that finds the record in the second phase frees the block if and only if the block still carries
-//! the mark.
+//! A plain free is a single store and needs nothing more. But if a record says that a block is to be freed, and the
+//! member dies, the healing member must know whether that happened: the block may belong to another object by now. So
+//! the block is freed in three steps. It is marked DYING with the slot's number, then the record notes that, and then
+//! the block becomes FREE. Only this slot sets this mark. So if the record says that the mark was set, healing frees
+//! the block if and only if it still carries the mark.
 //!
-//! Large blocks are freed under the region's lock. A member that takes the lock from a dead holder heals before any
-//! other member can take the slices. For large blocks the head alone therefore says whether the block was freed.
+//! Large blocks are freed under the region's lock. A member that takes the lock from a dead holder heals the region
+//! before any other member can take the slices. So for a large block its head alone says whether the block was freed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,8 +19,8 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// Frees the block that `cell` names and empties the cell. `by` is the slot in whose name this happens, and `slot`
-    /// is that slot's shared part. It fails only if the lock is not available; then the cell keeps its value.
+    /// Frees the block that `cell` names, and empties the cell. The action is recorded in `slot`, whose number is `by`.
+    /// It fails only if the lock is not available; then the cell keeps its value.
     pub(crate) fn retire(&self, cell: &AtomicU64, slot: &Slot, by: u16, guard: Option<&Guard<'_>>) -> Result<()> {
         let value = cell.load(Ordering::Acquire);
         let (offset, phase) = (value & !PHASE_MASK, value & PHASE_MASK);

@@ -1,4 +1,5 @@
-//! Claiming and leaving heap slots. A slot keeps its slices when its holder leaves or dies; the next holder uses them.
+//! Taking and leaving heap slots. A slot keeps its slices when its holder leaves or dies, and its next holder uses
+//! them.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +12,7 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// Takes a vacant slot with all that the slot owns.
+    /// Takes a vacant slot, with the slices that the slot owns.
     pub(super) fn claim_slot(&self) -> Result<LocalSlot> {
         let guard = self.lock()?;
         let index = match self.vacant_slot(&guard)? {
@@ -49,7 +50,8 @@ impl Region {
         Ok(Some(ready))
     }
 
-    /// Leaves a slot in order. Prepared blocks are freed, as after a death, and empty slices go back to the pool.
+    /// Leaves a slot in order. Prepared blocks are freed as after a death, and slices without used blocks return to the
+    /// pool.
     pub(super) fn leave_slot(&self, local: &mut LocalSlot) {
         let Ok(guard) = self.lock() else { return };
         self.mend_slot(&guard, local.index.into());
@@ -58,8 +60,8 @@ impl Region {
         local.shared(self).holder.store(0, Ordering::Release);
     }
 
-    /// Gives the empty slices of a slot that no member uses back to the pool. Slices that were lost on their way from
-    /// the slot's stack are found as in `rescan`.
+    /// Returns slices without used blocks to the pool, for a slot that has no holder. It finds slices that were lost on
+    /// their way to the slot's stack, as `rescan` does.
     pub(super) fn trim_slot(&self, guard: &Guard<'_>, index: u16) -> u64 {
         let Some(slot) = self.memory.slot(index.into()) else { return 0 };
         let found = self.find_slices(index);
@@ -74,7 +76,7 @@ impl Region {
         released
     }
 
-    /// Gives the empty slices of all vacant slots back to the pool.
+    /// Returns slices without used blocks to the pool, for all slots without a holder.
     pub(super) fn trim_vacant(&self, guard: &Guard<'_>) -> u64 {
         let vacant = |i: &u64| self.memory.slot(*i).is_some_and(|s| s.holder.load(Ordering::Acquire) == 0);
         (0..self.memory.slots()).filter(vacant).map(|i| self.trim_slot(guard, i as u16)).sum()

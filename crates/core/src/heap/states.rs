@@ -7,7 +7,7 @@ use super::memory::Memory;
 const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// One bit for each of eight bytes, set if the byte is 0.
+/// Gives one bit for each of eight bytes; a bit is set if its byte is 0.
 #[inline]
 fn zeros(bytes: u64) -> u64 {
     // The top bit of each byte of `some` is set if the byte is not 0. No carry crosses from one byte to the next.
@@ -17,8 +17,8 @@ fn zeros(bytes: u64) -> u64 {
 }
 
 impl Memory {
-    /// One bit for each of the 64 blocks from `64 * group` on, set if the block is free. Blocks beyond the class's last
-    /// one have no bit.
+    /// Gives one bit for each of the 64 blocks from `64 * group` on; a bit is set if its block is free. Bits behind the
+    /// last block of the slice are 0.
     #[inline]
     pub(super) fn free_blocks(&self, slice: u64, group: u64, class: usize) -> u64 {
         let blocks = u64::from(CLASSES[class].blocks);
@@ -33,13 +33,13 @@ impl Memory {
         if left < 64 { mask & ((1 << left) - 1) } else { mask }
     }
 
-    /// The first group with a free block, from group `from` on.
+    /// Finds the first group with a free block, from group `from` on.
     #[inline]
     pub(super) fn next_free(&self, slice: u64, from: u64, class: usize) -> Option<(u64, u64)> {
         (from..groups(class)).map(|group| (group, self.free_blocks(slice, group, class))).find(|found| found.1 != 0)
     }
 
-    /// Is no block of the slice in use?
+    /// Are all blocks of the slice free?
     pub(super) fn is_empty(&self, slice: u64, class: usize) -> bool {
         (0..groups(class)).all(|group| {
             let left = u64::from(CLASSES[class].blocks) - group * 64;

@@ -1,4 +1,5 @@
-//! Counts what is in use from the state bytes. The counts are exact while no member works; no fast path maintains them.
+//! Counts the blocks and objects in use by reading the state bytes. No fast path maintains counters. So the counts are
+//! exact only while no member allocates or frees.
 
 use std::sync::atomic::Ordering;
 
@@ -6,14 +7,14 @@ use crossdock_layout::region::{CLASSES, ENTRY_READY, Kind, SLICE, SliceWord};
 
 use crate::region::Region;
 
-/// The contents of a region in numbers.
+/// The use of a region's memory in numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Bytes that the region can grow to, including its header.
+    /// The size in bytes to which the region can grow, including its header.
     pub capacity: u64,
-    /// Bytes of memory that were taken so far.
+    /// The bytes of memory that the region has taken so far.
     pub reserved: u64,
-    /// Bytes of the blocks in use, as the heap rounded them up.
+    /// The bytes of the blocks in use. The heap rounds each block's size up.
     pub used: u64,
     /// Blocks in use.
     pub blocks: u64,
@@ -21,14 +22,14 @@ pub struct Statistics {
     pub objects: u64,
     /// Number of heap slots that living members hold.
     pub slots: u64,
-    /// Bytes of the largest block that fits without further growth.
+    /// The size in bytes of the largest block that fits without further growth.
     pub largest_free: u64,
     /// Number of slices that are in use, for small or large blocks.
     pub slices: u64,
 }
 
 impl Region {
-    /// Counts what is in use.
+    /// Counts the blocks, objects and slots in use.
     pub fn statistics(&self) -> Statistics {
         let mut s = Statistics {
             capacity: self.capacity(),

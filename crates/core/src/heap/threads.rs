@@ -17,7 +17,7 @@ use crate::region::Region;
 #[derive(Default)]
 pub(crate) struct Locals {
     state: Mutex<State>,
-    /// The slot for threads that get none of their own. It is claimed before the region runs out of slots.
+    /// The slot for threads that get no slot of their own. It is claimed before the region runs out of slots.
     shared: Mutex<Option<Box<LocalSlot>>>,
     /// The numbers of all slots that this process holds.
     numbers: Mutex<Vec<u16>>,
@@ -32,7 +32,7 @@ impl Locals {
 
 #[derive(Default)]
 struct State {
-    /// All slots of threads, of running threads and of ended ones.
+    /// The slots of all threads of this process, of running threads and of ended ones.
     all: Vec<NonNull<LocalSlot>>,
     /// The slots whose thread has ended.
     idle: Vec<NonNull<LocalSlot>>,
@@ -43,16 +43,16 @@ struct State {
 unsafe impl Send for State {}
 
 fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No holder of these mutexes leaves the data half changed.
+    // A thread that panics while it holds one of these mutexes leaves the data valid, so poison is ignored.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many regions a thread can use in turn without the slower look-up.
+/// The number of regions that a thread can use in turn without the slower search.
 const WAYS: usize = 4;
 
 thread_local! {
-    /// The regions used last: the serial number, and this thread's slot in the region. An entry is valid while `MINE`
-    /// lists it.
+    /// The regions that this thread used last, each with its serial number and this thread's slot in it. An entry is
+    /// valid while `MINE` lists it.
     static LAST: [Cell<(u64, *mut LocalSlot)>; WAYS] = const { [const { Cell::new((0, std::ptr::null_mut())) }; WAYS] };
     static MINE: RefCell<Mine> = const { RefCell::new(Mine(Vec::new())) };
 }
@@ -60,8 +60,8 @@ thread_local! {
 /// The slots of a thread in all regions. They are given back to their regions when the thread ends.
 struct Mine(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
 
-/// The slots belong to the parent. A child that was made without the C library does not run this hook. Such a child
-/// cannot be told from its parent in other respects either.
+/// The slots belong to the parent process, so the child forgets them. If a child is made without the C library, this
+/// hook does not run. Such a child cannot be told from its parent in other respects either.
 extern "C" fn forget_in_child() {
     let _ = LAST.try_with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
     near::forget();
@@ -72,8 +72,8 @@ impl Drop for Mine {
         LAST.with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
         near::forget();
         for (_, region, slot) in self.0.drain(..) {
-            // Another thread of the parent may have held this mutex when the child was forked; no thread of the child
-            // would release it.
+            // In a forked child this mutex may be locked for ever, because another thread of the parent held it during
+            // the fork. So only the process that opened the region takes it.
             if let Some(region) = region.upgrade().filter(|region| region.is_own()) {
                 enter(&region.locals.state).idle.push(slot);
             }
@@ -82,11 +82,11 @@ impl Drop for Mine {
 }
 
 impl Region {
-    /// This thread's slot, if it is one of those used last. A forked child has none (see `forget_in_child`). Only a
-    /// member with write access gets one.
+    /// Gives this thread's slot, if this is one of the regions that the thread used last. A forked child has none (see
+    /// `forget_in_child`). Only a member with write access gets a slot.
     ///
-    /// Only the fast paths and `with_local` call this, and never while an earlier result is still in use. So the
-    /// reference is the only one.
+    /// Only the fast paths and `with_local` call this, and never while an earlier result is still in use. So there is
+    /// never a second reference to the slot.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "the reference is of this thread's own slot, not of the region")]
     pub(super) fn cached_local(&self) -> Option<&mut LocalSlot> {
@@ -96,13 +96,14 @@ impl Region {
         (serial == self.serial).then(|| unsafe { &mut *slot })
     }
 
-    /// Runs `f` with this thread's slot, which is claimed if the thread has none. `f` must not call `with_local`.
+    /// Runs `f` with this thread's slot. If the thread has none, it claims one. `f` must not call `with_local`.
     pub(crate) fn with_local<R>(self: &Arc<Self>, f: impl FnOnce(&mut LocalSlot) -> Result<R>) -> Result<R> {
         if let Some(local) = self.cached_local() {
             return f(local);
         }
         self.check_use()?;
-        // A `Once` would not do: a child that is forked while another thread is in the `Once` would wait for ever.
+        // This is not a `Once`: if a child is forked while another thread is in the `Once`, the child would wait for
+        // ever.
         static HOOKED: AtomicBool = AtomicBool::new(false);
         if !HOOKED.swap(true, Ordering::Relaxed) {
             crossdock_os::fork::in_child(forget_in_child);
@@ -121,7 +122,7 @@ impl Region {
         }
     }
 
-    /// This thread's slot, claimed if the thread has none; `None` if the region has no slot left.
+    /// Gives this thread's slot, and claims one if the thread has none; `None` if the region has no slot left.
     #[inline(never)]
     fn own_slot(self: &Arc<Self>) -> Result<Option<NonNull<LocalSlot>>> {
         let found = MINE.try_with(|mine| {
@@ -149,7 +150,8 @@ impl Region {
             return Ok(Some(slot));
         }
         if state.all.len() == 1 {
-            // There is more than one thread: claim the shared slot while the region still has slots.
+            // This process has several threads. So the slot that threads can share is claimed while the region still
+            // has slots.
             let mut shared = enter(&self.locals.shared);
             if shared.is_none() {
                 *shared = Some(Box::new(self.claim_slot()?));
@@ -175,7 +177,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         near::region_goes();
-        // A forked child has copies of the lists but may not use them, and it cannot rely on the mutexes.
+        // A forked child has copies of these lists but may not use them. It cannot rely on the mutexes either.
         if !self.is_own() {
             return;
         }

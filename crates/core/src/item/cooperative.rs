@@ -1,15 +1,16 @@
-//! Cooperative items: ownership is a word in the item's first page. Handing an item over takes three stores and a wake.
+//! Cooperative items: the owner is a word in the item's first page. Handing an item over takes three stores and a wake.
 //!
-//! `owner` names the party that owns the item. `holder` names the one member of that party that has it. Only the holder
-//! changes `owner`, and it clears `holder` afterwards, so that no member of the former party can slip in between. A
-//! member of the owning party takes the item by exchanging `holder` from none to itself. `turn` counts changes; members
-//! that wait sleep on `turn` and on the daemon's count of deaths.
+//! The word `owner` names the party that owns the item. The word `holder` names the one member of that party that has
+//! the item. Only the holder changes `owner`. It clears `holder` after that, so that no member of the former party can
+//! take the item in between. A member of the owning party takes the item by exchanging `holder` from none to itself.
+//! The word `turn` counts changes. Members that wait sleep on `turn` and on the daemon's count of deaths.
 //!
-//! What if a member dies here? A holder that dies, at whatever store, leaves `holder` set. A waiting member that finds
-//! the holder dead takes its place and does what `on_death` says. If that member dies too, the next one repeats it. A
-//! sleeping member that dies leaves `sleepers` one too high, which causes needless wakes and nothing else.
+//! What if a member dies here? If the holder dies, at whatever store, `holder` stays set. A waiting member that finds
+//! the holder dead takes its place and does what `on_death` says. If that member dies too, the next one does it again.
+//! If a sleeping member dies, `sleepers` stays one too high, which causes needless wakes and nothing else.
 //!
-//! Tasks that trust each other write all of this. Numbers are compared and never used as addresses.
+//! All tasks that may own the item can write these words, and they trust each other. The numbers are compared and never
+//! used as addresses.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -23,27 +24,27 @@ use super::ItemMemory;
 use crate::liveness::{LOOK, Living, epoch_word};
 use crate::{Error, Result, fault_point};
 
-/// The numbers that stand for a party in owner words.
+/// The numbers by which owner words name a party.
 pub type Words = Vec<u32>;
 
-/// Proof that this member has an item. There is one such value at a time, because `holder` is taken by exchange.
-/// Handing the item over uses the value up.
+/// Proof that this member has an item. Only one such value exists at a time, because `holder` is taken by an exchange.
+/// Handing the item over consumes the value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Held {
     /// The address of the item's memory.
     of: usize,
 }
 
-/// How a wait for an item ended.
+/// The result of a wait for an item.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Claim {
     /// This member has the item now.
     Taken(Held),
-    /// The deadline passed. The item belongs to the party with this number.
+    /// The deadline passed. `owner` is the number of the party that owns the item.
     TimedOut {
         /// The owner's number.
         owner: u32,
-        /// The member that has the item, or none.
+        /// The member that has the item, if there is one.
         holder: MemberId,
     },
     /// It is destroyed.
@@ -51,7 +52,7 @@ pub enum Claim {
 }
 
 impl ItemMemory {
-    /// Makes the member that made the item its owner and holder.
+    /// Makes `me`, the member that created the item, its holder, and the party `owner` its owner.
     pub fn begin(&self, owner: u32, me: MemberId, on_death: OnDeath) -> Held {
         let header = self.header();
         header.owner.store(owner, Ordering::Relaxed);
@@ -68,7 +69,8 @@ impl ItemMemory {
         Held { of: self.base() as usize }
     }
 
-    /// The data, to be changed by the member that has the item. The slice is empty if `held` is of another item.
+    /// Gives the item's data to the member that has the item, for changing them. The slice is empty if `held` belongs
+    /// to another item.
     #[must_use]
     pub fn bytes_held<'a>(&'a self, held: &'a mut Held) -> &'a mut [u8] {
         if held.of != self.base() as usize || !self.writable() {
@@ -96,7 +98,7 @@ impl ItemMemory {
         self.header().transfers.load(Ordering::Relaxed)
     }
 
-    /// Waits until the item belongs to one of `own` and no other member of them has it.
+    /// Waits until the item belongs to one of the parties in `own` and no other member of that party has it.
     pub fn take(&self, own: &[u32], me: MemberId, alive: &dyn Living, deadline: Deadline) -> Claim {
         let header = self.header();
         loop {
@@ -111,7 +113,8 @@ impl ItemMemory {
             }
             header.sleepers.fetch_add(1, Ordering::SeqCst);
             fault_point!("item.sleep");
-            // A member that made a change before it saw this sleeper has changed `turn` as well.
+            // If another member made a change before it saw this sleeper, it has changed `turn` as well. So the wait
+            // ends at once.
             wait_either((&header.turn, turn), (epoch_word(alive), deaths), deadline.at_most(LOOK));
             header.sleepers.fetch_sub(1, Ordering::SeqCst);
         }
@@ -130,7 +133,8 @@ impl ItemMemory {
             }
             header.holder.compare_exchange(0, me.0, Ordering::AcqRel, Ordering::Acquire).ok()?;
             fault_point!("item.taken");
-            // Between the two looks another member of the same party may have taken the item and handed it on.
+            // Between the two loads another member of the same party may have taken the item and handed it over. So the
+            // owner is read again.
             if own.contains(&header.owner.load(Ordering::Acquire)) {
                 return Some(Claim::Taken(self.held()));
             }
@@ -144,7 +148,7 @@ impl ItemMemory {
         None
     }
 
-    /// The holder is dead. This member takes its place, does what `on_death` says, and wakes all waiting members.
+    /// Takes the place of a holder that died: does what `on_death` says, and wakes all waiting members.
     #[cold]
     fn heal(&self, header: &ItemHeader, dead: MemberId, me: MemberId) {
         if header.holder.compare_exchange(dead.0, me.0, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -183,7 +187,7 @@ impl ItemMemory {
         Ok(())
     }
 
-    /// Lets other members of the owning party have the item.
+    /// Gives the item up, so that another member of the owning party can take it.
     ///
     /// # Errors
     /// `DENIED` if this member does not have the item.
@@ -193,7 +197,7 @@ impl ItemMemory {
         Ok(())
     }
 
-    /// Ends the item: no member can have it again.
+    /// Ends the item, so that no member can take it again.
     ///
     /// # Errors
     /// `DENIED` if this member does not have the item.

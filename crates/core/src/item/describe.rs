@@ -1,4 +1,4 @@
-//! The contents of an item, as its owner described them in the item's first page.
+//! The description of an item's contents, which its owner wrote into the item's first page.
 
 use std::sync::atomic::Ordering;
 
@@ -13,33 +13,33 @@ use super::ItemMemory;
 use crate::containers::Order;
 use crate::{Error, Result};
 
-/// The largest number of extents of an array.
+/// The largest number of dimensions of an array.
 pub const MAX_RANK: usize = ITEM_RANK;
 
-/// The contents of an item.
+/// The kind of data that an item contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Contents {
     /// Plain bytes.
     #[default]
     Bytes,
-    /// An array without gaps that begins at the first byte.
+    /// An array without gaps between its elements. It begins at the first byte.
     Array {
         /// The elements' type, in the grammar of all languages: `f64`, `u8[3]`.
         ty: String,
-        /// The extents, outermost first.
+        /// The lengths in each dimension, the outermost first.
         shape: Vec<u64>,
         /// Which index varies fastest.
         order: Order,
     },
-    /// A region with a heap: named objects and containers.
+    /// A region with a heap, in which there are named objects and containers.
     Heap,
 }
 
 impl Contents {
-    /// Do the contents fit into this number of bytes?
+    /// Checks that the contents fit into this number of bytes.
     ///
     /// # Errors
-    /// `INVALID` if there is no such type, if there are too many extents, or if the contents do not fit.
+    /// `INVALID` if there is no such type, if there are too many dimensions, or if the contents do not fit.
     pub fn check(&self, size: u64) -> Result<()> {
         let invalid = |text: String| Err(Error::new(Status::Invalid, text));
         match self {
@@ -68,7 +68,7 @@ impl Contents {
 }
 
 impl ItemMemory {
-    /// Describes the contents anew. For the item's owner.
+    /// Replaces the description of the contents. Only the item's owner can call it.
     ///
     /// # Errors
     /// `INVALID` if the contents do not fit, `DENIED` if the item may only be read.
@@ -76,7 +76,7 @@ impl ItemMemory {
         self.describe_held(contents)
     }
 
-    /// Describes the contents anew. For the member that has a cooperative item.
+    /// Replaces the description of the contents of a cooperative item. The caller is the member that has the item.
     ///
     /// # Errors
     /// As for `describe`.
@@ -86,7 +86,7 @@ impl ItemMemory {
             return Err(Error::read_only());
         }
         let header = self.header();
-        // If the member dies in here, it leaves bytes without a description.
+        // If the member dies during this function, the item has bytes without a description.
         header.contents.store(CONTENTS_BYTES, Ordering::Release);
         header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
         header.magic.store(ITEM_MAGIC, Ordering::Release);
@@ -107,10 +107,10 @@ impl ItemMemory {
         Ok(())
     }
 
-    /// The contents as a member described them, checked against the item's size.
+    /// Reads the description of the contents and checks it against the item's size.
     ///
     /// # Errors
-    /// `CORRUPT` or `INCOMPATIBLE` if a former owner left no valid description. The bytes can be read all the same.
+    /// `CORRUPT` or `INCOMPATIBLE` if a former owner left no valid description. The bytes can still be read.
     pub fn contents(&self) -> Result<Contents> {
         if !self.is_described() {
             return Ok(Contents::Bytes);
@@ -128,7 +128,7 @@ impl ItemMemory {
             CONTENTS_HEAP => Contents::Heap,
             CONTENTS_ARRAY => {
                 let ty = read_type(header).ok_or_else(|| corrupt("something that names no type"))?;
-                // `check` holds the elements' size against the item's below.
+                // The element size is 1 here, because `check` below compares the real sizes with the item's size.
                 let shape = read_shape(&header.shape, header.rank.load(Ordering::Relaxed), 1, self.size);
                 let (shape, _) = shape.ok_or_else(|| corrupt("an array with extents that do not fit"))?;
                 let order = match header.order.load(Ordering::Relaxed) {

@@ -1,8 +1,9 @@
 //! An item's memory: its description and its data, and for cooperative items the protocol of the owner word.
 //!
-//! While a verified or strict item is mapped for writing, this process alone can reach it: the daemon has proved that.
-//! So its bytes may be an ordinary slice. The description that a former owner left in the header is checked before it
-//! is used. A file that a former owner truncated or punched gets its memory back before anything is read.
+//! While a verified or strict item is mapped for writing, only this process can reach it, because the daemon has proved
+//! that. So its bytes may be an ordinary slice. A former owner may have left a wrong description in the header, so it
+//! is checked before it is used. It may also have truncated the file or punched holes into it; then memory is put back
+//! before anything is read.
 
 mod cooperative;
 mod describe;
@@ -18,7 +19,8 @@ pub use describe::{Contents, MAX_RANK};
 
 use crate::{Error, Result};
 
-/// The places at which a test build can die here (`fault_point!`). The kill tests die at each of them.
+/// The names of the places in this module at which a test build can kill its own process (`fault_point!`). The kill
+/// tests do it at each of them.
 pub const FAULT_POINTS: &[&str] =
     &["item.begin", "item.given-back", "item.handed-over", "item.heal", "item.sleep", "item.taken"];
 
@@ -30,23 +32,23 @@ pub struct ItemMemory {
     access: Access,
 }
 
-/// The kind of memory that is mapped.
+/// The kind of memory that an item is mapped from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// A file that only this process has open. Missing memory is put back.
+    /// A file that only this process has open. If parts of it have no memory, memory is put back.
     Own,
-    /// A file that no process writes.
+    /// A file that no process can write.
     Shared,
-    /// Sealed memory that all tasks that may own the item keep open.
+    /// Sealed memory that is open in all tasks that may own the item.
     Cooperative,
 }
 
 impl ItemMemory {
-    /// Maps the item, which was promised to have `size` bytes of data.
+    /// Maps the item. The daemon has promised that it has `size` bytes of data.
     ///
     /// # Errors
-    /// `NO_SPACE` if memory of the item is missing and cannot be put back, `CORRUPT` if the item was shared with less
-    /// data than was promised.
+    /// `NO_SPACE` if memory of the item is missing and cannot be put back, `CORRUPT` if a shared item has less data
+    /// than the daemon promised.
     pub fn open(descriptor: &OwnedFd, size: u64, backing: Backing) -> Result<Self> {
         let memory = size.next_multiple_of(4096) + ITEM_DATA;
         let system = |e| Error::os(&e).during("an item's memory");
@@ -76,7 +78,7 @@ impl ItemMemory {
         let access = if backing == Backing::Shared { Access::Read } else { Access::ReadWrite };
         let mapping = Mapping::new(descriptor, memory as usize, access).map_err(system)?;
         if backing == Backing::Cooperative {
-            // The kernel gives huge pages only on request. The item works without them.
+            // The kernel gives huge pages here only on request. The item works without them, so an error is ignored.
             mapping.collapse(0, memory);
         }
         Ok(Self { mapping, size, access })
@@ -108,7 +110,7 @@ impl ItemMemory {
         unsafe { std::slice::from_raw_parts(self.base(), self.size as usize) }
     }
 
-    /// The data, to be changed. The slice is empty if the item may only be read.
+    /// The item's data, for changing them. The slice is empty if the item may only be read.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         if !self.writable() {
@@ -118,7 +120,7 @@ impl ItemMemory {
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.size as usize) }
     }
 
-    /// The data once more at another address, for a region that lies in it.
+    /// Maps the item's data a second time, for a region that lies in the item.
     ///
     /// # Errors
     /// `SYSTEM` if the kernel refused.

@@ -1,8 +1,9 @@
-//! Model of the rule: what is healed has no owner any more. The rule's own code (`is_proof` of the table and of the roll)
-//! runs under loom, in every interleaving of a member, a daemon and a healer whose table may be a former daemon's.
+//! A model of this rule: memory that is healed has no owner any more. The rule's own code (`is_proof` of the table and
+//! of the roll) runs under loom, in every interleaving of a member, a daemon and a healing member. The healing member
+//! may have an outdated table of a former daemon.
 //!
-//! The block of memory is loom's own cell: two threads in it without an order between them end the model. Each planted
-//! violation must be found.
+//! The memory that is healed is a cell of loom's own. If two threads use it without an order between them, loom reports
+//! an error. Some variants of the model break the rule on purpose, and each of them must be found.
 
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::{DEAD, is_proof};
@@ -13,34 +14,34 @@ use loom::sync::atomic::{AtomicBool, AtomicU64};
 use loom::thread;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Owns the block. Its slot in the tables is given to `NEXT` once it is dead.
+/// The member that owns the block. When it is dead, its slot in the tables is given to the member `NEXT`.
 const ALICE: MemberId = MemberId::new(1, 5);
 const NEXT: MemberId = MemberId::new(2, 5);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rule {
     Kept,
-    /// Planted: a table that does not speak of a member proves its death.
+    /// Broken on purpose: a member counts as dead if the table does not name it.
     AbsenceIsDeath,
-    /// Planted: the daemon marks a member whose connection ended.
+    /// Broken on purpose: the daemon marks a member as dead when its connection ends.
     BuryTheCutOff,
-    /// Planted: the healer does not look for its own lock by the descriptor that it asks by.
+    /// Broken on purpose: the healing member does not check its descriptor of the roll by looking for its own lock.
     NoSelfCheck,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Heals {
-    /// The healer asks the table of a daemon that ended before Alice came.
+    /// The healing member asks the table of a daemon that ended before Alice joined.
     ByOldTable,
     ByNewTable,
-    /// The healer asks by a descriptor of the roll that by now belongs to another file.
+    /// The healing member asks through a descriptor that belonged to the roll, but belongs to another file now.
     ByLostDescriptor,
 }
 
 struct World {
     old: AtomicU64,
     new: AtomicU64,
-    /// The kernel's lock on Alice's byte of the roll: it goes with her process, after everything that she did.
+    /// The kernel's lock on Alice's byte of the roll. The kernel removes it after everything that Alice's process did.
     locked: AtomicBool,
     connected: AtomicBool,
     block: UnsafeCell<u64>,
@@ -57,7 +58,7 @@ impl World {
         self.block.with_mut(|block| unsafe { *block += 1 });
     }
 
-    /// A member that is cut off works on; then it is killed, or not.
+    /// Runs a member that loses its connection and goes on working. If `dies`, it is killed after that.
     fn alice(&self, dies: bool) {
         self.touch();
         self.connected.store(false, Relaxed);
@@ -67,7 +68,7 @@ impl World {
         }
     }
 
-    /// Marks the dead, and gives their slots to newcomers.
+    /// Runs a daemon that marks dead members and gives their slots to new ones.
     fn daemon(&self, rule: Rule) {
         let left = !self.locked.load(Acquire);
         if left || rule == Rule::BuryTheCutOff && !self.connected.load(Relaxed) {
@@ -76,13 +77,13 @@ impl World {
         }
     }
 
-    /// What a descriptor shows: is no lock on the byte?
+    /// Asks through a descriptor of the roll: is the byte without a lock?
     fn is_free(&self, heals: Heals, own: bool) -> Option<bool> {
         let other_file = heals == Heals::ByLostDescriptor;
         Some(other_file || !own && !self.locked.load(Acquire))
     }
 
-    /// As `Living::is_dead`: the table, then the kernel.
+    /// Decides as `Living::is_dead` does: it asks the table, and then the kernel.
     fn is_dead(&self, rule: Rule, heals: Heals) -> bool {
         let table = if heals == Heals::ByOldTable { &self.old } else { &self.new };
         let word = table.load(Acquire);
@@ -92,7 +93,8 @@ impl World {
     }
 }
 
-/// Is there an interleaving in which the living Alice counts as dead? A block that two threads touch ends the model.
+/// Is there an interleaving in which Alice is alive but counts as dead? If two threads touch the block at once, loom
+/// ends the model with an error.
 fn is_violated(rule: Rule, heals: Heals, dies: bool) -> bool {
     let violated = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let found = violated.clone();

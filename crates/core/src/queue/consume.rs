@@ -1,4 +1,4 @@
-//! How a consumer takes a message.
+//! How a consumer takes a message from the ring.
 
 use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{Cell, RETAINED};
@@ -10,8 +10,8 @@ use super::ring::Ring;
 use super::trouble::{Error, Try, corrupt};
 
 impl Ring {
-    /// Puts the next message for this consumer into `out` and gives the message's position. `next` is the cursor of a
-    /// consumer that shares with no other.
+    /// Puts the next message for this consumer into `out` and gives the message's position. `next` is the consumer's
+    /// own cursor, if the pattern gives it one.
     #[inline]
     pub(super) fn try_receive(&self, next: &mut u64, end: u8, out: &mut Message) -> Try<u64> {
         match self.shape.pattern {
@@ -20,14 +20,14 @@ impl Ring {
         }
     }
 
-    /// One-to-one and fan-out: a consumer reads messages in order, and a message stays ready until it is released. So
-    /// the successor of a consumer that died finds the messages that the dead one had not released. The successor
-    /// begins one lap back.
+    /// Reads in order, for the patterns one-to-one and fan-out. A message stays ready until it is released. So if a
+    /// consumer dies, its successor finds the messages that it had not released. For this the successor begins one lap
+    /// back.
     #[inline]
     fn read_next(&self, next: &mut u64, end: u8, out: &mut Message) -> Try<u64> {
         let position = *next;
         let cell = self.cell(position);
-        // Nearly always the next cell is the right one.
+        // In most cases the first cell that is looked at is the right one.
         let ready = cell.state.load(Acquire) == State::ready(self.lap(position)).0;
         if ready && self.shape.pattern == Pattern::OneToOne {
             out.load(cell)?;
@@ -44,7 +44,8 @@ impl Ring {
             let seen = State(cell.state.load(Acquire));
             let alone = self.shape.pattern == Pattern::OneToOne;
             match seen.phase() {
-                // The ring is one lap behind this cursor: it is full, and this consumer has read all of it.
+                // The cell still has a message of the lap before, so the ring is full and this consumer has read all of
+                // it.
                 Some(phase) if seen.lap() + 1 == lap && phase != Phase::Free => return Ok(None),
                 Some(Phase::Free | Phase::Claimed) if seen.lap() == lap => return Ok(None),
                 Some(Phase::Ready) if seen.lap() == lap => {
@@ -54,7 +55,8 @@ impl Ring {
                         return Ok(Some(position));
                     }
                 }
-                // The cell was released by a predecessor, is void, or (fan-out) was never for this consumer.
+                // This consumer skips the cell: a predecessor released it, its message is void, or (fan-out) it was
+                // never for this consumer.
                 Some(_) if seen.lap() == lap + 1 || (seen.lap() > lap && !alone) => {}
                 _ => return Err(wrong(position, seen)),
             }
@@ -63,14 +65,14 @@ impl Ring {
         Ok(None)
     }
 
-    /// Fan-out: is the message in this cell, which was seen ready, for this consumer? A message that was sent while no
-    /// consumer listened goes to the consumer that comes first.
+    /// Fan-out: is the message in this cell for this consumer? The cell was ready when its state was `seen`. A message
+    /// that was sent while there was no consumer goes to the first one that comes.
     fn is_for(&self, cell: &Cell, seen: State, end: u8) -> bool {
         let own = 1 << end;
         let pending = cell.pending.load(Acquire);
-        // Without this consumer's bit the cell may be used again at any moment. `pending` belongs to the message that
-        // was seen only if the state is the same before and after. With this consumer's bit the cell stays as it is
-        // until this consumer releases it.
+        // If this consumer's bit is not set, the cell may be used again at any moment. So `pending` belongs to the
+        // message only if the state is the same before and after. If the bit is set, the cell stays as it is until this
+        // consumer releases it.
         let same = || cell.state.load(Acquire) == seen.0;
         if !same() {
             return false;
@@ -79,8 +81,8 @@ impl Ring {
             || (pending == RETAINED && cell.pending.compare_exchange(RETAINED, own, AcqRel, Acquire).is_ok() && same())
     }
 
-    /// Fan-in and work queue: takes the oldest message that is ready. A message that is still being written is passed
-    /// over, so that a producer that was stopped in the middle delays no consumer.
+    /// Takes the oldest message that is ready, for the patterns fan-in and work queue. Messages that are still being
+    /// written are skipped, so that a producer that was stopped while writing delays no consumer.
     fn take_any(&self, end: u8, out: &mut Message) -> Try<u64> {
         let taking = &self.header().taking;
         let returned = taking.returned.load(Acquire);
@@ -121,7 +123,7 @@ impl Ring {
         Ok(None)
     }
 
-    /// Takes a message below the tail that became ready again because its consumer is gone.
+    /// Takes a message whose consumer is gone, so that it became ready again behind the ring's tail.
     #[cold]
     fn take_returned(&self, end: u8, out: &mut Message) -> Try<u64> {
         let tail = self.header().taking.tail.load(Acquire);
@@ -135,7 +137,7 @@ impl Ring {
         Ok(None)
     }
 
-    /// Fan-in and work queue: is there a message to take?
+    /// Is there a message to take? This is for the patterns fan-in and work queue.
     pub(super) fn anything_ready(&self) -> bool {
         self.cells().iter().any(|cell| State(cell.state.load(Acquire)).phase() == Some(Phase::Ready))
     }
@@ -148,8 +150,8 @@ impl Ring {
         won
     }
 
-    /// Moves the tail past a cell that was seen taken or in a later phase. The tail only grows. When a message below it
-    /// becomes ready again, `returned` announces that, and the tail stays.
+    /// Moves the tail past a cell that was seen taken or released. The tail only grows. If a message behind it becomes
+    /// ready again, the counter `returned` announces that, and the tail stays.
     fn advance_tail(&self, position: u64) {
         let _ = self.header().taking.tail.compare_exchange(position, position.wrapping_add(1), AcqRel, Relaxed);
     }

@@ -1,5 +1,5 @@
-//! One end of a port, as the client library uses it. An end tries under a short latch of this process and waits without
-//! the latch.
+//! One end of a port, as the client library uses it. An end tries an action under a short lock within this process (the
+//! latch). It waits without the latch.
 
 use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{Account, EndSlot};
@@ -24,13 +24,13 @@ use super::trouble::{Error, Try};
 use crate::Host;
 use crate::error::Reason;
 
-/// What producers wait for, for error messages.
+/// The thing that a producer waits for, in error messages.
 const ROOM: &str = "room in the port";
 
-/// How often a brief spin looks at a word before a proper wait begins: it takes one to three microseconds.
+/// How many times a short spin looks at a word before a longer wait begins. It takes one to three microseconds.
 const BRIEF: u32 = 50;
 
-/// One end of a port. Threads of one process may share it. Dropping it leaves the port in order.
+/// One end of a port. The threads of one process may share it. Dropping it leaves the port in order.
 pub struct End {
     pub(super) ring: Ring,
     pub(super) side: Side,
@@ -42,18 +42,18 @@ pub struct End {
     pub(super) spinner: Spinner,
     pub(super) acquaintance: Acquaintance,
     local: Latch<Local>,
-    /// A copy of `local.next` that can be read without the latch.
+    /// A copy of `local.next`, which can be read without the latch.
     next: AtomicU64,
     closed: AtomicBool,
-    /// The last time at which the kernel was asked which members are dead.
+    /// The time at which this end last asked the kernel which members are dead.
     pub(super) asked: AtomicU64,
     origin: fork::Origin,
 }
 
 struct Local {
-    /// A single producer's next position, or the cursor of a consumer that shares with no other.
+    /// The next position of a single producer, or the position at which a consumer with its own cursor reads next.
     next: u64,
-    /// A message that `has_event` found, for the next receive.
+    /// A message that `has_event` has already taken; the next receive gives it.
     found: Option<(u64, Message)>,
 }
 
@@ -67,9 +67,9 @@ impl Local {
     }
 }
 
-/// An action that an end tries until it succeeds. The answer is a message's position. This is a trait and not a
-/// closure, so that the compiler inlines the try into the loop that spins. It would compile a closure that a proper
-/// wait uses as well as a function of its own.
+/// An action that an end tries until it succeeds. Its result is a message's position. This is a trait and not a
+/// closure, so that the compiler inlines the attempt into the loop that spins. A closure that a longer wait uses as
+/// well would become a function of its own.
 trait Act {
     fn attempt(&mut self, end: &End) -> Try<u64>;
 }
@@ -98,11 +98,11 @@ impl Act for Receiving<'_> {
 }
 
 impl End {
-    /// Takes an end slot of a port. `name` is the task's name, for the error messages of other members. If a living
-    /// member has the slot, this waits up to `timeout`.
+    /// Takes an end slot of a port. `name` is the task's name, for the error messages of other members. If all slots of
+    /// the side have living members, this waits up to `timeout`.
     ///
     /// # Errors
-    /// `BUSY` (it names the member that has the slot), `CORRUPT`.
+    /// `BUSY` (the error names the members that have the slots), `CORRUPT`.
     pub fn open(
         ring: Ring,
         side: Side,
@@ -132,10 +132,11 @@ impl End {
         Ok(end)
     }
 
-    /// Sends a message; waits up to `timeout` for room. Gives the message's position.
+    /// Sends a message, and waits up to `timeout` for room. Gives the message's position.
     ///
     /// # Errors
-    /// `NOT_YET` (a poll), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`. In each case nothing was sent.
+    /// `NOT_YET` (timeout zero), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`. In each case nothing was
+    /// sent.
     #[inline]
     pub fn send(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Producer)?;
@@ -146,7 +147,8 @@ impl End {
         }
     }
 
-    /// A function of its own, so that a send that need not wait saves no registers for one that waits.
+    /// Sends after a wait. This is a function of its own, so that a send that need not wait does not save the registers
+    /// that a wait needs.
     #[cold]
     #[inline(never)]
     fn send_after_waiting(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
@@ -164,7 +166,8 @@ impl End {
         Ok(Some(position))
     }
 
-    /// Waits up to `timeout` until a send would find room. Gives the oldest handle that came back, if one did.
+    /// Waits up to `timeout` until a send would find room. If consumers have released messages with handles, it gives
+    /// the oldest of these handles back.
     ///
     /// # Errors
     /// As [`End::send`].
@@ -180,10 +183,11 @@ impl End {
         }
     }
 
-    /// Receives a message into `out`; waits up to `timeout`. Gives the message's position, which `release` needs.
+    /// Receives a message into `out`, and waits up to `timeout` for one. Gives the message's position, which `release`
+    /// needs.
     ///
     /// # Errors
-    /// `NOT_YET` (a poll), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`.
+    /// `NOT_YET` (timeout zero), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`.
     #[inline]
     pub fn receive_into(&self, out: &mut Message, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Consumer)?;
@@ -200,7 +204,7 @@ impl End {
         self.attempt(timeout, "a message", &mut Receiving { out })
     }
 
-    /// As `receive_into`, but gives the message as a value.
+    /// Receives as `receive_into` does, but gives the message as a value.
     ///
     /// # Errors
     /// As `receive_into`.
@@ -210,12 +214,12 @@ impl End {
         Ok((position, message))
     }
 
-    /// Called after a try that found nothing: tries again, and waits if that is necessary. `what` says what is waited
+    /// Tries an action again after it found nothing, and waits if that is necessary. `what` names what the end waits
     /// for.
     ///
-    /// A member that spins for a long time comes back here at every turn and tries by this same code. The code is then
-    /// in the caches when the message comes. A separate loop had to leave for code that had not run for long, which
-    /// took 2 to 5 µs.
+    /// If an end spins for a long time, this loop comes back to the same code at every turn. So the code is in the
+    /// CPU's caches when the message comes. With a separate loop the end had to jump to code that had not run for long,
+    /// which took 2 to 5 µs.
     #[inline(always)]
     fn attempt(&self, timeout: Duration, what: &'static str, act: &mut impl Act) -> Result<u64, Error> {
         let mut vigil = None;
@@ -233,22 +237,23 @@ impl End {
         }
     }
 
-    /// Called after a try that found nothing: tries a few more times if that may pay, before a proper wait with its
-    /// clocks and accounts.
+    /// Tries an action a few more times after it found nothing, if that may pay. A longer wait, which reads clocks and
+    /// counts its time, comes only after this.
     #[inline(always)]
     fn attempt_briefly(&self, timeout: Duration, act: &mut impl Act) -> Try<u64> {
         if timeout.is_zero() || !self.spinner.pays() {
             return Ok(None);
         }
-        // The word is read only now, because a try may go past messages that have no consumer. The next try finds what
-        // came since the last one.
+        // The word is chosen only now, because an attempt may skip messages that have no consumer and move on. If the
+        // word changed before this, the next attempt notices it.
         let word = self.watched();
         let (mut seen, mut left) = (word.load(Relaxed), BRIEF);
         loop {
             if let Some(done) = act.attempt(self)? {
                 return Ok(Some(done));
             }
-            // The change may be only a claim, or another consumer may have taken the message.
+            // The changed word may only show that a producer claimed the cell, or another consumer may have taken the
+            // message. So this is a loop.
             loop {
                 if left == 0 {
                     return Ok(None);
@@ -278,7 +283,7 @@ impl End {
         Ok(Some(position))
     }
 
-    /// Releases a message that this end received. Never waits.
+    /// Releases a message that this end received. It never waits.
     ///
     /// # Errors
     /// `INVALID` if this end did not receive the message, or released it already.
@@ -292,18 +297,18 @@ impl End {
         if freed {
             self.call(Side::Producer);
             if self.ring.shape().pattern == super::Pattern::WorkQueue {
-                // Other consumers may wait until this one is done, to know that no message comes back to them.
+                // Other consumers may be waiting to learn whether a message of this consumer comes back to them.
                 self.call(Side::Consumer);
             }
         }
         Ok(())
     }
 
-    /// Waits up to `timeout` until the other side has a living member. Sends and receives wait for that too. This call
-    /// is for a program that wants to know it before it prepares the data.
+    /// Waits up to `timeout` until the other side has a living member. Sends and receives do that too. This call is for
+    /// a program that wants to know it before it prepares the data.
     ///
     /// # Errors
-    /// `NOT_YET` (a poll), `TIMED_OUT`.
+    /// `NOT_YET` (timeout zero), `TIMED_OUT`.
     pub fn wait_peer(&self, timeout: Duration) -> Result<(), Error> {
         self.check(self.side)?;
         let mut attempt = || {
@@ -316,8 +321,7 @@ impl End {
         }
     }
 
-    /// Would a call with timeout zero find anything but "not yet"? The answer may be `true` without need, but is never
-    /// wrongly `false`.
+    /// Would a call with timeout zero give anything but "not yet"? A wrong `true` is possible, a wrong `false` is not.
     pub fn has_event(&self) -> bool {
         self.look_after() || self.something_to_do() || self.over().is_some()
     }
@@ -355,22 +359,22 @@ impl End {
         self.ring.shape()
     }
 
-    /// Counters of the whole port. They lie in shared memory, so a lying member can falsify them.
+    /// Counters of the whole port. They are in shared memory, so a faulty member can falsify them.
     pub fn statistics(&self) -> PortStatistics {
         self.ring.statistics()
     }
 
-    /// The ring, for reports.
+    /// The port's ring of cells, for reports.
     pub fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// The side of this end.
+    /// The side to which this end belongs: producer or consumer.
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// Sets how this end waits from now on.
+    /// Sets how this end waits from now on: spinning, sleeping or adaptive.
     pub fn set_waiting(&self, waiting: Waiting) {
         self.spinner.set(waiting);
     }
@@ -380,7 +384,7 @@ impl End {
         self.account().copied.fetch_add(bytes, Relaxed);
     }
 
-    /// Leaves the port in order. Later calls give `CLOSED`. Messages that this end has not released go to a successor
+    /// Leaves the port in order. Later calls give `CLOSED`. Messages that this end has not released go to its successor
     /// or to another consumer.
     pub fn close(&self) {
         // A forked child must not touch its parent's end.
@@ -397,8 +401,9 @@ impl End {
         self.call(Side::Consumer);
     }
 
-    /// Gives the end up as a death would: its slot and its messages stay as they are, until other members heal them when
-    /// the member is dead. Later calls here give `CLOSED`. For a process that acts for members of other nodes.
+    /// Gives this end up as if the process had died. The slot and its messages stay as they are until the member is
+    /// dead and other members heal them. Later calls here give `CLOSED`. It is for a process that acts for members of
+    /// other nodes.
     pub fn abandon(&self) {
         let local = self.local();
         self.closed.store(true, Relaxed);
@@ -407,21 +412,22 @@ impl End {
         self.call(Side::Consumer);
     }
 
-    /// Producer: have all consumers of the message at `position` released it?
+    /// For a producer: have all consumers of the message at `position` released it?
     pub fn is_released(&self, position: u64) -> bool {
         State(self.ring.cell(position).state.load(Acquire)).lap() > self.ring.lap(position)
     }
 
-    /// Consumer of a work queue: does the message at `position` wait for a consumer to take it?
+    /// For a consumer of a work queue: does the message at `position` still wait for a consumer?
     pub fn is_untaken(&self, position: u64) -> bool {
         let state = State(self.ring.cell(position).state.load(Acquire));
         state.lap() == self.ring.lap(position) && state.phase() == Some(Phase::Ready)
     }
 
-    /// Producer: waits up to `timeout` until `found` says so. It is asked whenever a consumer may have released a message.
+    /// For a producer: waits up to `timeout` until `found` gives `true`. `found` is called whenever a consumer may have
+    /// released a message.
     ///
     /// # Errors
-    /// `TIMED_OUT`; `CLOSED` and `PEER_DIED` when all consumers that this end has met are gone.
+    /// `TIMED_OUT`. `CLOSED` or `PEER_DIED` when all consumers that this end has met are gone.
     pub fn wait_for_releases(&self, timeout: Duration, found: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         self.check(Side::Producer)?;
         let mut attempt = || {
@@ -448,7 +454,7 @@ impl End {
         Ok(())
     }
 
-    /// Tells a side that something happened: wakes its sleeping members.
+    /// Wakes the sleeping members of a side, because something has happened for them.
     #[inline]
     pub(super) fn call(&self, side: Side) {
         if signal::call(self.ring.signal(side)) {
@@ -473,7 +479,8 @@ impl End {
         &self.slot().account
     }
 
-    /// Counts one more message. Plain stores are enough, because only this end writes its account, under its latch.
+    /// Counts one more message. Plain stores are enough, because only this end writes its account, and it holds its
+    /// latch.
     #[inline]
     fn account_for(&self, _latch: &Held<'_, Local>, bytes: u64) {
         let account = self.account();
@@ -482,8 +489,8 @@ impl End {
         if bytes > 0 {
             account.bytes.store(account.bytes.load(Relaxed).wrapping_add(bytes), Relaxed);
         }
-        // Reading even the coarse clock costs a quarter of a hand-over. Where messages are rare a member sleeps, and
-        // waiting and waking read the clock too.
+        // Reading even the coarse clock takes a quarter of the time of a message. So it is read at every sixteenth
+        // message. Where messages are rare a member sleeps, and the clock is read at each sleep and wake.
         if messages % 16 == 1 {
             account.last_seen.store(clock::coarse_ns(), Relaxed);
         }
@@ -494,8 +501,8 @@ impl End {
         self.next.load(Relaxed)
     }
 
-    /// The latch, if this end is not closed. `close` holds the latch while it leaves, so no thread goes on in a slot
-    /// that was given up.
+    /// Takes the latch, if this end is not closed. `close` holds the latch while it leaves. So no thread works in a
+    /// slot that was given up.
     #[inline]
     fn open_local(&self) -> Result<Held<'_, Local>, Error> {
         let local = self.local();

@@ -1,10 +1,10 @@
-//! How a member joins and leaves a side of a port, and which peers an end has met.
+//! How a member joins and leaves a side of a port, and which members of the other side an end has met.
 //!
-//! **Met.** Only members of the other side that an end has met can end its waits. An end has met the other side if a
-//! member was there when the end joined, or came later. A consumer has also met the other side if it found messages in
-//! the ring: their producer may have left before, and the consumer still has to receive its messages. Everything that
-//! happened to the other side earlier is history, for example a former run on the same daemon. Then the end waits for
-//! the members to come.
+//! **Met.** An end stops waiting for the other side only when the members that it has met are gone. An end has met the
+//! other side if a member was there when the end joined, or came later. A consumer has also met the other side if it
+//! found messages in the ring: their producer may have left before, and the messages still have to be received. If all
+//! members left before the end joined, for example in a former run on the same daemon, the end has not met them. Then
+//! it waits for new members.
 
 use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{AtomicU64, Cell, Company, Departure, EndSlot, HEALING, NAME_BYTES, departure};
@@ -17,44 +17,44 @@ use super::trouble::{Error, corrupt};
 use super::{Pattern, Side};
 use crate::liveness::Living;
 
-/// An end slot that was taken just now.
+/// The result of a join: the end slot that was taken.
 pub(super) struct Joined {
     pub slot: u8,
-    /// The position at which this end begins: a single producer's next position, or the first position of a consumer
-    /// with a cursor.
+    /// The position at which this end begins: the next position of a single producer, or the first position of a
+    /// consumer that has its own cursor.
     pub next: u64,
     pub acquaintance: Acquaintance,
 }
 
-/// What an end knew of the other side when it joined.
+/// What an end found out about the other side when it joined.
 #[derive(Clone, Copy)]
 pub(super) struct Acquaintance {
-    /// The other side's `joined`, loaded before `peers` was determined.
+    /// The other side's counter `joined`, which was loaded before `peers` was found out.
     joined: u32,
-    /// The other side's count of deaths.
+    /// The number of deaths on the other side.
     deaths: u32,
     /// Did the other side have a living member?
     peers: bool,
-    /// For consumers: were there messages that no consumer had released?
+    /// For consumers: were there messages in the ring that no consumer had released?
     messages: bool,
 }
 
-/// How those members of the other side went that an end has met.
+/// How the members of the other side that an end has met have gone.
 pub(super) enum Gone {
     /// All in order.
     Left,
-    /// One of them died, and no member has come since.
+    /// One of them died, and no new member has come since.
     Died,
-    /// Another member is healing a dead member's end at this moment, and wakes this side when it is done.
+    /// Another member is healing a dead member's end at this moment. It wakes this side when it is done.
     Unsettled,
 }
 
 impl Ring {
-    /// Takes an end slot of `side`. The caller then wakes the other side, which may wait for a peer.
+    /// Takes an end slot of `side`. The caller then wakes the other side, which may be waiting for a peer.
     ///
-    /// This first heals all dead members of the side, also those whose slot is not needed. A member that comes after a
-    /// death succeeds the dead member, so the death must be recorded before. If not `patient`, the result is `NOT_YET`
-    /// while another member is healing.
+    /// First this heals all dead members of the side, even those whose slot is not needed. The reason is that a death
+    /// must be recorded before a successor joins. If `patient` is `false`, the result is `NOT_YET` while another member
+    /// is healing.
     pub(super) fn join(
         &self,
         side: Side,
@@ -75,7 +75,7 @@ impl Ring {
             if slot.tenure.owner.load(Acquire) != 0 {
                 continue;
             }
-            // This exchange is the claim. If this member dies in any later line, the word shows that, and another
+            // This exchange claims the slot. If this member dies at any later line, the word names it, and another
             // member heals the slot.
             if slot.tenure.owner.compare_exchange(0, me.0, AcqRel, Relaxed).is_err() {
                 continue;
@@ -115,8 +115,8 @@ impl Ring {
         account.last_seen.store(clock::coarse_ns(), Relaxed);
         crate::fault_point!("queue.join.named");
         if side == Side::Consumer && self.shape.pattern == Pattern::FanOut {
-            // This comes before `head` is read below. What is published from now on is for this consumer, or lies at
-            // most one lap behind it.
+            // The bit is set before `head` is read below. So each message that is published from now on has this
+            // consumer's bit, or lies at most one lap behind `head`.
             self.header().ledger.audience.fetch_or(1 << index, SeqCst);
         }
         let head = self.header().sending.head.load(SeqCst);
@@ -136,9 +136,9 @@ impl Ring {
         Ok(Joined { slot: index, next, acquaintance: self.acquaint(side, alive) })
     }
 
-    /// The present state of the other side. `joined` is loaded first, and the members are looked at afterwards. A member
-    /// that joins after the load increments `joined`, and a member that joined before is seen by the look. So this end
-    /// misses no member.
+    /// Finds out the present state of the other side. It loads `joined` first and looks at the members after that. If a
+    /// member joins after the load, it increments `joined`. If it joined before, the look finds it. So no member is
+    /// missed.
     fn acquaint(&self, side: Side, alive: &dyn Living) -> Acquaintance {
         let company = self.company(side.other());
         let joined = company.joined.load(Acquire);
@@ -154,27 +154,29 @@ impl Ring {
         }
     }
 
-    /// Has the end of `side` that found this met the other side?
+    /// Has an end of `side` met the other side? `found` is what the end found out when it joined.
     pub(super) fn has_met(&self, side: Side, found: &Acquaintance) -> bool {
         found.peers || found.messages || self.company(side.other()).joined.load(Acquire) != found.joined
     }
 
-    /// How those members of the other side went that this end has met. Asked only when none of them is left.
+    /// How the members of the other side that an end has met have gone. It is called only when none of them is left.
     pub(super) fn how_they_went(&self, side: Side, found: &Acquaintance) -> Gone {
         let company = self.company(side.other());
         let word = company.departed.load(Acquire);
         let died_since = word & !departure::HOW != found.deaths;
         match Departure::from_number(word & departure::HOW) {
             Some(Departure::Left) => Gone::Left,
-            // The consumer has the messages that it found, but a member that died may have meant to send more.
+            // A death after this end joined counts as one. An earlier death counts only if no living member was there
+            // when this end joined: this consumer has received that member's messages, but the member may have meant to
+            // send more.
             Some(Departure::Died) if died_since || !found.peers => Gone::Died,
             Some(Departure::Died) => Gone::Left,
             _ => Gone::Unsettled,
         }
     }
 
-    /// A single producer's next position. Its predecessor may have died after it published a message and before it
-    /// stored `head`.
+    /// Finds the next position of a single producer. Its predecessor may have died after it published a message, but
+    /// before it stored `head`.
     fn first_unsent(&self, head: u64) -> Result<u64, Error> {
         for position in (0..=self.capacity()).map(|step| head.wrapping_add(step)) {
             let (state, lap) = (State(self.cell(position).state.load(Acquire)), self.lap(position));
@@ -187,7 +189,7 @@ impl Ring {
         Err(corrupt("its head lies more than a lap behind its cells"))
     }
 
-    /// Counts the messages that the last consumer had received and not released.
+    /// Counts the messages that the last consumer had received but not released, because they are delivered again.
     fn count_redelivered(&self, from: u64, to: u64) {
         let again =
             |position: &u64| State(self.cell(*position).state.load(Relaxed)) == State::ready(self.lap(*position));
@@ -205,12 +207,14 @@ impl Ring {
         self.settle(side, index);
         self.record_departure(side, slot, Departure::Left);
         crate::fault_point!("queue.leave.settled");
-        // Release: an end that joins now and no longer sees this one sees the messages that this one sent (`acquaint`).
+        // Release: a joining end that does not see this member any more sees all messages that this member sent
+        // (`acquaint`).
         slot.tenure.here.store(0, Release);
         slot.tenure.owner.store(0, Release);
     }
 
-    /// Records how an end's owner went. A death outweighs leaving in order until a member comes to that side again.
+    /// Records how the owner of an end has gone. A recorded death is not replaced by a member that left in order, until
+    /// a new member joins that side.
     pub(super) fn record_departure(&self, side: Side, slot: &EndSlot, how: Departure) {
         if slot.tenure.here.load(Acquire) == 0 {
             return; // never quite came, or is recorded already
@@ -230,7 +234,7 @@ impl Ring {
         &self.header().company[side as usize]
     }
 
-    /// How many living members a side has.
+    /// The number of living members of a side.
     pub(super) fn living(&self, side: Side, alive: &dyn Living) -> usize {
         self.slots(side).iter().filter(|slot| lives(slot, alive)).count()
     }
@@ -261,7 +265,7 @@ impl Ring {
         (self.company(side).joined.load(Relaxed) != 0).then(|| self.who_left(side))
     }
 
-    /// How many messages this consumer has received and not released.
+    /// The number of messages that this consumer has received but not released.
     pub(super) fn held(&self, index: u8, next: u64) -> usize {
         let held = |(number, cell): (usize, &Cell)| {
             let state = State(cell.state.load(Acquire));
@@ -290,7 +294,7 @@ fn lives(slot: &EndSlot, alive: &dyn Living) -> bool {
     owner != 0 && owner & HEALING == 0 && !is_gone(owner, alive)
 }
 
-/// Is the member that this owner word names dead?
+/// Is the member dead that this owner word names?
 pub(super) fn is_gone(owner: u64, alive: &dyn Living) -> bool {
     alive.is_dead(MemberId(owner & !HEALING))
 }
@@ -304,7 +308,8 @@ fn store_name(words: &[AtomicU64; NAME_BYTES / 8], name: &str) {
     }
 }
 
-/// A task's name as an end keeps it. Any member may have written it, so everything but printable ASCII shows as `?`.
+/// Reads the name of a task in an end slot. Any member may have written it, so everything but printable ASCII is shown
+/// as `?`.
 pub(super) fn load_name(words: &[AtomicU64; NAME_BYTES / 8]) -> String {
     let bytes = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
     bytes.take_while(|&b| b != 0).map(|b| if b.is_ascii_graphic() { b as char } else { '?' }).collect()

@@ -1,4 +1,5 @@
-//! The queue as a reader of scribbled memory. Whatever the bytes are, each call must end with an answer or an error.
+//! Fuzzes a port's queue, whose memory another process may overwrite. Whatever the bytes are, each call must end with a
+//! result or an error.
 
 use crossdock_layout::MemberId;
 use crossdock_os::{Access, Deadline, Mapping, memfd};
@@ -12,8 +13,8 @@ use crossdock_layout::queue::{PORT_READY, PortHeader};
 
 static MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
 
-/// One round: makes a port in fresh memory, lets both ends work, overwrites words of it as `data` says (an offset and a
-/// value, ten bytes each), and lets both ends go on with the shortest possible waits.
+/// Runs one round: makes a port in fresh memory, lets both ends work, overwrites words of the memory as `data` says
+/// (ten bytes each: offset and value), and lets both ends work again with the shortest possible waits.
 pub fn fuzz_entry(data: &[u8]) {
     let Some((&[first, second], rest)) = data.split_first_chunk() else { return };
     let shape = Shape {
@@ -77,7 +78,8 @@ fn work(producer: &End, consumer: &End, round: usize) {
     }
 }
 
-/// Two bytes are the offset and eight are the value. If fewer bytes are left, they overwrite what they can.
+/// Overwrites one word: two bytes are the offset, and eight are the value. If fewer bytes are left, the missing ones
+/// are zero.
 fn overwrite(raw: &Mapping, scribble: &[u8]) {
     let mut bytes = [0; 10];
     bytes[..scribble.len()].copy_from_slice(scribble);

@@ -1,8 +1,8 @@
-//! What a member does for dead members that it finds.
+//! What a living member does when it finds that a member of the port is dead.
 //!
-//! One healer at a time works on an end: it stores its own id with the bit `HEALING` in the owner word. If the healer
-//! dies too, the next one takes over and does everything again. Each step is a compare-and-swap that takes effect once
-//! and does nothing the second time. Others can take the end only after the last step.
+//! One member at a time heals an end: it stores its own id with the bit `HEALING` in the owner word. If it dies too,
+//! the next one takes over and does everything again. Each step is a compare-and-swap that takes effect once and does
+//! nothing the second time. Other members can take the end only after the last step.
 
 use crossdock_layout::MemberId;
 use crossdock_layout::queue::state::{Phase, State};
@@ -15,8 +15,8 @@ use super::{Pattern, Side};
 use crate::liveness::Living;
 
 impl Ring {
-    /// Heals every end whose owner is dead. If the result is `true`, there was one: the caller must wake both sides,
-    /// and a member that waits looks again.
+    /// Heals every end whose owner is dead. The result is `true` if there was one. Then the caller must wake both
+    /// sides, and a waiting member has to look again.
     pub(super) fn look_after_all(&self, me: MemberId, alive: &dyn Living) -> bool {
         let mut healed = false;
         for side in [Side::Producer, Side::Consumer] {
@@ -30,9 +30,9 @@ impl Ring {
         healed
     }
 
-    /// For a fan-out's producer that waits for the cell of `next`. A consumer that was healed after the producer looked
-    /// at the audience and before it published leaves a bit that no consumer clears. Gives `true` if there was such a
-    /// bit.
+    /// Removes a stray bit, which no consumer will clear, from the cell that a fan-out's producer waits for. Such a bit
+    /// arises if a producer reads which consumers exist, one of them is healed, and only then the producer publishes.
+    /// Gives `true` if there was such a bit.
     pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &dyn Living) -> bool {
         let cell = self.cell(next);
         let seen = State(cell.state.load(Acquire));
@@ -49,7 +49,7 @@ impl Ring {
         healed
     }
 
-    /// Finishes or undoes what an end's dead owner left, and frees the end. `true` if the end is free now.
+    /// Finishes or undoes what an end's dead owner left, and frees the end. Gives `true` if the end is free now.
     pub(super) fn heal(&self, side: Side, index: u8, me: MemberId, alive: &dyn Living) -> bool {
         let slot = &self.slots(side)[index as usize];
         let owner = slot.tenure.owner.load(Acquire);
@@ -70,20 +70,20 @@ impl Ring {
         true
     }
 
-    /// Puts the cells that an end works on into a state from which others can go on. Also the last step of a member
-    /// that leaves.
+    /// Brings the cells that an end was working on into a state from which other members can go on. It is also the last
+    /// step of a member that leaves.
     pub(super) fn settle(&self, side: Side, index: u8) {
         match (side, self.shape.pattern) {
             (Side::Producer, _) => self.void_claimed(index),
-            // The messages stay ready. The successor starts one lap back and finds them.
+            // The messages stay ready. The successor starts one lap back, so it finds them.
             (Side::Consumer, Pattern::OneToOne) => {}
             (Side::Consumer, Pattern::FanOut) => self.clear_shares(index),
             (Side::Consumer, Pattern::FanIn | Pattern::WorkQueue) => self.give_back_taken(index),
         }
     }
 
-    /// A message that its producer had not finished becomes void: its cell goes on to the next lap, and consumers pass
-    /// it.
+    /// Makes messages void that their producer had not finished. Their cells go on to the next lap, and consumers skip
+    /// them.
     fn void_claimed(&self, index: u8) {
         for cell in self.cells() {
             let seen = State(cell.state.load(Acquire));
@@ -97,8 +97,8 @@ impl Ring {
         }
     }
 
-    /// A message that a sharing consumer had not released becomes ready again, for its successor or for another
-    /// consumer.
+    /// Makes messages ready again that a consumer of a fan-in or work queue had taken but not released. The successor
+    /// or another consumer takes them.
     fn give_back_taken(&self, index: u8) {
         for cell in self.cells() {
             let seen = State(cell.state.load(Acquire));
@@ -109,13 +109,13 @@ impl Ring {
                 crate::fault_point!("queue.heal.half");
             }
         }
-        // This comes after the cells. It is also done if there was no such cell, because a former healer may have died
-        // after it changed the cells.
+        // The counter changes after the cells. It also changes if no cell did, because an earlier healing member may
+        // have died after it changed the cells.
         self.header().taking.returned.fetch_add(1, SeqCst);
     }
 
-    /// A fan-out's consumer is gone. No message is for it any more, and the messages that were for it alone are
-    /// finished.
+    /// Handles the death of a fan-out's consumer: no message is for it any more. Messages that only this consumer still
+    /// had to release are finished.
     fn clear_shares(&self, index: u8) {
         let own = 1 << index;
         self.header().ledger.audience.fetch_and(!own, SeqCst);
@@ -125,9 +125,9 @@ impl Ring {
                 continue;
             }
             let pending = cell.pending.load(Acquire);
-            // While this consumer's bit is set, the cell cannot have gone on. If no bit is left, the consumer that
-            // cleared the last one died before it freed the cell. If that consumer is alive after all, one of the two
-            // compare-and-swaps does nothing.
+            // If this consumer's bit is set, the cell is still in use. If no bit is left, the consumer that cleared the
+            // last one died before it freed the cell, so the cell is freed here. If that consumer is alive after all,
+            // both try to free the cell, and one of the two compare-and-swaps does nothing.
             let rest = if pending & own != 0 { cell.pending.fetch_and(!own, AcqRel) & !own } else { pending };
             crate::fault_point!("queue.heal.half");
             if rest == 0 {

@@ -1,7 +1,8 @@
-//! A lock within one process, held for a few dozen instructions: one atomic exchange takes it, one store releases it.
+//! A lock within one process, which is held for a few dozen instructions. One atomic exchange takes it, and one store
+//! releases it.
 //!
-//! The guarded data are valid at every moment, so a panic under the lock leaves nothing broken. No thread sleeps while
-//! it holds the lock. If the holder lost its processor, a thread that wants the lock yields to it.
+//! The guarded data are valid at every moment, so a panic under the lock does no harm. No thread sleeps while it holds
+//! the lock. If the holder has lost its CPU, a thread that wants the lock lets it run (`yield`).
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};

@@ -1,5 +1,5 @@
-//! Models: loom runs the code of this module itself, in every interleaving (up to three preemptions) of a few threads
-//! and with every value that a load may see. `scripts/models` runs it.
+//! Models of the queue: loom runs this module's own code in every interleaving (up to three preemptions) of a few
+//! threads, with every value that a load may see. `scripts/models` runs it.
 
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::{AtomicU32, Signal};
@@ -63,7 +63,7 @@ fn receive(ring: &Ring, place: &mut Place) -> Option<(u64, u64)> {
     Some((position, got.tag))
 }
 
-/// A futex as the kernel does it, with its check of the word under the bucket's lock.
+/// A model of a futex: like the kernel, it checks the word while it holds the lock of the futex.
 struct Futex(Mutex<()>, Condvar);
 
 impl Futex {
@@ -138,7 +138,7 @@ fn a_sleeper_is_woken_by_the_message_that_it_did_not_see() {
             if receive(&ring, &mut to).is_some() {
                 break;
             }
-            // After a lost wake the thread would sleep here for ever, and loom would report a deadlock.
+            // If a wake were lost, the thread would sleep here for ever, and loom would report a deadlock.
             futex.wait(&word.word, expected);
         }
         producer.join().unwrap();
@@ -276,7 +276,8 @@ fn the_last_of_two_consumers_frees_a_fan_outs_cell_whoever_it_is() {
         let (second, _) = receive(&ring, &mut two).unwrap();
         let theirs = ring.clone();
         let other = thread::spawn(move || theirs.release(first, one.next, one.slot).unwrap());
-        // The waiting producer looks for strays at that very moment. (This once freed a cell twice.)
+        // Between the two steps of the release, the waiting producer looks for stray bits. (An earlier version freed a
+        // cell twice here.)
         ring.look_after_strays(from.next, ALICE, &*everybody_lives());
         let last = ring.release(second, two.next, two.slot).unwrap();
         ring.look_after_strays(from.next, ALICE, &*everybody_lives());
@@ -303,7 +304,7 @@ fn a_fan_outs_consumer_that_comes_while_a_message_is_sent_sees_it_or_what_follow
             ring.release(position, late.next, late.slot).unwrap();
             tags.push(tag);
         }
-        // This consumer is the first to come, so it gets what was sent while there was no consumer.
+        // This consumer is the first one, so it gets the messages that were sent while there was no consumer.
         assert_eq!(tags, [0, 1]);
         assert_eq!(ring.statistics().under_way, 0, "nothing is left that no consumer will release");
     });
@@ -321,8 +322,8 @@ fn a_producer_that_comes_sends_and_leaves_while_a_consumer_joins_is_met() {
         });
         let mut to = ring.join(Side::Consumer, BOB, "model", &*everybody_lives(), true).unwrap();
         producer.join().unwrap();
-        // In every interleaving this consumer has met the producer: the producer came later, or was there, or its
-        // message was there. So the stream ends for the consumer.
+        // In every interleaving this consumer has met the producer: the producer joined later, was there, or had left a
+        // message. So the consumer learns that the producer has left.
         assert!(ring.has_met(Side::Consumer, &to.acquaintance));
         assert!(matches!(ring.how_they_went(Side::Consumer, &to.acquaintance), super::ends::Gone::Left));
         let mut got = Message::default();

@@ -1,4 +1,4 @@
-//! The contents of a cell, copied in and out word by word.
+//! The contents of a cell, which are copied in and out word by word.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,16 +7,16 @@ use crossdock_layout::{Handle, Status};
 
 use super::trouble::{Error, corrupt};
 
-/// The largest number of bytes in a message itself.
+/// The largest number of bytes that a message itself can carry.
 pub use crossdock_layout::queue::INLINE_MAX;
 
 // The bytes of a cell's words are in little-endian order, and `Inline` shows its words as bytes.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// Up to [`INLINE_MAX`] bytes in the message itself, followed by zeros. It derefs to the valid bytes.
+/// Up to [`INLINE_MAX`] bytes of data in the message itself, followed by zeros. It derefs to the valid bytes.
 ///
-/// Stored as words, because they are copied to and from a cell as words. Storing single words and loading pairs of
-/// them, or the reverse, stalls the CPU each time (80 ns in total, measured).
+/// The bytes are stored as words, because they are copied to and from a cell as words. If single words were stored and
+/// pairs of words loaded, or the reverse, the CPU would stall each time (80 ns in total, measured).
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inline {
     length: u32,
@@ -41,7 +41,7 @@ impl Inline {
         Ok(Self::cut(padded, bytes.len() as u32).unwrap_or_default())
     }
 
-    /// The first `length` bytes of these words; `None` if there are not that many.
+    /// Takes the first `length` bytes of these words; `None` if there are not that many.
     #[must_use]
     #[inline]
     pub fn cut(bytes: [u8; INLINE_MAX], length: u32) -> Option<Self> {
@@ -56,8 +56,8 @@ impl Inline {
 
     /// Sets the bytes behind the valid ones to zero.
     ///
-    /// This goes word by word: a copy of variable length would be a call into the C library, whose code lies on another
-    /// page.
+    /// The loop goes word by word, because a copy of variable length would call the C library, whose code lies on
+    /// another page.
     #[inline]
     fn clear_rest(&mut self) {
         for (word, begin) in self.words.iter_mut().zip([0, 8, 16]) {
@@ -96,18 +96,18 @@ impl std::fmt::Debug for Inline {
 /// What travels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Message {
-    /// The data's handle; [`Handle::NONE`] for none. The receiver must not trust it: `Region::load` checks it.
+    /// The handle of the data; [`Handle::NONE`] for none. The receiver must not trust it: `Region::load` checks it.
     pub handle: Handle,
-    /// A number of the sender's own, for example a step or a kind.
+    /// A number that the sender chooses, for example a step or a kind.
     pub tag: u64,
-    /// Small data that needs no object.
+    /// Small data that are part of the message and need no object.
     pub inline: Inline,
     /// The message's position in the port. `receive` sets it, and `release` needs it.
     pub position: u64,
 }
 
 impl Message {
-    /// A message with this handle and tag.
+    /// Makes a message with this handle and tag.
     #[must_use]
     pub fn new(handle: Handle, tag: u64) -> Self {
         Self { handle, tag, ..Self::default() }

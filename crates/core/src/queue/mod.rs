@@ -1,5 +1,6 @@
-//! The queue of a port: a ring of cells, a table of ends, and two words to sleep on. `docs/memory-format-ports.md` has
-//! pictures. `crossdock_layout::queue` says for each field which member writes it and which reads it.
+//! The queue of a port: a ring of cells, a table of end slots, and two words on which members sleep.
+//! `docs/memory-format-ports.md` has pictures. `crossdock_layout::queue` says for each field which member writes it and
+//! which reads it.
 //!
 //! | file | idea |
 //! |---|---|
@@ -16,9 +17,9 @@
 //!
 //! **Why a death at any instruction loses nothing.** Each change of a cell is one store or one compare-and-swap of its
 //! state word, and the word names the end that works on the cell. An end is claimed by one compare-and-swap of its
-//! owner word, which names the member. So a member that meets a half-done change can tell which member made it, asks
-//! the liveness table about that member, and finishes or undoes the change. Each such step may itself be cut off and
-//! done again.
+//! owner word, which names the member. So if a member finds a half-done change, it knows which member made it. It asks
+//! the liveness table about that member, and finishes or undoes the change. If it dies during such a step, another
+//! member does the step again.
 
 mod consume;
 mod end;
@@ -52,7 +53,8 @@ pub use ring::{Ring, Shape};
 
 pub use trouble::Try;
 
-/// All places in this module at which a test build can die. The kill tests die at each of them.
+/// The names of all places in this module at which a test build can kill its own process. The kill tests do it at each
+/// of them.
 pub const FAULT_POINTS: &[&str] = &[
     "queue.format.claimed",
     "queue.format.half",

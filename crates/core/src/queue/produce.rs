@@ -11,8 +11,8 @@ use super::ring::Ring;
 use super::trouble::{Error, Try, corrupt};
 
 impl Ring {
-    /// Puts a message into the next free cell and publishes it. The caller then wakes the consumers. `next` is a single
-    /// producer's own position. Gives the message's position.
+    /// Puts a message into the next free cell and publishes it. The caller then wakes the consumers. `next` is the
+    /// position of a producer that is the only one. Gives the message's position.
     #[inline]
     pub(super) fn try_send(&self, next: &mut u64, end: u8, message: &Message) -> Try<u64> {
         if self.shape.pattern.many_produce() {
@@ -26,7 +26,7 @@ impl Ring {
             Room::Past => return Err(corrupt(format_args!("message {position} was sent by another member"))),
         }
         // No compare-and-swap is needed, because no other member writes a free cell. If this member dies before the
-        // publishing store, it leaves a claimed cell with its end's number, which the next producer's heal frees.
+        // store that publishes, the cell stays claimed with the number of this end. The next producer's heal frees it.
         cell.state.store(State::claimed(lap, end).0, Relaxed);
         fence(Release);
         crate::fault_point!("queue.send.claimed");
@@ -44,11 +44,11 @@ impl Ring {
         Ok(Some(position))
     }
 
-    /// As above, with several producers. A cell is claimed by compare-and-swap, and the state names the producer that
-    /// claimed it, in case that producer dies.
+    /// Sends a message to a port with several producers. A cell is claimed by compare-and-swap. Its state names the
+    /// producer that claimed it, in case that producer dies.
     fn try_send_among_many(&self, end: u8, message: &Message) -> Try<u64> {
-        // A round fails only if another producer was first or took the cell's credit, so this loop does not wait. It is
-        // bounded all the same: after the last round the caller's wait goes on with its deadline.
+        // A round fails only if another producer was faster, or took the cell's credit. So this loop does not wait. It
+        // is limited all the same: after the last round the caller waits, with its deadline.
         for _ in 0..64 {
             let Some((position, free)) = self.free_position()? else { return Ok(None) };
             let (cell, lap) = (self.cell(position), self.lap(position));
@@ -62,7 +62,7 @@ impl Ring {
             message.store(cell);
             crate::fault_point!("queue.send.filled");
             if cell.state.compare_exchange(claimed.0, State::ready(lap).0, Release, Relaxed).is_err() {
-                // Only a heal changes the cell here: the node daemon takes this member for dead.
+                // Only healing changes the cell at this point. So the node daemon has declared this member dead.
                 return Err(Error::new(
                     Status::Disconnected,
                     "this member was declared dead while it was sending; connect again",
@@ -74,7 +74,7 @@ impl Ring {
         Ok(None)
     }
 
-    /// For several producers: the first position that is still free, and its cell's state. `None` if the ring is full.
+    /// Finds the first free position and its cell's state, for several producers. `None` if the ring is full.
     pub(super) fn free_position(&self) -> Try<(u64, State)> {
         let head = &self.header().sending.head;
         for _ in 0..4 * self.capacity() + 64 {
@@ -88,12 +88,12 @@ impl Ring {
         Ok(None)
     }
 
-    /// Moves the shared head past a position that was seen claimed.
+    /// Moves the common head past a position that was seen claimed.
     fn advance(&self, position: u64) {
         let _ = self.header().sending.head.compare_exchange(position, position.wrapping_add(1), AcqRel, Relaxed);
     }
 
-    /// The state of a cell for a producer that wants it for `lap`.
+    /// Says whether a producer can use a cell for `lap`.
     #[inline]
     pub(super) fn room(&self, cell: &Cell, lap: u64) -> Result<Room, Error> {
         let seen = State(cell.state.load(Acquire));
@@ -109,13 +109,13 @@ impl Ring {
     }
 }
 
-/// The state of a cell for a producer.
+/// What a producer finds when it wants to use a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Room {
-    /// The cell is free and has this state word.
+    /// The cell is free; this is its state word.
     Free(State),
-    /// The message of the lap before is still in the cell.
+    /// The message of the previous lap is still in the cell.
     Full,
-    /// The message of this lap is in the cell already.
+    /// Another producer has already used the cell for this lap.
     Past,
 }

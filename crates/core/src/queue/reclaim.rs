@@ -1,4 +1,4 @@
-//! Credits: the handles of released messages go back to the producers, each once, the oldest first.
+//! Credits: the handles of released messages go back to the producers, the oldest first. Each is given back once.
 
 use crossdock_layout::Handle;
 use crossdock_layout::queue::fence;
@@ -10,11 +10,11 @@ use super::ring::Ring;
 use super::trouble::{Try, corrupt};
 
 impl Ring {
-    /// Waits for nothing: if the next cell is free, gives the oldest handle that no consumer reads any more, if there
-    /// is one.
+    /// Gives the oldest handle that no consumer reads any more, if there is one. It does not wait: if the next cell is
+    /// not free, the result is "not yet".
     ///
-    /// A producer that dies after it took a credit loses the buffer, like every buffer that it holds; healing the heap
-    /// takes care of it. A send into a cell whose credit was not taken drops the credit.
+    /// If a producer dies after it took a credit, the buffer is lost with the producer's other buffers, and healing of
+    /// the heap frees them. If a producer sends into a cell whose credit was not taken, the credit is dropped.
     pub(super) fn try_reclaim(&self, next: u64) -> Try<Option<Handle>> {
         let head = if self.shape.pattern.many_produce() {
             match self.free_position()? {
@@ -45,7 +45,7 @@ impl Ring {
             }
             if seen.phase() == Some(Phase::Free) && seen.has_credit() && seen.lap() == lap + 1 {
                 let handle = Handle { segment: cell.handle[0].load(Relaxed), offset: cell.handle[1].load(Relaxed) };
-                // The handle belongs to `seen` only if the state is still the same after the handle was read.
+                // The handle belongs to the state `seen` only if the state is still the same after the handle was read.
                 fence(Acquire);
                 let taken = State::free(seen.lap(), false);
                 if cell.state.compare_exchange(seen.0, taken.0, AcqRel, Relaxed).is_ok() {
@@ -61,7 +61,7 @@ impl Ring {
             }
         }
         if settled != from {
-            // The value is a hint. It may go back when producers race, which costs a few more looks.
+            // The value is only a hint. If producers race, it may become smaller, which costs a few more looks.
             hint.store(settled, Relaxed);
         }
         found

@@ -11,8 +11,8 @@ use super::trouble::Error;
 
 impl Ring {
     /// Releases the message at `position`, which this end has received. The caller then wakes the producers. `next` is
-    /// the cursor of a consumer that shares with no other. `true` if the cell is free now (a fan-out's cell only after
-    /// its last consumer).
+    /// the consumer's own cursor, if the pattern gives it one. The result is `true` if the cell is free now. A
+    /// fan-out's cell is free only after its last consumer.
     #[inline]
     pub(super) fn release(&self, position: u64, next: u64, end: u8) -> Result<bool, Error> {
         let (cell, lap) = (self.cell(position), self.lap(position));
@@ -23,8 +23,8 @@ impl Ring {
             Pattern::FanOut => {
                 let own = 1 << end;
                 let mine = position < next && seen == State::ready(lap) && cell.pending.load(Acquire) & own != 0;
-                // The consumer that clears the last bit frees the cell. If it dies in between, it leaves a ready cell
-                // without bits. Publishing never makes such a cell, so the heal of its end knows what happened.
+                // The consumer that clears the last bit frees the cell. If it dies in between, the cell stays ready
+                // without any bit. A publish never makes such a cell, so healing knows what happened.
                 let before = if mine { cell.pending.fetch_and(!own, AcqRel) } else { 0 };
                 if before & own == 0 {
                     return Err(not_yours(position));
@@ -44,8 +44,8 @@ impl Ring {
         Ok(true)
     }
 
-    /// Frees a cell that was seen ready or taken for the next lap, if its state is still `seen`. The cell's handle, if
-    /// there is one, is then a credit.
+    /// Frees a cell for the next lap, if its state is still `seen` (ready or taken). If the cell has a handle, that is
+    /// a credit now.
     #[inline]
     pub(super) fn set_free(&self, cell: &Cell, seen: State) -> bool {
         debug_assert!(matches!(seen.phase(), Some(Phase::Ready | Phase::Taken)));

@@ -1,4 +1,5 @@
-//! Counters and states of a port for readers that only look. The code only loads, so it works on a read-only mapping.
+//! Counters and states of a port, for programs that only look. This code only loads, so it works on a read-only
+//! mapping.
 
 use crossdock_layout::MemberId;
 use crossdock_layout::queue::state::{Phase, State};
@@ -12,30 +13,30 @@ use super::ends::load_name;
 use super::ring::{Ring, Shape};
 use crate::liveness::Living;
 
-/// Counters of a whole port, over all members that it ever had. Members write them, so they may be wrong.
+/// Counters of a whole port, for all members that it ever had. Members write them, and they are not checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortStatistics {
-    /// Messages that all producers sent.
+    /// The number of messages that all producers sent.
     pub messages: u64,
-    /// Messages that all consumers released.
+    /// The number of messages that all consumers released.
     pub received: u64,
-    /// Bytes of data that changed hands, as the senders counted them, plus inline bytes.
+    /// The bytes of data that were handed over, as the senders counted them, plus the inline bytes of messages.
     pub bytes_handed_over: u64,
-    /// Bytes that had to be copied at an end, as that end counted them.
+    /// The bytes that ends had to copy, as they counted them.
     pub bytes_copied: u64,
-    /// Time that producers waited for a free cell.
+    /// The time in nanoseconds that producers waited for a free cell.
     pub producer_wait_ns: u64,
-    /// Time that consumers waited for a message.
+    /// The time in nanoseconds that consumers waited for a message.
     pub consumer_wait_ns: u64,
     /// How often an end went to sleep.
     pub sleeps: u64,
-    /// How often an end woke another.
+    /// How often an end woke another one.
     pub wakes: u64,
-    /// Messages that were delivered again because their consumer died or left.
+    /// The number of messages that were delivered again because their consumer died or left.
     pub redelivered: u64,
-    /// Messages whose producer died while it wrote them.
+    /// The number of messages whose producer died while it wrote them.
     pub voided: u64,
-    /// Messages that are in the ring now.
+    /// The number of messages that are in the ring now.
     pub under_way: u64,
 }
 
@@ -46,17 +47,17 @@ pub struct EndInfo {
     pub end: Side,
     /// Who holds it.
     pub member: MemberId,
-    /// The task's name as the member wrote it, made printable.
+    /// The task's name as the member wrote it. Characters that cannot be printed are replaced.
     pub task: String,
     /// Is the member alive, as far as the daemon knows?
     pub alive: bool,
-    /// Messages that went through the slot, including those of its former owners.
+    /// The number of messages that went through this slot, with those of its former owners.
     pub messages: u64,
-    /// Time that the slot's owners waited, including former ones.
+    /// The time in nanoseconds that the slot's owner and its former owners waited.
     pub wait_ns: u64,
     /// How long ago the member was last seen at work.
     pub last_seen: Duration,
-    /// Is the member asleep now, waiting?
+    /// Is the member asleep at present, waiting for a message or for room?
     pub waiting: bool,
 }
 
@@ -67,12 +68,12 @@ pub struct PortReport {
     pub shape: Shape,
     /// Its counters.
     pub statistics: PortStatistics,
-    /// The ends that members have.
+    /// The end slots that members have taken.
     pub ends: Vec<EndInfo>,
 }
 
 impl Ring {
-    /// Reads everything that can be seen of a port.
+    /// Reads everything that can be seen of a port from outside.
     pub fn report(&self, alive: &dyn Living) -> PortReport {
         let ends = [Side::Producer, Side::Consumer]
             .into_iter()

@@ -1,7 +1,7 @@
-//! A port's segment as this process sees it.
+//! A port's segment, as this process sees it.
 //!
-//! Shape and addresses are checked once, when the segment is opened, and are kept here. What the header says later is
-//! not used.
+//! The shape and the addresses are checked once, when the segment is opened, and are kept here. If another process
+//! changes the header later, the changed values are not used.
 
 use crossdock_layout::queue::{
     CELLS_AT, Cell, END_SLOTS, ENDS_AT, EndSlot, MAX_CAPACITY, MAX_PRODUCERS, PORT_FINGERPRINT, PORT_MAGIC, PORT_READY,
@@ -17,17 +17,17 @@ use super::trouble::{Error, corrupt};
 use crate::error::Reason;
 use crate::liveness::Living;
 
-/// What all tasks that open a port must agree on.
+/// The properties of a port on which all tasks that open it must agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// Which tasks may send, and which get each message.
+    /// The pattern: which tasks may send, and which get each message.
     pub pattern: Pattern,
     /// The number of cells, a power of two.
     pub capacity: u32,
 }
 
 impl Shape {
-    /// Can a port have this capacity?
+    /// Checks that a port can have this capacity.
     pub fn check(self) -> Result<(), Error> {
         if self.capacity.is_power_of_two() && self.capacity <= MAX_CAPACITY {
             return Ok(());
@@ -38,7 +38,7 @@ impl Shape {
         ))
     }
 
-    /// The size of the segment in bytes.
+    /// The size of such a port's segment in bytes.
     pub fn size(self) -> u64 {
         port_size(self.capacity)
     }
@@ -72,7 +72,7 @@ impl Memory {
     }
 }
 
-/// A port's segment, open in this process and checked.
+/// A port's segment that is open in this process. It was checked.
 pub struct Ring {
     header: NonNull<PortHeader>,
     slots: NonNull<EndSlot>,
@@ -90,12 +90,12 @@ unsafe impl Send for Ring {}
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Opens a port's segment. If no member has formatted it, this call does; if a member is formatting it, this call
-    /// waits. Then it checks that the port has this shape.
+    /// Opens a port's segment. If no member has formatted the segment, this call does it. If another member is
+    /// formatting it, this call waits. Then it checks that the port has this shape.
     ///
     /// # Errors
-    /// `INVALID` (a bad capacity, or another shape; the error prints both shapes), `CORRUPT`, `INCOMPATIBLE`,
-    /// `TIMED_OUT`.
+    /// `INVALID` (a bad capacity, or the port has another shape; the error names both shapes), `CORRUPT`,
+    /// `INCOMPATIBLE`, `TIMED_OUT`.
     pub fn open(
         memory: Mapping,
         shape: Shape,
@@ -114,7 +114,8 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Opens the segment of a formatted port of any shape, only for looking. The mapping may be read-only.
+    /// Opens the segment of a formatted port, only to look at it. The port may have any shape, and the mapping may be
+    /// read-only.
     ///
     /// # Errors
     /// `NOT_YET` (the port is not formatted yet), `CORRUPT`, `INCOMPATIBLE`.
@@ -145,8 +146,8 @@ impl Ring {
         })
     }
 
-    /// Makes a port of fresh memory. One of the members that open it at the same time does this, also if one of them
-    /// dies.
+    /// Makes a port of fresh memory. If several members open it at the same time, one of them does this. If that member
+    /// dies, another one does.
     fn format(&self, me: MemberId, alive: &dyn Living, deadline: Deadline) -> Result<(), Error> {
         let identity = &self.header().identity;
         loop {
@@ -163,7 +164,8 @@ impl Ring {
                 identity.fingerprint.store(PORT_FINGERPRINT, Relaxed);
                 identity.pattern.store(self.shape.pattern as u32, Relaxed);
                 identity.capacity.store(self.shape.capacity, Relaxed);
-                // Ends and cells are valid as zeros: no member touches them before the port is ready.
+                // End slots and cells are valid while they are zero, so they need not be written. No member touches
+                // them before the port is ready.
                 identity.init.store(PORT_READY, Release);
                 crate::fault_point!("queue.format.done");
                 return Ok(());
@@ -215,12 +217,12 @@ impl Ring {
         &all[side_at..side_at + self.shape.pattern.places(side)]
     }
 
-    /// The index of a side's slot among all slots.
+    /// The index, among all end slots, of a side's slot.
     pub(super) fn place(&self, side: Side, slot: u8) -> u8 {
         side as u8 * MAX_PRODUCERS as u8 + slot
     }
 
-    /// The slot with this index. Every call needs it, so it is not searched in `slots`.
+    /// The end slot with this index. Every call needs it, so it is not searched for.
     #[inline]
     pub(super) fn slot(&self, place: u8) -> &EndSlot {
         assert!(usize::from(place) < END_SLOTS);
@@ -239,7 +241,7 @@ impl Ring {
         unsafe { &*self.cells.as_ptr().add((position & self.mask) as usize) }
     }
 
-    /// The lap of a position, with the 52 bits that a state word has for it.
+    /// The lap of a position: how many times the ring was gone through before it. It has 52 bits, as in a state word.
     #[inline]
     pub(super) fn lap(&self, position: u64) -> u64 {
         (position >> self.shift) & (u64::MAX >> 12)
@@ -249,7 +251,7 @@ impl Ring {
         u64::from(self.shape.capacity)
     }
 
-    /// The word that members of `side` sleep on.
+    /// The word on which members of `side` sleep.
     #[inline]
     pub(super) fn signal(&self, side: Side) -> &Signal {
         match side {
@@ -261,7 +263,7 @@ impl Ring {
 
 #[cfg(loom)]
 impl Ring {
-    /// For models: a fresh port on loom's atomics.
+    /// Makes a fresh port with loom's atomics, for the models.
     pub fn model(shape: Shape) -> Self {
         let header = Box::<PortHeader>::default();
         let slots: Box<[EndSlot]> = (0..END_SLOTS).map(|_| EndSlot::default()).collect();

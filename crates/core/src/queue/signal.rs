@@ -1,24 +1,26 @@
-//! The words that members sleep on, and why no wake is lost.
+//! The words on which members sleep, and the reason why no wake is lost.
 //!
-//! A sleeping member (1) sets the bit in the word, (2) executes a full fence, (3) looks whether what it waits for is
-//! there, and (4) sleeps while the word is what it was after (1). A member that makes something happen (a) makes it
-//! visible (a cell's state), (b) executes a full fence, and (c) looks at the bit; if the bit is set, it clears the bit,
-//! increments the word and wakes all.
+//! A member that wants to sleep does four steps. (1) It sets a bit in the word. (2) It executes a full fence. (3) It
+//! looks whether the thing that it waits for has come. (4) It sleeps as long as the word has the value of step (1).
 //!
-//! Both fences are sequentially consistent, so one of them comes first. If (b) comes first, (3) sees what (a) did, and
-//! no member sleeps. If (2) comes first, (c) sees the bit. Then the word changes before the wake: a member that has not
-//! reached (4) yet does not sleep there, and a member that sleeps is woken. The system call is made only if the bit was
-//! set.
+//! A member that makes something happen does three steps. (a) It makes its change visible (a cell's state). (b) It
+//! executes a full fence. (c) It looks at the bit. If the bit is set, it clears the bit, increments the word and wakes
+//! all sleeping members.
 //!
-//! The waking member clears the bit, not the sleeping one. So a sleeping member that died or reached its deadline costs
-//! one needless wake and leaves nothing behind. If a member dies after it cleared the bit and before it wakes the
-//! others, its own death wakes them: all sleep on the liveness table's word as well.
+//! Both fences are sequentially consistent, so either (b) or (2) comes first. If (b) comes first, step (3) sees the
+//! change of step (a), and the member does not sleep. If (2) comes first, step (c) sees the bit. Then the word changes
+//! before the wake. So a member that has not reached step (4) yet does not sleep, and a sleeping member is woken. The
+//! system call is made only if the bit was set.
+//!
+//! The bit is cleared by the member that wakes, not by the one that sleeps. So if a sleeping member has died or has
+//! reached its deadline, it leaves nothing behind but one needless wake. If a member dies after it cleared the bit, but
+//! before it wakes the others, its own death wakes them, because all sleep on the liveness table's word as well.
 
 use crossdock_layout::queue::{SIGNAL_STEP, SLEEPER, Signal, fence};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
-/// Steps (b) and (c), after something was made visible. If the result is `true`, the caller must wake all members that
-/// sleep on the word.
+/// Does steps (b) and (c), after a change was made visible. If the result is `true`, the caller must wake all members
+/// that sleep on the word.
 #[inline]
 pub(super) fn call(signal: &Signal) -> bool {
     fence(SeqCst);
@@ -28,8 +30,8 @@ pub(super) fn call(signal: &Signal) -> bool {
 
 #[cold]
 fn collect(signal: &Signal, mut word: u32) -> bool {
-    // The loop is bounded, because a lying member could change the word for ever. Each honest failure means that
-    // another member cleared the bit, or that one more member came to sleep.
+    // The loop is limited, because a faulty member could change the word again and again. Otherwise a failed exchange
+    // means that another member cleared the bit, or that one more member is going to sleep.
     for _ in 0..64 {
         if word & SLEEPER == 0 {
             return false;
@@ -45,7 +47,8 @@ fn collect(signal: &Signal, mut word: u32) -> bool {
     true
 }
 
-/// Steps (1) and (2). The caller then does (3), and sleeps while the word is what this returns.
+/// Does steps (1) and (2), and gives the word. The caller then does step (3), and sleeps as long as the word has this
+/// value.
 pub(super) fn announce(signal: &Signal) -> u32 {
     let word = signal.word.fetch_or(SLEEPER, SeqCst) | SLEEPER;
     fence(SeqCst);

@@ -1,29 +1,29 @@
 //! How long an end spins before it sleeps.
 //!
-//! Spinning pays if the peer answers sooner than a sleep and a wake take, and if the peer has a processor of its own.
-//! So an end learns how long to spin: a wait that ended while spinning raises the score, and a wait that did not halves
-//! it. At a score of zero only every sixteenth wait tries spinning. The time allowed is the cost of a sleep and a wake,
-//! and up to four times that after spinning has paid again and again.
+//! Spinning pays if the peer answers sooner than a sleep and a wake take, and if the peer has a CPU of its own. So an
+//! end learns how long to spin. If the awaited change comes during the spin, the score rises; otherwise the score is
+//! halved. At a score of zero only every sixteenth wait tries spinning. A spin may last as long as a sleep and a wake
+//! take, and up to four times as long after spinning has paid many times.
 //!
-//! If there are more tasks than processors, spinning takes the processor from the very member that is waited for. Then
-//! it pays to give the processor to others for one turn before sleeping. They run until they have to wait themselves,
-//! so that many messages pass in one turn, and no member makes a system call to wake this one. An end learns that, too.
-//! A turn halves its score if it brought nothing, or if it took so long that a program without this port must have had
-//! it. At zero every 256th wait tries it.
+//! If there are more tasks than CPUs, spinning keeps the peer that this end waits for off its CPU. Then it pays to
+//! yield the CPU to other threads before sleeping. They run until they have to wait themselves. So many messages pass
+//! between two switches, and no member makes a system call to wake this one. An end learns this, too. The score is
+//! halved if a yield brought nothing, or if it took so long that a program without this port must have had the CPU. At
+//! a score of zero only every 256th wait yields.
 
 use crossdock_layout::queue::Waiting;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// The approximate cost of one sleep and one wake (measured: 4.7 µs each).
+/// The approximate time of one sleep and one wake (measured: 4.7 µs each).
 const WAKE_PAIR: Duration = Duration::from_micros(10);
 const BEST: u32 = 32;
-/// The largest number of turns that one wait gives to others.
+/// The largest number of times that one wait yields the CPU.
 pub(super) const TURNS: u32 = 8;
-/// A shorter turn was not used: no other thread waits for the CPU.
+/// If a yield took less time than this, no other thread wanted the CPU.
 pub(super) const NOBODYS: Duration = Duration::from_nanos(800);
-/// If the turns took longer than this together, another program used them.
+/// If the yields of one wait took more time than this, a program without this port used the CPU.
 pub(super) const TOO_LONG: Duration = Duration::from_micros(200);
 
 /// What one end has learned about spinning.
@@ -51,7 +51,7 @@ impl Spinner {
         self.mode.store(waiting as u32, Relaxed);
     }
 
-    /// How long this wait may spin; `None` as long as the wait lasts.
+    /// Gives the time for which this wait may spin; `None` if it may spin until its deadline.
     pub fn allowance(&self, processors: usize) -> Option<Duration> {
         let mode = self.mode.load(Relaxed);
         if mode == Waiting::Spin as u32 {
@@ -69,7 +69,7 @@ impl Spinner {
         })
     }
 
-    /// Is a short spin worthwhile, by what this end has learned?
+    /// Has this end learned that a short spin pays?
     #[inline]
     pub fn pays(&self) -> bool {
         match self.mode.load(Relaxed) {
@@ -79,13 +79,13 @@ impl Spinner {
         }
     }
 
-    /// Does this end spin until its deadline?
+    /// Is this end set to spin until its deadline?
     #[inline]
     pub fn spins_for_good(&self) -> bool {
         self.mode.load(Relaxed) == Waiting::Spin as u32
     }
 
-    /// Is it worthwhile to give others a turn before sleeping, by what this end has learned?
+    /// Has this end learned that it pays to yield the CPU before it sleeps?
     pub fn gives_way(&self) -> bool {
         if cfg!(loom) {
             return false; // a model has no processors to give away
@@ -94,7 +94,7 @@ impl Spinner {
         self.mode.load(Relaxed) == Waiting::Adaptive as u32 && (self.turns.load(Relaxed) > 0 || wait % 256 == 0)
     }
 
-    /// Records whether giving others a turn paid.
+    /// Records whether yielding the CPU paid.
     pub fn learn_way(&self, paid: bool) {
         let score = self.turns.load(Relaxed);
         self.turns.store(if paid { (score + 1).min(BEST) } else { score / 2 }, Relaxed);
@@ -107,8 +107,8 @@ impl Spinner {
     }
 }
 
-/// Spins while `going_on` is true and the time is not up; `false` if the time was up. Reading the clock costs as much
-/// as dozens of loads, so it is read only now and then. `clock` keeps the last reading.
+/// Spins while `going_on` gives `true` and the time `until` is not reached; gives `false` if it was reached. Reading
+/// the clock takes the time of dozens of loads, so the clock is read only now and then. `clock` keeps the last reading.
 pub(super) fn spin_while(until: Instant, clock: &mut Instant, mut going_on: impl FnMut() -> bool) -> bool {
     loop {
         for _ in 0..32 {

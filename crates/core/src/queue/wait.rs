@@ -1,7 +1,8 @@
-//! Waiting: an end spins while that pays, and then sleeps on the port's word and on the word that deaths change.
+//! Waiting: an end spins as long as that pays. Then it sleeps on the port's word and on the word that changes with each
+//! death.
 //!
-//! Every wait ends by its deadline, by what it waits for, or when the last member that this end has met and that could
-//! bring it dies or leaves (`ends.rs` defines "met").
+//! A wait ends when its deadline passes or when the awaited change comes. It also ends when no member is left that
+//! could make this change: the last one that this end has met has died or left (`ends.rs` defines "met").
 
 use crossdock_layout::queue::AtomicU64;
 use crossdock_layout::queue::state::{Phase, State};
@@ -22,27 +23,28 @@ use super::{Pattern, Side};
 use crate::error::Reason;
 use crate::liveness::{LOOK, Living, epoch_word};
 
-/// How often an end asks the kernel which members are dead, in nanoseconds. A sleep lasts longer.
+/// The shortest time in nanoseconds after which an end asks the kernel again which members are dead. A sleep lasts
+/// longer than this.
 const ASK_EVERY: u64 = 20_000_000;
-/// No wait is longer than a year: sums of times must not overflow.
+/// The longest wait: a year. A limit is needed, because sums of times must not overflow.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 
-/// The wait of an end that spins until its deadline. It updates its account at each turn, so that nothing is left to do
-/// when the wait ends.
+/// The state of a wait that spins until its deadline. Such a wait counts its time at each turn, so that nothing is left
+/// to do when it ends.
 pub(super) struct Vigil {
-    /// When the wait began, in nanoseconds of the monotonic clock, like the following times.
+    /// When the wait began, in nanoseconds of the monotonic clock. The other times have the same unit.
     began: u64,
-    /// When the account was last updated.
+    /// The time up to which the wait has been counted in the account.
     counted: u64,
-    /// When the end last looked for dead members.
+    /// The time when the end last looked for dead members.
     looked: u64,
 }
 
-/// How often an end that spins until its deadline looks for dead members, in nanoseconds.
+/// The time in nanoseconds after which an end that spins until its deadline looks for dead members again.
 const LOOKS_UP: u64 = 1_000_000;
 
 impl End {
-    /// Waits until `attempt` succeeds. It was tried once already. `what` says what is waited for.
+    /// Waits until `attempt` succeeds. The caller has tried it once already. `what` names what the end waits for.
     #[cold]
     pub(super) fn wait<T>(
         &self,
@@ -53,7 +55,8 @@ impl End {
         self.wait_until(timeout, what, attempt, true)
     }
 
-    /// As `wait`, after a wait that spun and gave up, if there was one.
+    /// Waits as `wait` does. If a wait that spun came before, `vigil` has its state, and its time is subtracted from
+    /// the timeout.
     #[cold]
     pub(super) fn wait_on<T>(
         &self,
@@ -70,9 +73,9 @@ impl End {
         ended
     }
 
-    /// For an end that spins until its deadline, after a few tries that found nothing. `true`: the caller tries again.
-    /// `false`: a proper wait must follow, because this end does not spin until its deadline, its time is up, or no
-    /// peer is left.
+    /// Decides how an end goes on after a few attempts that found nothing. If it spins until its deadline, the answer
+    /// is `true`: the caller tries again. The answer `false` means that it must sleep or give up: it does not spin for
+    /// that long, its time is up, or no peer is left.
     #[inline]
     pub(super) fn keep_vigil(&self, vigil: &mut Option<Vigil>, timeout: Duration) -> bool {
         if timeout.is_zero() || !self.spinner.spins_for_good() {
@@ -97,7 +100,7 @@ impl End {
         !self.look_after() && self.over().is_none()
     }
 
-    /// As `wait`, for a caller that waits for the other side to get a member.
+    /// Waits as `wait` does, but does not need a peer: the caller waits for the other side to get a member.
     pub(super) fn wait_for_company(
         &self,
         timeout: Duration,
@@ -120,7 +123,8 @@ impl End {
         let started = Instant::now();
         let account = self.account();
         account.waiting.store(1, Relaxed);
-        // The last reading of the clock. After a short spin that paid, the message is more urgent than a new reading.
+        // The last reading of the clock. After a short spin that paid, the clock is not read again, because the message
+        // is more urgent.
         let mut clock = started;
         let ended = match self.spin(started, &mut clock, timeout, attempt).transpose() {
             Some(ended) => ended,
@@ -141,7 +145,7 @@ impl End {
         ended
     }
 
-    /// Records a wait that is over.
+    /// Counts the time of a wait that is over.
     fn waited(&self, time: Duration) {
         let account = self.account();
         account.waiting.store(0, Relaxed);
@@ -161,7 +165,8 @@ impl End {
         let alive = self.host.liveness();
         let word = self.ring.signal(self.side);
         loop {
-            // The order matters: first the words are read, then everything whose change would change them.
+            // The order matters: the words are read first. If the state that is read after them changes later, the
+            // words change too, and the sleep ends.
             let epoch = alive.epoch();
             let expected = signal::announce(word);
             crate::fault_point!("queue.wait.announced");
@@ -170,7 +175,7 @@ impl End {
             }
             let healed = self.look_after();
             if let Some(over) = needs_peer.then(|| self.over()).flatten() {
-                // The last peer's final actions are visible now, so one more try finds them.
+                // The last peer is gone, so all of its actions are visible now. One more attempt finds them.
                 return attempt()?.ok_or(over);
             }
             if deadline.passed() {
@@ -187,8 +192,8 @@ impl End {
         }
     }
 
-    /// For a thread that watches this end for an event loop: sleeps at most `timeout` until something happens. `true`
-    /// if a call with timeout zero may now give something else than `NOT_YET`.
+    /// Sleeps at most `timeout` until something happens at this end. It is for a thread that watches the end for an
+    /// event loop. Gives `true` if a call with timeout zero may now give anything but `NOT_YET`.
     pub fn wait_for_event(&self, timeout: Duration) -> bool {
         let alive = self.host.liveness();
         let epoch = alive.epoch();
@@ -200,7 +205,7 @@ impl End {
         self.has_event()
     }
 
-    /// A poll found nothing. This decides between "not yet" and "never".
+    /// Ends a call with timeout zero that found nothing: decides between "not yet" and "never".
     fn poll<T>(&self, attempt: &mut dyn FnMut() -> Try<T>, needs_peer: bool) -> Result<T, Error> {
         self.look_after();
         let over = if needs_peer { self.over() } else { None };
@@ -218,7 +223,7 @@ impl End {
         if allowance.is_some_and(|allowance| allowance.is_zero()) {
             return Ok(None);
         }
-        // An end that spins until its deadline still looks for dead members a thousand times a second.
+        // An end that spins until its deadline looks for dead members a thousand times per second.
         let slice = allowance.unwrap_or(Duration::from_millis(1));
         loop {
             let until = *clock + slice.min(timeout.saturating_sub(*clock - started));
@@ -245,7 +250,7 @@ impl End {
         }
     }
 
-    /// Gives others the processor for a few turns, if that is worthwhile; `spin.rs` says why.
+    /// Yields the CPU to other threads a few times, if that pays; `spin.rs` says why.
     fn give_way<T>(&self, attempt: &mut dyn FnMut() -> Try<T>) -> Try<T> {
         if !self.spinner.gives_way() {
             return Ok(None);
@@ -268,7 +273,7 @@ impl End {
         Ok(None)
     }
 
-    /// The word that changes when the thing that is waited for may have come.
+    /// The word that changes when the awaited message or free cell may have come.
     #[inline]
     pub(super) fn watched(&self) -> &AtomicU64 {
         let position = match (self.side, self.shape().pattern) {
@@ -279,10 +284,10 @@ impl End {
         &self.ring.cell(position).state
     }
 
-    /// Heals what dead members left at this port, and wakes all members if there was something. `true`: the caller
-    /// looks again.
+    /// Heals what dead members left at this port. If there was something, it wakes all members and gives `true`, and
+    /// the caller looks again.
     pub(super) fn look_after(&self) -> bool {
-        // The kernel is asked in each slice of a sleep, but not at each turn of an end that polls or spins.
+        // The kernel is asked once in each slice of a sleep. An end that polls or spins does not ask it at each turn.
         let alive = if self.may_ask() { self.host.liveness() } else { self.host.liveness().table() };
         let mut healed = self.ring.look_after_all(self.me, alive);
         if self.side == Side::Producer && self.shape().pattern == Pattern::FanOut {
@@ -306,11 +311,12 @@ impl End {
         due
     }
 
-    /// If all members that this end has met have left, so that none can bring what it waits for: the error that says
-    /// why. An end that has met no member waits until its deadline.
+    /// Gives the error that ends a wait, if all members that this end has met have left. An end that has met no member
+    /// gets none, so it waits until its deadline.
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
-        // `look_after` comes first: it frees the ends of members that only the kernel knows to be dead.
+        // The caller has called `look_after` before. It has freed the ends of members that are dead only by the
+        // kernel's word, so the table is enough here.
         if self.ring.living(other, self.host.liveness().table()) > 0
             || !self.ring.has_met(self.side, &self.acquaintance)
         {
@@ -348,12 +354,12 @@ impl End {
     }
 }
 
-/// How long a joining member waits for a member that is healing. Healing takes microseconds, unless the healer is
-/// stopped.
+/// How long a joining member waits for another member that is healing. Healing takes microseconds, unless the member
+/// that does it is stopped.
 const HEALING_TIME: Duration = Duration::from_millis(50);
 
 impl Ring {
-    /// Takes a slot of a side, and waits for one to become free.
+    /// Takes an end slot of a side. If all slots are taken, it waits for one to become free.
     pub(super) fn join_within(
         &self,
         side: Side,
@@ -365,7 +371,7 @@ impl Ring {
         let patience = Deadline::after(HEALING_TIME);
         let deadline = Deadline::after(timeout);
         loop {
-            // A member that leaves or heals wakes both sides, so this side's word is enough.
+            // A member that leaves or heals wakes both sides, so it is enough to sleep on the word of this side.
             let epoch = alive.epoch();
             let expected = signal::announce(self.signal(side));
             let until = match self.join(side, me, name, alive, !patience.passed()) {
@@ -377,9 +383,9 @@ impl Ring {
         }
     }
 
-    /// Work queue: does another consumer hold a message and work on it? If that consumer dies, the message comes to
-    /// this one. A consumer that waits itself does not count, or two consumers that each hold a message would wait for
-    /// each other.
+    /// Work queue: does another consumer hold a message that it is working on? If that consumer dies, the message comes
+    /// to this one. A consumer that is itself waiting does not count, because otherwise two consumers that each hold a
+    /// message would wait for each other.
     fn others_still_work(&self, own: u8) -> bool {
         if self.shape.pattern != Pattern::WorkQueue {
             return false;

@@ -1,6 +1,7 @@
-//! The regions that this process has mapped, by address. A container in shared memory finds its allocator here.
+//! The regions that this process has mapped, by address. A container in shared memory finds its region here when it
+//! allocates.
 //!
-//! There is no other such table; `heap/near.rs` has each thread's cache of it.
+//! This is the only such table. `heap/near.rs` has a cache of it in each thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -14,8 +15,8 @@ type Table = BTreeMap<usize, Weak<Region>>;
 
 static BY_BASE: PerProcess<RwLock<Table>> = PerProcess::new();
 
-/// This process's table. A forked child begins with its parent's, so that a region of the parent is refused by name; it
-/// begins with an empty one if another thread of the parent was changing the table while the parent forked.
+/// This process's table. A forked child begins with a copy of its parent's table, so that an error can name the
+/// parent's region. If another thread was changing the table during the fork, the child begins with an empty one.
 fn table() -> &'static RwLock<Table> {
     let inherit = |parents: Option<&RwLock<Table>>| parents.and_then(|table| Some(table.try_read().ok()?.clone()));
     let own = BY_BASE.get_or_inherit(|parents| Some(RwLock::new(inherit(parents).unwrap_or_default())));
@@ -29,14 +30,14 @@ pub(super) fn enter(region: &Arc<Region>) {
     table.insert(region.base() as usize, Arc::downgrade(region));
 }
 
-/// The region that is mapped at `base` in this process, if any.
+/// Finds the region that is mapped at `base` in this process.
 #[must_use]
 pub fn at_base(base: *const u8) -> Option<Arc<Region>> {
     table().read().unwrap_or_else(PoisonError::into_inner).get(&(base as usize))?.upgrade()
 }
 
-/// Runs `work` on the region mapped at `base`, if there is one. This thread's next [`heap::allocate_at`] then finds the
-/// region quickly. For allocators.
+/// Runs `work` on the region that is mapped at `base`, if there is one. After that, this thread's next
+/// [`heap::allocate_at`] finds the region quickly. It is for allocators.
 pub fn with_base<R>(base: *const u8, work: impl FnOnce(&Arc<Region>) -> R) -> Option<R> {
     if let Some(region) = heap::near_region(base) {
         return Some(work(&region));

@@ -1,4 +1,4 @@
-//! The position of an object of this module, and the errors about damaged objects.
+//! The position of a typed object in its region, and the errors about damaged objects.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crossdock_layout::Status;
 use crate::Error;
 use crate::region::Region;
 
-/// The position of an object: its region, and its offset there.
+/// The position of an object: its region, and its offset in the region.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub region: Arc<Region>,
@@ -29,7 +29,7 @@ impl Place {
     }
 }
 
-/// The error for an index beyond the end.
+/// Makes the error for an index beyond the end.
 pub(super) fn out_of_range(place: &Place, index: u64, length: u64) -> Error {
     let text = format!(
         "element {index} of the object at {:#x} of region '{}': it has {length}",

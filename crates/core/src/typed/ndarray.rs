@@ -30,7 +30,7 @@ impl<T: Plain> NdArray<T> {
         type_ref(format!("ndarray<{}>", T::type_name()))
     }
 
-    /// The extents, outermost first.
+    /// The lengths in each dimension, the outermost first.
     ///
     /// # Errors
     /// `CORRUPT` if the array's header is damaged.
@@ -50,7 +50,7 @@ impl<T: Plain> NdArray<T> {
         self.place.region.ndarray_at(self.place.offset, size_of::<T>() as u64)
     }
 
-    /// Where the elements are and how many.
+    /// The offset of the elements, and their number.
     fn data(&self) -> Result<(u64, u64)> {
         let found = self.header()?;
         Ok((found.data.unwrap_or(0), found.bytes / size_of::<T>() as u64))
@@ -64,7 +64,7 @@ impl<T: Plain> NdArray<T> {
         Ok(self.data()?.1)
     }
 
-    /// Has it no elements?
+    /// Has the array no elements?
     ///
     /// # Errors
     /// As [`NdArray::len`].
@@ -72,7 +72,7 @@ impl<T: Plain> NdArray<T> {
         Ok(self.len()? == 0)
     }
 
-    /// Changes the shape. Elements are zero where the shape, the order or the size changes.
+    /// Changes the shape. The bytes that the array has stay as they are, in the order of memory; added bytes are zero.
     ///
     /// # Errors
     /// `NO_SPACE` (the array then stays as it was), `INVALID` for a rank above 8.
@@ -80,7 +80,7 @@ impl<T: Plain> NdArray<T> {
         self.place.region.ndarray_reshape(self.place.offset, size_of::<T>() as u64, order, shape)
     }
 
-    /// The element at these indices, which count from 0.
+    /// Gives the element at these indices, which count from 0.
     ///
     /// # Errors
     /// `INVALID` if the indices do not fit the array's shape, `CORRUPT` if its header is damaged.
@@ -92,7 +92,7 @@ impl<T: Plain> NdArray<T> {
     /// Stores the element at these indices.
     ///
     /// # Errors
-    /// As [`NdArray::get`], and `DENIED` if the region is mapped for reading.
+    /// The errors of [`NdArray::get`], and `DENIED` if the region is mapped for reading only.
     pub fn set(&self, indices: &[u64], value: T) -> Result<()> {
         self.place.region.require_writable()?;
         let at = self.element(indices)?;

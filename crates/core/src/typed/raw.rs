@@ -1,4 +1,5 @@
-//! An object of any type, by its bytes: structs of `{…}` types, whose fields lie where C puts them.
+//! An object of any type, accessed by its bytes. It is meant for structs (types `{…}`), whose fields lie where a C
+//! compiler puts them.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ impl Raw {
         Self { place: Place::new(region, offset), size }
     }
 
-    /// The field that lies `at` bytes from the object's start.
+    /// Reads the field that lies `at` bytes from the object's start.
     ///
     /// # Errors
     /// `INVALID` if the field does not lie within the object or is not aligned.
@@ -33,7 +34,7 @@ impl Raw {
     /// Stores a field.
     ///
     /// # Errors
-    /// As [`Raw::get`], and `DENIED` if the region is mapped for reading only.
+    /// The errors of [`Raw::get`], and `DENIED` if the region is mapped for reading only.
     pub fn set<T: Plain>(&self, at: u64, value: T) -> Result<()> {
         self.place.region.require_writable()?;
         let offset = self.field::<T>(at)?;

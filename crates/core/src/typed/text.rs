@@ -1,4 +1,4 @@
-//! A string in a region: bytes, by convention UTF-8, with the header of a vector.
+//! A string in a region: bytes that are UTF-8 by convention. Its header is that of a vector.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Text {
     /// Replaces the string by this text.
     ///
     /// # Errors
-    /// `NO_SPACE`; the string then stays as it was.
+    /// `NO_SPACE`; the string is then unchanged.
     pub fn set(&self, text: &str) -> Result<()> {
         self.bytes.assign(text.as_bytes())
     }

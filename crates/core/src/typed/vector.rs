@@ -1,4 +1,5 @@
-//! A vector in a region: `crossdock::vector<T>` of C++ (Dhmem, listing 4).
+//! A vector in a region, which C++ sees as `crossdock::vector<T>`. The idea is from Dhmem, listing 4
+//! (`docs/papers.md`).
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use crate::Result;
 use crate::directory::TypeRef;
 use crate::region::Region;
 
-/// A vector in a region. It keeps the region mapped. No lock guards it against other tasks: a task that resizes it
-/// while another reads spoils what the other reads. Tasks should therefore hand vectors over through ports.
+/// A vector in a region. It keeps the region mapped. No lock guards it against other tasks: if one task resizes it
+/// while another task reads it, the reader gets wrong elements. So tasks should hand vectors over through ports.
 #[derive(Clone, Debug)]
 pub struct Vector<T> {
     place: Place,
@@ -29,7 +30,7 @@ impl<T: Plain> Vector<T> {
         type_ref(format!("vector<{}>", T::type_name()))
     }
 
-    /// The offset and the number of the elements. They are checked anew at each call, since other tasks may resize the
+    /// The offset and the number of the elements. They are checked at each call, because other tasks may resize the
     /// vector.
     fn data(&self) -> Result<(u64, u64)> {
         let found = self.place.region.vector_at(self.place.offset, size_of::<T>() as u64)?;
@@ -44,7 +45,7 @@ impl<T: Plain> Vector<T> {
         Ok(self.data()?.1)
     }
 
-    /// Has it no elements?
+    /// Has the vector no elements?
     ///
     /// # Errors
     /// As [`Vector::len`].
@@ -80,11 +81,11 @@ impl<T: Plain> Vector<T> {
             .ok_or_else(|| self.place.corrupt("its elements lie outside"))
     }
 
-    /// Changes the number of elements; new elements are zero. If this process is killed meanwhile, the vector is the
-    /// old one or the new one.
+    /// Changes the number of elements; new elements are zero. If this process is killed meanwhile, the vector has
+    /// either the old elements or the new ones.
     ///
     /// # Errors
-    /// `NO_SPACE`; the vector then stays as it was.
+    /// `NO_SPACE`; the vector is then unchanged.
     pub fn resize(&self, length: u64) -> Result<()> {
         self.place.region.vector_resize(self.place.offset, size_of::<T>() as u64, length)
     }
@@ -92,7 +93,7 @@ impl<T: Plain> Vector<T> {
     /// Makes the vector hold exactly these elements.
     ///
     /// # Errors
-    /// `NO_SPACE`; the vector then stays as it was.
+    /// `NO_SPACE`; the vector is then unchanged.
     pub fn assign(&self, elements: &[T]) -> Result<()> {
         self.resize(elements.len() as u64)?;
         let (data, _) = self.data()?;
