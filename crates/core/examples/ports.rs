@@ -1,9 +1,10 @@
-//! Benchmark of ports (P1, P2): one-way hand-over between two processes on two processors, beside the floors of the
-//! same run: a spinning word, a futex, a SOCK_SEQPACKET. Rounds of all of them take turns, so that a busy machine hurts
-//! all alike; the median of rounds is shown, and its ratio to the floor.
+//! Benchmark of ports (P1, P2): the time of a one-way message between two processes on two CPUs. It is compared with
+//! the fastest other ways in the same run: a spinning word, a futex and a SOCK_SEQPACKET socket (the "floors"). Rounds
+//! of all of them alternate, so that a busy machine slows all of them alike. The result is the median of the rounds,
+//! and its ratio to the floor.
 //!
-//! `bench/ports/run` builds and runs it beside its peer; alone: `cargo run --release -p crossdock-core --example ports
-//! [-- --json]`; `QUICK=1` for a short run.
+//! `bench/ports/run` builds this benchmark and runs it together with the benchmark that it is compared with. To run it
+//! alone: `cargo run --release -p crossdock-core --example ports [-- --json]`. `QUICK=1` makes a short run.
 
 use crossdock_core::Host;
 use crossdock_core::liveness::Living;
@@ -53,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// Does its receiver sleep?
+    /// Does the receiver of this kind of message sleep while it waits?
     fn sleeps(self) -> bool {
         matches!(self, Futex | SeqPacket | PortBlock)
     }
@@ -83,7 +84,7 @@ impl Host for Table {
 #[repr(align(128))]
 struct Word(AtomicU32);
 
-/// One of the two processes.
+/// One of the two processes that send messages to each other.
 struct Player {
     first: bool,
     words: Mapping,
@@ -120,14 +121,15 @@ impl Player {
         if kind.sleeps() { self.play_sleeping(kind, trips) } else { self.play_spinning(kind, trips) }
     }
 
-    /// The two words of a kind: the one that this process writes, and the other's.
+    /// The two words for messages of a kind: the one that this process writes, and the one that the other process
+    /// writes.
     fn pair(&self, kind: Kind) -> (&AtomicU32, &AtomicU32) {
         let base = 2 * kind as usize;
         let (mine, theirs) = if self.first { (base, base + 1) } else { (base + 1, base) };
         (self.word(mine), self.word(theirs))
     }
 
-    /// Round trips as fast as they go; half of one, in nanoseconds.
+    /// Makes round trips as fast as possible. Gives half of the time of a round trip in nanoseconds.
     fn play_spinning(&self, kind: Kind, trips: u32) -> f64 {
         self.wait_as(if kind == PortAdaptive { Waiting::Adaptive } else { Waiting::Spin });
         let (mine, theirs) = self.pair(kind);
@@ -141,7 +143,8 @@ impl Player {
                 mine.store(seq, Release);
             }
             (Spin | SpinPause, false) => {
-                // The first to send is one ahead; either way the other's word is to be what ours is or becomes.
+                // The process that sends first is one message ahead. So it waits until the other's word is equal to its
+                // own; the other process waits for the next number.
                 let due = if self.first { seq } else { seq.wrapping_add(1) };
                 while theirs.load(Acquire) != due {
                     if kind == SpinPause {
@@ -173,15 +176,16 @@ impl Player {
             step(!self.first);
         }
         let time = start.elapsed().as_nanos() as f64 / f64::from(trips) / 2.0;
-        // The one who received last has no answer to send.
+        // The process that received the last message does not answer it, so it releases the message here.
         if let Some(position) = position {
             self.from.release(position).expect("a release");
         }
         time
     }
 
-    /// One way to a receiver that sleeps: each message carries the time it was sent, after a pause that lets the other
-    /// fall asleep. The median over what this process received, in nanoseconds.
+    /// Measures the time of a message to a receiver that sleeps. Each message has the time at which it was sent. It is
+    /// sent after a pause in which the receiver falls asleep. Gives the median over the messages that this process
+    /// received, in nanoseconds.
     fn play_sleeping(&self, kind: Kind, trips: u32) -> f64 {
         self.wait_as(Waiting::Block);
         let (mine, theirs) = self.pair(kind);
@@ -260,7 +264,7 @@ fn main() {
     if let Ok(text) = std::env::var("CROSSDOCK_BENCH_CHILD") {
         return second_process(&text, rounds, quick);
     }
-    // `processors()` must see both before we pin ourselves to one of them.
+    // `processors()` must see both CPUs before this process pins itself to one of them.
     if crossdock_os::process::processors() < 2 {
         eprintln!("two processors are needed");
         std::process::exit(2);
@@ -341,7 +345,8 @@ fn report(times: &[Vec<f64>]) {
         println!("aims: P1 spinning ≤ 1.5 × the spin floor, P2 blocking ≤ 1.2 × the futex floor");
         return;
     }
-    // The records of `bench/src/lib.rs`, written by hand: this crate has no use for serde.
+    // These records have the form of `bench/src/lib.rs`. They are written by hand, because this crate does not depend
+    // on serde.
     let record = |id: &str, kind: Kind, limit: f64| {
         let (value, floor) = (middle(kind), floor(kind));
         let ratio = value / floor / limit;

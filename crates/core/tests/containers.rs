@@ -1,4 +1,4 @@
-//! Vectors and ndarrays: growth, zeroing, shapes, and removal with all that they own.
+//! Tests of vectors and ndarrays: growth, zeroed elements, shapes, and removal together with the blocks that they own.
 
 mod common;
 

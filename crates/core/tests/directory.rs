@@ -1,4 +1,5 @@
-//! Named objects: claiming, types, waiting, death of the constructor, removal with what containers own.
+//! Tests of named objects: claiming, types, waiting, the constructor's death, and removal together with the blocks of
+//! containers.
 
 mod common;
 
@@ -59,13 +60,13 @@ fn an_object_is_told_from_the_next_one_at_the_same_place() {
     assert!(!second.is_still(offset, found), "another object of the same name, type and place");
     let next = second.load(handle, None).unwrap().incarnation.unwrap();
     assert!(second.is_still(offset, next) && next != found);
-    // After a death every member looks again, and heals first.
+    // After a death every member must look the object up again, and heals the region first.
     let pid = world.spawn(3, |_| 0);
     assert_eq!(world.wait(3, pid), 0);
     assert!(!second.is_still(offset, next));
     assert_eq!(second.load(handle, None).unwrap().incarnation, Some(next));
     assert!(second.is_still(offset, next));
-    // A block without a name has no incarnation.
+    // A block without a name has no incarnation, because it has no directory entry.
     let block = first.allocate(64, 8).unwrap();
     assert_eq!(second.load(first.save(block).unwrap(), None).unwrap().incarnation, None);
 }

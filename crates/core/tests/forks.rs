@@ -1,4 +1,5 @@
-//! A forked child that makes regions of its own does not meet a lock that a thread of its parent held while the parent forked.
+//! If a thread of the parent holds a lock while the parent forks, the child must not wait for that lock when it makes
+//! regions of its own.
 
 mod common;
 
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::World;
 
 const CHILDREN: usize = 400;
-/// The members of the parent's threads have the numbers from this one on.
+/// The counter of the first member that a thread of the parent uses. The further ones count up from it.
 const FIRST_MEMBER: u64 = 10;
 
 #[test]

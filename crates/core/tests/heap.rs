@@ -1,4 +1,4 @@
-//! The heap in one process: sizes, alignment, detection of misuse, growth, reuse.
+//! Tests of the heap in one process: sizes, alignment, detection of misuse, growth, reuse.
 
 mod common;
 
@@ -58,15 +58,15 @@ fn steps_of_growth_end_at_huge_pages() {
     assert_eq!(region.base() as u64 % HUGE, 0);
     let before = world.resident();
     let first = region.allocate(64, 16).unwrap();
-    // Besides whole slices this counts a few pages of heads and states.
+    // Some pages of slice heads and state bytes are taken as well. They are left out by rounding down to slices.
     let in_slices = |resident: u64| (resident - before) & !0xffff;
     assert_eq!(in_slices(world.resident()), HUGE);
-    // The block needs more than a step. The rest of the huge page is free for other blocks.
+    // The block needs more than one step of growth. The rest of its huge page is free for other blocks.
     let second = region.allocate((3 << 20) + 1, 16).unwrap();
     assert_eq!(in_slices(world.resident()), 2 * HUGE);
     let third = region.allocate(HUGE / 4, 16).unwrap();
     assert_eq!(in_slices(world.resident()), 2 * HUGE, "no step for what is there");
-    // A quota without room for the whole huge page has room for what is asked.
+    // The quota has no room for a whole huge page, but it has room for this block.
     world.quota().store(world.resident() + (1 << 20) + 65536, Ordering::Relaxed);
     let fourth = region.allocate(1 << 20, 16).unwrap();
     assert_eq!(in_slices(world.resident()), 2 * HUGE + (10 << 16), "what lacks, in slices");
@@ -117,7 +117,7 @@ fn a_quota_is_an_error_and_memory_is_taken_in_steps() {
     assert!(world.resident() <= 3 << 20);
     assert_eq!(region.allocate(16 << 20, 64).unwrap_err().status, Status::NoSpace);
     assert!(world.resident() <= 8 << 20);
-    // The rest of the quota can still be used.
+    // What is left of the quota can still be used.
     region.allocate(5 << 20, 64).unwrap();
     region.deallocate(first).unwrap();
     region.allocate(1 << 20, 64).unwrap();

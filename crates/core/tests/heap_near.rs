@@ -1,5 +1,5 @@
-//! Allocation by the address of a region. It is found although the caller does not hold the region, and never found
-//! after the region was dropped.
+//! Tests of allocation by a region's address. The region is found although the caller has no reference to it. It is
+//! never found after it was dropped.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use common::World;
 use crossdock_core::heap::{allocate_at, deallocate_at};
 
-/// The tests run one at a time: a region that is dropped makes all threads of the process look again.
+/// Lets the tests run one at a time, because dropping a region makes the caches of all threads of the process invalid.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -99,7 +99,7 @@ fn a_region_that_has_gone_is_near_to_no_thread_and_its_address_may_be_anothers()
         next.store(region.base() as usize, Ordering::Relaxed);
         mapped.wait();
     });
-    // The blocks that the threads have not freed still exist, and the heap is in order.
+    // The blocks that the threads have not freed still exist, and the heap is valid.
     assert_eq!(old.attach(2).statistics().blocks, 8);
     assert_eq!(new.attach(2).statistics().blocks, 1);
 }

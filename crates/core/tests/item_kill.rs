@@ -1,5 +1,5 @@
-//! Kill tests of cooperative items: a process dies by SIGKILL at every fault point of the owner word. Soon after,
-//! exactly one of the waiting members has the item.
+//! Kill tests of cooperative items: a process dies by SIGKILL at every fault point of the owner word's protocol. After
+//! that, exactly one of the waiting members gets the item, and soon.
 #![cfg(feature = "fault-points")]
 
 use std::time::{Duration, Instant};
@@ -13,11 +13,11 @@ use crossdock_os::{Access, Deadline, Mapping, memfd};
 
 const SIGKILL: i32 = 9;
 const A: MemberId = MemberId::new(1, 1);
-/// The process that dies.
+/// The member whose process dies.
 const B: MemberId = MemberId::new(2, 2);
 /// Dead already.
 const D: MemberId = MemberId::new(4, 4);
-/// The restarted task of B, and the task that B hands the item to.
+/// C is the restarted task of B. E is the task to which B hands the item.
 const C: MemberId = MemberId::new(3, 3);
 const E: MemberId = MemberId::new(5, 5);
 
@@ -48,7 +48,7 @@ impl World {
         unsafe { self.table.start().cast().as_ref() }
     }
 
-    /// Forks a child that dies as B at this point. `false` if the child did not reach the point.
+    /// Forks a child that acts as B and dies at this point. The result is `false` if the child did not reach the point.
     fn die_at(&self, point: &str, part: impl FnOnce()) -> bool {
         // SAFETY: the child works on shared memory, allocates little, and leaves by a signal or _exit.
         let child = unsafe { libc::fork() };
@@ -65,7 +65,8 @@ impl World {
         libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGKILL
     }
 
-    /// The members that can have the item now. Each process asks; the one that gets the item keeps it.
+    /// Lets each of the other members ask for the item, and gives those that got it. A member that gets the item keeps
+    /// it.
     fn takers(&self) -> (Vec<MemberId>, bool) {
         let (mut takers, mut gone) = (Vec::new(), false);
         for (member, word) in [(A, 1), (C, 2), (E, 3)] {
@@ -81,10 +82,10 @@ impl World {
     }
 }
 
-/// What B does before it dies at this point.
+/// The actions of B, which lead it to this point, where it dies.
 fn part(world: &World, point: &str) {
     match point {
-        // The item belongs to A, so B sleeps.
+        // The item belongs to A, so B sleeps in `take`.
         "item.sleep" => drop(world.item.take(&[2], B, world.table(), Deadline::after(Duration::from_secs(1)))),
         "item.begin" => drop(world.item.begin(2, B, OnDeath::Keep)),
         _ => {
@@ -104,7 +105,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
             }
             match *point {
                 "item.begin" | "item.sleep" => {}
-                // The item's holder is dead, and B heals.
+                // The item's holder D is dead, so B heals the item when it takes it.
                 "item.heal" => {
                     world.item.hand_over(2, A).unwrap();
                     world.table().set_alive(D);
@@ -115,14 +116,14 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
             }
             assert!(world.die_at(point, || part(&world, point)), "no process came to {point}");
             if *point == "item.sleep" {
-                // A still has the item and hands it on to the task of the dead sleeper.
+                // A still has the item. It hands it to the task of B, which died asleep.
                 world.item.hand_over(2, A).unwrap();
             }
             let (takers, gone) = world.takers();
             let what = format!("{point}, {on_death:?}: {takers:?}, gone: {gone}");
             let expected: &[MemberId] = match (*point, on_death) {
                 ("item.begin" | "item.sleep", _) => &[C],
-                // The item was handed over, whatever happened to the member that did it.
+                // The item was handed to E before B died, so it belongs to E.
                 ("item.given-back", _) => &[E],
                 ("item.handed-over", OnDeath::Keep) => &[E],
                 (_, OnDeath::Keep) => &[C],

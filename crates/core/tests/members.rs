@@ -1,4 +1,4 @@
-//! Several processes on one region, some of them killed at random moments.
+//! Tests with several processes on one region, of which some are killed at random moments.
 
 mod common;
 
@@ -10,11 +10,12 @@ use common::{Random, World};
 use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::region::Region;
 
-/// Cells that hold blocks, shared by all processes. The process that takes a block out of a cell frees it.
+/// The number of cells, which are words that all processes share. A cell holds the offset of a block. The process that
+/// takes a block out of its cell frees the block.
 const CELLS: u64 = 3000;
 
-/// Changes random cells: frees the block there, or stores a new one. Each block holds its own offset, so that a block
-/// with two owners would show.
+/// Changes random cells: frees the block in the cell, or stores a new one. Each block contains its own offset. So if a
+/// block belonged to two cells, the test would notice it.
 fn churn(world: &World, region: &Arc<Region>, random: &mut Random) {
     let cell = world.word(1 + random.below(CELLS) as usize);
     let block = cell.swap(0, Ordering::AcqRel);
@@ -36,7 +37,7 @@ fn churn(world: &World, region: &Arc<Region>, random: &mut Random) {
     }
 }
 
-/// Makes, grows and removes objects under a few names that all members use.
+/// Makes, grows and removes objects. All members use the same few names for them.
 fn name(region: &Arc<Region>, random: &mut Random) {
     let name = format!("object-{}", random.below(8));
     let vector = TypeRef::new("vector<u64>").unwrap();
@@ -77,7 +78,7 @@ fn check_rest(world: &Arc<World>, kills: u64) {
         region.remove(&object.name).unwrap();
     }
     let s = region.statistics();
-    // Each killed process may have one block between the library's call and the cell.
+    // A killed process may have allocated one block that it had not stored in a cell yet.
     assert!(s.blocks <= kills, "{kills} were killed, {} blocks are lost: {s:?}", s.blocks);
     assert_eq!(s.objects, 0);
 }

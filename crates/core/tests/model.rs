@@ -1,4 +1,4 @@
-//! The heap and the directory against a model, over random sequences of calls by two members.
+//! Compares the heap and the directory with a model, for random sequences of calls by two members.
 
 mod common;
 
@@ -70,7 +70,7 @@ proptest! {
                 }
                 Call::FreeAgain { member, which } if !freed.is_empty() => {
                     let offset = freed[which % freed.len()];
-                    // The block may belong to a named object or a vector by now.
+                    // Another allocation may have made this block a part of a named object or a vector by now.
                     if names.is_empty() {
                         prop_assert_eq!(members[member].deallocate(offset).unwrap_err().status, Status::BadHandle);
                     }

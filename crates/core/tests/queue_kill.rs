@@ -1,7 +1,8 @@
-//! Kill tests of the queue: a process dies by SIGKILL at every fault point, and its peers go on.
+//! Kill tests of ports: a process dies by SIGKILL at every fault point, and its peers go on.
 //!
-//! For every pattern and point: no message that was sent is lost, no message that was not released is lost, no member
-//! waits more than 100 ms beyond the death, the ends can be taken again at once, and the ring has all its cells.
+//! The following must hold for every pattern and every point. No message is lost that was sent, or that was received
+//! but not released. No member waits longer than 100 ms after the death. The ends can be taken again at once. The ring
+//! still has all of its cells.
 #![cfg(feature = "fault-points")]
 
 mod queue_world;
@@ -17,8 +18,8 @@ const PATTERNS: [Pattern; 4] = [Pattern::OneToOne, Pattern::FanOut, Pattern::Fan
 const MESSAGES: u64 = 40;
 const SOON: Duration = Duration::from_millis(100);
 
-/// Words in which the children note what they have done: the number of messages sent, and for each tag 1 (received), 2
-/// (releasing) or 3 (released).
+/// Indices of words in which the children note what they have done: `SENT`, the number of messages sent; `HERE`,
+/// whether the consumer has come; from `TAGS` on, for each message 1 (received), 2 (releasing) or 3 (released).
 const SENT: usize = 0;
 const HERE: usize = 1;
 const TAGS: usize = 8;
@@ -44,7 +45,7 @@ fn produce(world: &World, end: &End) {
     }
 }
 
-/// Receives two messages at a time and releases the later one first.
+/// Receives two messages at a time, and releases the second one first.
 fn consume(world: &World, end: &End) {
     end.set_waiting(Waiting::Block);
     world.board()[HERE].store(1, SeqCst);
@@ -64,21 +65,21 @@ fn consume(world: &World, end: &End) {
     }
 }
 
-/// What a consumer in this process saw.
+/// The messages that a consumer in this process received.
 #[derive(Default)]
 struct Seen {
     tags: Vec<u64>,
-    /// When a wait ended because a peer had died.
+    /// The time at which a wait ended because a peer had died.
     death: Option<Instant>,
 }
 
-/// Receives until the stream ends in order, also when members die on the way.
+/// Receives until the stream ends in order, and goes on if members die meanwhile.
 fn watch(end: &End) -> Seen {
     watch_until(end, LONG, &|| false)
 }
 
-/// As `watch`, for a consumer that may have come after the last producer left. It has met no producer then, and its
-/// wait ends by the deadline.
+/// Receives as `watch` does, but also ends if the last producer left before this consumer came. The consumer has met no
+/// producer then, so its waits end only by their deadline.
 fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
     end.set_waiting(Waiting::Block);
     let mut seen = Seen::default();
@@ -93,8 +94,8 @@ fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
                 end.release(position).unwrap();
             }
             Err(error) if error.status == Status::PeerDied => {
-                // The successor may have come and gone before this thread looks again, so `wait_peer` cannot be used
-                // here.
+                // `wait_peer` cannot be used here, because the successor may come and go before this thread looks
+                // again.
                 assert!(seen.death.get_or_insert_with(Instant::now).elapsed() < LONG, "no successor: {error}");
                 std::thread::sleep(Duration::from_micros(200));
             }
@@ -106,8 +107,8 @@ fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
     }
 }
 
-/// Sends the remaining messages, also if members die meanwhile. Gives the time when waits ended because a peer had
-/// died.
+/// Sends the remaining messages, also if members die meanwhile. Gives the time at which the first wait ended because a
+/// peer had died.
 fn feed(end: &End, from: u64) -> Option<Instant> {
     end.set_waiting(Waiting::Block);
     let mut death = None;
@@ -133,8 +134,8 @@ fn open_soon(world: &World, side: Side) -> End {
     end
 }
 
-/// A producer dies at `fault`. A consumer that was there before receives everything in order, also what the successor
-/// sends.
+/// Lets a producer die at `fault`. A consumer must receive everything in order, including the messages of the
+/// producer's successor.
 fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
     let context = format!("{pattern:?}, producer dies at {fault}, consumer first: {consumer_first}");
     let world = World::new(pattern, 4);
@@ -145,8 +146,8 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
         let (killed, buried) = if early.is_some() {
             victim.wait()
         } else {
-            // A producer without a consumer fills the ring and waits. It is killed there if it does not reach the fault
-            // point on that way.
+            // There is no consumer, so the producer fills the ring and then waits. If it has not reached the fault
+            // point until then, it is killed while it waits.
             std::thread::sleep(Duration::from_millis(60));
             victim.kill();
             victim.wait()
@@ -160,7 +161,8 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
         feed(&successor, sent);
         drop(successor);
         let seen = watcher.join().unwrap();
-        // The victim died while it sent this message, which may have arrived. The successor then sends it again.
+        // The victim died while it sent a message, which may have arrived. Then the successor sends it again, so one
+        // message may be there twice.
         let mut tags = seen.tags.clone();
         let doubled = tags.len();
         tags.dedup();
@@ -173,7 +175,8 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
     })
 }
 
-/// A consumer dies at `fault`. What it had not released comes again, and another consumer of a fan-out misses nothing.
+/// Lets a consumer die at `fault`. Messages that it had not released must be delivered again. In a fan-out, another
+/// consumer must miss nothing.
 fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
     let context = format!("{pattern:?}, consumer dies at {fault}, producer first: {producer_first}");
     let world = World::new(pattern, 4);
@@ -190,7 +193,8 @@ fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
                 (scope.spawn(run(producer)), victim)
             }
             None => {
-                // The victim formats the port and waits. It is woken only if it had the time to fall asleep.
+                // The victim formats the port and waits for messages. It needs time to fall asleep, so that it is woken
+                // by the first one.
                 let victim = world.spawn("consume", Some(fault));
                 std::thread::sleep(Duration::from_millis(60));
                 (scope.spawn(run(open_soon(world, Side::Producer))), victim)
@@ -223,13 +227,13 @@ fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
     })
 }
 
-/// A producer dies in the middle of a message, a consumer dies in the middle of healing it, and the next member heals
-/// both.
+/// Lets a process die in the middle of its work at `first`, and then the member that heals it at `fault`. The next
+/// member must heal both.
 fn healer_dies(pattern: Pattern, first: (&str, &str), fault: &str) -> bool {
     let world = World::new(pattern, 4);
     let (part, at) = first;
     if part == "consume" {
-        // A consumer dies while it has messages. The healer is its successor.
+        // A consumer dies while it holds messages. The member that heals it is its successor.
         let producer = world.open(Side::Producer);
         let victim = world.spawn("consume", Some(at));
         for tag in 0..4 {
@@ -272,7 +276,7 @@ fn whoever_dies_at_any_fault_point_the_others_go_on_and_nothing_is_lost() {
             note(point, producer_dies(pattern, point, true));
         }
         for point in of(&["queue.send"]) {
-            // This happens in the second lap.
+            // The process dies at the sixth arrival at the point, in the second lap of the ring.
             note(point, producer_dies(pattern, &format!("{point}:6"), true));
         }
         for point in of(&["queue.format", "queue.send", "queue.wait"]) {

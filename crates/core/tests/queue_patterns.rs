@@ -1,4 +1,4 @@
-//! What each pattern promises, without processes that die.
+//! Tests of what each pattern of a port promises. No process dies in them.
 
 mod queue_world;
 
@@ -18,7 +18,7 @@ fn send(end: &End, tags: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// Receives and releases all messages that are there.
+/// Receives and releases all messages that are in the port.
 fn drain(end: &End) -> Vec<u64> {
     let mut tags = Vec::new();
     while let Ok((position, got)) = end.receive(POLL) {
@@ -405,8 +405,8 @@ fn a_producer_stopped_in_the_middle_of_a_message_holds_nobody_up() {
         let world = World::new(pattern, 4);
         let (_stopped, other) = (world.open(Side::Producer), world.open(Side::Producer));
         let consumer = world.open(Side::Consumer);
-        // The words are as if the first producer had claimed cell 0 and done nothing more: state claimed(0, end 0),
-        // head 1.
+        // These words are as if the first producer had claimed cell 0 and had then done nothing more: its state is
+        // claimed(0, end 0), and the head is 1.
         let raw = world.mapping();
         let word = |offset| {
             let address = raw.at(offset, 8).unwrap();

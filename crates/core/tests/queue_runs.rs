@@ -1,4 +1,5 @@
-//! What an end knows of peers that were there before: only peers that it has met can end its waits.
+//! Tests of what an end knows about members that were at the port before: only members that it has met can end its
+//! waits.
 
 mod queue_world;
 
@@ -20,7 +21,8 @@ fn send(end: &End, tags: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// As `for message in port`: gives all messages until the stream ends, and how it ended.
+/// Receives as `for message in port` does: gives all messages until the stream ends, and the status with which it
+/// ended.
 fn read(end: &End, wait: Duration) -> (Vec<u64>, Status) {
     let mut tags = Vec::new();
     loop {
@@ -34,7 +36,7 @@ fn read(end: &End, wait: Duration) -> (Vec<u64>, Status) {
     }
 }
 
-/// One complete run, which leaves its traces in the port.
+/// Runs a producer and a consumer until both have left, as an earlier run would, so that the port has traces of them.
 fn earlier_run(world: &World) {
     let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
     send(&producer, [0, 1]);
@@ -103,7 +105,7 @@ fn messages_of_a_producer_that_left_before_are_received_and_then_the_stream_is_o
         drop(producer);
         let consumer = world.open(Side::Consumer);
         assert_eq!(read(&consumer, LONG), (vec![0, 1, 2], Status::Closed), "{pattern:?}");
-        // The next consumer finds nothing any more: it has met no producer.
+        // The next consumer finds no message, and it has met no producer. So its wait ends only by the deadline.
         drop(consumer);
         assert_eq!(read(&world.open(Side::Consumer), BRIEFLY), (vec![], Status::TimedOut), "{pattern:?}");
     }
@@ -132,7 +134,7 @@ fn a_death_before_an_end_joined_is_none_of_its_business() {
         let other = world.try_open(Side::Producer, dead, "simulate").unwrap();
         world.bury(dead);
         let first = world.open(Side::Consumer);
-        // This heals, and so records the death.
+        // This call heals the dead member's end, and so records the death.
         assert_eq!(status(first.receive(POLL)), Status::NotYet);
         drop(first);
         let consumer = world.open(Side::Consumer);

@@ -1,4 +1,5 @@
-//! A lying member writes anything into a port. The others get errors or odd messages, but no crash and no endless loop.
+//! One faulty member writes arbitrary bytes into a port. The other members may get errors or odd messages, but must not
+//! crash or loop for ever.
 
 mod queue_world;
 
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const PATTERNS: [Pattern; 4] = [Pattern::OneToOne, Pattern::FanOut, Pattern::FanIn, Pattern::WorkQueue];
 
-/// Numbers that are the same in every run.
+/// A generator of pseudo-random numbers, which are the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -23,7 +24,7 @@ impl Dice {
         self.0
     }
 
-    /// A harmful value: random, small, huge, or like a cell's state a few laps later.
+    /// A value that may do harm: random, small, huge, or like the state of a cell a few laps later.
     fn value(&mut self) -> u64 {
         match self.roll() % 5 {
             0 => self.roll(),
@@ -34,7 +35,7 @@ impl Dice {
         }
     }
 
-    /// An offset at which something lies: the header, the first slots, or the cells.
+    /// An offset at which the port has data: the header, the first end slots, or the cells.
     fn offset(&mut self, size: u64) -> u64 {
         let (from, to) = match self.roll() % 4 {
             0 => (0, 512),
@@ -46,7 +47,7 @@ impl Dice {
     }
 }
 
-/// Ends the scribbling, also if an assertion fails.
+/// Ends the thread that overwrites the port, also if an assertion fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -63,7 +64,7 @@ fn whatever_is_written_over_a_port_each_call_ends() {
         let capacity = 1 << (input[1] & 3);
         for _ in 0..1 + dice.roll() % 12 {
             let offset = dice.offset(CELLS_AT as u64 + 64 * capacity);
-            // `fuzz_entry` counts offsets in words.
+            // `fuzz_entry` expects offsets in words of eight bytes.
             input.extend_from_slice(&((offset / 8) as u16).to_le_bytes());
             input.extend_from_slice(&dice.value().to_le_bytes());
         }

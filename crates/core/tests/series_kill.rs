@@ -1,8 +1,9 @@
-//! Kill tests of series: a publisher or an observer dies by SIGKILL at every fault point, and the others go on.
+//! Kill tests of series: a publisher or an observer dies by SIGKILL at every fault point, and the other processes go
+//! on.
 //!
-//! After a publisher's death, the versions that it had shown are whole, for observers that hold them and for observers
-//! that come later, and waiting observers are told at once. After an observer's death, the publisher was not delayed,
-//! and memory returns to what it was once the daemon has cleared the pins.
+//! After a publisher's death, the versions that it had published are complete, both for observers that hold them and
+//! for observers that come later. Waiting observers learn of the death at once. An observer's death does not delay the
+//! publisher. When the daemon has cleared the dead observer's pins, its memory becomes free again.
 #![cfg(feature = "fault-points")]
 
 mod series_world;
@@ -19,10 +20,10 @@ use series_world::{LONG, Series, World, as_numbers, numbers, pages, pattern, spe
 
 const SIGKILL: i32 = -9;
 const WORDS: u64 = 40 * 512;
-/// Far below the deadline of any wait, and far above what a busy machine needs.
+/// The time within which a wait must end. It is far below the deadlines of waits, but long enough for a busy machine.
 const SOON: Duration = Duration::from_secs(2);
-/// Shared words: the last version whose publish returned, and a number that the parent increments to let the child go
-/// on.
+/// Indices of words that the processes share: the last version whose publish returned, and a number that the parent
+/// increments to let the child go on.
 const RETURNED: usize = 3000;
 const GO: usize = 3001;
 const STEPS: u64 = 40;
@@ -44,7 +45,8 @@ fn whole(version: &Version) {
     pattern::check(as_numbers(version.bytes("u").unwrap()), version.sequence(), 1).unwrap();
 }
 
-/// Publishes three versions and then does all that a publisher can do. It dies at the `nth` arrival at `point`.
+/// Publishes three versions and then does everything that a publisher can do. It dies when it arrives at `point` for
+/// the `nth` time.
 fn work(world: &World, publisher: &mut Publisher, detect: Detect, point: &str, nth: u32) -> i32 {
     let step = |publisher: &mut Publisher| {
         let step = publisher.sequence() + 1;
@@ -83,7 +85,7 @@ fn work(world: &World, publisher: &mut Publisher, detect: Detect, point: &str, n
     0
 }
 
-/// Starts a publisher in another process. The caller gets three of its versions and holds them.
+/// Starts a publisher in another process. The caller gets three versions of it, which it holds.
 fn start(world: &Arc<World>, spec: Spec, point: &str, nth: u32) -> (i32, Series, Vec<Version>) {
     world.word(RETURNED).store(0, SeqCst);
     world.word(GO).store(0, SeqCst);
@@ -147,7 +149,7 @@ fn a_publisher_that_dies_at_any_point_leaves_what_it_had_shown_whole() {
             for nth in [1, 2, 7] {
                 let what = format!("{detect:?}, {point}, {nth}. time");
                 let world = World::new();
-                // Only a publisher that withholds versions reaches these points.
+                // A publisher reaches these points only under the policy that withholds versions.
                 let withholds = ["series.begin.aside", "series.publish.withheld"].contains(point);
                 let full = if withholds { FullPolicy::Withhold } else { FullPolicy::TakeBack };
                 let (pid, series, mut held) = start(&world, Spec { full, ..small(detect) }, point, nth);

@@ -1,6 +1,6 @@
-//! Series where the kernel or a container's filter allows less. A seccomp filter takes calls away from a child process:
-//! userfaultfd, as docker's default filter does, or PAGEMAP_SCAN, which an older kernel lacks. Everything still works,
-//! and the statistics say what is missing.
+//! Tests of series on a kernel, or in a container, that allows fewer system calls. A seccomp filter denies a child
+//! process userfaultfd, as docker's default filter does, or PAGEMAP_SCAN, which older kernels lack. Series must still
+//! work, and the statistics must say which methods are missing.
 
 #[path = "series_world/refuse.rs"]
 mod refuse;
@@ -10,7 +10,8 @@ use crossdock_core::series::{Detect, Method, Spec};
 use refuse::{Refuse, take_away};
 use series_world::{World, as_numbers, numbers, pattern, spec};
 
-/// Publishes thirty versions, dense and sparse, and checks each. Gives the final statistics.
+/// Publishes thirty versions, of which some change much and some change little, and checks each. Gives the method and
+/// the missing methods of the final statistics.
 fn works(what: Refuse, detect: Detect) -> (Method, Vec<(Method, String)>) {
     take_away(what);
     let world = World::new();
@@ -38,7 +39,8 @@ fn works(what: Refuse, detect: Detect) -> (Method, Vec<(Method, String)>) {
 const WAYS: [Detect; 6] =
     [Detect::Auto, Detect::Hints, Detect::CopyAll, Detect::PrivateCopies, Detect::WriteProtect, Detect::Compare];
 
-/// As `works`, in a child, for each method; `good` examines the statistics.
+/// Runs `works` in a child for each way of finding changes. `good` checks the method and the missing methods that it
+/// gives.
 fn check(what: Refuse, good: impl Fn(Detect, Method, &[(Method, String)]) -> bool) {
     for detect in WAYS {
         let world = World::new();
@@ -85,7 +87,7 @@ fn without_pagemap_scan_everything_is_copied() {
 
 #[test]
 fn with_all_of_it_nothing_is_missing() {
-    // Private copies work also where these tests run without userfaultfd.
+    // Private copies also work where these tests run without userfaultfd.
     check(Refuse::Nothing, |detect, method, unavailable| match detect {
         Detect::PrivateCopies => method == Method::PrivateCopies && unavailable.is_empty(),
         _ => unavailable.iter().all(|(method, _)| *method == Method::WriteProtect),

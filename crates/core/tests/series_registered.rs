@@ -1,8 +1,8 @@
-//! A published array whose memory is registered. io_uring keeps the array's pages, and READ_FIXED writes to those
-//! pages, whatever lies at the array's addresses later. By default the pages stay, with userfaultfd and without. So
-//! what is read arrives in the array, and in the next version.
+//! Tests of a published array whose memory is registered with io_uring. io_uring keeps the array's pages: READ_FIXED
+//! writes to these pages, even if other pages lie at the array's addresses later. By default the pages stay the same,
+//! with userfaultfd and without. So the bytes that io_uring reads arrive in the array and in the next version.
 //!
-//! `tests/container/series` runs this in docker as well, where userfaultfd is forbidden.
+//! `tests/container/series` also runs this test in docker, where userfaultfd is forbidden.
 
 #[path = "series_world/refuse.rs"]
 mod refuse;
@@ -16,13 +16,13 @@ use series_world::{World, as_numbers, numbers, spec};
 use uring::Ring;
 
 const PAGE: usize = 4096;
-/// The array has 2 MiB: in a container all processes of a user may register 8 MiB together.
+/// The size of the array is 2 MiB, because in a container all processes of a user together may register 8 MiB.
 const PAGES: usize = 512;
 const STEPS: u64 = 80;
-/// The exit code of a child that finds no io_uring.
+/// The exit code of a child on a machine without io_uring.
 const NO_RING: i32 = 77;
 
-/// The frame of each page in memory; `None` if this process may not know it.
+/// The physical page behind each page of the array; `None` if this process may not know it.
 fn frames(start: *const u8) -> Option<Vec<u64>> {
     use std::os::unix::fs::FileExt;
     let map = std::fs::File::open("/proc/self/pagemap").ok()?;
@@ -33,8 +33,8 @@ fn frames(start: *const u8) -> Option<Vec<u64>> {
     frames.iter().any(|frame| *frame != 0).then_some(frames)
 }
 
-/// Publishes steps in which the program changes one per cent of the pages and the ring writes one page. Gives how often
-/// the ring's page did not arrive in the array, and in the version.
+/// Publishes steps in which the program changes one per cent of the pages and io_uring writes one page. Counts how many
+/// times io_uring's page did not arrive in the array, and how many times it did not arrive in the version.
 fn lost(spec: Spec, ring: &Ring) -> (u32, u32) {
     let world = World::new();
     let (mut publisher, series) = world.publisher(spec);
@@ -62,7 +62,7 @@ fn lost(spec: Spec, ring: &Ring) -> (u32, u32) {
         publisher.publish(&[]).unwrap();
         let newest = observer.latest().unwrap();
         version += u32::from(as_numbers(newest.bytes("u").unwrap()) != model);
-        // The next comparison is with the present contents, so that each loss counts once.
+        // The model takes over the present contents, so that each loss counts only once.
         model.copy_from_slice(numbers(&mut publisher, "u"));
     }
     if array == 0
@@ -75,7 +75,7 @@ fn lost(spec: Spec, ring: &Ring) -> (u32, u32) {
     (array, version)
 }
 
-/// Runs in a child that cannot make the calls of `what`.
+/// Runs `lost` in a child that cannot make the calls of `what`, and checks its result by `expected`.
 fn check(what: Refuse, spec: Spec, expected: impl Fn((u32, u32)) -> bool) {
     let world = World::new();
     let pid = world.fork(|| {
@@ -105,7 +105,7 @@ fn by_default_nothing_that_is_read_into_registered_memory_is_lost() {
 
 #[test]
 fn private_copies_lose_it_and_are_had_only_by_a_name_that_says_so() {
-    // The defect that this test looks for exists: with private copies the array keeps its old bytes.
+    // The defect that this test looks for really exists with private copies: the array keeps its old bytes.
     check(Refuse::Nothing, large(Detect::PrivateCopies, Pages::MayMove), |(array, _)| array > 40);
     let world = World::new();
     let error = world.try_publisher(large(Detect::PrivateCopies, Pages::Stay)).unwrap_err();

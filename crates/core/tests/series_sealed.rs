@@ -1,6 +1,6 @@
-//! An observer cannot write the pool. There is a test for each way that the kernel offers, with all the rights of this
-//! user (as root, those of a container's root). Each of these ways would succeed on memory that is not sealed;
-//! `control` shows that where it can.
+//! Tests that an observer cannot write to the pool. There is a test for each way that the kernel offers, with all
+//! rights of the user who runs it (if that is root, with the rights of a container's root). Each of these ways would
+//! succeed if the memory were not sealed. Where it is possible, `control` shows that.
 
 mod series_world;
 
@@ -16,7 +16,7 @@ use series_world::{Series, World, as_numbers, numbers, pattern, spec};
 const WORDS: u64 = 64 * 512;
 const PAGE: usize = 4096;
 
-/// An observer with its descriptors, and a version that it has mapped.
+/// A publisher and an observer, with the observer's descriptors and a version that it has mapped.
 struct Scene {
     publisher: Publisher,
     series: Series,
@@ -36,7 +36,7 @@ fn scene() -> Scene {
 }
 
 impl Scene {
-    /// The pool opened for writing through /proc. The kernel gives the descriptor but refuses its use.
+    /// Opens the pool for writing through `/proc`. The kernel gives a descriptor, but refuses to write through it.
     fn reopened(&self) -> OwnedFd {
         reopen(&self.pool, OFlags::RDWR).unwrap()
     }
@@ -45,7 +45,7 @@ impl Scene {
         self.version.bytes("u").unwrap().as_ptr() as *mut c_void
     }
 
-    /// Nothing of the pool has changed, and the publisher goes on.
+    /// Checks that nothing in the pool has changed, and that the publisher can go on.
     fn unharmed(mut self) {
         pattern::check(as_numbers(self.version.bytes("u").unwrap()), 1, 1).unwrap();
         pattern::check(numbers(&mut self.publisher, "u"), 1, 1).unwrap();
@@ -145,7 +145,7 @@ fn fallocate_in_every_other_mode_changes_nothing() {
         assert!(rustix::fs::fallocate(scene.reopened(), mode, 0, 1 << 20).is_err());
     }
     assert_eq!(rustix::fs::fallocate(scene.reopened(), FallocateFlags::empty(), size, 4096).unwrap_err(), Errno::PERM);
-    // The kernel allows taking memory for pages that have none yet. That changes no byte.
+    // The kernel allows an observer to reserve memory for pages that have none yet. This changes no byte.
     let _ = rustix::fs::fallocate(scene.reopened(), FallocateFlags::KEEP_SIZE, size - 4096, 4096);
     scene.unharmed();
 }
@@ -157,7 +157,7 @@ fn madvise_cannot_remove_its_pages() {
     for (address, advice) in [
         (scene.view(), libc::MADV_REMOVE),
         (again, libc::MADV_REMOVE),
-        // The kernel allows these calls, and the pages come back as they were.
+        // The kernel allows these calls. The pages are then read again with the same contents.
         (scene.view(), libc::MADV_DONTNEED),
         (scene.view(), 21), // MADV_PAGEOUT
         (again, libc::MADV_DONTNEED),

@@ -1,7 +1,8 @@
-//! Consistency under stress: one publisher at full speed, and eight observers that attach, detach, stall and are killed
-//! at random. All are processes. No version is torn, no observer stops the publisher, and memory comes back.
+//! A stress test: one publisher publishes at full speed, while eight observers attach, detach, stall and are killed at
+//! random. All are processes. No version may be a mixture of two. No observer may stop the publisher. All memory
+//! becomes free again.
 //!
-//! It takes half a minute; `CROSSDOCK_STRESS_SECONDS=600` gives the long form.
+//! The test takes half a minute. With `CROSSDOCK_STRESS_SECONDS=600` it runs for ten minutes.
 
 #![cfg(not(feature = "fault-points"))] // half a minute once is enough
 
@@ -69,7 +70,7 @@ fn publish(world: &World, publisher: &mut Publisher) -> i32 {
         go_on(publisher, &mut longest);
     }
     world.word(LONGEST_US).store(longest.as_micros() as u64, SeqCst);
-    // By now the daemon has cleared all pins.
+    // By now all observers are gone, and all of their pins have been cleared.
     (0..3).for_each(|_| go_on(publisher, &mut longest));
     let statistics = publisher.statistics();
     world.word(REFUSED).store(statistics.taken_back, SeqCst);
@@ -82,8 +83,8 @@ fn publish(world: &World, publisher: &mut Publisher) -> i32 {
 fn whole(version: &Version, full: FullPolicy) -> Result<(), String> {
     let seen = version.bytes("u").map_err(|e| e.to_string());
     let checked = seen.clone().and_then(|bytes| pattern::check(as_numbers(bytes), version.sequence(), 61));
-    // With the policy `take_back` a version may be gone before its bytes are asked for; that is an error then. Bytes
-    // that were given are the version's for ever.
+    // Under the policy `take_back` a version may be gone before an observer asks for its bytes; then the observer gets
+    // an error. Bytes that an observer has got never change.
     match (&seen, full) {
         (Err(_), FullPolicy::TakeBack) if !version.is_valid() => Ok(()),
         _ if full != FullPolicy::TakeBack && !version.is_valid() => {
@@ -123,7 +124,7 @@ fn observe(world: &World, observer: &mut Observer, full: FullPolicy, seed: u64) 
         }
         held.truncate(6);
     }
-    // Some observers leave in order, and some do not.
+    // Some observers leave without releasing their versions; the others leave in order.
     if random.below(2) == 0 {
         std::mem::forget(held);
     }
@@ -140,7 +141,7 @@ fn stress(detect: Detect, full: FullPolicy, time: Duration) {
     let spec = Spec {
         max_observers: OBSERVERS as u32,
         keep: 1,
-        // So little that some versions are taken back.
+        // The capacity is so small that some versions are taken back.
         capacity: Some(if full == FullPolicy::TakeBack { 4 } else { 12 } * WORDS * 8),
         chunk: Some(4096),
         detect,
@@ -225,7 +226,7 @@ fn spawn(world: &Arc<World>, series: &Series, index: usize, full: FullPolicy, se
     })
 }
 
-/// Has this child ended? It must end in order or be killed by this test; anything else fails.
+/// Has this child ended? It must end in order or be killed by this test; otherwise the test fails.
 fn ended(pid: i32, who: &str) -> bool {
     let mut status = 0;
     // SAFETY: a child of this process.

@@ -1,5 +1,5 @@
-//! Series over memory that another process scribbled over: errors and odd values, but no crash, no endless wait, and no
-//! other task's data.
+//! Tests of series whose memory another process overwrites. Errors and odd values are allowed. A crash, an endless
+//! wait, or data of another task are not.
 
 mod series_world;
 
@@ -29,7 +29,7 @@ fn whatever_lies_in_pools_and_pin_pages_every_call_ends() {
     while Instant::now() < ends || rounds < 50 {
         let length = 2 + (random.next() % 30) as usize * 10;
         let mut data: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
-        // Half of them get values that look like sequences, records and slots.
+        // Half of the rounds write small values, which look like sequence numbers, records and slots.
         if random.next() % 2 == 0 {
             data[2..].chunks_mut(10).for_each(|chunk| chunk.iter_mut().skip(4).for_each(|byte| *byte = 0));
         }

@@ -1,4 +1,4 @@
-//! A region without a daemon: a plain memfd, and a liveness table that the test keeps itself.
+//! A region without a daemon: the test itself makes the memfd and keeps the liveness table.
 #![allow(dead_code)] // each test binary uses a part
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +12,7 @@ use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Access, Mapping, memfd};
 
-/// Shared memory for the test's processes: liveness table and quota.
+/// Memory that the test's processes share: the liveness table, the quota, and words of the test's own.
 pub struct World {
     this: Weak<World>,
     table: Mapping,
@@ -20,7 +20,7 @@ pub struct World {
     pub size: u64,
 }
 
-/// A member's view of the world.
+/// The host of one member: it gives the member the liveness table and the quota of the test's world.
 struct Window {
     world: Arc<World>,
 }
@@ -37,7 +37,7 @@ impl World {
         world
     }
 
-    /// Another reference to it.
+    /// Gives another reference to this world.
     pub fn again(&self) -> Arc<Self> {
         self.this.upgrade().unwrap()
     }
@@ -47,13 +47,13 @@ impl World {
         unsafe { self.table.start().cast().as_ref() }
     }
 
-    /// The most bytes that the region may reserve.
+    /// The largest number of bytes that the region may reserve.
     pub fn quota(&self) -> &AtomicU64 {
         // SAFETY: the page behind the table.
         unsafe { self.table.start().add(size_of::<LivenessTable>()).cast().as_ref() }
     }
 
-    /// A word that the test's processes share.
+    /// A word of memory that all processes of the test share.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < 8000);
         // SAFETY: within the memory behind the table.
@@ -64,7 +64,7 @@ impl World {
         memfd::resident(&self.segment).unwrap()
     }
 
-    /// Makes a member live and attaches it.
+    /// Marks a member as alive and attaches it to the region.
     pub fn attach(self: &Arc<Self>, counter: u64) -> Arc<Region> {
         self.try_attach(counter, true).unwrap()
     }
@@ -83,20 +83,20 @@ impl World {
         })
     }
 
-    /// Runs `work` as member `counter` in a process of its own. The process ends with the number that `work` gives and
-    /// without leaving in order. Gives the process id.
+    /// Runs `work` as member `counter` in a child process. The child ends with the number that `work` gives, and does
+    /// not leave the region in order. Gives the process id.
     pub fn spawn(self: &Arc<Self>, counter: u64, work: impl FnOnce(Arc<Region>) -> i32) -> i32 {
         self.spawn_bare(counter, || work(self.attach(counter)))
     }
 
-    /// As `spawn`, without the region.
+    /// Does the same as `spawn`, but does not attach the child to the region.
     pub fn spawn_bare(self: &Arc<Self>, counter: u64, work: impl FnOnce() -> i32) -> i32 {
         self.liveness().set_alive(member(counter));
         // SAFETY: the child runs only the closure and leaves by _exit.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
-            // A child that hangs dies by SIGALRM: its test fails and does not wait for it.
+            // If a child hangs, SIGALRM kills it, and its test fails instead of waiting for ever.
             // SAFETY: sets this process's own timer.
             unsafe { libc::alarm(120) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
@@ -106,7 +106,8 @@ impl World {
         pid
     }
 
-    /// Waits for a child of `spawn` and makes its member dead. Gives its exit code, or minus the signal.
+    /// Waits for a child of `spawn` and marks its member as dead. Gives the exit code, or the negative number of the
+    /// signal.
     pub fn wait(&self, counter: u64, pid: i32) -> i32 {
         let mut status = 0;
         // SAFETY: waits for a child of this process.
@@ -122,7 +123,7 @@ impl Living for Window {
     }
 
     fn has_left(&self, member: MemberId) -> bool {
-        // The test keeps the table for all of its own processes, so the table is always right.
+        // The test itself marks dead members in the table, so the table is always right.
         self.world.liveness().slots[member.slot()].load(Ordering::Acquire) != member.0
     }
 }
@@ -141,12 +142,12 @@ impl Host for Window {
     }
 }
 
-/// The member with this counter.
+/// The id of the member with this counter.
 pub fn member(counter: u64) -> MemberId {
     MemberId::new(counter, (counter % 4096) as usize)
 }
 
-/// A fast generator of random numbers, seeded.
+/// A fast generator of random numbers, which begins with a given seed.
 pub struct Random(pub u64);
 
 impl Random {

@@ -1,5 +1,5 @@
-//! Kill tests of regions: a member dies at every fault point. The others go on, memory returns to what it was, and
-//! names can be used again. The same holds if the healer is killed, too.
+//! Kill tests of regions: a member dies at every fault point. The other members go on, all memory becomes free again,
+//! and all names can be used again. The same is true if the member that heals is killed, too.
 #![cfg(feature = "fault-points")]
 
 #[path = "../common/mod.rs"]
@@ -20,12 +20,13 @@ use work::{Ledger, vector, work};
 
 const SIZE: u64 = 6 << 20;
 const SIGKILL: i32 = -9;
-/// The words of `World::word`: first the block that is just being freed, then the blocks that were allocated.
+/// Indices into `World::word`. Word 0 has the number of the block that is just being freed. The blocks that were
+/// allocated follow it.
 const FREEING: usize = 0;
-/// The number of blocks of the peer, which come first.
+/// The number of blocks that the surviving member (the peer) has allocated. They come first in the list.
 const PEERS: usize = 1100;
 
-/// A world with a peer that has a full slice.
+/// Makes a world with a second member, the peer, which owns a slice without a free block.
 fn setup() -> (Arc<World>, Arc<Region>) {
     let world = World::new(SIZE);
     let peer = world.attach(1);
@@ -47,7 +48,8 @@ fn die_at(world: &Arc<World>, point: &str, nth: u32) -> i32 {
     end
 }
 
-/// The peer goes on at once, heals, frees all allocated blocks, and finds that nothing is left.
+/// Checks that the peer can allocate at once, heal the region and free all allocated blocks, and that nothing is left
+/// in use after that.
 fn check_whole(world: &Arc<World>, peer: &Arc<Region>, what: &str) {
     let start = Instant::now();
     let block = peer.allocate(64, 16).unwrap();
@@ -75,7 +77,7 @@ fn check_whole(world: &Arc<World>, peer: &Arc<Region>, what: &str) {
     }
 }
 
-/// When all members are gone, all slices can be taken again.
+/// Checks that all slices can be allocated again when all members are gone.
 fn check_slices(world: &Arc<World>, what: &str) {
     let last = world.attach(10);
     last.heal().unwrap();
@@ -85,7 +87,7 @@ fn check_slices(world: &Arc<World>, what: &str) {
     assert_eq!(fill(&last), all, "{what}: slices are lost");
 }
 
-/// Every entry can be used, found by name and by offset, and removed.
+/// Checks that every directory entry can be used, found by name and by offset, and removed.
 fn check_directory(region: &Arc<Region>, what: &str) {
     const ENTRIES: usize = 256;
     let number = TypeRef::new("i64").unwrap();
@@ -103,7 +105,7 @@ fn check_directory(region: &Arc<Region>, what: &str) {
     }
 }
 
-/// How many blocks of a slice fit into the region.
+/// Gives the number of slice-sized blocks that fit into the region.
 fn fill(region: &Arc<Region>) -> usize {
     let mut count = 0;
     while region.allocate(65536, 16).is_ok() {
@@ -148,7 +150,7 @@ fn a_death_of_the_healer_is_healed() {
     let mut reached = BTreeSet::new();
     let firsts = POINTS.iter().filter(|p| !p.starts_with("heal.") && !p.starts_with("region.format"));
     for (i, first) in firsts.enumerate() {
-        // All pairs whose second point lies in the healing itself, and a third of the other pairs.
+        // Tests all pairs of points whose second one lies in the healing code, and a third of the other pairs.
         for (_, second) in seconds.iter().enumerate().filter(|(j, p)| p.starts_with("heal.") || (i + j) % 3 == 0) {
             let (world, peer) = setup();
             assert_eq!(die_at(&world, first, 1), SIGKILL, "{first}");

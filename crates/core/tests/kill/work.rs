@@ -1,4 +1,4 @@
-//! The work of the member that is killed.
+//! The work that a member does before it is killed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,10 +10,10 @@ use crossdock_core::region::Region;
 use crate::common::World;
 use crate::{FREEING, PEERS};
 
-/// The blocks that the library has allocated, listed in memory that outlives the member that owns them.
+/// A list of the blocks that a member has allocated. It lies in memory that outlives the member.
 pub struct Ledger<'a> {
     pub world: &'a World,
-    /// The next free line of the list.
+    /// The index of the next free word of the list.
     pub next: usize,
 }
 
@@ -34,7 +34,7 @@ impl Ledger<'_> {
     }
 }
 
-/// The type of most objects here.
+/// The type of most objects in this test.
 pub fn vector() -> TypeRef {
     TypeRef::new("vector<f64>").unwrap()
 }
@@ -45,17 +45,17 @@ fn claim(region: &Arc<Region>, name: &str, ty: &TypeRef) -> u64 {
     claim.offset
 }
 
-/// Everything that a member can do to a region, in an order that passes every fault point.
+/// Does everything that a member can do to a region, in an order that reaches every fault point.
 pub fn work(world: &World, region: Arc<Region>) {
     let helper = world.again().attach(3);
     let mut ledger = Ledger { world, next: PEERS + 1 };
-    // Small and large blocks, and growth.
+    // Allocates small and large blocks, so that the region grows.
     let mixed: Vec<usize> = (0..40).map(|i| ledger.allocate(&region, 20 + 37 * i)).collect();
     let large: Vec<usize> = [200_000, 3 << 20, 70_000].map(|size| ledger.allocate(&region, size)).into();
-    // Frees blocks of a slice that its owner found full.
+    // Frees blocks in a slice whose owner has noted that it is full.
     ledger.free(&region, 1);
     ledger.free(&region, 2);
-    // A slice of this member becomes full, another member frees a block in it, and this member finds the slice again.
+    // Fills a slice of this member. Another member frees blocks in it, and this member finds the slice again.
     let many: Vec<usize> = (0..1030).map(|_| ledger.allocate(&region, 64)).collect();
     ledger.free(&helper, many[3]);
     ledger.free(&helper, many[4]);
@@ -63,19 +63,19 @@ pub fn work(world: &World, region: Arc<Region>) {
     for index in many.iter().skip(5).chain(&more).chain(&mixed).chain(&large) {
         ledger.free(&region, *index);
     }
-    // Now there are empty slices. The next ones that are examined go back to the pool.
+    // No block of some slices is in use now. When they are examined next, they return to the pool.
     let again: Vec<usize> = (0..1200).map(|_| ledger.allocate(&region, 64)).collect();
     for index in again {
         ledger.free(&region, index);
     }
-    // Objects that are kept, abandoned and removed.
+    // Makes objects that are kept, abandoned and removed.
     claim(&region, "plain", &TypeRef::new("f64[100]").unwrap());
     let plain = region_claims(&region, "plain-2");
     region.commit(plain).unwrap();
     let gone = claim(&region, "gone", &vector());
     region.vector_resize(gone, 8, 50).unwrap();
     region.abandon(gone).unwrap();
-    // A vector that grows from a small block to large ones.
+    // Makes a vector that grows from a small block to large ones.
     let grown = claim(&region, "grown", &vector());
     region.commit(grown).unwrap();
     for n in [10u64, 100, 9_000, 20_000] {
@@ -85,7 +85,7 @@ pub fn work(world: &World, region: Arc<Region>) {
     region.commit(array).unwrap();
     region.ndarray_reshape(array, 4, Order::C, &[10, 20]).unwrap();
     region.ndarray_reshape(array, 4, Order::Fortran, &[20, 10]).unwrap();
-    // Prepared blocks that are replaced and kept.
+    // Makes prepared blocks, of which some replace others and some are kept.
     let nested = claim(&region, "nested", &TypeRef::new("{i64,vector<vector<f64>>}").unwrap());
     region.commit(nested).unwrap();
     region.vector_resize(nested + 8, 32, 3).unwrap();
@@ -98,7 +98,7 @@ pub fn work(world: &World, region: Arc<Region>) {
     region.remove("grown").unwrap();
     region.remove("nested").unwrap();
     region.remove("plain-2").unwrap();
-    // A prepared block that a healer frees after the death, and objects under construction.
+    // Leaves prepared blocks, which are freed by healing after the death, and objects under construction.
     region.prepare(100, 16).unwrap();
     region.prepare(100_000, 16).unwrap();
     drop(helper);
@@ -109,7 +109,7 @@ fn region_claims(region: &Arc<Region>, name: &str) -> u64 {
     claim(region, name, &TypeRef::new("f64[10000]").unwrap())
 }
 
-/// The first element of the vector at `header`.
+/// Gives the offset of the first element of the vector at `header`.
 fn element_of(region: &Region, header: u64) -> u64 {
     // SAFETY: the data word of a header in this test's own region.
     let data = unsafe { region.base().add(header as usize + 8).cast::<u64>().read_volatile() };

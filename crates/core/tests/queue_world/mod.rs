@@ -1,8 +1,9 @@
-//! The queue's tests without a daemon: a port's memfd, a liveness table, and processes that die.
+//! The tests of ports without a daemon: the test makes the port's memfd and the liveness table, and starts processes
+//! that die.
 //!
-//! A child is this test's own binary, run again for the one ignored test `child`, with its role in the environment. It
-//! opens the parent's memfds through `/proc`. The parent plays the daemon: a thread waits for each child and marks its
-//! member dead as soon as the child is gone.
+//! A child is a process of this test's own binary. It runs the one ignored test `child`, with its role in the
+//! environment, and opens the parent's memfds through `/proc`. The parent does the daemon's work: a thread waits for
+//! each child, and marks its member as dead as soon as the child is gone.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use crossdock_core::Error;
@@ -22,7 +23,7 @@ pub const POLL: Duration = Duration::ZERO;
 const TABLE_BYTES: usize = size_of::<LivenessTable>();
 const BOARD_BYTES: usize = 4096;
 
-/// The liveness table, mapped.
+/// The mapping of the liveness table.
 pub struct Table(Mapping);
 
 impl Living for Table {
@@ -31,7 +32,7 @@ impl Living for Table {
         unsafe { self.0.start().cast().as_ref() }
     }
 
-    /// The test keeps the table for all of its own processes, so the table is always right.
+    /// The test itself marks dead members in the table, so the table is always right.
     fn has_left(&self, member: MemberId) -> bool {
         self.table().slots[member.slot()].load(std::sync::atomic::Ordering::Acquire) != member.0
     }
@@ -43,7 +44,7 @@ impl Host for Table {
     }
 }
 
-/// One port and all that belongs to its test.
+/// One port, and everything that the test of it needs.
 pub struct World {
     pub shape: Shape,
     port: OwnedFd,
@@ -71,7 +72,7 @@ impl World {
         Self { shape, port, table, board, host, board_map, next: AtomicU64::new(1) }
     }
 
-    /// In a child: the parent's world, and the child's role in it.
+    /// For a child process: gives the parent's world, and the member and the role of the child.
     pub fn of_parent() -> Option<(Self, MemberId, String)> {
         let text = std::env::var("CROSSDOCK_TEST_CHILD").ok()?;
         let words: Vec<_> = text.split(' ').collect();
@@ -93,7 +94,7 @@ impl World {
         member
     }
 
-    /// Marks the member dead, as the daemon does when a member's pidfd says so.
+    /// Marks the member as dead, as the daemon does when the kernel says that its process has ended.
     pub fn bury(&self, member: MemberId) {
         bury(&self.host, member);
     }
@@ -114,13 +115,13 @@ impl World {
         self.try_open(side, self.member(), side.word()).unwrap()
     }
 
-    /// Words that all processes of this world share.
+    /// Words of memory that all processes of this test share.
     pub fn board(&self) -> &[AtomicU64] {
         // SAFETY: the mapping has BOARD_BYTES bytes and a page's alignment, and only atomics live there.
         unsafe { std::slice::from_raw_parts(self.board_map.start().as_ptr().cast(), BOARD_BYTES / 8) }
     }
 
-    /// Starts a child with this role; `fault` makes it die there.
+    /// Starts a child process with this role. If `fault` is given, the child dies at that fault point.
     pub fn spawn(&self, part: &str, fault: Option<&str>) -> Child {
         let member = self.member();
         let (pid, fds) = (std::process::id(), [&self.port, &self.table, &self.board].map(AsRawFd::as_raw_fd));
@@ -159,7 +160,7 @@ fn bury(host: &Table, member: MemberId) {
     }
 }
 
-/// A process with a role.
+/// A child process that acts as a member with a role.
 pub struct Child {
     pub member: MemberId,
     pub id: u32,
@@ -168,7 +169,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Waits for the child's end. Gives whether it was killed, and when it was marked dead.
+    /// Waits for the child's end. Gives whether a signal killed it, and the time at which it was marked dead.
     pub fn wait(self) -> (bool, Instant) {
         use std::os::unix::process::ExitStatusExt;
         let (status, died) = self.end.recv_timeout(LONG).expect("the child ends in time");
@@ -176,7 +177,7 @@ impl Child {
         (status.signal() == Some(9), died)
     }
 
-    /// Waits until the child has stored a value other than 0 in this word, or is gone.
+    /// Waits until the child has stored a value other than 0 in this word, or has ended.
     pub fn until_stored(&self, word: &AtomicU64) {
         let start = Instant::now();
         while word.load(SeqCst) == 0 && !self.gone.load(SeqCst) {
@@ -198,7 +199,7 @@ pub fn message(tag: u64) -> Message {
     Message { inline, ..Message::new(Handle { segment: 7, offset: tag * 64 + 64 }, tag) }
 }
 
-/// Checks that the message is exactly as it was sent.
+/// Checks that all parts of the message are as they were sent.
 pub fn assert_whole(got: &Message) {
     assert_eq!(*got, Message { position: got.position, ..message(got.tag) });
 }

@@ -1,4 +1,4 @@
-//! The description that a series has of itself.
+//! Tests of the description that a series has in its pool.
 
 use crossdock_core::series::{AttributeSpec, Kind, Report, Spec, Value, Variable};
 use crossdock_layout::Status;
@@ -74,7 +74,7 @@ fn a_series_may_begin_empty() {
     publisher.publish(&[]).unwrap();
     version.refresh().unwrap();
     assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| *n == 3));
-    // A variable that never has an element.
+    // This variable has no elements in any version.
     let nothing = Spec::of(vec![Variable::new("n", "f64", &[0, 7])]);
     let (mut publisher, series) = world.publisher(nothing);
     publisher.publish(&[("step", Value::I64(1))]).unwrap();

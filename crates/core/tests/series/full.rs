@@ -1,4 +1,4 @@
-//! Pools that are full.
+//! Tests of what happens when a pool is full.
 
 use crossdock_core::series::{Detect, FullPolicy, Spec};
 use crossdock_layout::Status;
@@ -42,7 +42,8 @@ fn by_the_policy_fail_a_full_pool_is_an_error_and_nothing_is_lost() {
             assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| n == step));
         }
         drop(held);
-        // The step that found no room was not lost: the next publish carries it, whatever that step touched.
+        // The changes of the step that found no room are not lost: the next publish carries them, even if the program
+        // names only other bytes as touched.
         numbers(&mut publisher, "u")[0] = 99;
         publisher.touched("u", 0..8).unwrap();
         assert_eq!(publisher.publish(&[]).unwrap(), 4);

@@ -1,4 +1,4 @@
-//! A series in one process: what publishers and observers see of each other's work.
+//! Tests of a series in one process: what its publisher and its observers see.
 
 mod describing;
 mod full;

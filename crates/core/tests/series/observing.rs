@@ -1,4 +1,4 @@
-//! What observers wait for, what they hold, and what they are told.
+//! Tests of observers: the waits, the versions that they hold, and the errors that they get.
 
 use std::time::Duration;
 

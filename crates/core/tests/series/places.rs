@@ -1,4 +1,5 @@
-//! Where versions are written: in place, by several threads, and in a process that has no mappings left.
+//! Tests of where a version's bytes are written: in place, by several threads, and in a process that has no mappings
+//! left.
 
 use crossdock_core::series::{Detect, Method, Spec};
 use crossdock_layout::Status;
@@ -28,7 +29,7 @@ fn a_begun_version_is_written_in_place_and_published_without_a_copy() {
         assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| *n == step));
     }
     assert!(as_numbers(first.bytes("u").unwrap()).iter().all(|n| *n == 1));
-    // In place again, with a change of one page only.
+    // This version is published without `begin` again. Only one page has changed.
     numbers(&mut publisher, "u")[600] = 77;
     publisher.publish(&[]).unwrap();
     let version = observer.latest().unwrap();
@@ -50,7 +51,7 @@ fn a_begun_version_in_scattered_slots_is_one_array() {
         world.publisher(Spec { chunk: Some(4096), capacity: Some(64 * 4096), detect: Detect::Hints, ..spec(16 * 512) });
     let mut observer = series.observe(0);
     publisher.publish(&[]).unwrap();
-    // Versions that hold every other slot separate the free slots from each other.
+    // Each version that is held uses every other slot. So the free slots do not follow each other.
     let mut held = Vec::new();
     for step in 0..16u64 {
         numbers(&mut publisher, "u")[step as usize * 512] = step;
@@ -111,7 +112,8 @@ fn a_process_without_more_mappings_gets_a_copy() {
     publisher.publish(&[]).unwrap();
     let mut holder = series.observe(1);
     let mut held = Vec::new();
-    // Every other page belongs to a version of its own that is held, so the newest version's slots are scattered.
+    // Every other page belongs to an older version that is held. So the newest version's slots do not follow each
+    // other.
     for page in (0..100u64).step_by(2) {
         numbers(&mut publisher, "u")[page as usize * 512] = page;
         publisher.touched("u", page * 4096..page * 4096 + 1).unwrap();

@@ -1,4 +1,4 @@
-//! The contents of versions: what the variables held, shared where nothing changed.
+//! Tests of the contents of versions: they are what the variables held, and unchanged chunks are shared.
 
 use crossdock_core::series::{Detect, Method, Report, Spec, Value, Variable, diff};
 use crossdock_layout::Status;
@@ -6,7 +6,7 @@ use crossdock_layout::Status;
 use crate::WAYS;
 use crate::series_world::{Series, World, as_numbers, numbers, pages, spec};
 
-/// A megabyte in chunks of 4 KiB.
+/// The spec of a variable of 1 MiB, in chunks of 4 KiB.
 fn in_pages(detect: Detect) -> Spec {
     Spec { chunk: Some(4096), detect, pages: pages(detect), ..spec(131_072) }
 }
@@ -186,16 +186,16 @@ fn what_is_chosen_follows_what_the_program_does() {
     assert_eq!(publisher.statistics().method, Method::CopyAll);
     (12..30).for_each(|step| step_of(&mut publisher, 4, step));
     let sparse = publisher.statistics();
-    // Without write protection only comparing is left, which is not worth more than twice the cost of copying. A busy
-    // machine may measure that.
+    // Without write protection, only comparing can find few changes. It is chosen only if it costs less than twice as
+    // much as copying. On a busy machine the measured cost may be higher.
     let compares_badly = sparse.costs.compare_byte > 1.9 * sparse.costs.copy_byte;
     assert!(sparse.method != Method::CopyAll || compares_badly, "{sparse:?}");
     (30..60).for_each(|step| step_of(&mut publisher, 2048, step));
     let dense = publisher.statistics();
     assert_eq!(dense.method, Method::CopyAll, "{dense:?}");
-    // Four switches are expected: the trial after the first publish and back, then there and back once. A clock
-    // measures the costs, so a busy machine adds a few. Switching back and forth all the time would give one for every
-    // few of the 59 publishes.
+    // Four switches are expected: to the trial after the first publish and back, and later once to another method and
+    // back. The costs are measured, so on a busy machine there are a few more. If the method changed back and forth all
+    // the time, there would be one switch for every few of the 59 publishes.
     assert!(dense.switches <= 12, "{dense:?}");
 }
 

@@ -1,4 +1,4 @@
-//! The default policy when observers hold all versions: the publisher goes on and loses nothing.
+//! Tests of the default policy when observers hold all versions: the publisher goes on and loses nothing.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::series_world::{World, as_numbers, numbers, pages, spec};
 
 const WORDS: usize = 64 * 512;
 
-/// Room for three versions, and the default policy.
+/// The spec of a series with room for three versions and with the default policy.
 fn small(detect: Detect) -> Spec {
     Spec { chunk: Some(4096), capacity: Some(3 * 64 * 4096), detect, pages: pages(detect), ..spec(WORDS as u64) }
 }
@@ -100,7 +100,7 @@ fn a_begun_version_is_withheld_in_the_same_way() {
             held.push(observer.latest().unwrap());
         }
         let own = publisher.memory("u").unwrap();
-        // Withheld, abandoned, and withheld again.
+        // The pool is full. So this version is withheld, and the next one is abandoned.
         publisher.begin().unwrap();
         assert_ne!(publisher.memory("u").unwrap(), own);
         numbers(&mut publisher, "u").fill(4);
@@ -113,14 +113,14 @@ fn a_begun_version_is_withheld_in_the_same_way() {
         assert!(numbers(&mut publisher, "u").iter().all(|n| *n == 4));
         publisher.begin().unwrap();
         numbers(&mut publisher, "u").fill(5);
-        // Begun without room, and published with room.
+        // This version was begun when there was no room. By the time of the publish there is room.
         held.remove(0);
         assert_eq!(publisher.publish(&[]).unwrap(), 4);
         assert!(seen(&observer.latest().unwrap()).iter().all(|n| *n == 5), "{detect:?}");
         for (version, step) in held.iter().zip(2..) {
             assert!(seen(version).iter().all(|n| *n == step));
         }
-        // In place, after a version that was withheld.
+        // This version is withheld. Then the program changes the variable in place, without `begin`.
         held.push(observer.latest().unwrap());
         publisher.begin().unwrap();
         numbers(&mut publisher, "u").fill(6);
@@ -176,7 +176,7 @@ fn versions_that_are_kept_go_before_one_is_withheld() {
 fn a_full_table_withholds_too() {
     let world = World::new();
     let (mut publisher, series) = world.publisher(Spec { max_observers: 4, ..spec(512) });
-    // Four observers may hold 60 versions, and the table has room for 27.
+    // Four observers may hold 60 versions in all, but the version table has room for only 27.
     let mut observers: Vec<_> = (0..4).map(|index| series.observe(index)).collect();
     let (mut held, mut withheld) = (Vec::new(), 0);
     for step in 1..=60usize {

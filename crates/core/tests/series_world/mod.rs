@@ -1,4 +1,5 @@
-//! A series without a daemon: the test keeps the liveness table, the quota, the descriptors and the pin pages itself.
+//! A series without a daemon: the test itself keeps the liveness table, the quota, the descriptors and the pages in
+//! which observers note their versions (pin pages).
 #![allow(dead_code)] // each test binary uses a part
 
 pub mod pattern;
@@ -24,7 +25,7 @@ pub const PUBLISHER: MemberId = MemberId::new(1, 1);
 /// Memory that the test's processes share: the liveness table, the quota, and words of the test's own.
 pub struct World {
     memory: Mapping,
-    /// The pin pages of the series that was made last.
+    /// The pin pages of the series that the test made last.
     pages: Mutex<Vec<OwnedFd>>,
 }
 
@@ -41,7 +42,7 @@ impl World {
         world
     }
 
-    /// A word that the test's processes share; number 0 is the quota.
+    /// A word of memory that all processes of the test share. Word 0 is the quota.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < 8000);
         // SAFETY: within the memory behind the table.
@@ -58,7 +59,7 @@ impl World {
         (publisher, Series { world: self.clone(), offer, pages })
     }
 
-    /// Makes fresh pin pages for the next series.
+    /// Makes new pin pages for the next series.
     fn make_pages(&self) -> Vec<OwnedFd> {
         let fresh = || memfd::create("crossdock-test-pins", PAGE).unwrap();
         let pages: Vec<_> = (0..2).map(|_| fresh()).collect();
@@ -72,13 +73,13 @@ impl World {
         Publisher::create(identity, &spec, self.clone())
     }
 
-    /// Forks a child that runs `work` and ends with the code that `work` gives.
+    /// Forks a child that runs `work` and exits with the code that `work` gives.
     pub fn fork(&self, work: impl FnOnce() -> i32) -> i32 {
         // SAFETY: the child runs only the closure and leaves by _exit.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
-            // If the test ends early, its children die with the thread that made them.
+            // If the test ends early, the kernel kills its children together with the thread that made them.
             // SAFETY: a setting of this process.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
@@ -88,8 +89,8 @@ impl World {
         pid
     }
 
-    /// A publisher in a process of its own: it makes a series, waits until this process has its descriptors, and runs
-    /// `work`.
+    /// Starts a publisher in a child process: the child makes a series, waits until this process has the series'
+    /// descriptors, and then runs `work`.
     pub fn publish_apart(self: &Arc<Self>, spec: Spec, work: impl FnOnce(&mut Publisher) -> i32) -> (i32, Series) {
         const OFFERED: usize = 1;
         const TAKEN: usize = 2;
@@ -130,13 +131,13 @@ impl World {
         (pid, Series { world: self.clone(), offer, pages })
     }
 
-    /// Marks the publisher dead.
+    /// Marks the publisher as dead.
     pub fn publisher_died(&self) {
         self.table().set_dead(PUBLISHER);
         crossdock_os::futex::wake_all(&self.table().epoch);
     }
 
-    /// Waits for a child. Gives its exit code, or minus the signal.
+    /// Waits for a child. Gives its exit code, or the negative number of the signal that killed it.
     pub fn wait(&self, pid: i32) -> i32 {
         let mut status = 0;
         // SAFETY: waits for a child of this process.
@@ -181,7 +182,7 @@ impl Host for World {
     }
 }
 
-/// What the daemon knows of a series.
+/// A series as the daemon knows it: its pool and its pin pages.
 pub struct Series {
     pub world: Arc<World>,
     pub offer: Offer,
@@ -206,34 +207,34 @@ impl Series {
         self.pages[index / PAGE_SLOTS].try_clone().unwrap()
     }
 
-    /// An observer with this slot of the pin pages.
+    /// Attaches an observer, which uses the slot `index` of the pin pages.
     pub fn observe(&self, index: usize) -> Observer {
         Observer::attach(self.parts(index)).unwrap()
     }
 
-    /// Clears the observer's pins, as the daemon does when an observer is gone.
+    /// Clears an observer's pins, as the daemon does when the observer is gone.
     pub fn clear_pins(&self, index: usize) {
         let slot = size_of::<PinSlot>();
         memfd::clear(self.pin_page(index), (index % PAGE_SLOTS * slot) as u64, slot as u64).unwrap();
     }
 
-    /// The bytes of memory that the pool has.
+    /// The number of bytes of the pool that have memory.
     pub fn resident(&self) -> u64 {
         memfd::resident(&self.offer.pool).unwrap()
     }
 }
 
-/// A series with one variable of `count` u64.
+/// The spec of a series with one variable of `count` numbers of type `u64`.
 pub fn spec(count: u64) -> Spec {
     Spec::of(vec![Variable::new("u", "u64", &[count])])
 }
 
-/// The option about pages that a method of finding changes needs.
+/// The option about moving pages that a method of finding changes needs.
 pub fn pages(detect: Detect) -> Pages {
     if detect == Detect::PrivateCopies { Pages::MayMove } else { Pages::Stay }
 }
 
-/// A variable's memory as numbers.
+/// A variable's memory as a slice of numbers.
 pub fn numbers<'a>(publisher: &'a mut Publisher, variable: &str) -> &'a mut [u64] {
     let (start, bytes) = (publisher.memory(variable).unwrap(), publisher.bytes(variable).unwrap());
     // SAFETY: the variable's own memory, which no other thread writes; the borrow keeps the publisher from changing it.

@@ -1,7 +1,7 @@
-//! A pattern that shows for every number which step wrote it and which step must have. So it shows a torn version.
+//! A pattern of numbers by which the tests notice a version that mixes two steps. Each number says which step wrote it.
 //!
-//! Step `s` writes all pages if it is a multiple of four, and otherwise every seventh page. A page that it writes holds
-//! `s` in all of its numbers, mixed with their positions.
+//! Step `s` writes all pages if `s` is a multiple of four; otherwise it writes every seventh page. In each page that it
+//! writes, all numbers are computed from `s` and their positions.
 
 const WORDS: usize = 512;
 
@@ -9,7 +9,7 @@ pub fn writes(step: u64, page: u64) -> bool {
     step % 4 == 0 || step == 1 || page % 7 == step % 7
 }
 
-/// The step that wrote a page last, as version `sequence` must show.
+/// The last step up to `sequence` that wrote this page. Version `sequence` must show its numbers.
 pub fn writer(sequence: u64, page: u64) -> u64 {
     (1..=sequence).rev().find(|step| writes(*step, page)).unwrap_or(0)
 }
@@ -18,7 +18,8 @@ fn number(step: u64, at: usize) -> u64 {
     step.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at as u64
 }
 
-/// Does the writes of step `step`. `all`: the step must write everything, because it writes into a fresh version.
+/// Writes what step `step` changes. If `all` is true, it writes everything, because the memory is that of a fresh
+/// version.
 pub fn write(numbers: &mut [u64], step: u64, all: bool) {
     for (page, words) in numbers.chunks_mut(WORDS).enumerate() {
         let by = if all { writer(step, page as u64) } else { step };
@@ -30,8 +31,8 @@ pub fn write(numbers: &mut [u64], step: u64, all: bool) {
     }
 }
 
-/// Are these exactly the contents of version `sequence`? It reads every `stride`-th number of each page, and the last
-/// one.
+/// Checks that these numbers are exactly the contents of version `sequence`. It reads every `stride`-th number of each
+/// page, and the last one.
 pub fn check(numbers: &[u64], sequence: u64, stride: usize) -> Result<(), String> {
     for (page, words) in numbers.chunks(WORDS).enumerate() {
         let by = writer(sequence, page as u64);

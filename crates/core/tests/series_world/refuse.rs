@@ -1,21 +1,21 @@
-//! A seccomp filter that takes calls away from a process: userfaultfd, as docker's default filter does, or
-//! PAGEMAP_SCAN, which an older kernel lacks.
+//! A seccomp filter that denies a process some system calls: userfaultfd, as docker's default filter does, or
+//! PAGEMAP_SCAN, which older kernels lack.
 #![allow(dead_code)] // each test binary uses a part
 
 const PAGEMAP_SCAN: u32 = 0xc060_6610;
 
-/// What a filter refuses.
+/// The system calls that a filter denies.
 #[derive(Clone, Copy)]
 pub enum Refuse {
     /// Nothing.
     Nothing,
     /// `userfaultfd`: not permitted.
     Userfaultfd,
-    /// `PAGEMAP_SCAN`, which kernels before Linux 6.7 lack, and `userfaultfd`.
+    /// Denies `PAGEMAP_SCAN`, which kernels before Linux 6.7 lack, and `userfaultfd`.
     PagemapScan,
 }
 
-/// Takes the calls away from this process for good.
+/// Denies this process the calls for the rest of its life.
 pub fn take_away(what: Refuse) {
     const LOAD: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -24,7 +24,7 @@ pub fn take_away(what: Refuse) {
     const ERRNO: u32 = 0x0005_0000;
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let userfaultfd = libc::SYS_userfaultfd as u32;
-    // The instructions load the call's number and the low half of its second argument.
+    // The filter's instructions load the number of the system call and the low half of its second argument.
     let filter = match what {
         Refuse::Nothing => return,
         Refuse::Userfaultfd => vec![

@@ -1,4 +1,4 @@
-//! io_uring by raw system calls: one registered buffer and reads into it.
+//! io_uring by raw system calls, with one registered buffer and reads into it.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ const ENTER_GETEVENTS: u32 = 1;
 const OFFSET_COMPLETIONS: i64 = 0x800_0000;
 const OFFSET_ENTRIES: i64 = 0x1000_0000;
 
-/// `struct io_uring_params`: the entries of both rings, and then the positions of their parts.
+/// `struct io_uring_params` of the kernel: the sizes of both rings, and the positions of their parts.
 #[repr(C)]
 #[derive(Default)]
 struct Parameters {
@@ -43,7 +43,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// `None` if the machine has no io_uring.
+    /// Makes a ring; `None` if the machine has no io_uring.
     pub fn new() -> Option<Self> {
         let mut parameters = Parameters::default();
         // SAFETY: the call fills the parameters, which are as long as the kernel's.
@@ -66,7 +66,7 @@ impl Ring {
         Some(Self { ring, file, parameters, submissions, completions, entries })
     }
 
-    /// The kernel keeps these pages from now on.
+    /// Registers memory as the ring's buffer. From now on the kernel keeps these pages.
     pub fn register(&self, start: *mut u8, length: usize) {
         let buffer = libc::iovec { iov_base: start.cast(), iov_len: length };
         // SAFETY: one buffer, which stays mapped as long as it is registered.
@@ -81,7 +81,7 @@ impl Ring {
         unsafe { libc::syscall(libc::SYS_io_uring_register, self.ring.as_raw_fd(), UNREGISTER_BUFFERS, 0usize, 0) };
     }
 
-    /// Reads one page full of this byte from a file into the registered memory.
+    /// Reads one page, in which each byte is `byte`, from a file into the registered memory.
     pub fn read_fixed(&self, to: *mut u8, byte: u8) {
         let page = [byte; 4096];
         rustix::io::pwrite(&self.file, &page, 0).unwrap();
