@@ -80,23 +80,23 @@ const char *crossdock_version_string(void);
 
 /* Closed: no value is ever added in the middle or removed. */
 typedef enum crossdock_status {
-    CROSSDOCK_OK = 0,            /* done */
-    CROSSDOCK_NOT_YET = 1,       /* nothing is there now, and the call was asked not to wait */
+    CROSSDOCK_OK = 0,            /* the call did what it was asked for */
+    CROSSDOCK_NOT_YET = 1,       /* there is nothing yet, and the call was asked not to wait */
     CROSSDOCK_TIMED_OUT = 2,     /* the deadline passed */
-    CROSSDOCK_CLOSED = 3,        /* the other end left in order, and everything that it sent was taken */
+    CROSSDOCK_CLOSED = 3,        /* the other end left in order, and everything that it had sent was taken */
     CROSSDOCK_PEER_DIED = 4,     /* the other end died, and everything that it had sent was taken */
-    CROSSDOCK_NOT_FOUND = 5,     /* no such region, port, item, series or object */
-    CROSSDOCK_EXISTS = 6,        /* the object exists already, and a new one was asked for */
-    CROSSDOCK_WRONG_TYPE = 7,    /* the object is of another type; the message prints both */
-    CROSSDOCK_INVALID = 8,       /* an argument that can never be right */
-    CROSSDOCK_BAD_HANDLE = 9,    /* the handle names nothing that is in use here */
-    CROSSDOCK_DENIED = 10,       /* no grant of this task allows it */
+    CROSSDOCK_NOT_FOUND = 5,     /* there is no such region, port, item, series or object */
+    CROSSDOCK_EXISTS = 6,        /* the object exists already, but the call asked for a new one */
+    CROSSDOCK_WRONG_TYPE = 7,    /* the object has another type; the message shows both types */
+    CROSSDOCK_INVALID = 8,       /* an argument has a value that is never allowed */
+    CROSSDOCK_BAD_HANDLE = 9,    /* the handle names nothing that is in use in this region */
+    CROSSDOCK_DENIED = 10,       /* no grant of this task allows the call */
     CROSSDOCK_NO_SPACE = 11,     /* the region, the quota or the node is full */
-    CROSSDOCK_BUSY = 12,         /* another member has it: a second producer, or a view that is still in use */
+    CROSSDOCK_BUSY = 12,         /* another member or a view still uses the object */
     CROSSDOCK_CORRUPT = 13,      /* shared memory has contents that no correct member writes */
     CROSSDOCK_DISCONNECTED = 14, /* there is no node daemon, or the session is closed */
     CROSSDOCK_INCOMPATIBLE = 15, /* the two sides were built with different layouts or protocols */
-    CROSSDOCK_SYSTEM = 16        /* the system refused the call; the message has its reason */
+    CROSSDOCK_SYSTEM = 16        /* the system refused a call; the message has the system's reason */
 } crossdock_status;
 
 /* "NO_SPACE" .. ; static; "UNKNOWN" for a number that is none. */
@@ -372,8 +372,8 @@ typedef struct crossdock_vector {
 typedef crossdock_vector crossdock_string;
 
 typedef enum crossdock_order {
-    CROSSDOCK_ORDER_C = 0,      /* last index fastest */
-    CROSSDOCK_ORDER_FORTRAN = 1 /* first index fastest */
+    CROSSDOCK_ORDER_C = 0,      /* the last index varies fastest, as in C */
+    CROSSDOCK_ORDER_FORTRAN = 1 /* the first index varies fastest, as in Fortran */
 } crossdock_order;
 
 typedef struct crossdock_ndarray {
@@ -437,15 +437,15 @@ static inline void *crossdock_ndarray_data(const crossdock_ndarray *array)
 /* --------------------------------------------------------------------- port */
 
 typedef enum crossdock_end {
-    CROSSDOCK_PRODUCER = 0, /* the side that sends and gets credits back */
-    CROSSDOCK_CONSUMER = 1  /* receives, and releases */
+    CROSSDOCK_PRODUCER = 0, /* the side that sends messages and gets credits back */
+    CROSSDOCK_CONSUMER = 1  /* the side that receives messages and releases them */
 } crossdock_end;
 
 typedef enum crossdock_pattern {
     CROSSDOCK_ONE_TO_ONE = 0, /* one producer and one consumer */
-    CROSSDOCK_FAN_OUT = 1,    /* one producer */
+    CROSSDOCK_FAN_OUT = 1,    /* one producer; each consumer (at most 31) gets each message sent since it came */
     CROSSDOCK_FAN_IN = 2,     /* up to 32 producers and one consumer */
-    CROSSDOCK_WORK_QUEUE = 3, /* up to 32 producers, up to 31 consumers; each message goes to one of them */
+    CROSSDOCK_WORK_QUEUE = 3, /* up to 32 producers, up to 31 consumers; each message goes to one consumer */
     CROSSDOCK_ANY_PATTERN = 4 /* whichever the port was made with; one-to-one if it is made by this */
 } crossdock_pattern;
 
@@ -547,7 +547,7 @@ crossdock_status crossdock_port_statistics_get(crossdock_port *port, crossdock_p
 typedef enum crossdock_waiting {
     CROSSDOCK_WAIT_ADAPTIVE = 0, /* spins while that pays and a CPU is free, and then sleeps */
     CROSSDOCK_WAIT_SPIN = 1,     /* spins until the deadline, for a task that has a CPU of its own */
-    CROSSDOCK_WAIT_BLOCK = 2     /* sleep at once */
+    CROSSDOCK_WAIT_BLOCK = 2     /* sleeps at once, without spinning */
 } crossdock_waiting;
 
 crossdock_status crossdock_port_set_waiting(crossdock_port *port, crossdock_waiting waiting);
@@ -589,9 +589,9 @@ typedef struct crossdock_series_version crossdock_series_version;
 #define CROSSDOCK_VERSIONS_MAX 15 /* versions that one observer holds at a time */
 
 typedef enum crossdock_value_kind {
-    CROSSDOCK_VALUE_I64 = 0, /* a signed number */
-    CROSSDOCK_VALUE_U64 = 1, /* an unsigned number */
-    CROSSDOCK_VALUE_F64 = 2, /* a floating-point number */
+    CROSSDOCK_VALUE_I64 = 0, /* a signed integer of 64 bits */
+    CROSSDOCK_VALUE_U64 = 1, /* an unsigned integer of 64 bits */
+    CROSSDOCK_VALUE_F64 = 2, /* a floating-point number of 64 bits */
     CROSSDOCK_VALUE_TEXT = 3 /* text of at most 63 bytes */
 } crossdock_value_kind;
 
@@ -631,9 +631,9 @@ typedef struct crossdock_variable {
 
 /* What a publish does when the pool is full, cannot grow, and observers hold all old versions. */
 typedef enum crossdock_full {
-    CROSSDOCK_FULL_WITHHOLD = 0, /* the publish succeeds with number 0 and withholds the version */
+    CROSSDOCK_FULL_WITHHOLD = 0, /* the publish succeeds with number 0, and the version is withheld */
     CROSSDOCK_FULL_FAIL = 1,     /* the publish fails with NO_SPACE */
-    CROSSDOCK_FULL_TAKE_BACK = 2 /* the publish takes the oldest versions back from their observers */
+    CROSSDOCK_FULL_TAKE_BACK = 2 /* the oldest versions are taken back from their observers */
 } crossdock_full;
 
 /* May publishing put other pages at the variables' addresses? */
@@ -645,11 +645,11 @@ typedef enum crossdock_pages {
 /* How changes are found. */
 typedef enum crossdock_detect {
     CROSSDOCK_DETECT_AUTO = 0,           /* by the method that measurements show to be cheapest */
-    CROSSDOCK_DETECT_HINTS = 1,          /* only what the publisher named as touched counts as changed */
+    CROSSDOCK_DETECT_HINTS = 1,          /* only bytes that the program named as touched count as changed */
     CROSSDOCK_DETECT_PRIVATE_COPIES = 2, /* by private copies of pages, if pages may move */
-    CROSSDOCK_DETECT_WRITE_PROTECT = 3,  /* by the kernel's notes of writes */
-    CROSSDOCK_DETECT_COPY_ALL = 4,       /* everything is copied each time */
-    CROSSDOCK_DETECT_COMPARE = 5         /* everything is compared with the version before */
+    CROSSDOCK_DETECT_WRITE_PROTECT = 3,  /* by write protection, with which the kernel notes writes */
+    CROSSDOCK_DETECT_COPY_ALL = 4,       /* nothing is searched: everything is copied each time */
+    CROSSDOCK_DETECT_COMPARE = 5         /* by comparing everything with the last version */
 } crossdock_detect;
 
 typedef struct crossdock_series_options {
@@ -738,9 +738,9 @@ crossdock_status crossdock_observer_unref(crossdock_observer *observer);
 crossdock_status crossdock_observer_id(crossdock_observer *observer, uint64_t *id);
 
 typedef enum crossdock_series_state {
-    CROSSDOCK_SERIES_LIVE = 0,  /* it publishes */
+    CROSSDOCK_SERIES_LIVE = 0,  /* the publisher is alive and may publish further versions */
     CROSSDOCK_SERIES_ENDED = 1, /* the publisher ended in order: no version will follow */
-    CROSSDOCK_SERIES_DIED = 2   /* the publisher died: no version of it will follow */
+    CROSSDOCK_SERIES_DIED = 2   /* the publisher died: no further version will follow */
 } crossdock_series_state;
 
 crossdock_status crossdock_observer_state(crossdock_observer *observer, crossdock_series_state *state);
@@ -904,17 +904,17 @@ typedef struct crossdock_item crossdock_item;
 
 typedef enum crossdock_item_level {
     CROSSDOCK_LEVEL_DEFAULT = 0, /* verified */
-    CROSSDOCK_COOPERATIVE = 1,   /* for tasks that trust each other: no daemon call, no proof */
-    CROSSDOCK_VERIFIED = 2,      /* the kernel proves that the old owner let go; else the new owner gets a copy */
-    CROSSDOCK_STRICT = 3         /* always fresh pages */
+    CROSSDOCK_COOPERATIVE = 1,   /* for tasks that trust each other: no daemon call and no proof */
+    CROSSDOCK_VERIFIED = 2,      /* the kernel proves that the old owner closed it, or the new one gets a copy */
+    CROSSDOCK_STRICT = 3         /* the new owner always gets fresh pages */
 } crossdock_item_level;
 
 /* What becomes of an item whose owner dies. */
 typedef enum crossdock_item_policy {
     CROSSDOCK_POLICY_DEFAULT = 0, /* keep */
-    CROSSDOCK_KEEP = 1,           /* the item stays with its task, and waits until the task is started again */
+    CROSSDOCK_KEEP = 1,           /* the item stays with its task, until the task is started again */
     CROSSDOCK_RETURN = 2,         /* the item goes back to the task that made it */
-    CROSSDOCK_DESTROY = 3         /* it is destroyed */
+    CROSSDOCK_DESTROY = 3         /* the item is destroyed */
 } crossdock_item_policy;
 
 typedef struct crossdock_item_options {
@@ -926,7 +926,7 @@ typedef struct crossdock_item_options {
 
 typedef enum crossdock_item_state {
     CROSSDOCK_ITEM_HELD = 1,    /* the item's owner has it open */
-    CROSSDOCK_ITEM_WAITING = 2, /* the item's owner does not have it open, or is still to come */
+    CROSSDOCK_ITEM_WAITING = 2, /* the item's owner does not have it open, or does not exist yet */
     CROSSDOCK_ITEM_SHARED = 3,  /* the item is shared for reading */
     CROSSDOCK_ITEM_COPYING = 4  /* the item is being copied for its new owner */
 } crossdock_item_state;

@@ -29,14 +29,14 @@ pub struct Failure {
     pub object: Option<Object>,
     /// The thing that the call waited for, and how long it waited.
     pub waited: Option<Waited>,
-    /// Why it failed.
+    /// The reason for the failure.
     pub reason: Reason,
     /// A description of the peers that the call waited for or met: names, ranks, processes and the time of their last
     /// sign of life.
     pub peer: Option<String>,
 }
 
-/// A named object.
+/// The object that an error is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
     /// The kind of object: region, port, series or item.
@@ -50,7 +50,7 @@ pub struct Object {
 pub struct Waited {
     /// The name of the thing that the call waited for, for example "a message".
     pub what: Cow<'static, str>,
-    /// For how long.
+    /// The length of the wait.
     pub time: Duration,
 }
 
@@ -72,9 +72,9 @@ pub enum Reason {
     ReadOnly,
     /// The object exists with other options than the caller asked for.
     OtherOptions {
-        /// The object's options.
+        /// The options that the object has.
         found: String,
-        /// The caller's options.
+        /// The options that the caller asked for.
         wanted: String,
     },
     /// A call that does not wait found nothing yet.
@@ -93,14 +93,14 @@ pub enum Reason {
         version: u32,
         /// The fingerprint of the object's layout.
         fingerprint: u32,
-        /// The fingerprint here.
+        /// The fingerprint of this build's layout.
         ours: u32,
     },
     /// The text is not allowed as a name.
     BadName {
         /// The kind of thing that was to get the name.
         what: Cow<'static, str>,
-        /// The text.
+        /// The text that was given as a name.
         name: String,
         /// The reason why the text is not allowed.
         why: String,
@@ -109,7 +109,7 @@ pub enum Reason {
     WrongType {
         /// The name of the object or variable.
         what: String,
-        /// Its type.
+        /// The type that the object has.
         have: String,
         /// The type that the caller asked for.
         want: String,

@@ -60,7 +60,7 @@ mod armed {
         ARMED.store(false, Ordering::Release);
     }
 
-    /// What `fault_point!` calls.
+    /// The function that `fault_point!` calls.
     #[inline]
     pub fn hit(name: &str) {
         if ARMED.load(Ordering::Acquire) {

@@ -16,7 +16,7 @@ pub struct VectorData {
     /// The offset of the elements in the region. The room for `capacity` elements was checked to lie in the region.
     /// `None` if the vector never had elements.
     pub data: Option<u64>,
-    /// Elements.
+    /// The number of elements.
     pub size: u64,
     /// The number of elements for which there is room.
     pub capacity: u64,

@@ -48,7 +48,7 @@ pub trait Host: Send + Sync {
     }
 }
 
-/// What [`Host::pin_page`] gives.
+/// The result of [`Host::pin_page`].
 #[derive(Debug)]
 pub struct PinPageGiven {
     /// The pin page: sealed memory of 4096 bytes.

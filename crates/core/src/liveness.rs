@@ -30,7 +30,7 @@ pub const LOOK: Duration = Duration::from_millis(50);
 
 /// The source of information about dead members.
 pub trait Living: Sync {
-    /// The daemon's word.
+    /// The liveness table, in which the daemon marks dead members.
     fn table(&self) -> &LivenessTable;
 
     /// Does the kernel prove that this member is dead? The answer `false` does not prove that it is alive.
@@ -65,7 +65,7 @@ pub struct Liveness {
     /// The descriptor by which the kernel is asked about other members. It is replaced when a restarted daemon sends
     /// another one.
     roll: RwLock<Asker>,
-    /// None after [`Liveness::resign`].
+    /// This member's lock on the roll; `None` after [`Liveness::resign`].
     entry: Mutex<Option<Entry>>,
     me: MemberId,
 }
@@ -73,7 +73,7 @@ pub struct Liveness {
 /// The descriptors that a daemon sends to a new member in its welcome message.
 #[derive(Debug)]
 pub struct Papers {
-    /// The liveness table.
+    /// A descriptor of the liveness table.
     pub table: OwnedFd,
     /// A descriptor of the roll, through which this member locks its own byte.
     pub entry: OwnedFd,

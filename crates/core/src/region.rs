@@ -30,33 +30,33 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a region is made of when a member attaches to it.
 pub struct Parts {
-    /// For errors.
+    /// The region's name, for error messages.
     pub name: String,
     /// The segment's id, which is part of handles.
     pub segment: SegmentId,
     /// The segment's descriptor: a sealed memfd.
     pub descriptor: OwnedFd,
-    /// Its size.
+    /// The segment's size in bytes.
     pub size: u64,
     /// May this task write to the region?
     pub writable: bool,
-    /// Who we are.
+    /// The member that uses the region.
     pub member: MemberId,
-    /// Whom to ask.
+    /// The host, which knows dead members and the quota.
     pub host: Arc<dyn Host>,
 }
 
 /// What a region is made of if its memory is mapped already.
 pub struct Over {
-    /// For errors.
+    /// The region's name, for error messages.
     pub name: String,
-    /// What handles carry.
+    /// The segment's id, which is part of handles.
     pub segment: SegmentId,
     /// May this task write to the region?
     pub writable: bool,
-    /// Who we are.
+    /// The member that uses the region.
     pub member: MemberId,
-    /// Whom to ask.
+    /// The host, which knows dead members and the quota.
     pub host: Arc<dyn Host>,
 }
 
@@ -81,7 +81,7 @@ pub struct Region {
     pub(crate) locals: Locals,
     /// The count of deaths at the time when this process last healed the region.
     pub(crate) deaths_seen: AtomicU32,
-    /// See [`Region::tag`].
+    /// The number behind [`Region::tag`].
     tag: AtomicU64,
     /// The objects that this process is constructing: offset and directory entry.
     pub(crate) claims: Mutex<Vec<(u64, u32)>>,
@@ -113,7 +113,7 @@ impl Region {
     /// Makes a region in memory that is mapped already, for example in an item.
     ///
     /// # Errors
-    /// As for [`Region::attach`].
+    /// The errors of [`Region::attach`].
     pub fn over(mapping: Mapping, descriptor: Option<OwnedFd>, over: Over) -> Result<Arc<Self>> {
         let size = mapping.length() as u64;
         let Some(geometry) = Geometry::of(size) else {

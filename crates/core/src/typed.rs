@@ -51,7 +51,7 @@ impl Region {
     /// Opens an object of any type by name, for access field by field. A new object is zero.
     ///
     /// # Errors
-    /// As [`Region::claim`].
+    /// The errors of [`Region::claim`].
     pub fn raw(self: &Arc<Self>, name: &str, ty: &TypeRef, mode: ObjectMode, timeout: Option<Duration>) -> Result<Raw> {
         Ok(Raw::at(self, open(self, name, ty, mode, timeout)?, ty.size))
     }
@@ -68,7 +68,7 @@ impl Region {
     /// Opens a scalar, or a fixed array of scalars, by name. A new one is zero.
     ///
     /// # Errors
-    /// As [`Region::claim`].
+    /// The errors of [`Region::claim`].
     pub fn simple<T: Plain>(
         self: &Arc<Self>,
         name: &str,
@@ -82,7 +82,7 @@ impl Region {
     /// Opens a vector by name. A new one is empty.
     ///
     /// # Errors
-    /// As [`Region::claim`].
+    /// The errors of [`Region::claim`].
     pub fn vector<T: Plain>(
         self: &Arc<Self>,
         name: &str,
@@ -96,7 +96,7 @@ impl Region {
     /// Opens a string by name. A new one is empty.
     ///
     /// # Errors
-    /// As [`Region::claim`].
+    /// The errors of [`Region::claim`].
     pub fn text(self: &Arc<Self>, name: &str, mode: ObjectMode, timeout: Option<Duration>) -> Result<Text> {
         let ty = type_ref("string".into())?;
         Ok(Text::at(self, open(self, name, &ty, mode, timeout)?))
@@ -105,7 +105,7 @@ impl Region {
     /// Opens an n-dimensional array by name. A new one has rank 0 and no elements.
     ///
     /// # Errors
-    /// As [`Region::claim`].
+    /// The errors of [`Region::claim`].
     pub fn ndarray<T: Plain>(
         self: &Arc<Self>,
         name: &str,
@@ -119,7 +119,7 @@ impl Region {
     /// Gives the scalar or fixed array that a handle names.
     ///
     /// # Errors
-    /// As [`Region::load`].
+    /// The errors of [`Region::load`].
     pub fn load_simple<T: Plain>(self: &Arc<Self>, handle: Handle) -> Result<Simple<T>> {
         let loaded = self.load(handle, Some(&type_ref(T::type_name())?))?;
         Ok(Simple::at(self, loaded.offset))
@@ -128,7 +128,7 @@ impl Region {
     /// Gives the vector that a handle names.
     ///
     /// # Errors
-    /// As [`Region::load`].
+    /// The errors of [`Region::load`].
     pub fn load_vector<T: Plain>(self: &Arc<Self>, handle: Handle) -> Result<Vector<T>> {
         Ok(Vector::at(self, self.load(handle, Some(&Vector::<T>::type_ref()?))?.offset))
     }
@@ -136,7 +136,7 @@ impl Region {
     /// Gives the string that a handle names.
     ///
     /// # Errors
-    /// As [`Region::load`].
+    /// The errors of [`Region::load`].
     pub fn load_text(self: &Arc<Self>, handle: Handle) -> Result<Text> {
         Ok(Text::at(self, self.load(handle, Some(&type_ref("string".into())?))?.offset))
     }
@@ -144,7 +144,7 @@ impl Region {
     /// Gives the n-dimensional array that a handle names.
     ///
     /// # Errors
-    /// As [`Region::load`].
+    /// The errors of [`Region::load`].
     pub fn load_ndarray<T: Plain>(self: &Arc<Self>, handle: Handle) -> Result<NdArray<T>> {
         Ok(NdArray::at(self, self.load(handle, Some(&NdArray::<T>::type_ref()?))?.offset))
     }

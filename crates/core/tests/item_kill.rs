@@ -15,7 +15,7 @@ const SIGKILL: i32 = 9;
 const A: MemberId = MemberId::new(1, 1);
 /// The member whose process dies.
 const B: MemberId = MemberId::new(2, 2);
-/// Dead already.
+/// A member that died before the test begins.
 const D: MemberId = MemberId::new(4, 4);
 /// C is the restarted task of B. E is the task to which B hands the item.
 const C: MemberId = MemberId::new(3, 3);

@@ -18,7 +18,7 @@ use series_world::{Series, World, as_numbers, numbers, pages, pattern, spec};
 
 const WORDS: u64 = 256 * 512;
 const OBSERVERS: usize = 8;
-/// Shared words.
+/// Indices of words that the processes share.
 const STOP: usize = 3000;
 const PUBLISHED: usize = 3001;
 const LONGEST_US: usize = 3002;

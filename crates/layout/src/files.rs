@@ -1,22 +1,21 @@
-//! A managed directory's notice: one page that tells consumers what the producers do. The published files themselves
-//! are elsewhere.
+//! The notice of a managed directory: one page by which the directory's service tells consumers what the producers do.
+//! The published files themselves are elsewhere.
 //!
-//! The publisher service of the directory alone writes it. Every consumer reads it through a read-only mapping. A
-//! consumer that waits for a name loads `news` (Acquire), looks for the file, and sleeps on `news` if the file is not
-//! there. The service first makes the file visible and then increments `news` (Release), so no publication is missed.
-//! If the service dies, `news` does not change any more; consumers therefore also look at the directory itself from
-//! time to time.
+//! Only the directory's service writes the page. Every consumer reads it through a read-only mapping. A consumer that
+//! waits for a file loads `news` (Acquire) and then looks for the file. If the file is not there, it sleeps on `news`.
+//! The service first makes a file visible and then increments `news` (Release), so no publication is missed. If the
+//! service dies, `news` does not change any more; so consumers also look at the directory itself from time to time.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::LAYOUT_VERSION;
 
-/// First word of a notice.
+/// The first word of a notice.
 pub const NOTICE_MAGIC: u64 = u64::from_le_bytes(*b"xdockfil");
-/// The bytes for the producers' names, for error messages.
+/// The number of bytes for the producers' names, which error messages show.
 pub const PRODUCERS_BYTES: usize = 256;
 
-/// What the producers of a directory do.
+/// The phase of a directory's producers: whether files can still come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Phase {
@@ -31,7 +30,8 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The phase with this number. An unknown number counts as a running producer, so that a wait ends by its deadline.
+    /// Gives the phase with this number. An unknown number counts as a running producer, so that waits end by their
+    /// deadlines.
     pub fn from_number(number: u32) -> Self {
         match number {
             0 => Self::Coming,
@@ -42,31 +42,32 @@ impl Phase {
     }
 }
 
-/// The page.
+/// A managed directory's notice: one page of shared memory.
 #[repr(C, align(64))]
 pub struct Notice {
-    /// [`NOTICE_MAGIC`]; written last when the page is made.
+    /// [`NOTICE_MAGIC`]. It is written last when the page is made.
     pub magic: AtomicU64,
-    /// [`LAYOUT_VERSION`].
+    /// The version of the layout, [`LAYOUT_VERSION`].
     pub version: AtomicU32,
-    /// A futex word, incremented after each publication and each change of `phase`.
+    /// A futex word. The service increments it after each publication and each change of `phase`.
     pub news: AtomicU32,
-    /// A [`Phase`].
+    /// The producers' state, a [`Phase`] as a number.
     pub phase: AtomicU32,
     _pad: [u8; 4],
-    /// How many files were published.
+    /// The number of files that were published.
     pub published: AtomicU64,
-    /// When the last file was published, in nanoseconds of the monotonic clock; 0 if no file was.
+    /// The time when the last file was published, in nanoseconds of the monotonic clock; 0 if no file was published.
     pub last_ns: AtomicU64,
-    /// How many files were not published because their writer was killed.
+    /// The number of files that were not published because their writer was killed.
     pub torn: AtomicU64,
     _pad2: [u8; 8],
-    /// The producers' names, separated by commas, in UTF-8, ended by a zero byte; written before `magic`.
+    /// The producers' names in UTF-8, separated by commas, with a zero byte at the end. They are written before
+    /// `magic`.
     pub producers: [AtomicU64; PRODUCERS_BYTES / 8],
 }
 
 impl Notice {
-    /// For the service: makes a notice of zeroed memory.
+    /// Makes a notice of zeroed memory. Only the service calls it.
     pub fn format(&self, producers: &str) {
         let mut bytes = [0; PRODUCERS_BYTES];
         let mut length = producers.len().min(PRODUCERS_BYTES - 1);
@@ -91,7 +92,7 @@ impl Notice {
         Phase::from_number(self.phase.load(Ordering::Acquire))
     }
 
-    /// The producers' names.
+    /// The producers' names, for error messages.
     pub fn producers(&self) -> String {
         let bytes: Vec<u8> = self.producers.iter().flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes()).collect();
         let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());

@@ -1,18 +1,18 @@
-//! Handles: sixteen bytes that name an object in any segment, for any workflow system to carry (Dhmem, section III-C).
+//! Handles: sixteen bytes that name an object in any segment. Any workflow system can carry them. The idea is from
+//! Dhmem, section III-C (`docs/papers.md`).
 
 use crate::SegmentId;
 
-/// The place of an object: its segment, and its distance from the segment's start. Plain data that may be copied and
-/// sent.
+/// Names an object by its segment and its offset in the segment. It is plain data, which may be copied and sent.
 ///
-/// A handle that another process sent is unchecked. `Region::load` checks the segment, the bounds, that the block is in
-/// use and that the offset is its start.
+/// A handle that another process sent is unchecked. `Region::load` checks the segment, the bounds, and that a block in
+/// use begins at the offset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct Handle {
     /// The segment's id; 0 in the handle that names nothing.
     pub segment: u64,
-    /// Bytes from the segment's start.
+    /// The offset of the object in bytes from the segment's start.
     pub offset: u64,
 }
 
@@ -20,7 +20,7 @@ impl Handle {
     /// The handle that names nothing.
     pub const NONE: Self = Self { segment: 0, offset: 0 };
 
-    /// A handle of `offset` in `segment`.
+    /// Makes the handle of the object at `offset` in `segment`.
     pub const fn new(segment: SegmentId, offset: u64) -> Self {
         Self { segment: segment.0, offset }
     }

@@ -1,14 +1,14 @@
-//! Numbers that identify members and segments. No number is ever used twice, also not by a restarted daemon.
+//! Ids of members and segments. No id is ever used twice, not even by a restarted daemon.
 
-/// How many bits of a [`MemberId`] name its slot in the liveness table.
+/// The number of bits of a [`MemberId`] that give the member's slot in the liveness table.
 pub const SLOT_BITS: u32 = 12;
-/// How many members a node daemon serves at once.
+/// The number of members that a node daemon can serve at the same time.
 pub const MAX_MEMBERS: usize = 1 << SLOT_BITS;
 
-/// One live connection of one process that acts as a task.
+/// The id of a member. A member is one live connection of one process that acts as a task.
 ///
-/// The low 12 bits are the member's slot in the liveness table. The rest is a counter that only grows. Zero is no
-/// member.
+/// The low 12 bits are the member's slot in the liveness table. The other bits are a counter that only grows. The
+/// number 0 means no member.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 #[repr(transparent)]
 pub struct MemberId(pub u64);
@@ -24,12 +24,12 @@ impl MemberId {
         Self(counter << SLOT_BITS | slot as u64)
     }
 
-    /// The member's slot in the liveness table; in bounds for every bit pattern.
+    /// The member's slot in the liveness table. It is within the table for every bit pattern of an id.
     pub const fn slot(self) -> usize {
         (self.0 & (MAX_MEMBERS as u64 - 1)) as usize
     }
 
-    /// The part that only grows.
+    /// The counter in the id, which only grows.
     pub const fn counter(self) -> u64 {
         self.0 >> SLOT_BITS
     }
@@ -45,14 +45,14 @@ impl std::fmt::Display for MemberId {
     }
 }
 
-/// The id of a segment, which is a piece of shared memory. Zero is no segment.
+/// The id of a segment, which is a piece of shared memory. The number 0 means no segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 #[repr(transparent)]
 pub struct SegmentId(pub u64);
 
 impl SegmentId {
-    /// In the handle of a message that came without its object, because the object does not move to another node by value.
-    /// No segment has this id.
+    /// No segment has this id. It is in the handle of a message that came from another node without its object, because
+    /// objects of that kind are not copied to other nodes.
     pub const LEFT_BEHIND: Self = Self(u64::MAX >> 1);
 }
 

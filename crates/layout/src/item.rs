@@ -1,66 +1,69 @@
-//! The first page of an item's memory: the description of its contents, and for cooperative items the owner. The data
-//! follow it.
+//! The first page of an item's memory: the description of the item's contents, and, for cooperative items, the owner.
+//! The data follow this page.
 //!
-//! A former owner wrote all of it, so the next owner must check it before use.
+//! A former owner may have written anything into this page, so the next owner must check it before use.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::WildWord;
 
-/// The offset of the data: one page, so that the data are aligned for a heap and for vector instructions.
+/// The offset of the data in the item's memory. It is one page, so that the data are aligned for a heap and for vector
+/// instructions.
 pub const ITEM_DATA: u64 = 4096;
-/// "xdockitm"
+/// The first word of an item's memory, the text `xdockitm`.
 pub const ITEM_MAGIC: u64 = u64::from_le_bytes(*b"xdockitm");
-/// The largest number of extents of an array.
+/// The largest number of dimensions of an array.
 pub const ITEM_RANK: usize = 8;
-/// Bytes for the name of an array's element type, zero-filled.
+/// The number of bytes for the name of an array's element type. The rest of the field is zero.
 pub const ITEM_TYPE: usize = 192;
 
-/// The data are bytes.
+/// The value of `contents` for plain bytes.
 pub const CONTENTS_BYTES: u32 = 0;
-/// The data are an array, described by type, rank, order and shape.
+/// The value of `contents` for an array, which is described by type, rank, order and shape.
 pub const CONTENTS_ARRAY: u32 = 1;
-/// The data are a region: a heap with named objects.
+/// The value of `contents` for a region: a heap with named objects.
 pub const CONTENTS_HEAP: u32 = 2;
 
-/// An owner word that names no task: the item is destroyed.
+/// The value of the owner word after the item was destroyed.
 pub const OWNER_GONE: u32 = u32::MAX;
 
-/// The header.
+/// The header of an item, which is its first page.
 #[repr(C)]
 pub struct ItemHeader {
-    /// [`ITEM_MAGIC`], written last.
+    /// [`ITEM_MAGIC`]. It is written last.
     pub magic: AtomicU64,
-    /// [`crate::LAYOUT_VERSION`].
+    /// The version of the layout, [`crate::LAYOUT_VERSION`].
     pub version: AtomicU32,
-    /// One of the `CONTENTS_` numbers.
+    /// The kind of contents: one of the `CONTENTS_` numbers.
     pub contents: AtomicU32,
-    /// The number of extents of the array.
+    /// The number of dimensions of the array.
     pub rank: WildWord<AtomicU32>,
-    /// 0: the last index varies fastest (C). 1: the first index varies fastest (Fortran).
+    /// The order of the elements. 0: the last index varies fastest (C). 1: the first index varies fastest (Fortran).
     pub order: AtomicU32,
-    /// The extents, outermost first.
+    /// The lengths in each dimension, the outermost first.
     pub shape: [WildWord<AtomicU64>; ITEM_RANK],
-    /// The element type's name in the grammar of [`crate::type_name`].
+    /// The name of the element type, in the grammar of [`crate::type_name`].
     pub type_name: [AtomicU64; ITEM_TYPE / 8],
-    /// Keeps the description on other cache lines than the words below, so that waiting does not disturb its readers.
+    /// Unused bytes between the description and the words below. They put the two on different cache lines, so that
+    /// waiting members do not slow down readers of the description.
     pub padding: [AtomicU64; 29],
-    /// Cooperative: the number of the party that owns the item, as the daemon numbers parties. Only the holder writes
-    /// it, or the member that heals after a dead holder.
+    /// Cooperative items: the party that owns the item, by the number that the daemon gave it. Only the holder writes
+    /// it, or the member that heals after the holder's death.
     pub owner: AtomicU32,
-    /// Cooperative: the number of changes. Waiting members sleep on it.
+    /// Cooperative items: the number of changes. Waiting members sleep on this word.
     pub turn: AtomicU32,
-    /// Cooperative: the member that has the item, or none. A member takes it by exchange.
+    /// Cooperative items: the member that has the item, or none. A member takes the item by an atomic exchange.
     pub holder: AtomicU64,
-    /// Cooperative: the number of sleeping members. A member that makes a change wakes others only if it is not 0.
+    /// Cooperative items: the number of sleeping members. A member that makes a change wakes others only if this is not
+    /// 0.
     pub sleepers: AtomicU32,
-    /// Cooperative: what happens to the item when its holder dies, as [`crate::wire::OnDeath`] numbers it.
+    /// Cooperative items: what happens to the item when its holder dies, as a number of [`crate::wire::OnDeath`].
     pub on_death: AtomicU32,
-    /// Cooperative: the number of the party that made the item.
+    /// Cooperative items: the number of the party that made the item.
     pub creator: AtomicU32,
-    /// Zero.
+    /// A reserved field, which is zero.
     pub reserved: AtomicU32,
-    /// Cooperative: how often the item changed its owner.
+    /// Cooperative items: the number of times that the item changed its owner.
     pub transfers: AtomicU64,
 }
 

@@ -1,6 +1,6 @@
-//! The data that lie in shared memory, and the messages of the wire.
+//! The layout of the data in shared memory, and of the messages between processes.
 //!
-//! Nothing here has any behaviour except checking itself. Tests freeze all offsets and sizes, because programs in other
+//! The types here do nothing except check themselves. Tests freeze all offsets and sizes, because programs in other
 //! languages and of other builds read the same bytes.
 
 pub mod files;
@@ -26,11 +26,11 @@ pub use rights::Rights;
 pub use status::Status;
 pub use wild::{Wild, WildWord};
 
-/// The version of everything that lies in shared memory. Builds with different versions refuse each other.
+/// The version of the layout of shared memory. Builds with different versions refuse each other.
 pub const LAYOUT_VERSION: u32 = 4;
 
-/// A huge page.
+/// The size of a huge page in bytes.
 pub const HUGE: u64 = 2 << 20;
 
-/// The size of a processor's cache line. Fields that different parties write lie on different lines.
+/// The size of a CPU's cache line in bytes. Fields that different parties write lie on different lines.
 pub const CACHE_LINE: usize = 64;

@@ -1,9 +1,10 @@
-//! The liveness table: the daemon's statement about which members are dead. Every member can read it with one load.
+//! The liveness table: shared memory in which the daemon says which members are dead. Every member can read it with one
+//! load.
 //!
-//! **Death is permanent, and absence is no death.** No id is used twice, so a proof of death stays true however old it
-//! is. The daemon is the table's only writer, and members map it read-only. A member may still have an old daemon's
-//! table mapped while a new daemon serves. So no word says that a member lives, and a word about another member says
-//! nothing about this one. The word of a slot is
+//! **Death is permanent, and a missing entry is no death.** No id is used twice, so a proof of death stays true however
+//! old it is. The daemon is the only writer of the table, and members map it read-only. A member may still have the
+//! table of a former daemon mapped while a new daemon runs. So no word in the table proves that a member lives, and a
+//! word about one member says nothing about another. The word of a slot is
 //!
 //! ```text
 //!   63    62             12 11      0
@@ -12,60 +13,62 @@
 //!  └────┴──────────────────┴─────────┘     id | DEAD           that member is dead
 //! ```
 //!
-//! The daemon sets DEAD only with the kernel's proof (`docs/lifetimes.md`) or when the member itself said that it
+//! The daemon sets DEAD only with the kernel's proof (`docs/lifetimes.md`), or when the member itself said that it
 //! leaves. Only after that does it give the slot to another member. So member X is **dead by the table** if and only if
-//! the word of X's slot is X with DEAD, or holds a greater counter. Every other word means that X is not known to be
-//! dead. A caller that must know asks the kernel (`crossdock_os::roll`). After each death the daemon increments `epoch`
-//! and wakes all members that wait on it.
+//! the word of X's slot is X with DEAD, or has a greater counter than X. With any other word, the table does not say
+//! whether X is dead. A caller that must know asks the kernel (`crossdock_os::roll`). After each death the daemon
+//! increments `epoch` and wakes all members that wait on it.
 
 use crate::id::MAX_MEMBERS;
 use crate::{LAYOUT_VERSION, MemberId, SegmentId};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// First word of a liveness table.
+/// The first word of a liveness table.
 pub const LIVENESS_MAGIC: u64 = u64::from_le_bytes(*b"xdocklif");
 
-/// The whole table; one per node daemon.
+/// The whole liveness table. Each node daemon has one.
 #[repr(C, align(64))]
 pub struct LivenessTable {
-    /// [`LIVENESS_MAGIC`], written once before any process maps the table.
+    /// [`LIVENESS_MAGIC`]. It is written once, before any process maps the table.
     pub magic: AtomicU64,
-    /// [`LAYOUT_VERSION`]; written once.
+    /// The version of the layout, [`LAYOUT_VERSION`]. It is written once.
     pub version: AtomicU32,
-    /// A futex word. The daemon increments it (Release) and wakes the waiting members after each death. Waiting members
-    /// load it (Acquire) before they look at slots.
+    /// A futex word. After each death, the daemon increments it (Release) and wakes the waiting members. Waiting
+    /// members load it (Acquire) before they look at slots.
     pub epoch: AtomicU32,
-    /// The daemon increments a word (Release) when a series gets a pin page, before any observer has the page; the
-    /// series' number selects the word ([`Self::pages`]). A publisher loads it (Acquire) behind its retiring fence. If
-    /// the word is unchanged, the publisher has every page.
+    /// Words by which publishers of series notice new pin pages, in which observers note the versions that they use.
+    /// The series' number selects its word ([`Self::pages`]). The daemon increments the word (Release) before an
+    /// observer gets a new page. The publisher loads it (Acquire) after the fence of its retiring step. If the word is
+    /// unchanged, the publisher knows every page.
     pub pages: [AtomicU32; PAGE_WORDS],
     _pad: [u8; 16],
-    /// One word for each slot, as described above. The daemon stores it (Release), members load it (Acquire).
+    /// One word for each slot, as described above. The daemon stores it (Release), and members load it (Acquire).
     pub slots: [AtomicU64; MAX_MEMBERS],
 }
 
-/// The number of words that tell publishers of new pin pages. Several series share a word; each change costs their
-/// publishers one question.
+/// The number of words by which publishers notice new pin pages. Several series may share a word. Then each change
+/// makes the publishers of all of them ask the daemon once.
 pub const PAGE_WORDS: usize = 8;
 
-/// The word that tells of this series' pin pages.
+/// The index of the word that changes when this series gets a pin page.
 #[must_use]
 pub const fn page_word(series: SegmentId) -> usize {
     (series.0 % PAGE_WORDS as u64) as usize
 }
 
 impl LivenessTable {
-    /// A number that changes when this series gets a pin page.
+    /// Gives a number that changes when this series gets a pin page.
     pub fn pages(&self, series: SegmentId) -> u32 {
         self.pages[page_word(series)].load(Ordering::Acquire)
     }
 
-    /// Does the table prove that this member is dead? `false` proves nothing. [`MemberId::NOBODY`] counts as dead.
+    /// Does the table prove that this member is dead? The answer `false` does not prove that it is alive.
+    /// [`MemberId::NOBODY`] counts as dead.
     pub fn says_dead(&self, member: MemberId) -> bool {
         is_proof(self.slots[member.slot()].load(Ordering::Acquire), member)
     }
 
-    /// The number of deaths so far, modulo 2³²; a futex word.
+    /// The number of deaths so far, modulo 2³². The word is a futex.
     pub fn epoch(&self) -> u32 {
         self.epoch.load(Ordering::Acquire)
     }
@@ -75,19 +78,19 @@ impl LivenessTable {
         self.magic.load(Ordering::Acquire) == LIVENESS_MAGIC && self.version.load(Ordering::Acquire) == LAYOUT_VERSION
     }
 
-    /// For the daemon: makes a table of fresh zeroed memory.
+    /// Makes a table of fresh zeroed memory. Only the daemon calls it.
     pub fn format(&self) {
         self.version.store(LAYOUT_VERSION, Ordering::Release);
         self.magic.store(LIVENESS_MAGIC, Ordering::Release);
     }
 
-    /// For the daemon: gives this slot to this member. The slot's former holder is dead.
+    /// Gives this slot to this member, after the slot's former holder has died. Only the daemon calls it.
     pub fn set_alive(&self, member: MemberId) {
         self.slots[member.slot()].store(member.0, Ordering::Release);
     }
 
-    /// For the daemon: this member is proved dead. Gives whether the table did not say so before; then the caller wakes
-    /// `epoch`.
+    /// Marks this member as dead, when that is proved. Only the daemon calls it. If the result is `true`, the table did
+    /// not say so before, and the daemon wakes the members that wait on `epoch`.
     pub fn set_dead(&self, member: MemberId) -> bool {
         let slot = &self.slots[member.slot()];
         let mut word = slot.load(Ordering::Acquire);
@@ -104,10 +107,10 @@ impl LivenessTable {
     }
 }
 
-/// A bit of a slot's word: the member is dead.
+/// The bit of a slot's word that says that the member is dead.
 pub const DEAD: u64 = 1 << 63;
 
-/// Does the word of this member's slot prove that it is dead?
+/// Does `word`, the word of this member's slot, prove that the member is dead?
 pub const fn is_proof(word: u64, member: MemberId) -> bool {
     let last = MemberId(word & !DEAD);
     member.0 == 0 || last.counter() > member.counter() || word == member.0 | DEAD

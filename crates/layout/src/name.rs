@@ -1,30 +1,32 @@
-//! Names of workflows, tasks, regions, ports and objects. One rule holds for all of them.
+//! Names of workflows, tasks, regions, ports and objects. One rule applies to all of them.
 
-/// The longest name, in bytes. A field that holds one is [`MAX_NAME`] + 1 bytes, zero-filled.
+/// The largest number of bytes of a name. A field for a name has [`MAX_NAME`] + 1 bytes, and the rest of it is zero.
 pub const MAX_NAME: usize = 127;
 
-/// With this begin the names of mirrors of other nodes' ports and regions: `.mirror/ID/NAME`. Only the daemon makes them.
+/// The beginning of a mirror's name, `.mirror/ID/NAME`. A mirror stands for a port or region of another node. Only the
+/// daemon makes mirrors.
 pub const MIRROR: &str = ".mirror/";
 
-/// With this begin the names of the tasks by which a daemon observes series for another node.
+/// The beginning of the name of a task that a daemon uses to observe series for another node.
 pub const OBSERVERS: &str = "observers.on.";
 
-/// The name that grants speak of: a mirror's is the name of what it mirrors.
+/// Gives the name that a grant must match: for a mirror it is the name of the original, for any other name the name
+/// itself.
 #[must_use]
 pub fn mirrored(name: &str) -> &str {
     name.strip_prefix(MIRROR).and_then(|rest| rest.split_once('/')).map_or(name, |(_, mirrored)| mirrored)
 }
 
-/// Why a text cannot be a name.
+/// The reason why a text cannot be a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BadName {
-    /// It has no characters.
+    /// The text has no characters.
     Empty,
-    /// It has more than [`MAX_NAME`] bytes.
+    /// The text has more than [`MAX_NAME`] bytes; this is their number.
     TooLong(usize),
-    /// It has a character that names may not have.
+    /// The text has this character, which names may not have.
     Character(char),
-    /// A part between slashes is empty, `.` or `..`.
+    /// A part of the text between slashes is empty, `.` or `..`.
     Part,
 }
 
@@ -41,7 +43,7 @@ impl std::fmt::Display for BadName {
 
 impl std::error::Error for BadName {}
 
-/// Checks a name: 1 to 127 characters of `A–Z a–z 0–9 _ . + -`, in parts separated by `/`.
+/// Checks a name. It has 1 to 127 characters of `A–Z a–z 0–9 _ . + -`, in parts that are separated by `/`.
 pub fn check(name: &str) -> Result<(), BadName> {
     if name.is_empty() {
         return Err(BadName::Empty);
@@ -59,7 +61,7 @@ pub fn check(name: &str) -> Result<(), BadName> {
     Ok(())
 }
 
-/// Reads a zero-filled name field that another process wrote; `None` if it is not a name.
+/// Reads the field of a name that another process wrote; `None` if it has no valid name.
 pub fn from_field(field: &[u8]) -> Option<&str> {
     let end = field.iter().position(|b| *b == 0)?;
     if field[end..].iter().any(|b| *b != 0) {

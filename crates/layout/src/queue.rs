@@ -1,13 +1,15 @@
-//! The contents of a port's segment: header, table of ends, ring of cells. `docs/memory-format-ports.md` has pictures.
+//! The contents of a port's segment: header, table of end slots, ring of cells. `docs/memory-format-ports.md` has
+//! pictures.
 //!
-//! Every reader must check what it reads. Each field says who writes it, who reads it, and what a stale value costs;
-//! `core::queue` has the protocol. Positions count messages from 0 and never start again. A position's cell is
-//! `position % capacity`, and its lap is `position / capacity`.
+//! Every reader must check what it reads. The comment of each field says which member writes it, which reads it, and
+//! what an old value costs; `core::queue` has the protocol. Positions count messages from 0 and never start again. The
+//! cell of a position is `position % capacity`, and its lap is `position / capacity`.
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-// Under `--cfg loom` the same protocol code runs on loom's atomics, which explore every interleaving.
+// With `--cfg loom` the same protocol code runs on the atomics of loom, a model checker that explores every
+// interleaving.
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 
@@ -18,43 +20,46 @@ pub mod state;
 
 pub use sets::{Departure, Pattern, Side, Waiting};
 
-/// First word of a port's segment.
+/// The first word of a port's segment.
 pub const PORT_MAGIC: u64 = u64::from_le_bytes(*b"xdockprt");
-/// Changes with every change of the structs in this file. Builds with different fingerprints refuse each other.
+/// A number that changes with every change of the structs in this file. Builds with different fingerprints refuse each
+/// other.
 pub const PORT_FINGERPRINT: u32 = 0x0002_c0de;
-/// The value of `init` in a formatted port. Before that, `init` is the member that formats the port, or 0.
+/// The value of `init` in a formatted port. Before that, `init` is the id of the member that formats the port, or 0.
 pub const PORT_READY: u64 = u64::MAX;
-/// Set in an end's `owner` while the member in the other bits heals the end.
+/// The bit of an end slot's `owner` word that says that the member in the other bits is healing the end.
 pub const HEALING: u64 = 1 << 63;
-/// The number of producers' ends of a port.
+/// The number of a port's end slots for producers.
 pub const MAX_PRODUCERS: usize = 32;
-/// The number of consumers' ends of a port: one less than the bits of `pending`, whose last bit is [`RETAINED`].
+/// The number of a port's end slots for consumers. It is one less than the number of bits in `pending`, whose last bit
+/// is [`RETAINED`].
 pub const MAX_CONSUMERS: usize = 31;
 /// The largest number of cells of a port.
 pub const MAX_CAPACITY: u32 = 4096;
-/// A bit of `pending`: the message was sent while there was no consumer, and is kept for the first one that comes.
+/// The bit of `pending` that says that the message was sent while there was no consumer. It is kept for the first
+/// consumer that comes.
 pub const RETAINED: u32 = 1 << 31;
-/// The largest number of bytes in a message itself.
+/// The largest number of data bytes in a message itself.
 pub const INLINE_MAX: usize = 24;
-/// The bytes of a task's name that an end keeps. A longer name is cut.
+/// The number of bytes of a task's name that an end slot keeps. A longer name is shortened.
 pub const NAME_BYTES: usize = 40;
 
-/// A bit of a signal word: a member sleeps on the word, or is about to.
+/// The bit of a signal word that says that a member sleeps on the word, or is about to.
 pub const SLEEPER: u32 = 1;
-/// Each wake adds this to a signal word.
+/// The number that each wake adds to a signal word.
 pub const SIGNAL_STEP: u32 = 2;
 
-/// The word that says how members left a side. Two bits are a [`Departure`]. Above them is a count of deaths, so that
+/// The word that says how members left a side. Two bits are a [`Departure`]. The bits above them count deaths, so that
 /// an end can tell deaths after it joined from earlier ones.
 pub mod departure {
     use super::Departure;
 
     /// The bits that say how the last member left.
     pub const HOW: u32 = 3;
-    /// Each death adds this to the word; the count wraps.
+    /// The number that each death adds to the word. The count starts again from 0 when it overflows.
     pub const DEATH: u32 = 4;
 
-    /// The word after a member left like this.
+    /// Gives the word after a member has left in this way.
     #[must_use]
     pub const fn after(word: u32, how: Departure) -> u32 {
         let most = if how as u32 > word & HOW { how as u32 } else { word & HOW };
@@ -63,7 +68,7 @@ pub mod departure {
     }
 }
 
-/// The bytes of one cache line, so that words of different writers never share one.
+/// A cache line of its own for its contents, so that words of different writers never share a line.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub struct Line<T>(pub T);
@@ -75,90 +80,92 @@ impl<T> std::ops::Deref for Line<T> {
     }
 }
 
-/// Written once, before `init` says ready; then only read.
+/// The identity of a port. It is written once, before `init` becomes [`PORT_READY`], and then only read.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Identity {
-    /// [`PORT_MAGIC`].
+    /// The number [`PORT_MAGIC`].
     pub magic: AtomicU64,
-    /// `LAYOUT_VERSION`.
+    /// The version of the layout, `LAYOUT_VERSION`.
     pub version: AtomicU32,
-    /// [`PORT_FINGERPRINT`].
+    /// The fingerprint of the layout, [`PORT_FINGERPRINT`].
     pub fingerprint: AtomicU32,
-    /// 0, then the formatting member's id, then [`PORT_READY`] (Release, the last store of formatting). Another member
-    /// takes over from a dead one by compare-and-swap.
+    /// 0, then the id of the formatting member, then [`PORT_READY`] (Release, the last store of formatting). If the
+    /// formatting member dies, another one takes over by compare-and-swap.
     pub init: AtomicU64,
-    /// A [`Pattern`].
+    /// The port's pattern, a [`Pattern`] as a number.
     pub pattern: AtomicU32,
     /// The number of cells, a power of two.
     pub capacity: WildWord<AtomicU32>,
 }
 
-/// Where producers are.
+/// The positions that producers advance.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Sending {
-    /// No position below it is free any more. A single producer stores it after publishing; several producers advance
-    /// it by compare-and-swap. It may lag behind but never runs ahead. A stale value costs a few needless looks at
-    /// cells.
+    /// All positions below this one have been used for messages. A single producer stores it after each publish;
+    /// several producers advance it by compare-and-swap. It may lag behind, but is never too great. An old value costs
+    /// a few needless looks at cells.
     pub head: AtomicU64,
-    /// No position below it has a handle that waits to be reclaimed. Only producers use it. It may lag behind by one
-    /// lap.
+    /// No position below this one has a handle that a producer can still take back. Only producers use it. It may lag
+    /// behind by one lap.
     pub credit: AtomicU64,
 }
 
-/// The positions of consumers that share the messages (fan-in, work queue).
+/// The positions of consumers that share the messages, in the patterns fan-in and work queue.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Taking {
-    /// Each position below it was taken at least once. A consumer advances it by compare-and-swap, only past a cell
-    /// that it saw taken.
+    /// Each position below this one was taken at least once. A consumer advances it by compare-and-swap, and only past
+    /// a cell that it saw taken.
     pub tail: AtomicU64,
-    /// Incremented after cells below `tail` became ready again.
+    /// A counter that is incremented after cells below `tail` have become ready again.
     pub returned: AtomicU64,
-    /// The value of `returned` at the last search of all cells that found no returned message.
+    /// The value of `returned` when a consumer last searched all cells and found no message that was ready again.
     pub returned_seen: AtomicU64,
 }
 
-/// A word to sleep on: bit 0 [`SLEEPER`], above it a count of wakes.
+/// A word on which members sleep. Bit 0 is [`SLEEPER`], and the other bits count wakes.
 ///
-/// A member that wants to sleep sets the bit, looks once more, and then sleeps while the word is unchanged. A member
-/// that makes a change looks at the bit *after* the change, with a full fence between. If the bit is set, it clears the
-/// bit, increments the count and wakes.
+/// A member that wants to sleep sets the bit, looks once more for a change, and then sleeps as long as the word is the
+/// same. A member that makes a change looks at the bit *after* the change, with a full fence between the two. If the
+/// bit is set, it clears the bit, increments the count and wakes the sleeping members.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Signal {
-    /// The futex word.
+    /// A futex word: the bit [`SLEEPER`] and the count of wakes.
     pub word: AtomicU32,
 }
 
-/// The present and former members of one side.
+/// The present and former members of one side of a port.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Company {
-    /// How many members ever joined; the count wraps. An end that joins increments it.
+    /// The number of members that have ever joined. Each joining end increments it; it starts again from 0 when it
+    /// overflows.
     pub joined: AtomicU32,
-    /// See [`departure`].
+    /// How members have left this side: see [`departure`].
     pub departed: AtomicU32,
-    /// The member that left last, for error messages.
+    /// The member that left last. Only error messages use it.
     pub last_member: AtomicU64,
-    /// When that member was last seen, in nanoseconds of the monotonic clock, for error messages.
+    /// The time when the last member to leave was last seen, in nanoseconds of the monotonic clock. Only error messages
+    /// use it.
     pub last_seen: AtomicU64,
-    /// The name of that member's task, for error messages.
+    /// The task name of the last member to leave. Only error messages use it.
     pub last_name: [AtomicU64; NAME_BYTES / 8],
 }
 
-/// Rare counters, and the audience of a fan-out.
+/// Counters that rarely change, and the set of a fan-out's consumers.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Ledger {
-    /// Fan-out: one bit for each consumer that gets messages. A consumer sets its bit when it has joined and clears it
+    /// Fan-out: one bit for each consumer that gets messages. A consumer sets its bit while it joins, and clears it
     /// when it leaves. The producer loads the word once for each message.
     pub audience: AtomicU32,
     _pad: AtomicU32,
-    /// Messages made ready again because their consumer died or left.
+    /// The number of messages that became ready again because their consumer died or left.
     pub redelivered: AtomicU64,
-    /// Messages that no consumer will see, because their producer died while it wrote them.
+    /// The number of messages that no consumer will see, because their producer died while it wrote them.
     pub voided: AtomicU64,
 }
 
@@ -166,64 +173,65 @@ pub struct Ledger {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C, align(1024)))]
 pub struct PortHeader {
-    /// What this is.
+    /// The identity and the shape of the port.
     pub identity: Line<Identity>,
-    /// Written by producers.
+    /// The positions that producers write.
     pub sending: Line<Sending>,
-    /// Written by sharing consumers.
+    /// The positions that sharing consumers write.
     pub taking: Line<Taking>,
-    /// Consumers sleep here until something is sent.
+    /// The word on which consumers sleep until a message is sent.
     pub data: Line<Signal>,
-    /// Producers sleep here until a cell is free.
+    /// The word on which producers sleep until a cell is free.
     pub space: Line<Signal>,
-    /// How members of both sides joined and left.
+    /// The members of both sides that have joined and left.
     pub company: [Line<Company>; 2],
-    /// Rare counters.
+    /// Counters that rarely change.
     pub ledger: Line<Ledger>,
 }
 
-/// The holder of an end. Others read it only when they wait, join, heal or inspect.
+/// The holder of an end. Other members read it only when they wait, join, heal or inspect.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Tenure {
-    /// 0 if free; a member id; or [`HEALING`] with the healer's id. It changes only by compare-and-swap, except for the
-    /// last store of the owner or healer, which stores 0. This is the claim, so if a member dies in any later step,
-    /// others know which member it was.
+    /// 0 if the end is free; otherwise the id of its member, or [`HEALING`] with the id of the member that heals it.
+    /// The word changes only by compare-and-swap, except that the owner or healing member stores 0 at the end. Setting
+    /// it claims the end. So if a member dies in any later step, other members know which member it was.
     pub owner: AtomicU64,
-    /// The member id. It stays while `owner` names a healer; for error messages.
+    /// The id of the end's member, for error messages. It stays the same while `owner` names a healing member.
     pub member: AtomicU64,
-    /// 0 while the member joins or leaves, 1 while it is there.
+    /// 1 while the member is at the port, 0 while it joins or leaves.
     pub here: AtomicU32,
     _pad: AtomicU32,
-    /// The task's name, zero-padded.
+    /// The task's name. The rest of the field is zero.
     pub name: [AtomicU64; NAME_BYTES / 8],
 }
 
-/// What an end did. Its owner alone writes it, with plain stores. The sums stay when the owner leaves.
+/// What an end has done. Only its owner writes it, with plain stores. The sums stay when the owner leaves.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Account {
-    /// The next position of this end, for inspection and for counting what a successor gets again.
+    /// The next position of this end. It is used for inspection, and to count the messages that a successor gets again.
     pub cursor: AtomicU64,
-    /// When the end last worked, in nanoseconds of the monotonic clock (mostly the coarse one). It is updated at each
-    /// wait and wake, at each turn of an end that spins until its deadline, and at each sixteenth message.
+    /// The time when the end last did something, in nanoseconds of the monotonic clock (mostly the coarse one). It is
+    /// updated at each wait and wake, at each turn of an end that spins until its deadline, and at each sixteenth
+    /// message.
     pub last_seen: AtomicU64,
-    /// Messages sent or released.
+    /// The number of messages that this end sent or released.
     pub messages: AtomicU64,
-    /// Bytes handed over.
+    /// The number of bytes that were handed over.
     pub bytes: AtomicU64,
-    /// Bytes copied at this end.
+    /// The number of bytes that were copied at this end.
     pub copied: AtomicU64,
-    /// Time waited.
+    /// The time in nanoseconds that the end waited.
     pub wait_ns: AtomicU64,
-    /// How often the end went to sleep.
+    /// The number of times that the end went to sleep.
     pub sleeps: AtomicU32,
-    /// How often the end woke others.
+    /// The number of times that the end woke other ends.
     pub wakes: AtomicU32,
-    /// 1 while the end waits for a message or a cell. A work queue's consumer that waits does not keep the stream of
-    /// other consumers from ending.
+    /// 1 while the end waits for a message or a free cell. A waiting consumer of a work queue does not count as working
+    /// on its messages, so that the stream of other consumers can end.
     pub waiting: AtomicU32,
-    /// Incremented with each owner.
+    /// A counter that is incremented with each new owner.
     pub tenancy: AtomicU32,
 }
 
@@ -231,38 +239,40 @@ pub struct Account {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct EndSlot {
-    /// Who holds it.
+    /// The member that holds the end.
     pub tenure: Line<Tenure>,
-    /// What it did.
+    /// The counters of what the end has done.
     pub account: Line<Account>,
 }
 
-/// One message: one cache line, so that a hand-over moves one line.
+/// One message. It takes exactly one cache line, so that only one line moves from the producer to the consumer.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub struct Cell {
-    /// Lap, end and phase: see [`state`]. The end that the state names may change the other fields of the cell.
+    /// Lap, end and phase of the cell: see [`state`]. Only the end that the state names may change the other fields of
+    /// the cell.
     pub state: AtomicU64,
-    /// Fan-out: one bit for each consumer that has not released the message, or [`RETAINED`].
+    /// Fan-out: one bit for each consumer that has not released the message yet, or [`RETAINED`].
     pub pending: AtomicU32,
     /// The number of valid bytes of `inline`, at most 24.
     pub inline_len: WildWord<AtomicU32>,
-    /// Segment and offset.
+    /// The handle of the data: segment and offset.
     pub handle: [AtomicU64; 2],
-    /// The sender's own.
+    /// A number that the sender chose.
     pub tag: AtomicU64,
-    /// Small data.
+    /// Small data in the message itself.
     pub inline: [AtomicU64; 3],
 }
 
-/// The offset of the table of ends: the producers' slots, then the consumers' (one of them is never used).
+/// The offset of the table of end slots: first those of producers, then those of consumers (one of which is never
+/// used).
 pub const ENDS_AT: usize = 1024;
-/// Slots in the end table.
+/// The number of slots in the table of ends.
 pub const END_SLOTS: usize = 64;
-/// Where the cells begin.
+/// The offset of the first cell.
 pub const CELLS_AT: usize = ENDS_AT + END_SLOTS * 128;
 
-/// Bytes that a port of this capacity takes.
+/// The size in bytes of a port of this capacity.
 pub const fn port_size(capacity: u32) -> u64 {
     CELLS_AT as u64 + capacity as u64 * 64
 }

@@ -1,6 +1,6 @@
 //! The contents of a region's segment: header, heap slots, directory, slice heads, state bytes, data.
 //!
-//! `docs/memory-format.md` has pictures. The offset of each area follows from the capacity alone ([`Geometry`]), so no
+//! `docs/memory-format.md` has pictures. The offset of each part follows from the capacity alone ([`Geometry`]). So no
 //! member has to trust an offset in shared memory.
 
 mod classes;
@@ -23,74 +23,76 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::WildWord;
 
-/// First word of a formatted region.
+/// The first word of a formatted region.
 pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"xdockreg");
-/// `Header::init` of a region that may be used. Before that: 0, then the id of the member that formats it.
+/// The value of `Header::init` in a region that is ready for use. Before that it is 0, and then the id of the member
+/// that formats the region.
 pub const REGION_READY: u64 = u64::MAX;
 
-/// A lock that survives its holder. The word names the holder, and a member that finds a dead holder takes the lock
+/// A lock that outlives its holder. The word names the holder. If the holder is dead, another member takes the lock
 /// over.
 #[repr(C)]
 pub struct Lock {
-    /// Member id of the holder; 0 if free. It changes only by compare-and-swap, except when the holder itself releases
-    /// the lock.
+    /// The id of the member that holds the lock; 0 if it is free. It changes only by compare-and-swap, except when the
+    /// holder itself releases the lock.
     pub holder: AtomicU64,
-    /// 1 while a member may sleep on `gate`. Waiting members set it, and the releasing member clears it. A stale value
-    /// costs one needless wake.
+    /// 1 while a member may be sleeping on `gate`. Waiting members set it, and the releasing member clears it. An old
+    /// value costs one needless wake.
     pub waiting: AtomicU32,
-    /// A futex word. A releasing member that saw `waiting` increments it.
+    /// A futex word. A releasing member that finds `waiting` set increments it.
     pub gate: AtomicU32,
 }
 
-/// The region's first page.
+/// The header of a region, which is its first page.
 #[repr(C, align(4096))]
 pub struct Header {
-    /// [`REGION_MAGIC`], written while formatting.
+    /// [`REGION_MAGIC`]. It is written while the region is formatted.
     pub magic: AtomicU64,
-    /// `LAYOUT_VERSION`, written while formatting.
+    /// `LAYOUT_VERSION`. It is written while the region is formatted.
     pub version: AtomicU32,
-    /// [`FINGERPRINT`], written while formatting.
+    /// [`FINGERPRINT`]. It is written while the region is formatted.
     pub fingerprint: AtomicU32,
-    /// 0, then the member id of the formatter, then [`REGION_READY`], which is written last. Another member takes over
-    /// from a dead formatter.
+    /// 0, then the id of the member that formats the region, then [`REGION_READY`], which is written last. If the
+    /// formatting member dies, another one takes over.
     pub init: AtomicU64,
-    /// Size of the segment in bytes.
+    /// The size of the segment in bytes.
     pub capacity: WildWord<AtomicU64>,
     _pad0: [u8; 32],
     /// Guards the pool of slices, growth, the holders of slots and the directory.
     pub lock: Lock,
     _pad1: [u8; 48],
-    /// The number of slices with reserved memory, which are the first ones. Written under the lock; any member reads
-    /// it.
+    /// The number of slices with reserved memory. These are the first slices of the region. It is written under the
+    /// lock, and any member reads it.
     pub committed: WildWord<AtomicU64>,
-    /// No slice below this one is free. A hint, written under the lock.
+    /// No slice with a smaller number than this one is free. It is a hint that is written under the lock.
     pub first_free: WildWord<AtomicU64>,
-    /// Bytes that were counted against the quota so far. Written under the lock.
+    /// The bytes that were counted against the quota so far. It is written under the lock.
     pub reserved: AtomicU64,
-    /// The number of slots with reserved memory, which are the first ones. Written under the lock.
+    /// The number of heap slots with reserved memory. These are the first ones. It is written under the lock.
     pub slots: WildWord<AtomicU64>,
-    /// 1 while the holder of the lock changes the bitmap of used slices. A member that takes the lock from a dead
-    /// holder then rebuilds the bitmap.
+    /// 1 while the holder of the lock changes the bitmap of used slices. If that member dies, the next holder rebuilds
+    /// the bitmap.
     pub pool_dirty: AtomicU32,
     _pad2: [u8; 28],
-    /// Odd while the holder of the lock changes the directory. Readers without the lock compare it before and after.
+    /// An odd number while the holder of the lock changes the directory. Readers without the lock compare it before and
+    /// after they read.
     pub directory_version: AtomicU64,
-    /// The number of entries that were ever used, which are the first ones. Written under the lock.
+    /// The number of entries that were ever used. These are the first ones. It is written under the lock.
     pub entries: WildWord<AtomicU32>,
-    /// The first entry of the list of free entries below `entries`, plus 1; 0 = none. The list is derived, and rebuilt
-    /// by healing.
+    /// The number of the first free entry below `entries`, plus 1; 0 if there is none. The list of free entries is
+    /// derived from the entries, and healing rebuilds it.
     pub free_entry: WildWord<AtomicU32>,
-    /// The number of entries with reserved memory, which are the first ones. Written under the lock.
+    /// The number of entries with reserved memory. These are the first ones. It is written under the lock.
     pub entries_reserved: WildWord<AtomicU32>,
-    /// A futex word. The member that makes an object ready or removes one increments it and wakes the sleepers.
+    /// A futex word. A member that makes an object ready or removes one increments it and wakes the sleeping members.
     pub directory_gate: AtomicU32,
-    /// 1 while a member may sleep on `directory_gate`.
+    /// 1 while a member may be sleeping on `directory_gate`.
     pub directory_waiting: AtomicU32,
     _pad3: [u8; 36],
     _pad4: [u8; 4096 - 256],
 }
 
-/// Changes with every change of the layout. Builds with different fingerprints refuse each other.
+/// A number that changes with every change of the layout. Builds with different fingerprints refuse each other.
 pub const FINGERPRINT: u32 = fingerprint();
 
 const fn fingerprint() -> u32 {
@@ -110,7 +112,7 @@ const fn fingerprint() -> u32 {
         CLASSES.len() as u64,
         CLASSES[CLASSES.len() / 2].size as u64,
     ];
-    // FNV-1a over the numbers.
+    // This is the hash FNV-1a of the numbers in `parts`.
     let (mut hash, mut i) = (0x811c_9dc5u32, 0);
     while i < parts.len() {
         let mut byte = 0;

@@ -1,8 +1,8 @@
-//! What a task may do with the objects whose names match a grant's pattern.
+//! The rights of a task on objects whose names match a grant's pattern.
 
 use crate::set::{Member, Set};
 
-/// A set of rights, as bits; the same numbers on the wire.
+/// A set of rights, as bits. The messages have the same numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(transparent)]
 pub struct Rights(pub u32);
@@ -11,18 +11,18 @@ macro_rules! rights {
     ($(#[doc = $doc:literal] $name:ident = $bit:literal $word:literal,)+) => {
         impl Rights {
             $(#[doc = $doc] pub const $name: Self = Self($bit);)+
-            /// Nothing at all.
+            /// The empty set of rights.
             pub const NONE: Self = Self(0);
-            /// All of them.
+            /// The set of all rights.
             pub const ALL: Self = Self(0 $(| $bit)+);
-            /// No right but a statement of the launcher, in a grant for items: every process behind this endpoint was
-            /// started so that it cannot reopen a file that no path leads to (Landlock) and cannot splice or send pages
-            /// of a file away by any call (seccomp). So what such a process had open need not be copied.
+            /// Not a right, but a statement of the launcher in a grant for items: every process behind this endpoint is
+            /// confined. It cannot reopen a file that has no path (Landlock), and it cannot splice or send pages of a
+            /// file to another process (seccomp). So an item that such a process had open need not be copied.
             pub const CONFINED: Self = Self(512);
-            /// Every bit that has a meaning.
+            /// All bits that have a meaning.
             pub const KNOWN: Self = Self::ALL.with(Self::CONFINED);
 
-            /// The declaration, for generators.
+            /// The declaration of the rights, for the generators of tables and headers.
             pub const SET: Set = Set {
                 name: "Rights",
                 doc: &[" What a task may do with objects; bits."],
@@ -33,23 +33,23 @@ macro_rules! rights {
 }
 
 rights! {
-    /// Map a region or a shared item to read it.
+    /// Map a region for reading, or read a shared item.
     READ = 1 "read",
-    /// Map a region to read and write it.
+    /// Map a region for reading and writing.
     WRITE = 2 "write",
-    /// Create a region.
+    /// Create a region, if it does not exist.
     CREATE = 4 "create",
     /// Remove a region, a port or a series.
     REMOVE = 8 "remove",
-    /// Act as a producer of a port.
+    /// Be a producer of a port.
     PRODUCE = 16 "produce",
-    /// Act as a consumer of a port.
+    /// Be a consumer of a port.
     CONSUME = 32 "consume",
-    /// Publish a series, which includes observing it.
+    /// Publish a series. This includes the right to observe it.
     PUBLISH = 64 "publish",
-    /// Observe a series.
+    /// Attach to a series as an observer.
     OBSERVE = 128 "observe",
-    /// Make items, own them, and hand them on.
+    /// Make items, own them, and hand them over.
     OWN = 256 "own",
 }
 
@@ -59,19 +59,19 @@ impl Rights {
         self.0 & other.0 == other.0
     }
 
-    /// Both sets in one.
+    /// Gives the union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The right with this word, if there is one.
+    /// Gives the right that has this name, if there is one.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::SET.members.iter().find(|right| right.word == word).map(|right| Self(right.number))
     }
 
-    /// The words of the set, for messages: `read, write`.
+    /// The names of the rights in the set, for messages: `read, write`.
     pub fn words(self) -> String {
         let words: Vec<_> =
             Self::SET.members.iter().filter(|r| self.contains(Self(r.number))).map(|r| r.word).collect();

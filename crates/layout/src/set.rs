@@ -1,39 +1,39 @@
-//! Closed sets: each number with its word and its meaning, declared once.
+//! Closed sets: lists of choices, each with a number, a word and a meaning. Each set is declared once.
 //!
-//! `crossdock-facts` writes the C header's enums, the Fortran constants, the Python and C++ words and the tables of the
-//! documentation from these declarations (`crates/facts`).
+//! The test `generated` (`crates/layout/tests/generated`) writes the enums of the C header, the constants in Fortran, the
+//! words in Python and C++, and the tables of the documentation from these declarations.
 
 /// One member of a closed set.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
-    /// Its name in Rust.
+    /// The member's name in Rust.
     pub name: &'static str,
-    /// Its number in shared memory and on the wire.
+    /// The member's number in shared memory and in messages.
     pub number: u32,
-    /// Its word, which people write and read.
+    /// The member's word, which people write and read.
     pub word: &'static str,
-    /// Its meaning, line by line.
+    /// The lines of the comment that says what the member means.
     pub doc: &'static [&'static str],
 }
 
-/// A closed set, for generators.
+/// The declaration of a closed set, for generators.
 #[derive(Clone, Copy, Debug)]
 pub struct Set {
-    /// Its name in Rust.
+    /// The set's name in Rust.
     pub name: &'static str,
-    /// Its meaning, line by line.
+    /// The lines of the comment that says what the set is.
     pub doc: &'static [&'static str],
-    /// In order of their numbers.
+    /// The members in the order of their numbers.
     pub members: &'static [Member],
 }
 
-/// Every closed set, for code that reads any of them.
+/// The trait of all closed sets, for code that works with any of them.
 pub trait Closed: Copy + Sized + 'static {
-    /// The declaration.
+    /// The declaration of the set, for generators.
     const SET: Set;
-    /// The member with this number, if there is one.
+    /// Gives the member with this number, if there is one.
     fn from_number(number: u32) -> Option<Self>;
-    /// The member with this word, if there is one.
+    /// Gives the member with this word, if there is one.
     fn from_word(word: &str) -> Option<Self>;
 }
 
@@ -54,7 +54,7 @@ macro_rules! closed_set {
             /// Every member, in order of its number.
             pub const ALL: [Self; [$($number),+].len()] = [$(Self::$member),+];
 
-            /// The member with this number, if there is one.
+            /// Gives the member with this number, if there is one.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number {
@@ -63,7 +63,7 @@ macro_rules! closed_set {
                 }
             }
 
-            /// The member with this word, if there is one.
+            /// Gives the member with this word, if there is one.
             #[must_use]
             pub fn from_word(word: &str) -> Option<Self> {
                 match word {
@@ -72,7 +72,7 @@ macro_rules! closed_set {
                 }
             }
 
-            /// The word that people write and read.
+            /// The member's word, which people write and read.
             #[must_use]
             pub const fn word(self) -> &'static str {
                 match self {
@@ -80,7 +80,7 @@ macro_rules! closed_set {
                 }
             }
 
-            /// All words, for error messages that list the choice.
+            /// All words of the set, for error messages that list the choices.
             pub const WORDS: &'static [&'static str] = &[$($word),+];
         }
 

@@ -1,35 +1,36 @@
-//! The one closed list of outcomes, with the same numbers in every language.
+//! The closed list of outcomes of a call. It has the same numbers in every language.
 
 use crate::closed_set;
 
 closed_set! {
-    /// How a call ended. Every error carries one of these and a text that names object, reason and hint.
+    /// The outcome of a call. Every error carries one of these, and a text that names the object, the reason and a
+    /// hint.
     pub enum Status {
-        /// Done.
+        /// The call did what it was asked for.
         Ok = 0 "ok",
-        /// Nothing is there now, and the call was asked not to wait. This is no failure.
+        /// There is nothing yet, and the call was asked not to wait. This is no failure.
         NotYet = 1 "not yet",
-        /// The deadline passed. The message names the peer that was waited for and says when it was last seen.
+        /// The deadline passed. The message names the peer that the call waited for and says when it was last seen.
         TimedOut = 2 "timed out",
-        /// The other end left in order, and everything that it sent was taken.
+        /// The other end left in order, and everything that it had sent was taken.
         Closed = 3 "closed",
         /// The other end died, and everything that it had sent was taken.
         PeerDied = 4 "peer died",
-        /// No such region, port, item, series or object.
+        /// There is no such region, port, item, series or object.
         NotFound = 5 "not found",
-        /// The object exists already, and a new one was asked for.
+        /// The object exists already, but the call asked for a new one.
         Exists = 6 "exists",
-        /// The object is of another type; the message prints both.
+        /// The object has another type; the message shows both types.
         WrongType = 7 "wrong type",
-        /// An argument that can never be right.
+        /// An argument has a value that is never allowed.
         Invalid = 8 "invalid",
-        /// The handle names nothing that is in use here.
+        /// The handle names nothing that is in use in this region.
         BadHandle = 9 "bad handle",
-        /// No grant of this task allows it.
+        /// No grant of this task allows the call.
         Denied = 10 "denied",
-        /// The region, the quota or the node is full. Existing objects still work.
+        /// The region, the quota or the node is full. Existing objects can still be used.
         NoSpace = 11 "no space",
-        /// Another member has it: a second producer, or a view that is still in use.
+        /// Another member or a view still uses the object.
         Busy = 12 "busy",
         /// Shared memory has contents that no correct member writes.
         Corrupt = 13 "corrupt",
@@ -37,7 +38,7 @@ closed_set! {
         Disconnected = 14 "disconnected",
         /// The two sides were built with different layouts or protocols.
         Incompatible = 15 "incompatible",
-        /// The system refused the call; the message has its reason.
+        /// The system refused a call; the message has the system's reason.
         System = 16 "system",
     }
 }

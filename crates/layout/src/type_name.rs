@@ -1,4 +1,5 @@
-//! The one grammar of type names for all languages. It makes opening an object with a wrong type a clear error.
+//! The grammar of type names, which is the same for all languages. With it, opening an object with a wrong type is a
+//! clear error.
 //!
 //! ```text
 //! type    := scalar | type '[' n ']' | '{' type (',' type)* '}' | 'vector<' type '>' | 'string'
@@ -6,34 +7,34 @@
 //! scalar  := bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 c64 c128
 //! ```
 //!
-//! Structs have C's natural alignment, so size and offsets follow from the name. A name such as `cpp:Name` (any
-//! `word:text`) is opaque: only the language that made the object knows its contents.
+//! Structs have the natural alignment of C, so size and offsets follow from the name. A name such as `cpp:Name` (any
+//! `word:text`) is opaque: only the language that made the object knows what is in it.
 
-/// The longest type name, in bytes.
+/// The largest number of bytes of a type name.
 pub const MAX_TYPE_NAME: usize = 191;
-/// How deep types may nest. The bound protects the parser; programs do not reach it.
+/// The largest depth to which types may nest. The limit protects the parser; programs do not reach it.
 const MAX_DEPTH: usize = 16;
-/// Bytes of a `vector` or `string` header.
+/// The size in bytes of the header of a `vector` or `string`.
 pub const VECTOR_SIZE: u64 = 32;
-/// Bytes of an `ndarray` header.
+/// The size in bytes of the header of an `ndarray`.
 pub const NDARRAY_SIZE: u64 = 128;
 
 /// A parsed type name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Type {
-    /// A number; the text is its name.
+    /// A number: its type's name and its size in bytes.
     Scalar(&'static str, u64),
-    /// `T[n]`
+    /// A fixed array, `T[n]`.
     Array(Box<Type>, u64),
-    /// `{T,T,…}`
+    /// A struct, `{T,T,…}`.
     Struct(Vec<Type>),
-    /// `vector<T>`
+    /// A vector, `vector<T>`.
     Vector(Box<Type>),
-    /// `string`
+    /// A string, `string`.
     String,
-    /// `ndarray<T>`
+    /// An n-dimensional array, `ndarray<T>`.
     Ndarray(Box<Type>),
-    /// `word:text`. Its size and alignment are what its owner says.
+    /// An opaque type, `word:text`. The language that made the object knows its size and alignment.
     Opaque(String),
 }
 
@@ -54,7 +55,7 @@ const SCALARS: [(&str, u64, u32); 13] = [
 ];
 
 impl Type {
-    /// Parses a type name. The error says at which byte the text stops being one.
+    /// Parses a type name. The error gives the byte at which the text is no longer a type name.
     pub fn parse(name: &str) -> Result<Self, BadTypeName> {
         let bad = |at, why| BadTypeName { name: name.chars().take(MAX_TYPE_NAME).collect(), at, why };
         if name.len() > MAX_TYPE_NAME {
@@ -68,7 +69,7 @@ impl Type {
         Ok(parsed)
     }
 
-    /// Size and alignment in bytes; `None` for an opaque type, or if the size does not fit into 64 bits.
+    /// The size and alignment in bytes; `None` for an opaque type, or if the size does not fit into 64 bits.
     pub fn size_and_align(&self) -> Option<(u64, u32)> {
         match self {
             Self::Scalar(name, size) => {
@@ -94,7 +95,7 @@ impl Type {
         }
     }
 
-    /// The type of the elements in a container's data block: `T` for `vector<T>` and `ndarray<T>`, `u8` for `string`.
+    /// The type of the elements in a container's block: `T` for `vector<T>` and `ndarray<T>`, `u8` for `string`.
     pub fn element(&self) -> Option<Type> {
         match self {
             Self::Vector(of) | Self::Ndarray(of) => Some((**of).clone()),
@@ -104,14 +105,14 @@ impl Type {
     }
 }
 
-/// The error for a text that is no type name: where, and why.
+/// The error for a text that is not a type name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadTypeName {
-    /// The text.
+    /// The text that was to be a type name.
     pub name: String,
-    /// The byte at which the text stops being a type name.
+    /// The position of the byte at which the text is no longer a type name.
     pub at: usize,
-    /// Why.
+    /// The reason why it is not one.
     pub why: &'static str,
 }
 
@@ -188,8 +189,8 @@ impl Parser<'_> {
             self.at += word.len();
             return Ok(Type::Scalar(name, *size));
         }
-        // An opaque name goes on to the end. Its text may have any brackets, which only its owner's language
-        // understands.
+        // An opaque name goes on to the end of the text. It may have any brackets, because only the language that made
+        // the object understands it.
         if depth == 0 && !word.is_empty() && behind.starts_with(':') && behind.len() > 1 {
             let whole = self.rest().to_owned();
             if whole.bytes().any(|b| b < 0x20 || b == 0x7f) {

@@ -1,55 +1,55 @@
-//! A value that another party can write is `Wild` until it was checked.
+//! The type `Wild`: a value that another process can write has this type until it was checked.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A number that was read from memory or a socket that another process writes. It cannot be used as an offset, a length
-/// or an index: every way to get the number out checks it, except [`Wild::unchecked_for_display`].
+/// or an index: each function that gives the number out checks it, except [`Wild::unchecked_for_display`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wild<T>(T);
 
 impl<T> Wild<T> {
-    /// Marks a value that was read as unchecked.
+    /// Marks a value as unchecked.
     pub const fn new(value: T) -> Self {
         Self(value)
     }
 }
 
 impl<T: Copy + PartialOrd> Wild<T> {
-    /// The value, if it is at most `limit`.
+    /// Gives the value if it is at most `limit`.
     pub fn at_most(self, limit: T) -> Option<T> {
         (self.0 <= limit).then_some(self.0)
     }
 
-    /// The value, if it is below `limit`.
+    /// Gives the value if it is below `limit`.
     pub fn below(self, limit: T) -> Option<T> {
         (self.0 < limit).then_some(self.0)
     }
 
-    /// The value, if `good` accepts it.
+    /// Gives the value if `good` accepts it.
     pub fn check(self, good: impl FnOnce(T) -> bool) -> Option<T> {
         good(self.0).then_some(self.0)
     }
 
-    /// The value without a check, for error messages and inspection only. Never compute an address from it.
+    /// Gives the value without a check. It is for error messages and inspection only: never compute an address from it.
     pub fn unchecked_for_display(self) -> T {
         self.0
     }
 }
 
 impl<T: Copy + Ord> Wild<T> {
-    /// The value, or the limit if the value is greater.
+    /// Gives the value, or `limit` if the value is greater.
     pub fn clamped(self, limit: T) -> T {
         self.0.min(limit)
     }
 
-    /// Is it this value? A comparison needs no check.
+    /// Is the value equal to `value`? A comparison needs no check.
     pub fn is(self, value: T) -> bool {
         self.0 == value
     }
 }
 
-/// A word of shared memory that other processes write, and that means an address, a length or an index. What is loaded from
-/// it is [`Wild`], so it cannot be used before one of `Wild`'s checks let it out:
+/// A word of shared memory that other processes write and that is used as an address, a length or an index. A load
+/// gives a [`Wild`], so the number cannot be used before one of the checks of `Wild` gives it out:
 ///
 /// ```
 /// use crossdock_layout::{Wild, WildWord};
@@ -79,7 +79,7 @@ pub struct WildWord<A>(A);
 
 /// The atomic integers that a [`WildWord`] can be made of.
 pub trait Word {
-    /// The integer.
+    /// The integer type of the word's values.
     type Value: Copy;
     #[doc(hidden)]
     fn load_raw(&self, order: Ordering) -> Self::Value;
@@ -107,33 +107,34 @@ words!(AtomicU32 => u32, AtomicU64 => u64);
 words!(loom::sync::atomic::AtomicU32 => u32, loom::sync::atomic::AtomicU64 => u64);
 
 impl<A: Word> WildWord<A> {
-    /// What the word says at this moment.
+    /// Loads the word's present value, which is unchecked.
     #[inline]
     pub fn load(&self, order: Ordering) -> Wild<A::Value> {
         Wild::new(self.0.load_raw(order))
     }
 
-    /// Writes the word.
+    /// Stores a value in the word.
     #[inline]
     pub fn store(&self, value: A::Value, order: Ordering) {
         self.0.store_raw(value, order);
     }
 
-    /// Writes what another word says: a link of a chain takes over the next one.
+    /// Stores a value that was loaded from another word, without a check. A link of a chain takes over the next link in
+    /// this way.
     #[inline]
     pub fn store_wild(&self, value: Wild<A::Value>, order: Ordering) {
         self.0.store_raw(value.0, order);
     }
 
-    /// The atomic, for code that only stores into it.
+    /// Gives the atomic, for code that only stores into it.
     #[inline]
     pub const fn for_stores(&self) -> &A {
         &self.0
     }
 }
 
-/// Reads the extents of an array: the shape, and the bytes of its elements of `element` bytes each. `None` if there is no room
-/// for so many extents, or if the elements take more than `limit` bytes.
+/// Reads the shape of an array, and computes the bytes of its elements, which have `element` bytes each. Gives `None`
+/// if `rank` is greater than the number of words, or if the elements take more than `limit` bytes.
 pub fn read_shape(words: &[WildWord<AtomicU64>], rank: Wild<u32>, element: u64, limit: u64) -> Option<(Vec<u64>, u64)> {
     let rank = rank.at_most(words.len() as u32)? as usize;
     let shape: Vec<u64> = words[..rank].iter().map(|word| word.load(Ordering::Relaxed).0).collect();
@@ -147,26 +148,27 @@ impl Wild<u32> {
         self.0 & flag != 0
     }
 
-    /// The number without these bits; as wild as before.
+    /// Gives the number without these bits. It is still unchecked.
     #[must_use]
     pub fn without(self, bits: u32) -> Self {
         Self(self.0 & !bits)
     }
 
-    /// The index that a link says, where 0 means none and other numbers are the index plus 1; `None` as well if it is not
-    /// below `limit`.
+    /// Gives the index in a link of a chain. In the link, 0 means none, and other numbers are the index plus 1. Gives
+    /// `None` also if the index is not below `limit`.
     pub fn linked(self, limit: u64) -> Option<u64> {
         self.0.checked_sub(1).map(u64::from).filter(|index| *index < limit)
     }
 }
 
 impl Wild<u64> {
-    /// A hash of the number: it says nothing but where to look first, and the table bounds it.
+    /// Gives a hash of the number without a check. It only says where a search begins, and the hash table limits it.
     pub fn hashed(self, hash: impl FnOnce(u64) -> u32) -> u32 {
         hash(self.0)
     }
 
-    /// The offset, if `length` bytes from it lie within `capacity` and if it is a multiple of `align` (a power of two).
+    /// Gives the offset, if `length` bytes from it lie within `capacity` and if it is a multiple of `align` (a power of
+    /// two).
     pub fn offset_of(self, length: u64, align: u64, capacity: u64) -> Option<u64> {
         let end = self.0.checked_add(length)?;
         (end <= capacity && self.0 & (align - 1) == 0).then_some(self.0)

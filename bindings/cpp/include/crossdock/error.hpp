@@ -12,23 +12,23 @@ namespace crossdock {
 
 /// How a call ended; the numbers are the same in every language.
 enum class status : int {
-  ok = CROSSDOCK_OK,                      ///< done
-  not_yet = CROSSDOCK_NOT_YET,            ///< nothing is there now, and the call was asked not to wait
+  ok = CROSSDOCK_OK,                      ///< the call did what it was asked for
+  not_yet = CROSSDOCK_NOT_YET,            ///< there is nothing yet, and the call was asked not to wait
   timed_out = CROSSDOCK_TIMED_OUT,        ///< the deadline passed
-  closed = CROSSDOCK_CLOSED,              ///< the other end left in order, and everything that it sent was taken
+  closed = CROSSDOCK_CLOSED,              ///< the other end left in order, and everything that it had sent was taken
   peer_died = CROSSDOCK_PEER_DIED,        ///< the other end died, and everything that it had sent was taken
-  not_found = CROSSDOCK_NOT_FOUND,        ///< no such region, port, item, series or object
-  exists = CROSSDOCK_EXISTS,              ///< the object exists already, and a new one was asked for
-  wrong_type = CROSSDOCK_WRONG_TYPE,      ///< the object is of another type; the message prints both
-  invalid = CROSSDOCK_INVALID,            ///< an argument that can never be right
-  bad_handle = CROSSDOCK_BAD_HANDLE,      ///< the handle names nothing that is in use here
-  denied = CROSSDOCK_DENIED,              ///< no grant of this task allows it
+  not_found = CROSSDOCK_NOT_FOUND,        ///< there is no such region, port, item, series or object
+  exists = CROSSDOCK_EXISTS,              ///< the object exists already, but the call asked for a new one
+  wrong_type = CROSSDOCK_WRONG_TYPE,      ///< the object has another type; the message shows both types
+  invalid = CROSSDOCK_INVALID,            ///< an argument has a value that is never allowed
+  bad_handle = CROSSDOCK_BAD_HANDLE,      ///< the handle names nothing that is in use in this region
+  denied = CROSSDOCK_DENIED,              ///< no grant of this task allows the call
   no_space = CROSSDOCK_NO_SPACE,          ///< the region, the quota or the node is full
-  busy = CROSSDOCK_BUSY,                  ///< another member has it: a second producer, or a view that is still in use
+  busy = CROSSDOCK_BUSY,                  ///< another member or a view still uses the object
   corrupt = CROSSDOCK_CORRUPT,            ///< shared memory has contents that no correct member writes
   disconnected = CROSSDOCK_DISCONNECTED,  ///< there is no node daemon, or the session is closed
   incompatible = CROSSDOCK_INCOMPATIBLE,  ///< the two sides were built with different layouts or protocols
-  system = CROSSDOCK_SYSTEM,              ///< the system refused the call; the message has its reason
+  system = CROSSDOCK_SYSTEM,              ///< the system refused a call; the message has the system's reason
 };
 
 /// The name of a status, such as "NO_SPACE"; static.

@@ -29,16 +29,16 @@ using item_ref = counted<crossdock_item, crossdock_item_ref, crossdock_item_unre
 
 /// How sure a new owner can be that the former owner has no access left.
 enum class level : int {
-  cooperative = CROSSDOCK_COOPERATIVE,  ///< for tasks that trust each other: no daemon call, no proof
-  verified = CROSSDOCK_VERIFIED,        ///< the kernel proves that the old owner let go; else the new owner gets a copy
-  strict = CROSSDOCK_STRICT,            ///< always fresh pages
+  cooperative = CROSSDOCK_COOPERATIVE,  ///< for tasks that trust each other: no daemon call and no proof
+  verified = CROSSDOCK_VERIFIED,        ///< the kernel proves that the old owner closed it, or the new one gets a copy
+  strict = CROSSDOCK_STRICT,            ///< the new owner always gets fresh pages
 };
 
 /// What happens to an item whose owner dies.
 enum class on_death : int {
-  keep = CROSSDOCK_KEEP,                 ///< the item stays with its task, and waits until the task is started again
+  keep = CROSSDOCK_KEEP,                 ///< the item stays with its task, until the task is started again
   return_to_creator = CROSSDOCK_RETURN,  ///< the item goes back to the task that made it
-  destroy = CROSSDOCK_DESTROY,           ///< it is destroyed
+  destroy = CROSSDOCK_DESTROY,           ///< the item is destroyed
 };
 
 struct item_options {

@@ -18,8 +18,8 @@
 namespace crossdock {
 
 enum class order : std::uint32_t {
-  c = CROSSDOCK_ORDER_C,              ///< last index fastest
-  fortran = CROSSDOCK_ORDER_FORTRAN,  ///< first index fastest
+  c = CROSSDOCK_ORDER_C,              ///< the last index varies fastest, as in C
+  fortran = CROSSDOCK_ORDER_FORTRAN,  ///< the first index varies fastest, as in Fortran
 };
 
 /// Data, shape and strides of an ndarray in registers, for loops. Cheap to copy. Invalid after a reshape.

@@ -15,17 +15,17 @@ namespace crossdock {
 class region;
 
 enum class port_end : int {
-  producer = CROSSDOCK_PRODUCER,  ///< the side that sends and gets credits back
-  consumer = CROSSDOCK_CONSUMER,  ///< receives, and releases
+  producer = CROSSDOCK_PRODUCER,  ///< the side that sends messages and gets credits back
+  consumer = CROSSDOCK_CONSUMER,  ///< the side that receives messages and releases them
 };
 inline constexpr port_end producer = port_end::producer;
 inline constexpr port_end consumer = port_end::consumer;
 
 enum class pattern : int {
   one_to_one = CROSSDOCK_ONE_TO_ONE,  ///< one producer and one consumer
-  fan_out = CROSSDOCK_FAN_OUT,        ///< one producer
+  fan_out = CROSSDOCK_FAN_OUT,        ///< one producer; each consumer (at most 31) gets each message sent since it came
   fan_in = CROSSDOCK_FAN_IN,          ///< up to 32 producers and one consumer
-  work_queue = CROSSDOCK_WORK_QUEUE,  ///< up to 32 producers, up to 31 consumers; each message goes to one of them
+  work_queue = CROSSDOCK_WORK_QUEUE,  ///< up to 32 producers, up to 31 consumers; each message goes to one consumer
   any = CROSSDOCK_ANY_PATTERN,        ///< whichever the port was made with; one-to-one if it is made by this
 };
 

@@ -13,7 +13,7 @@ use crate::{Result, fault_point};
 const BY_NAME: u64 = 0;
 const BY_OFFSET: u64 = 1;
 
-/// FNV-1a.
+/// Computes the hash FNV-1a of a name.
 pub(super) fn hash(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
 }

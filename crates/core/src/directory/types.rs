@@ -7,9 +7,9 @@ use crossdock_layout::type_name::{MAX_TYPE_NAME, Type};
 pub enum ObjectMode {
     /// Makes the object; it must not exist yet.
     CreateOnly,
-    /// Must be there.
+    /// Opens the object; it must exist.
     OpenOnly,
-    /// Whichever.
+    /// Opens the object, or makes it if it does not exist.
     OpenOrCreate,
 }
 
@@ -78,7 +78,7 @@ pub struct Incarnation {
 /// The object that a handle names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loaded {
-    /// Where it lies.
+    /// The object's offset in the region.
     pub offset: u64,
     /// The size in bytes of the named object, or of the whole block if the block has no name.
     pub size: u64,
@@ -88,22 +88,22 @@ pub struct Loaded {
     pub incarnation: Option<Incarnation>,
 }
 
-/// A named object.
+/// A named object in a region's directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectInfo {
-    /// Its name.
+    /// The object's name.
     pub name: String,
-    /// Where it lies.
+    /// The object's offset in the region.
     pub offset: u64,
-    /// What it is.
+    /// The object's type.
     pub ty: TypeRef,
 }
 
-/// What `remove` freed.
+/// The memory that `remove` freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Removed {
     /// The number of freed blocks: the object's own block and the blocks of its containers.
     pub blocks: u64,
-    /// Their bytes.
+    /// The number of bytes in these blocks.
     pub bytes: u64,
 }

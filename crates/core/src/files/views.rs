@@ -26,7 +26,7 @@ pub struct View {
     mapped: PerProcess<Option<NoticeReader>>,
 }
 
-/// All of them.
+/// All managed directories that this process consumes.
 #[derive(Debug, Default)]
 pub struct Views(Vec<View>);
 
@@ -70,7 +70,7 @@ impl Views {
         OWN.get_or_make(|| Some(read())).expect("the closure always makes one")
     }
 
-    /// Is there none?
+    /// Does this process consume no managed directory?
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

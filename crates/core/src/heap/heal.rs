@@ -17,7 +17,7 @@ use super::lock::Guard;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
-/// What `heal` did.
+/// The work that `heal` did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HealReport {
     /// The number of dead members' slots that were healed and are vacant now.

@@ -70,7 +70,7 @@ impl LocalClass {
         }
     }
 
-    /// No current slice.
+    /// Forgets the current slice and its group.
     pub(super) fn clear(&mut self) {
         self.mask = 0;
         self.states = std::ptr::null();

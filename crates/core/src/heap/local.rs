@@ -29,7 +29,7 @@ impl LocalSlot {
         Self { index, shared, classes }
     }
 
-    /// Its number.
+    /// The number of the slot in its region.
     pub(crate) fn index(&self) -> u16 {
         self.index
     }

@@ -29,7 +29,7 @@ unsafe impl Sync for Memory {}
 pub(crate) enum Place {
     /// A small block: number `block` of a slice that is divided into blocks.
     Small { slice: u64, block: u64, class: usize, word: SliceWord },
-    /// A large block.
+    /// A large block: a run of whole slices.
     Large { slice: u64, run: u64, named: bool },
 }
 

@@ -16,7 +16,7 @@ pub struct Statistics {
     pub reserved: u64,
     /// The bytes of the blocks in use. The heap rounds each block's size up.
     pub used: u64,
-    /// Blocks in use.
+    /// The number of blocks in use.
     pub blocks: u64,
     /// Number of named objects that are ready.
     pub objects: u64,

@@ -42,12 +42,12 @@ pub enum Claim {
     Taken(Held),
     /// The deadline passed. `owner` is the number of the party that owns the item.
     TimedOut {
-        /// The owner's number.
+        /// The number of the party that owns the item.
         owner: u32,
         /// The member that has the item, if there is one.
         holder: MemberId,
     },
-    /// It is destroyed.
+    /// The item was destroyed.
     Gone,
 }
 

@@ -19,7 +19,7 @@ pub const MAX_RANK: usize = ITEM_RANK;
 /// The kind of data that an item contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Contents {
-    /// Plain bytes.
+    /// Bytes without a description.
     #[default]
     Bytes,
     /// An array without gaps between its elements. It begins at the first byte.
@@ -79,7 +79,7 @@ impl ItemMemory {
     /// Replaces the description of the contents of a cooperative item. The caller is the member that has the item.
     ///
     /// # Errors
-    /// As for `describe`.
+    /// The errors of `describe`.
     pub fn describe_held(&self, contents: &Contents) -> Result<()> {
         contents.check(self.size)?;
         if !self.writable() {

@@ -84,7 +84,7 @@ impl ItemMemory {
         Ok(Self { mapping, size, access })
     }
 
-    /// Bytes of data.
+    /// The number of bytes of data.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
@@ -102,7 +102,7 @@ impl ItemMemory {
         self.mapping.at(ITEM_DATA, self.size).expect("the mapping was made for as much").as_ptr()
     }
 
-    /// The data.
+    /// The item's data, for reading.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: in bounds of the mapping, which lives as long as self. No other process writes: the daemon has proved that no

@@ -170,7 +170,7 @@ impl End {
     /// the oldest of these handles back.
     ///
     /// # Errors
-    /// As [`End::send`].
+    /// The errors of [`End::send`].
     pub fn reclaim(&self, timeout: Duration) -> Result<Option<Handle>, Error> {
         self.check(Side::Producer)?;
         let mut attempt = || {
@@ -207,7 +207,7 @@ impl End {
     /// Receives as `receive_into` does, but gives the message as a value.
     ///
     /// # Errors
-    /// As `receive_into`.
+    /// The errors of `receive_into`.
     pub fn receive(&self, timeout: Duration) -> Result<(u64, Message), Error> {
         let mut message = Message::default();
         let position = self.receive_into(&mut message, timeout)?;
@@ -354,7 +354,7 @@ impl End {
         }
     }
 
-    /// The port's shape.
+    /// The shape of the port: its pattern and capacity.
     pub fn shape(&self) -> Shape {
         self.ring.shape()
     }

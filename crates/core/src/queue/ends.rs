@@ -41,7 +41,7 @@ pub(super) struct Acquaintance {
 
 /// How the members of the other side that an end has met have gone.
 pub(super) enum Gone {
-    /// All in order.
+    /// All of them left in order.
     Left,
     /// One of them died, and no new member has come since.
     Died,

@@ -93,7 +93,7 @@ impl std::fmt::Debug for Inline {
     }
 }
 
-/// What travels.
+/// A message: a handle, a number and a few bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Message {
     /// The handle of the data; [`Handle::NONE`] for none. The receiver must not trust it: `Region::load` checks it.

@@ -40,12 +40,12 @@ pub struct PortStatistics {
     pub under_way: u64,
 }
 
-/// One end's standing.
+/// The present state of one end of a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndInfo {
-    /// Which side.
+    /// The side of the end: producer or consumer.
     pub end: Side,
-    /// Who holds it.
+    /// The member that has the end.
     pub member: MemberId,
     /// The task's name as the member wrote it. Characters that cannot be printed are replaced.
     pub task: String,
@@ -66,7 +66,7 @@ pub struct EndInfo {
 pub struct PortReport {
     /// The shape that the port was made with.
     pub shape: Shape,
-    /// Its counters.
+    /// The counters of the whole port.
     pub statistics: PortStatistics,
     /// The end slots that members have taken.
     pub ends: Vec<EndInfo>,
@@ -81,7 +81,7 @@ impl Ring {
         PortReport { shape: self.shape(), statistics: self.statistics(), ends: ends.collect() }
     }
 
-    /// The counters.
+    /// Reads the counters of the whole port.
     pub fn statistics(&self) -> PortStatistics {
         let mut totals = PortStatistics::default();
         for side in [Side::Producer, Side::Consumer] {

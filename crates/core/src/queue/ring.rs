@@ -198,7 +198,7 @@ impl Ring {
         }
     }
 
-    /// The shape.
+    /// The shape of the port: its pattern and capacity.
     pub fn shape(&self) -> Shape {
         self.shape
     }

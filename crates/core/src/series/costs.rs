@@ -16,7 +16,7 @@ const LARGE: usize = 4 << 20;
 /// Measured costs in nanoseconds. Before the first measurement they are typical values of a present-day machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Copying one byte.
+    /// The time for copying one byte.
     pub copy_byte: f64,
     /// The time for comparing one byte with the last version.
     pub compare_byte: f64,

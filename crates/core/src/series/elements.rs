@@ -39,7 +39,7 @@ impl Publisher {
 }
 
 impl Version {
-    /// A variable's elements.
+    /// The elements of a variable in this version.
     ///
     /// # Errors
     /// The errors of `bytes`, and `WRONG_TYPE` if the variable was declared with another type.

@@ -26,14 +26,14 @@ pub(super) enum Begun {
 
 pub(super) struct Field {
     pub name: String,
-    /// The elements' type.
+    /// The type of the elements.
     pub ty: String,
     pub span: Span,
     pub shape: Vec<u64>,
     pub max_shape: Vec<u64>,
-    /// Bytes now.
+    /// The present size in bytes.
     pub bytes: u64,
-    /// Chunks now.
+    /// The present number of chunks.
     pub chunks: u32,
     /// The number of chunks that have had memory so far. It never shrinks.
     pub mapped: u32,

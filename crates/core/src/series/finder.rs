@@ -41,9 +41,9 @@ const MOST: f64 = 0.75;
 /// The fraction of the data that changes in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Changing {
-    /// Of the chunks.
+    /// The fraction of the chunks that changes.
     pub chunks: f64,
-    /// Of the pages.
+    /// The fraction of the pages that changes.
     pub pages: f64,
 }
 

@@ -33,7 +33,7 @@ fn explore_within(preemptions: usize, model: impl Fn() + Sync + Send + 'static) 
 }
 
 impl Model {
-    /// As `Publisher::finish`.
+    /// Publishes a version as `Publisher::finish` does.
     fn publish(&self, sequence: u64, record: usize) {
         protocol::fill(&self.states[record], sequence);
         self.contents[record].store(sequence, Relaxed);

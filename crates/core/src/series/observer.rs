@@ -29,7 +29,7 @@ pub(super) const OVERTAKEN: u32 = 64;
 pub struct AttachParts {
     /// The series' name, for error messages.
     pub name: String,
-    /// The segment's id.
+    /// The id of the series' segment.
     pub segment: SegmentId,
     /// The pool's descriptor, which allows reading only.
     pub pool: OwnedFd,
@@ -38,11 +38,11 @@ pub struct AttachParts {
     /// The page in which observers note the versions that they use. One slot of it, which is zeroed, belongs to this
     /// observer alone.
     pub pin_page: OwnedFd,
-    /// Which slot.
+    /// The index of the observer's slot.
     pub slot: u32,
     /// The member that publishes the series, as the daemon says.
     pub publisher: MemberId,
-    /// Whom to ask.
+    /// The host, which knows dead members.
     pub host: Arc<dyn Host>,
 }
 
@@ -106,7 +106,7 @@ impl Observer {
         self.attached.segment
     }
 
-    /// The publishing member.
+    /// The member that publishes the series.
     #[must_use]
     pub fn publisher(&self) -> MemberId {
         self.attached.publisher
@@ -179,7 +179,7 @@ impl Observer {
     /// the publisher keeps some versions (`keep`), an observer that reads every version may lag behind by that many.
     ///
     /// # Errors
-    /// As [`Self::next`].
+    /// The errors of [`Self::next`].
     pub fn each(&mut self, timeout: Duration) -> Result<Version> {
         let deadline = Deadline::after(timeout);
         let given = self.given;

@@ -221,7 +221,7 @@ impl Publisher {
         self.segment = segment;
     }
 
-    /// The segment's id.
+    /// The id of the series' segment.
     #[must_use]
     pub fn id(&self) -> SegmentId {
         self.segment
@@ -253,7 +253,7 @@ impl Publisher {
     /// languages whose arrays may live longer than the publisher.
     ///
     /// # Errors
-    /// As [`Self::end`].
+    /// The errors of [`Self::end`].
     pub fn end_mut(&mut self) -> Result<()> {
         self.end.end();
         self.host.series_ended()
@@ -287,7 +287,7 @@ impl Publisher {
     }
 }
 
-/// The kernel refused.
+/// Makes the error for a system call that the kernel refused.
 #[cold]
 pub(super) fn failed(name: &str, error: &OsError) -> Error {
     Error::os(error).about(SegmentKind::Series, name)

@@ -42,7 +42,7 @@ pub struct Original {
 /// A version of another node, without the contents of its variables.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Head {
-    /// The version's number.
+    /// The number of the version.
     pub sequence: u64,
     /// The time of publishing, in nanoseconds since 1970.
     pub time: u64,
@@ -50,7 +50,7 @@ pub struct Head {
     pub copied: u32,
     /// The method by which the version's changes were found, as the number of a [`super::Method`].
     pub method: u32,
-    /// The version's attributes.
+    /// The attributes that the version carries.
     pub attributes: Vec<(String, Value)>,
     /// The lengths of each variable.
     pub shapes: Vec<Vec<u64>>,
@@ -63,7 +63,7 @@ pub struct Head {
 pub struct Piece {
     /// The index of the variable in the description.
     pub variable: u32,
-    /// The first chunk.
+    /// The index of the first chunk in the variable.
     pub first: u32,
     /// The number of chunks.
     pub count: u32,
@@ -195,7 +195,7 @@ impl Replica {
         self.publisher.placed(segment);
     }
 
-    /// The segment's id.
+    /// The id of the replica's segment.
     #[must_use]
     pub fn id(&self) -> SegmentId {
         self.publisher.id()
@@ -215,7 +215,7 @@ impl Replica {
     /// Ends the replica's series in order. The caller does this after the original's publisher has ended in order.
     ///
     /// # Errors
-    /// As [`Publisher::end`].
+    /// The errors of [`Publisher::end`].
     pub fn end(&mut self) -> Result<()> {
         self.publisher.end_mut()
     }

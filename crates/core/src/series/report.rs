@@ -20,7 +20,7 @@ use crate::{Error, Result};
 /// different moments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Variables, attributes, constants.
+    /// The variables, attributes and constants of the series.
     pub description: Description,
     /// The newest version's sequence number; 0 before the first version.
     pub newest: u64,
@@ -38,9 +38,9 @@ pub struct Report {
     pub copied: u64,
     /// The number of chunks that versions shared with the version before.
     pub shared: u64,
-    /// The last publish.
+    /// How long the last publish took.
     pub last: Duration,
-    /// The longest publish.
+    /// How long the longest publish took.
     pub longest: Duration,
     /// The numbers of slots that fit into the pool, that have memory, and that are in use.
     pub slots: (u32, u32, u32),

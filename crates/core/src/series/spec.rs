@@ -58,7 +58,7 @@ pub struct Identity {
     pub name: String,
     /// The workflow that the series belongs to, for `/proc/PID/maps`.
     pub workflow: String,
-    /// Who publishes.
+    /// The member that publishes the series.
     pub member: MemberId,
 }
 
@@ -166,7 +166,7 @@ impl Spec {
 /// The sizes of a variable in bytes, computed once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Extents {
-    /// Of an element.
+    /// The size of an element in bytes.
     pub element: u64,
     /// The number of bytes of all elements at the present shape.
     pub bytes: u64,

@@ -18,7 +18,7 @@ pub struct Statistics {
     pub unavailable: Vec<(Method, String)>,
     /// How often the method was changed.
     pub switches: u64,
-    /// Versions published.
+    /// The number of versions that were published.
     pub published: u64,
     /// The number of chunks that were copied for versions.
     pub copied: u64,
@@ -26,17 +26,17 @@ pub struct Statistics {
     pub shared: u64,
     /// The fraction of the data that changes in a step; `None` if it is not known.
     pub changing: Option<Changing>,
-    /// Measured costs.
+    /// The measured costs of the ways to find changes.
     pub costs: Costs,
-    /// The last publish.
+    /// How long the last publish took.
     pub last: Duration,
-    /// The longest publish.
+    /// How long the longest publish took.
     pub longest: Duration,
     /// The size of a chunk in bytes.
     pub chunk: u32,
     /// The number of slots with memory, and how many of them some version uses.
     pub slots: (u32, u32),
-    /// Versions that exist.
+    /// The number of versions that exist.
     pub versions: u32,
     /// Bytes of memory that are reserved.
     pub reserved: u64,
@@ -92,7 +92,7 @@ impl Publisher {
         }
     }
 
-    /// Versions that exist.
+    /// The number of versions that exist.
     pub(super) fn versions(&self) -> u32 {
         self.records.iter().filter(|sequence| **sequence != 0).count() as u32
     }

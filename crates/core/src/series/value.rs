@@ -9,11 +9,11 @@ use crate::Result;
 /// A value of an attribute or a constant.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
-    /// A signed number.
+    /// A signed integer of 64 bits.
     I64(i64),
-    /// An unsigned number.
+    /// An unsigned integer of 64 bits.
     U64(u64),
-    /// A floating-point number.
+    /// A floating-point number of 64 bits.
     F64(f64),
     /// Text of at most 63 bytes.
     Text(String),

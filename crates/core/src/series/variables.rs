@@ -37,7 +37,7 @@ impl Publisher {
     /// The present size of a variable in bytes.
     ///
     /// # Errors
-    /// `NOT_FOUND`.
+    /// `NOT_FOUND` if there is no such variable.
     pub fn bytes(&self, variable: &str) -> Result<u64> {
         Ok(self.fields[self.index(variable)?].bytes)
     }
@@ -45,7 +45,7 @@ impl Publisher {
     /// The present lengths of a variable.
     ///
     /// # Errors
-    /// `NOT_FOUND`.
+    /// `NOT_FOUND` if there is no such variable.
     pub fn shape(&self, variable: &str) -> Result<&[u64]> {
         Ok(&self.fields[self.index(variable)?].shape)
     }

@@ -130,7 +130,7 @@ impl Version {
         self.attached.index(variable)
     }
 
-    /// The series' name.
+    /// The name of the series.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.attached.name

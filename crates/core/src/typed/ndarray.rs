@@ -67,7 +67,7 @@ impl<T: Plain> NdArray<T> {
     /// Has the array no elements?
     ///
     /// # Errors
-    /// As [`NdArray::len`].
+    /// The errors of [`NdArray::len`].
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }

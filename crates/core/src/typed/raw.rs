@@ -31,7 +31,7 @@ impl Raw {
         view::load(self.place.region.mapping(), offset).ok_or_else(|| self.place.corrupt("it lies outside"))
     }
 
-    /// Stores a field.
+    /// Writes the field that lies `at` bytes from the object's start.
     ///
     /// # Errors
     /// The errors of [`Raw::get`], and `DENIED` if the region is mapped for reading only.

@@ -22,7 +22,7 @@ impl<T: Plain> Simple<T> {
         Self { place: Place::new(region, offset), marker: PhantomData }
     }
 
-    /// The present value.
+    /// Reads the value.
     ///
     /// # Errors
     /// `CORRUPT` if the value does not lie within the region.
@@ -30,7 +30,7 @@ impl<T: Plain> Simple<T> {
         view::load(self.place.region.mapping(), self.place.offset).ok_or_else(|| self.place.corrupt("it lies outside"))
     }
 
-    /// Stores a value.
+    /// Stores a new value.
     ///
     /// # Errors
     /// `CORRUPT` if the value does not lie within the region, `DENIED` if the region is mapped for reading only.

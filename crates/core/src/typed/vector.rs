@@ -48,12 +48,12 @@ impl<T: Plain> Vector<T> {
     /// Has the vector no elements?
     ///
     /// # Errors
-    /// As [`Vector::len`].
+    /// The errors of [`Vector::len`].
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// One element.
+    /// Gives the element at this index, which counts from 0.
     ///
     /// # Errors
     /// `INVALID` for an index beyond the end, `CORRUPT` if the vector's header is damaged.
@@ -66,7 +66,7 @@ impl<T: Plain> Vector<T> {
             .ok_or_else(|| self.place.corrupt("its elements lie outside"))
     }
 
-    /// Stores one element.
+    /// Stores the element at this index, which counts from 0.
     ///
     /// # Errors
     /// `INVALID` for an index beyond the end, `DENIED` if the region is mapped for reading only, `CORRUPT` if the

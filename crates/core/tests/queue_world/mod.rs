@@ -86,7 +86,7 @@ impl World {
         Some((world, MemberId(number(6)), words[7].to_owned()))
     }
 
-    /// A living member.
+    /// Makes a new member that is alive.
     pub fn member(&self) -> MemberId {
         let n = self.next.fetch_add(1, SeqCst);
         let member = MemberId::new(n, n as usize);

@@ -7,9 +7,9 @@ const PAGEMAP_SCAN: u32 = 0xc060_6610;
 /// The system calls that a filter denies.
 #[derive(Clone, Copy)]
 pub enum Refuse {
-    /// Nothing.
+    /// Denies no call.
     Nothing,
-    /// `userfaultfd`: not permitted.
+    /// Denies `userfaultfd` with the error "not permitted".
     Userfaultfd,
     /// Denies `PAGEMAP_SCAN`, which kernels before Linux 6.7 lack, and `userfaultfd`.
     PagemapScan,

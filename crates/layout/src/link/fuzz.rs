@@ -1,9 +1,9 @@
-//! The entry for fuzzing the decoder.
+//! The entry point for fuzzing the decoder of messages between nodes.
 
 use super::{FRAME_HEADER, FrameHeader, MAX_FRAME, NodeMessage};
 
-/// Decodes arbitrary bytes as messages, one after the other, as a node does with what a connection brings. A message
-/// that is accepted must give the same bytes when it is encoded again: there is one spelling of each message.
+/// Decodes arbitrary bytes as messages, one after the other, as a node does with the bytes of a connection. Each
+/// message has only one encoding. So a message that is accepted must give the same bytes when it is encoded again.
 pub fn fuzz_decode(mut bytes: &[u8]) {
     while let Some((first, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() {
         let Ok(header) = FrameHeader::decode(first) else { return };

@@ -1,6 +1,6 @@
-//! The recorded bytes of each message. A build that spells a message differently must increment the version.
+//! The recorded bytes of each message. A build that encodes a message differently must increment the version.
 //!
-//! `UPDATE=1 cargo test -p crossdock-layout golden` records them again.
+//! `UPDATE=1 cargo test -p crossdock-layout golden` records the bytes again.
 
 use super::tests::{all, number};
 

@@ -1,28 +1,28 @@
-//! The 16 bytes that every message between nodes begins with.
+//! The header of 16 bytes with which every message between nodes begins.
 
 use super::MAX_FRAME;
 use crate::Wild;
 use crate::wire::{Malformed, Reader, Writer};
 
-/// Bytes of a header.
+/// The number of bytes of a header.
 pub const FRAME_HEADER: usize = 16;
 
-/// A decoded header.
+/// The decoded header of a message between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// The bytes of the whole message.
+    /// The number of bytes of the whole message.
     pub length: usize,
-    /// The kind of message.
+    /// The number of the kind of message.
     pub opcode: u16,
-    /// The number of a question on this connection. The answer repeats it. 0 in messages that want no answer.
+    /// The number of a question on this connection, which the answer repeats. It is 0 in messages that have no answer.
     pub number: u64,
 }
 
 impl FrameHeader {
-    /// Reads a header that any program may have written.
+    /// Reads and checks a header, which any program may have written.
     ///
     /// # Errors
-    /// The length is shorter than a header or longer than [`MAX_FRAME`], or the reserved field is not zero.
+    /// The length is smaller than a header or greater than [`MAX_FRAME`], or the reserved field is not zero.
     pub fn decode(bytes: &[u8; FRAME_HEADER]) -> Result<Self, Malformed> {
         let mut r = Reader::new(bytes);
         let length = Wild::new(r.u32()? as usize);
@@ -42,7 +42,7 @@ impl FrameHeader {
     }
 }
 
-/// Sets the length of a message that [`FrameHeader::begin`] began.
+/// Sets the length in a message that [`FrameHeader::begin`] began.
 pub(super) fn finish(writer: Writer) -> Vec<u8> {
     let mut message = writer.0;
     assert!(message.len() <= MAX_FRAME, "a message of {} bytes", message.len());

@@ -1,32 +1,33 @@
-//! The messages between two node daemons. The tables of `docs/node-protocol.md` are generated from this.
+//! The messages between two node daemons. The tables of `docs/node-protocol.md` are generated from these declarations.
 
 use super::MAX_CHUNK;
 use super::header::{FRAME_HEADER, FrameHeader, finish};
 use crate::wire::{Malformed, Padded, Reader, SegmentKind, Spells, Text, Wire, Writer};
 use crate::{Status, closed_set, messages};
 
-/// The first eight bytes of the first message's body: `crossdok`. A connection that is no link is refused by them.
+/// The first eight bytes in the body of a connection's first message: `crossdok`. A connection of another program does
+/// not have them and is refused.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"crossdok");
 
-/// The longest body of a question or an answer of a service.
+/// The largest number of bytes in the body of a question or an answer.
 pub const MAX_BODY: usize = 60 << 10;
 
-/// The longest text of a refusal.
+/// The largest number of bytes in the text of a refusal.
 pub const MAX_LINK_TEXT: usize = 1024;
 
 closed_set! {
-    /// What a connection between two nodes is for.
+    /// The purpose of a connection between two nodes.
     pub enum Purpose {
-        /// Questions, answers and the pulse.
+        /// Questions, answers and pulses (signs of life).
         Control = 1 "control",
-        /// The bytes of segments, which the dialing node pulls.
+        /// Bytes of segments, which the dialing node asks for.
         Data = 2 "data",
         /// The catalog's own messages.
         Catalog = 3 "catalog",
     }
 }
 
-/// Bytes up to the end of the message, at most [`MAX_BODY`].
+/// Bytes that go on to the end of the message, at most [`MAX_BODY`].
 #[derive(Clone, Copy, Debug)]
 pub struct Body;
 
@@ -44,98 +45,100 @@ impl Spells<Vec<u8>> for Body {
 }
 
 messages! {
-    /// One message between two node daemons. The dialing node asks, and the accepting node answers. Both send pulses.
+    /// A message between two node daemons. The dialing node asks, and the accepting node answers. Both send pulses,
+    /// which are signs of life.
     pub enum NodeMessage: u16 as Wire {
-        /// The first message on every connection, sent by the dialing node only.
+        /// Opens a connection. The dialing node sends it as the first message, and never again.
         1 Hello -> Welcome {
-            /// [`MAGIC`].
+            /// The number [`MAGIC`].
             magic: u64,
-            /// [`super::LINK_VERSION`].
+            /// The version of the messages, [`super::LINK_VERSION`].
             version: u32,
-            /// What the connection is for.
+            /// The purpose of the connection.
             purpose: Purpose,
-            /// The number of this start of the dialing daemon.
+            /// A number that changes each time the dialing daemon is started.
             incarnation: u64,
-            /// On data connections, the session that the control connection's Welcome named; zeros on others.
+            /// On a data connection, the session that the Welcome on the control connection named. Zeros on other
+            /// connections.
             session: [u8; 16],
-            /// The longest time between two pulses of the dialing node.
+            /// The longest time between two pulses of the dialing node, in milliseconds.
             pulse_ms: u32,
-            /// If a peer is silent for this long, the dialing node counts it as away.
+            /// The silence in milliseconds after which the dialing node counts a peer as away.
             away_ms: u32,
-            /// The dialing node's name; under TLS its certificate must prove it.
+            /// The dialing node's name. Under TLS, its certificate must prove the name.
             node: String,
-            /// The node that the dialing node wants to reach. Any other node refuses.
+            /// The name of the node that the dialing node wants to reach. Any other node refuses the connection.
             to: String,
         },
-        /// The connection stands.
+        /// Accepts a connection, as the answer to Hello.
         2 Welcome {
-            /// The version that the answering node speaks.
+            /// The version of the messages that the answering node uses.
             version: u32 as Padded,
-            /// The number of this start of the answering daemon.
+            /// A number that changes each time the answering daemon is started.
             incarnation: u64,
-            /// The name of this control connection, for the Hello of its data connections.
+            /// The name of this control connection. Its data connections give it in their Hello.
             session: [u8; 16],
-            /// The longest time between two pulses of the answering node.
+            /// The longest time between two pulses of the answering node, in milliseconds.
             pulse_ms: u32,
-            /// If a peer is silent for this long, the answering node counts it as away.
+            /// The silence in milliseconds after which the answering node counts a peer as away.
             away_ms: u32,
             /// The answering node's name.
             node: String,
         },
-        /// Says that the sender is there. Both sides of a control connection send it.
+        /// A sign of life. Both sides of a control connection send it.
         3 Pulse {
-            /// The number of pulses that the sender has sent before.
+            /// The number of pulses that the sender has sent before this one.
             count: u64,
         },
-        /// A question to a service of the other node.
+        /// Asks a service of the other node a question.
         4 Ask -> Said {
-            /// Which service.
+            /// The number of the service.
             service: u32,
-            /// How long the asking node waits for the answer.
+            /// How long the asking node waits for the answer, in milliseconds.
             wait_ms: u32,
-            /// Bytes that the service defines.
+            /// The question's contents, which the service defines.
             body: Vec<u8> as Body,
         },
-        /// A service's answer.
+        /// The answer of a service to a question.
         5 Said(body: Vec<u8> as Body),
-        /// The other node could not answer the question, or refused to.
+        /// Says that the other node could not answer the question, or refused to.
         6 Failed {
-            /// The reason as a number.
+            /// The reason for the failure, as a number.
             status: Status as Padded,
-            /// The reason for people: object, reason and hint.
+            /// The reason for people to read: it names the object, what is wrong, and a hint.
             text: String as Text<MAX_LINK_TEXT>,
         },
-        /// Asks for bytes of an object. The answer is chunks in the order of their offsets, or one Failed.
+        /// Asks for bytes of an object. The answers are chunks in the order of their offsets, or one Failed.
         7 Fetch -> Chunk {
-            /// The kind of object.
+            /// The kind of the object.
             kind: SegmentKind,
-            /// Must each chunk carry a checksum? 0 where TLS protects the bytes already.
+            /// Must each chunk carry a checksum? It is 0 where TLS protects the bytes already.
             checked: bool,
-            /// The object's id on the node that is asked.
+            /// The object's id on the node that gets this message.
             object: u64,
-            /// The object's epoch. A node with another epoch refuses.
+            /// The epoch of the object that the asking node means. A node where the object has another epoch refuses.
             epoch: u64,
-            /// The offset of the first byte that is wanted.
+            /// The offset of the first byte that is asked for.
             offset: u64,
-            /// The number of bytes that are wanted, at least 1.
+            /// The number of bytes that are asked for, at least 1.
             length: u64,
         },
-        /// Bytes of an object. They follow this message directly.
+        /// Announces bytes of an object. The bytes follow directly behind this message.
         8 Chunk {
-            /// The offset of the bytes in the object.
+            /// The offset of these bytes in the object.
             offset: u64,
             /// The number of bytes that follow: from 1 to [`super::MAX_CHUNK`].
             length: u64,
-            /// XXH3 (64 bit) of the bytes, if the Fetch wanted it; else 0.
+            /// The checksum XXH3 (64 bit) of the bytes, if the Fetch asked for one; otherwise 0.
             sum: u64,
         },
-        /// The sender closes the connection in order; nothing follows.
+        /// Closes the connection in order. The sender sends nothing after it.
         9 Bye,
     }
 }
 
 impl NodeMessage {
-    /// The whole message.
+    /// Encodes the whole message.
     #[must_use]
     pub fn encode(&self, number: u64) -> Vec<u8> {
         let mut writer = FrameHeader::begin(self.number(), number);
@@ -143,16 +146,16 @@ impl NodeMessage {
         finish(writer)
     }
 
-    /// Is this a question, or the answer to one? Its number must not be 0 then.
+    /// Is this a question or an answer? Then its number must not be 0.
     #[must_use]
     pub const fn is_numbered(&self) -> bool {
         matches!(self, Self::Ask { .. } | Self::Said(_) | Self::Failed { .. } | Self::Fetch { .. } | Self::Chunk { .. })
     }
 
-    /// Decodes the body of a message that any program may have sent.
+    /// Decodes a message's body, which any program may have sent.
     ///
     /// # Errors
-    /// The bytes are not the one spelling of a message.
+    /// The bytes are not a valid encoding of a message.
     pub fn decode(header: FrameHeader, body: &[u8]) -> Result<Self, Malformed> {
         if header.length != FRAME_HEADER + body.len() {
             return Err(Malformed::HeaderLength);
@@ -184,8 +187,8 @@ impl NodeMessage {
         Ok(message)
     }
 
-    /// The version in a Hello or a Welcome, whatever the rest looks like. A daemon of another build says its version
-    /// here. In a Hello the magic number must be right.
+    /// Reads the version in a Hello or a Welcome, even if this build cannot read the rest, so that a daemon of another
+    /// build can be refused with its version. In a Hello the magic number must be right.
     #[must_use]
     pub fn version(header: FrameHeader, body: &[u8]) -> Option<u32> {
         let mut r = Reader::new(body);

@@ -1,4 +1,4 @@
-//! Every message is the same after encoding and decoding, and every damage to one is noticed.
+//! Tests that every message is the same after encoding and decoding, and that every damaged message is refused.
 
 use super::*;
 use crate::Status;

@@ -1,4 +1,4 @@
-//! Freezes the layout: a change here needs a new `PORT_FINGERPRINT`.
+//! These tests freeze the layout: a change of the layout needs a new `PORT_FINGERPRINT`.
 
 use super::*;
 use std::mem::{align_of, offset_of, size_of};

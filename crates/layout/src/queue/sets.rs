@@ -1,4 +1,4 @@
-//! The closed sets of ports.
+//! The closed sets that describe ports: patterns, sides, ways to wait, departures.
 
 use super::{MAX_CONSUMERS, MAX_PRODUCERS};
 use crate::closed_set;
@@ -8,29 +8,29 @@ closed_set! {
     pub enum Pattern {
         /// One producer and one consumer. The order is kept.
         OneToOne = 0 "one-to-one",
-        /// One producer. Each consumer (at most 31) gets each message that was sent since it came.
+        /// One producer; each consumer (at most 31) gets each message sent since it came.
         FanOut = 1 "fan-out",
-        /// Up to 32 producers and one consumer. The order of each producer is kept.
+        /// Up to 32 producers and one consumer. The messages of each producer keep their order.
         FanIn = 2 "fan-in",
-        /// Up to 32 producers, up to 31 consumers; each message goes to one of them.
+        /// Up to 32 producers, up to 31 consumers; each message goes to one consumer.
         WorkQueue = 3 "work-queue",
     }
 }
 
 impl Pattern {
-    /// Do several producers share the sending side?
+    /// May a port of this pattern have several producers?
     #[must_use]
     pub const fn many_produce(self) -> bool {
         matches!(self, Self::FanIn | Self::WorkQueue)
     }
 
-    /// Do several consumers share the receiving side?
+    /// Do several consumers share the messages on the receiving side?
     #[must_use]
     pub const fn many_consume(self) -> bool {
         matches!(self, Self::FanOut | Self::WorkQueue)
     }
 
-    /// Ends that a side has.
+    /// The number of end slots that a side has.
     #[must_use]
     pub const fn places(self, side: Side) -> usize {
         match side {
@@ -44,15 +44,15 @@ impl Pattern {
 closed_set! {
     /// The two sides of a port.
     pub enum Side {
-        /// The side that sends and gets credits back.
+        /// The side that sends messages and gets credits back.
         Producer = 0 "producer",
-        /// Receives, and releases.
+        /// The side that receives messages and releases them.
         Consumer = 1 "consumer",
     }
 }
 
 impl Side {
-    /// The opposite one.
+    /// Gives the opposite side.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -69,19 +69,20 @@ closed_set! {
         Adaptive = 0 "adaptive",
         /// Spins until the deadline, for a task that has a CPU of its own.
         Spin = 1 "spin",
-        /// Sleep at once.
+        /// Sleeps at once, without spinning.
         Block = 2 "block",
     }
 }
 
 closed_set! {
-    /// How the last member left a side. The greater value wins until a member comes to that side again.
+    /// How the last member left a side of a port. A death is not replaced by a later departure in order, until a member
+    /// joins that side again.
     pub enum Departure {
-        /// No member has left since the last one came.
+        /// No member has left since the last one joined.
         None = 0 "none",
         /// The last member that left did so in order.
         Left = 1 "left",
-        /// A member died, and no member has come since.
+        /// A member died, and no member has joined since.
         Died = 2 "died",
     }
 }

@@ -1,4 +1,4 @@
-//! A cell's state word.
+//! The state word of a port's cell.
 //!
 //! ```text
 //! 63                                              12 11         4  3  2   0
@@ -14,7 +14,7 @@
 //! | 2 ready | readable | its consumer → taken, or (one-to-one, fan-out) → free for the next lap |
 //! | 3 taken | `end` has it (fan-in, work queue) | that consumer → free for the next lap; a healer, if it is gone → ready |
 //!
-//! Fresh zeroed memory is a ring of free cells of lap 0. The lap never shrinks.
+//! In zeroed memory all cells are free and have lap 0. A cell's lap never decreases.
 
 const END_SHIFT: u32 = 4;
 const LAP_SHIFT: u32 = 12;
@@ -23,57 +23,58 @@ const CREDIT: u64 = 1 << 3;
 /// The phase of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Free: a producer may claim the cell.
+    /// The cell is free, and a producer may claim it.
     Free,
-    /// Being written.
+    /// A producer is writing the message.
     Claimed,
-    /// To be read.
+    /// The message is complete, and a consumer may take it.
     Ready,
-    /// With a consumer.
+    /// A consumer has taken the message.
     Taken,
 }
 
-/// The decoded value of a state word. It is a copy; changes go through the atomic.
+/// The value of a state word, for decoding. It is a copy: the cell itself changes only through its atomic word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State(pub u64);
 
 impl State {
-    /// The cell is free for this lap. With `credit`, the handle of the lap before waits to be reclaimed.
+    /// The state of a free cell of this lap. With `credit`, the handle of the previous lap's message can still be taken
+    /// back by a producer.
     pub const fn free(lap: u64, credit: bool) -> Self {
         Self(lap << LAP_SHIFT | if credit { CREDIT } else { 0 })
     }
 
-    /// This producer's end is writing the cell.
+    /// The state of a cell that this producer's end is writing.
     pub const fn claimed(lap: u64, end: u8) -> Self {
         Self(lap << LAP_SHIFT | (end as u64) << END_SHIFT | 1)
     }
 
-    /// To be read.
+    /// The state of a cell with a complete message of this lap.
     pub const fn ready(lap: u64) -> Self {
         Self(lap << LAP_SHIFT | 2)
     }
 
-    /// This consumer's end has the message.
+    /// The state of a cell whose message this consumer's end has taken.
     pub const fn taken(lap: u64, end: u8) -> Self {
         Self(lap << LAP_SHIFT | (end as u64) << END_SHIFT | 3)
     }
 
-    /// The lap, 52 bits.
+    /// The lap of the cell, 52 bits.
     pub const fn lap(self) -> u64 {
         self.0 >> LAP_SHIFT
     }
 
-    /// The end that claimed or took it.
+    /// The end that claimed or took the cell.
     pub const fn end(self) -> u8 {
         (self.0 >> END_SHIFT) as u8
     }
 
-    /// Free for this lap, with or without a credit?
+    /// Is the cell free for this lap, with or without a credit?
     pub const fn is_free(self, lap: u64) -> bool {
         self.0 & !CREDIT == Self::free(lap, false).0
     }
 
-    /// Does the cell's handle wait to be reclaimed?
+    /// Is the cell's handle a credit, which a producer can take back?
     pub const fn has_credit(self) -> bool {
         self.0 & CREDIT != 0
     }

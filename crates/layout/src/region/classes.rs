@@ -1,28 +1,29 @@
-//! The size classes of small blocks: every 16 bytes up to 128 (none below 32), then four classes for each doubling up
-//! to 32 KiB.
+//! The size classes of small blocks. There is one for every 16 bytes from 32 up to 128, and then there are four for
+//! each doubling up to 32 KiB.
 
 use super::geometry::SLICE;
 
-/// The smallest block.
+/// The size of the smallest block in bytes.
 pub const MIN_BLOCK: u64 = 32;
-/// The largest block that shares a slice with others. A larger block is a run of whole slices.
+/// The size in bytes of the largest block that shares a slice with others. A larger block takes whole slices.
 pub const MAX_SMALL: u64 = 32768;
 
-/// One size class.
+/// A size class: the blocks of one size in a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Class {
-    /// Bytes of a block; a multiple of 16.
+    /// The size of a block in bytes, a multiple of 16.
     pub size: u32,
-    /// Blocks of a slice.
+    /// The number of blocks in a slice.
     pub blocks: u32,
-    /// ⌈2³²/size⌉: `offset * reciprocal >> 32` is `offset / size` for every offset within a slice, and the low half of the
-    /// product is less than the reciprocal if and only if the division has no remainder.
+    /// ⌈2³²/size⌉. With it a product replaces the division: `offset * reciprocal >> 32` is `offset / size` for every
+    /// offset within a slice. The low half of the product is less than the reciprocal if and only if the division has
+    /// no remainder.
     pub reciprocal: u32,
 }
 
 impl Class {
-    /// The block that starts `within` bytes from the beginning of the slice, if one does. Its number may be beyond the
-    /// last block.
+    /// Gives the number of the block that starts `within` bytes from the beginning of the slice; `None` if no block
+    /// starts there. The number may be greater than that of the slice's last block.
     #[inline]
     pub const fn block_at(&self, within: u64) -> Option<u64> {
         let product = within * self.reciprocal as u64;
@@ -30,7 +31,7 @@ impl Class {
     }
 }
 
-/// All classes, smallest first.
+/// All size classes, the smallest first.
 pub static CLASSES: [Class; 39] = classes();
 
 const fn classes() -> [Class; 39] {
@@ -48,8 +49,8 @@ const fn classes() -> [Class; 39] {
     all
 }
 
-/// The class of each multiple of 16 up to 1024. Most requests are small, and a table has no branch that the processor
-/// can predict wrongly.
+/// The class of each multiple of 16 up to 1024. Most requests are small, and reading a table needs no branch that the
+/// CPU could predict wrongly.
 static OF_SIXTEENS: [u8; 65] = {
     let (mut table, mut i) = ([0; 65], 1);
     while i < table.len() {
@@ -59,7 +60,7 @@ static OF_SIXTEENS: [u8; 65] = {
     table
 };
 
-/// The smallest class whose blocks hold `size` bytes, which must be 1 to [`MAX_SMALL`].
+/// The smallest class whose blocks have at least `size` bytes. `size` must be 1 to [`MAX_SMALL`].
 #[inline]
 pub fn class_for(size: u64) -> usize {
     match OF_SIXTEENS.get(size.div_ceil(16) as usize) {
@@ -70,10 +71,10 @@ pub fn class_for(size: u64) -> usize {
 
 const fn computed_class(size: u64) -> usize {
     if size <= 128 {
-        // 1–32 → 0, 33–48 → 1, …, 113–128 → 6
+        // Sizes 1–32 have class 0, sizes 33–48 class 1, and so on up to sizes 113–128 with class 6.
         (size.saturating_sub(17) / 16) as usize
     } else {
-        // For 2^k < size ≤ 2^(k+1) with k ≥ 7: the quarter of the doubling.
+        // For 2^k < size ≤ 2^(k+1) with k ≥ 7, the class depends on the quarter of this range in which the size lies.
         let k = 63 - (size - 1).leading_zeros();
         7 + 4 * (k as usize - 7) + (((size - 1) >> (k - 2)) & 3) as usize
     }

@@ -1,5 +1,6 @@
-//! Headers of the containers that all languages share. Pointers are self-relative: the target is the address of the
-//! field plus its value; 0 is null. They mean the same in every process, wherever the process maps the region.
+//! The headers of the containers that all languages share. Pointers in them are self-relative: the target is the
+//! address of the field plus its value, and 0 is the null pointer. So they mean the same in every process, at whatever
+//! address the process maps the region.
 
 use crate::closed_set;
 
@@ -7,47 +8,47 @@ use crate::closed_set;
 pub const MAX_RANK: usize = 8;
 
 closed_set! {
-    /// The order of an ndarray's elements.
+    /// The order in which an ndarray's elements lie in memory.
     pub enum Order {
-        /// Last index fastest.
+        /// The last index varies fastest, as in C.
         C = 0 "C",
-        /// First index fastest.
+        /// The first index varies fastest, as in Fortran.
         Fortran = 1 "F",
     }
 }
 
-/// `vector<T>`, and `string` with bytes as elements.
+/// The header of a `vector<T>`, or of a `string`, whose elements are bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct VectorHeader {
-    /// A self-relative pointer to the region's first byte, by which a container finds its allocator. 0 if not known
-    /// yet.
+    /// A self-relative pointer to the region's first byte, by which a container finds its allocator. It is 0 if the
+    /// region is not known yet.
     pub region: i64,
-    /// The elements, self-relative.
+    /// A self-relative pointer to the elements.
     pub data: i64,
-    /// Elements.
+    /// The number of elements.
     pub size: u64,
-    /// The number of elements that fit into the block.
+    /// The number of elements that fit into the block of the elements.
     pub capacity: u64,
 }
 
-/// `ndarray<T>`: contiguous elements.
+/// The header of an `ndarray<T>`, whose elements have no gaps between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct NdarrayHeader {
-    /// As in [`VectorHeader`].
+    /// The pointer to the region, as in [`VectorHeader`].
     pub region: i64,
-    /// The elements, self-relative.
+    /// A self-relative pointer to the elements.
     pub data: i64,
-    /// Bytes of the block.
+    /// The size in bytes of the block of the elements.
     pub capacity_bytes: u64,
     /// Number of dimensions, at most [`MAX_RANK`].
     pub rank: u32,
-    /// An [`Order`].
+    /// The order of the elements, an [`Order`] as a number.
     pub order: u32,
-    /// Lengths of the dimensions; 0 beyond the rank.
+    /// The lengths in each dimension; 0 in dimensions beyond the rank.
     pub shape: [u64; MAX_RANK],
-    /// Zero.
+    /// A reserved field, which is zero.
     pub reserved: [u8; 32],
 }
 

@@ -1,47 +1,49 @@
-//! Directory entries: named, typed objects.
+//! The entries of the directory. Each describes a named object with a type.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use crate::WildWord;
 
-/// Not in use.
+/// The state of an entry that is not in use.
 pub const ENTRY_FREE: u32 = 0;
-/// `owner` is making the object. If `owner` dies, a healer removes the entry and the block.
+/// The state of an entry whose object the member `owner` is making. If `owner` dies, healing removes the entry and the
+/// block.
 pub const ENTRY_CONSTRUCTING: u32 = 1;
-/// There for everybody.
+/// The state of an entry whose object all members can open.
 pub const ENTRY_READY: u32 = 2;
-/// `owner` is removing the object. If `owner` dies, a healer does the rest.
+/// The state of an entry whose object the member `owner` is removing. If `owner` dies, healing completes the removal.
 pub const ENTRY_REMOVING: u32 = 3;
 
-/// One named object. The state is the truth; the chains are derived from it and are rebuilt when in doubt.
+/// The directory entry of a named object. The state alone says whether there is an object; the chains are derived from
+/// it and can be rebuilt.
 #[repr(C, align(64))]
 pub struct Entry {
-    /// One of `ENTRY_…`. Written under the region's lock.
+    /// The state: one of `ENTRY_…`. It is written under the region's lock.
     pub state: AtomicU32,
-    /// The heap slot that records what the removing member frees.
+    /// The number of the heap slot in which the removing member records the blocks that it frees.
     pub slot: WildWord<AtomicU32>,
-    /// Constructor or remover.
+    /// The member that is making or removing the object.
     pub owner: AtomicU64,
     /// The offset of the object's block; 0 until the object has one.
     pub offset: WildWord<AtomicU64>,
-    /// While REMOVING: the block with its phase.
+    /// In state REMOVING: the block that is being freed, with the phase of that.
     pub retiring: AtomicU64,
-    /// Bytes of the object.
+    /// The size of the object in bytes.
     pub size: WildWord<AtomicU64>,
-    /// Its alignment.
+    /// The alignment of the object in bytes.
     pub align: AtomicU32,
-    /// The next entry of the chain by name, plus 1. For a free entry, the next one of the list of free entries.
+    /// The number, plus 1, of the next entry in the chain by name. In a free entry it is that of the next free one.
     pub next_by_name: WildWord<AtomicU32>,
-    /// Next entry of the chain by offset, plus 1.
+    /// The number, plus 1, of the next entry in the chain by offset.
     pub next_by_offset: WildWord<AtomicU32>,
-    /// Hash of the name.
+    /// The hash of the name.
     pub hash: AtomicU32,
-    /// The number of objects that this entry has been used for. Each member that takes the entry for a new object
-    /// increments it under the region's lock. A reference with an older number is to an object that is gone.
+    /// The number of objects for which this entry has been used. A member that takes the entry for a new object
+    /// increments it under the region's lock. So if a reference has an older number, its object is gone.
     pub incarnation: AtomicU64,
-    /// The name, filled with zeros.
+    /// The name. The rest of the field is zero.
     pub name: [AtomicU8; 128],
-    /// The type's name, filled with zeros.
+    /// The name of the type. The rest of the field is zero.
     pub type_name: [AtomicU8; 192],
 }
 

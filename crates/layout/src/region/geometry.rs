@@ -1,62 +1,65 @@
-//! The offsets of a region's areas, computed from its capacity.
+//! The offsets of a region's parts, which are computed from its capacity.
 
 use super::{Entry, Header, SliceHead, Slot};
 use crate::HUGE;
 
 /// Memory is reserved in whole pages of this size.
 pub const PAGE: u64 = 4096;
-/// The heap's unit: a slice holds small blocks of one class, or is part of one large block.
+/// The size in bytes of a slice, the heap's unit of memory. A slice holds small blocks of one size class, or is part of
+/// one large block.
 pub const SLICE: u64 = 65536;
-/// State bytes of a slice, one for each block that it can hold.
+/// The number of state bytes of a slice: one for each block that it can hold.
 pub const STATES_PER_SLICE: u64 = SLICE / super::MIN_BLOCK;
-/// The most heap slots of a region. A state byte names a slot in one byte and has room for other states.
+/// The largest number of heap slots of a region. A state byte can name a slot, and has to have room for other states
+/// too.
 pub const MAX_SLOTS: u64 = 224;
-/// The smallest region: its areas and two slices.
+/// The size of the smallest region: its tables and two slices.
 pub const MIN_CAPACITY: u64 = 256 << 10;
 
 const MIN_SLOTS: u64 = 16;
 const MIN_ENTRIES: u64 = 64;
 const MAX_ENTRIES: u64 = 65536;
 const MAX_BUCKETS: u64 = 4096;
-/// From this size on, slices begin at a huge page, because the addresses that this costs are then a small part of the
+/// From this size on, slices begin at a huge page. The addresses that are lost by this are then a small part of the
 /// region.
 const ROOMY: u64 = 32 * HUGE;
-/// Above this capacity, offsets of blocks would leave no room for phase bits, and slice numbers would not fit into 32
-/// bits.
+/// The largest capacity. With a larger one, offsets of blocks would have no bits left for a phase, and slice numbers
+/// would not fit into 32 bits.
 const MAX_CAPACITY: u64 = 1 << 46;
 
-/// Offsets and counts of a region's areas, in the order of the areas. Every area begins at a page. The slices of a
+/// The offsets and sizes of a region's parts, in their order in memory. Every part begins at a page. The slices of a
 /// region of 64 MiB or more begin at a huge page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// Bytes of the segment.
+    /// The size of the segment in bytes.
     pub capacity: u64,
-    /// Heap slots: how many, and where.
+    /// The number of heap slots.
     pub slots: u64,
-    /// Offset of the slots.
+    /// The offset of the heap slots.
     pub slots_at: u64,
-    /// Chains of the directory's two indexes (by name, by offset); a power of two.
+    /// The number of chains in each of the directory's two indexes (by name, by offset), a power of two.
     pub buckets: u64,
-    /// Offset of the chains' heads: `buckets` words of 32 bits by name, then as many by offset.
+    /// The offset of the heads of the chains: `buckets` words of 32 bits for the index by name, then as many for the
+    /// index by offset.
     pub buckets_at: u64,
-    /// Directory entries.
+    /// The number of directory entries.
     pub entries: u64,
-    /// Offset of the entries.
+    /// The offset of the directory entries.
     pub entries_at: u64,
-    /// Slices.
+    /// The number of slices.
     pub slices: u64,
-    /// Offset of the bitmap of used slices, in words of 64 bits.
+    /// The offset of the bitmap of used slices, which consists of words of 64 bits.
     pub used_at: u64,
-    /// Offset of the slice heads.
+    /// The offset of the slice heads.
     pub heads_at: u64,
-    /// Offset of the state bytes.
+    /// The offset of the state bytes.
     pub states_at: u64,
-    /// Offset of the first slice.
+    /// The offset of the first slice.
     pub data_at: u64,
 }
 
 impl Geometry {
-    /// The areas of a region of `capacity` bytes; `None` if that is too small or too large for one.
+    /// Computes the parts of a region of `capacity` bytes; `None` if the capacity is too small or too large.
     pub const fn of(capacity: u64) -> Option<Self> {
         if capacity < MIN_CAPACITY || capacity > MAX_CAPACITY {
             return None;
@@ -68,7 +71,8 @@ impl Geometry {
         let buckets_at = pages(slots_at + slots * size_of::<Slot>() as u64);
         let entries_at = pages(buckets_at + buckets * 8);
         let used_at = pages(entries_at + entries * size_of::<Entry>() as u64);
-        // First an upper bound is computed. Then as many slices are taken as fit behind the areas for that number.
+        // `most` is an upper bound of the number of slices. The tables get room for that number, and the slices take
+        // what is left behind them.
         let most = (capacity - used_at) / SLICE;
         let heads_at = pages(used_at + most.div_ceil(64) * 8);
         let states_at = pages(heads_at + most * size_of::<SliceHead>() as u64);
@@ -94,13 +98,13 @@ impl Geometry {
         })
     }
 
-    /// Offset of a slice's first byte.
+    /// The offset of a slice's first byte.
     #[inline]
     pub const fn slice_at(&self, slice: u64) -> u64 {
         self.data_at + slice * SLICE
     }
 
-    /// Memory that a region takes when it is made: header and chains.
+    /// The number of bytes that a region takes when it is made: its header, and the heads of the directory's chains.
     pub const fn first_reserve(&self) -> u64 {
         PAGE + pages(self.buckets * 8)
     }

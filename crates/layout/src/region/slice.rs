@@ -1,31 +1,31 @@
-//! Heads of slices, and the state bytes of their blocks.
+//! The heads of slices, and the state bytes of their blocks.
 //!
-//! The state byte of a block is the truth about it. Only the slot that owns the slice changes a byte from FREE to USED.
-//! Any member may change it from USED to FREE. So the owner allocates with a plain store and claims nothing in advance,
-//! and a healer only has to finish the operation that had begun.
+//! Only a block's state byte says whether the block is in use. Only the slot that owns the slice changes a byte from
+//! FREE to USED; any member may change it from USED to FREE. So the owner allocates with a plain store and need not
+//! claim blocks in advance. After a death, healing only has to finish the operation that had begun.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// The block is not in use. Fresh memory has this value.
+/// The block is not in use. Zeroed memory has this value.
 pub const STATE_FREE: u8 = 0;
-/// In use.
+/// The block is in use and has no name.
 pub const STATE_USED: u8 = 1;
-/// The block belongs to a named object; only the directory frees it.
+/// The block belongs to a named object, and only the directory frees it.
 pub const STATE_NAMED: u8 = 2;
-/// This plus a slot's number: that slot is about to free the block (see `Operation`).
+/// This value plus a slot's number: the slot is about to free the block (see `Operation`).
 pub const STATE_DYING: u8 = 16;
 
-/// What a slice is.
+/// The use of a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// Free, or a slice of a large block other than its first.
+    /// The slice is free, or belongs to a large block but is not its first slice.
     Free = 0,
-    /// Small blocks of one class.
+    /// The slice is divided into small blocks of one class.
     Small = 1,
-    /// The first slice of a large block.
+    /// The slice is the first one of a large block.
     Large = 2,
-    /// The first slice of a named object's large block.
+    /// The slice is the first one of a named object's large block.
     LargeNamed = 3,
 }
 
@@ -33,53 +33,55 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Available {
-    /// The owner knows it and will look into the slice by itself.
+    /// The owner knows it, and will search the slice by itself.
     Active = 0,
-    /// No member knows it: the owner found the slice full and wants to be told. The first member that frees a block
-    /// makes the slice `Queued`.
+    /// No member knows it. The owner found no free block and wants to be told of one. The first member that frees a
+    /// block makes the slice `Queued`.
     Full = 1,
-    /// The slice is on the owner's stack, or slot `by` is putting it there.
+    /// The slice is on the owner's stack, or the slot `by` is putting it there.
     Queued = 2,
-    /// `by` died while it was putting the slice there. The owner finds the slice when it looks through all of its
-    /// slices.
+    /// The slot `by` died while it was putting the slice on the owner's stack. The owner finds the slice when it
+    /// searches all of its slices.
     Orphan = 3,
 }
 
 /// The head of a slice.
 #[repr(C)]
 pub struct SliceHead {
-    /// A [`SliceWord`]. Kind, class and owner change under the region's lock; `available` by compare-and-swap.
+    /// The decoded form is [`SliceWord`]. Kind, class and owner change under the region's lock, and `available` changes
+    /// by compare-and-swap.
     pub word: AtomicU64,
-    /// The number of slices of a large block. Written under the lock before `word`.
+    /// The number of slices of a large block. It is written under the lock, before `word`.
     pub run: AtomicU64,
-    /// For a slice on the owner's stack: the next slice plus 1; 0 for the last. The member that pushes the slice writes
-    /// it.
+    /// For a slice on its owner's stack: the number of the next slice plus 1; 0 for the last one. The member that puts
+    /// the slice on the stack writes it.
     pub next: AtomicU32,
-    /// 1 when memory for the state bytes is reserved. Written under the lock.
+    /// 1 when the slice's state bytes have memory. It is written under the lock.
     pub states_ready: AtomicU32,
     _pad: [u8; 8],
 }
 
-/// The decoded `SliceHead::word`. Bits 0–7 kind, 8–15 class, 16–31 owner, 32–39 available, 40–55 by.
+/// The decoded `SliceHead::word`. Bits 0–7 are the kind, 8–15 the class, 16–31 the owner, 32–39 `available`, 40–55
+/// `by`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SliceWord(pub u64);
 
 impl SliceWord {
-    /// A free slice.
+    /// The word of a free slice.
     pub const FREE: Self = Self(0);
 
-    /// A slice of small blocks whose owner knows that it has free blocks.
+    /// The word for a slice of small blocks, whose owner knows that it has free blocks.
     #[inline]
     pub const fn small(class: usize, owner: u16) -> Self {
         Self(Kind::Small as u64 | (class as u64 & 0xff) << 8 | (owner as u64) << 16)
     }
 
-    /// The first slice of a large block.
+    /// The word for the first slice of a large block.
     pub const fn large(named: bool) -> Self {
         Self(if named { Kind::LargeNamed as u64 } else { Kind::Large as u64 })
     }
 
-    /// What the slice is; `None` for a number that means nothing.
+    /// The kind of the slice; `None` for a number that is no kind.
     #[inline]
     pub const fn kind(self) -> Option<Kind> {
         match self.0 as u8 {
@@ -91,25 +93,25 @@ impl SliceWord {
         }
     }
 
-    /// Is this a slice of small blocks? The fast paths test it.
+    /// Is this a slice of small blocks? The fast paths call this.
     #[inline]
     pub const fn is_small(self) -> bool {
         self.0 as u8 == Kind::Small as u8
     }
 
-    /// The number of the class, unchecked.
+    /// The number of the size class. It is unchecked.
     #[inline]
     pub const fn class(self) -> usize {
         (self.0 >> 8) as u8 as usize
     }
 
-    /// The slot that owns the slice, unchecked.
+    /// The number of the slot that owns the slice. It is unchecked.
     #[inline]
     pub const fn owner(self) -> u16 {
         (self.0 >> 16) as u16
     }
 
-    /// Who knows that it has free blocks.
+    /// Which member knows that the slice has free blocks.
     #[inline]
     pub const fn available(self) -> Available {
         match (self.0 >> 32) as u8 {
@@ -120,13 +122,13 @@ impl SliceWord {
         }
     }
 
-    /// The slot that queued the slice, unchecked.
+    /// The number of the slot that queued the slice. It is unchecked.
     #[inline]
     pub const fn by(self) -> u16 {
         (self.0 >> 40) as u16
     }
 
-    /// The same slice with another value of `available`.
+    /// Gives the same word with another value of `available`.
     #[inline]
     #[must_use]
     pub const fn with(self, available: Available, by: u16) -> Self {

@@ -1,69 +1,74 @@
-//! Heap slots: what one allocating thread of one member keeps in shared memory, so that other members can go on after
-//! its death.
+//! Heap slots: the data that one allocating thread of a member keeps in shared memory, so that other members can go on
+//! after its death.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::WildWord;
 
-/// Operation records of a slot.
+/// The number of operation records of a slot.
 pub const OPERATIONS: usize = 4;
-/// The most words that one operation writes.
+/// The largest number of words that one operation writes.
 pub const MAX_WORDS: usize = 16;
 
 /// The record is not in use.
 pub const OP_NONE: u32 = 0;
-/// `new_block` belongs to the record. If the holder dies, a healer frees the block.
+/// A block was prepared and belongs to the record. If the holder of the slot dies, the block is freed by healing.
 pub const OP_PREPARED: u32 = 1;
-/// The holder is writing the words and freeing the old block. If it dies, a healer does the rest.
+/// The holder of the slot is writing the words and freeing the old block. If it dies, healing completes that.
 pub const OP_REPLACING: u32 = 2;
 
-/// The phase of a cell that names a block to be freed, in its low bits: the block's state may still be USED.
+/// The first phase of freeing a block, in the low bits of a cell that names the block: the block's state may still be
+/// USED.
 pub const PHASE_BEGUN: u64 = 1;
-/// This slot marked the block DYING. If the block no longer has that mark, it has been freed.
+/// The second phase of freeing a block: this slot has marked the block DYING. If the block no longer has that mark, it
+/// has been freed.
 pub const PHASE_MARKED: u64 = 2;
-/// The bits of a phase.
+/// The bits of a cell that are the phase.
 pub const PHASE_MASK: u64 = 15;
 
-/// One compound change, recorded before it begins. The slot's holder writes it, or the member that heals the slot.
+/// A change of several steps, which is recorded before it begins. The slot's holder writes the record, or the member
+/// that heals the slot.
 #[repr(C)]
 pub struct Operation {
-    /// One of `OP_…`. It is stored last when the change begins (REPLACING is the point of no return), and first when
-    /// the change is done.
+    /// The kind of change: one of `OP_…`. It is stored last when the change begins, and cleared first when it is done.
+    /// From the store of REPLACING on, the change will be completed.
     pub kind: AtomicU32,
     /// The number of valid `words`.
     pub count: WildWord<AtomicU32>,
-    /// Offset at which the words are to be written.
+    /// The offset at which the words are to be written.
     pub header: AtomicU64,
-    /// The block that is put in, or prepared for it.
+    /// The new block, to which the words point, or a block that is prepared for this.
     pub new_block: AtomicU64,
-    /// The block that is taken out, with its phase; 0 = none (left).
+    /// The old block, which is freed, with its phase; 0 if there is none any more.
     pub retiring: AtomicU64,
-    /// What to write.
+    /// The words to write.
     pub words: [AtomicU64; MAX_WORDS],
 }
 
 /// One heap slot. The region's lock guards `holder` and all healing.
 #[repr(C, align(1024))]
 pub struct Slot {
-    /// The member whose thread allocates through this slot; 0 = vacant (the slot may still own slices).
+    /// The member whose thread allocates through this slot; 0 if it is vacant. A vacant slot may still own slices.
     pub holder: AtomicU64,
-    /// 1 = look through all slices of the slot, because a death may have lost a notice. Healers set it, and the holder
-    /// clears it.
+    /// 1 if the holder has to search all slices of the slot, because a member may have died before it told the slot of
+    /// a free block. Healing sets it, and the holder clears it.
     pub rescan: AtomicU32,
     _pad0: [u8; 4],
-    /// The offset of the block that is being allocated; 0 once the caller has it. Plain stores of the holder.
+    /// The offset of the block that is being allocated; 0 when the caller has the block. The holder writes it by plain
+    /// stores.
     pub allocating: AtomicU64,
-    /// The slice whose owner is about to be told, plus 1; 0 = none. Stores of the holder.
+    /// The number, plus 1, of the slice whose owner is about to be told of a free block; 0 if there is none. The holder
+    /// writes it.
     pub pushing: AtomicU64,
-    /// A single block that is being freed, with its phase.
+    /// One block that is being freed, with the phase of that.
     pub retiring: AtomicU64,
     _pad1: [u8; 24],
-    /// The stack of the slot's slices in which other members freed blocks. The low half is the slice plus 1. The high
-    /// half is a counter, so that a head is not mistaken for an older one. Any member pushes; the holder takes the
-    /// whole stack.
+    /// The stack of this slot's slices in which other members freed blocks. The low half is the number of the first
+    /// slice plus 1. The high half is a counter, so that the word is never equal to an older one. Any member puts
+    /// slices on the stack; the holder takes all of them at once.
     pub available: AtomicU64,
     _pad2: [u8; 56],
-    /// Compound changes that have begun and not ended.
+    /// Changes of several steps that have begun and have not ended.
     pub operations: [Operation; OPERATIONS],
     _pad3: [u8; 1024 - 128 - OPERATIONS * 160],
 }

@@ -1,92 +1,93 @@
-//! A series' description of itself, and what a version says of itself. Names and texts are zero-filled fields.
+//! The description of a series, and the description of a version in its record. Names and texts are fields whose rest
+//! is zero.
 
 use super::{AtomicU32, AtomicU64};
 use crate::WildWord;
 
-/// The `kind` of a field without a value.
+/// The value of `kind` in a field that has no value.
 pub const KIND_NONE: u32 = 0;
-/// The longest text of a value, in bytes.
+/// The largest number of bytes in a value that is a text.
 pub const MAX_TEXT: usize = 63;
 
 /// A value of an attribute or a constant.
 #[repr(C)]
 pub struct ValueField {
-    /// A [`super::ValueKind`], or [`KIND_NONE`].
+    /// The kind of the value: a [`super::ValueKind`], or [`KIND_NONE`].
     pub kind: AtomicU32,
-    /// Bytes of a text.
+    /// The number of bytes of a text.
     pub length: AtomicU32,
-    /// The number in the first word, or the text.
+    /// The value: a number in the first word, or a text.
     pub words: [AtomicU64; 8],
 }
 
-/// A variable, as declared. Written before `init` says ready.
+/// A variable as it was declared. It is written before `init` becomes ready.
 #[repr(C)]
 pub struct VariableEntry {
-    /// Its name.
+    /// The variable's name.
     pub name: [AtomicU64; 16],
-    /// The name of its elements' type (`type_name`).
+    /// The name of the element type, in the grammar of `type_name`.
     pub ty: [AtomicU64; 24],
-    /// Dimensions.
+    /// The number of dimensions.
     pub rank: WildWord<AtomicU32>,
     /// Which index varies fastest: a [`crate::region::Order`].
     pub order: AtomicU32,
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     pub element: AtomicU64,
-    /// The largest lengths; 0 beyond the rank.
+    /// The largest lengths in each dimension; 0 in dimensions beyond the rank.
     pub max_shape: [WildWord<AtomicU64>; 8],
-    /// The position of the variable's first chunk in slot tables.
+    /// The index of the variable's first chunk in slot tables.
     pub first: WildWord<AtomicU32>,
-    /// The variable's number of chunks at its largest.
+    /// The number of the variable's chunks at its largest shape.
     pub chunks: WildWord<AtomicU32>,
-    /// Zero.
+    /// A reserved field, which is zero.
     pub reserved: [AtomicU64; 13],
 }
 
 /// An attribute's name and kind.
 #[repr(C)]
 pub struct AttributeEntry {
-    /// Its name.
+    /// The attribute's name.
     pub name: [AtomicU64; 16],
-    /// A [`super::ValueKind`], or [`KIND_NONE`].
+    /// The kind of the attribute's values: a [`super::ValueKind`], or [`KIND_NONE`].
     pub kind: AtomicU32,
-    /// Zero.
+    /// A reserved field, which is zero.
     pub reserved: AtomicU32,
 }
 
 /// A constant of the series or of a variable.
 #[repr(C)]
 pub struct ConstantEntry {
-    /// Its name.
+    /// The constant's name.
     pub name: [AtomicU64; 16],
-    /// Its value.
+    /// The constant's value.
     pub value: ValueField,
-    /// The number of the variable that the constant belongs to; `u32::MAX` for a constant of the series.
+    /// The index of the variable to which the constant belongs; `u32::MAX` for a constant of the whole series.
     pub variable: WildWord<AtomicU32>,
-    /// Zero.
+    /// A reserved field, which is zero.
     pub reserved: AtomicU32,
 }
 
-/// The size of a variable in one version.
+/// The shape and size of a variable in one version.
 #[repr(C)]
 pub struct Extent {
-    /// Lengths; 0 beyond the rank.
+    /// The lengths in each dimension; 0 in dimensions beyond the rank.
     pub shape: [WildWord<AtomicU64>; 8],
-    /// Bytes: their product times the element.
+    /// The number of bytes: the product of the lengths and the element's size.
     pub bytes: WildWord<AtomicU64>,
 }
 
-/// Sizes of the above, for the geometry.
+/// The sizes of the structs above, from which the geometry is computed.
 pub struct Measured;
 
 impl Measured {
-    /// Bytes of a [`VariableEntry`].
+    /// The size of a [`VariableEntry`] in bytes.
     pub const VARIABLE: u64 = size_of::<VariableEntry>() as u64;
-    /// Bytes of an [`AttributeEntry`].
+    /// The size of an [`AttributeEntry`] in bytes.
     pub const ATTRIBUTE: u64 = size_of::<AttributeEntry>() as u64;
-    /// Bytes of a [`ConstantEntry`].
+    /// The size of a [`ConstantEntry`] in bytes.
     pub const CONSTANT: u64 = size_of::<ConstantEntry>() as u64;
-    /// Bytes of a [`ValueField`].
+    /// The size of a [`ValueField`] in bytes.
     pub const VALUE: u64 = size_of::<ValueField>() as u64;
-    /// Bytes of an [`Extent`].
+    /// The size of an [`Extent`] in bytes.
     pub const EXTENT: u64 = size_of::<Extent>() as u64;
 }

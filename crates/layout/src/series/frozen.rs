@@ -1,4 +1,4 @@
-//! Freezes the layout: a change here needs a new `SERIES_FINGERPRINT`.
+//! These tests freeze the layout: a change of the layout needs a new `SERIES_FINGERPRINT`.
 
 use super::*;
 use std::mem::{align_of, offset_of, size_of};

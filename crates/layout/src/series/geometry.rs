@@ -1,5 +1,5 @@
-//! The offsets of everything in a pool. They follow from a few counts, each checked against its bound, so no reader has
-//! to trust an offset in shared memory.
+//! The offsets of all parts of a pool. They follow from a few counts, each of which is checked against its limit. So no
+//! reader has to trust an offset in shared memory.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,32 +11,32 @@ use crate::WildWord;
 
 pub use crate::HUGE;
 
-/// A page.
+/// The size of a page in bytes.
 pub const PAGE: u64 = 4096;
 
-/// The counts that determine the geometry, as in the pool's identity.
+/// The counts from which the geometry follows. The pool's identity has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// Bytes of a chunk: a power of two.
+    /// The size of a chunk in bytes, a power of two.
     pub chunk: u32,
-    /// Variables.
+    /// The number of variables.
     pub variables: u32,
-    /// Room for attributes in each version.
+    /// The number of attributes for which each version has room.
     pub attributes: u32,
-    /// Constants.
+    /// The number of constants.
     pub constants: u32,
-    /// Records in the version table.
+    /// The number of records in the version table.
     pub records: u32,
-    /// Entries of a slot table.
+    /// The number of entries of a slot table.
     pub chunks: u32,
-    /// Slots.
+    /// The number of slots.
     pub slots: u32,
-    /// Pin pages.
+    /// The largest number of observers at the same time.
     pub observers: u32,
 }
 
 impl Counts {
-    /// Reads them out of a pool's identity; `None` if one is beyond its bound.
+    /// Reads the counts from a pool's identity; `None` if one of them is beyond its limit.
     pub fn read(identity: &SeriesIdentity) -> Option<Self> {
         let bounded = |word: &WildWord<AtomicU32>, most: u32| word.load(Relaxed).at_most(most);
         Some(Self {
@@ -52,34 +52,34 @@ impl Counts {
     }
 }
 
-/// Offsets of the areas of a pool, in bytes.
+/// The offsets of a pool's parts, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// The counts that determine it.
+    /// The counts from which the offsets follow.
     pub counts: Counts,
-    /// `VariableEntry`s.
+    /// The offset of the `VariableEntry`s.
     pub variables_at: u64,
-    /// `AttributeEntry`s.
+    /// The offset of the `AttributeEntry`s.
     pub attributes_at: u64,
-    /// `ConstantEntry`s.
+    /// The offset of the `ConstantEntry`s.
     pub constants_at: u64,
-    /// Records.
+    /// The offset of the records.
     pub records_at: u64,
-    /// Bytes of a record.
+    /// The size of a record in bytes.
     pub record_size: u64,
-    /// Within a record: `Extent`s of the variables.
+    /// The offset, within a record, of the variables' `Extent`s.
     pub extents_at: u64,
-    /// Within a record: the slot table.
+    /// The offset, within a record, of the slot table.
     pub table_at: u64,
-    /// The offset of the slots: a multiple of a huge page if the pool is larger than a few of them, otherwise of a
-    /// page.
+    /// The offset of the slots. It is a multiple of a huge page if the pool is larger than a few huge pages; otherwise
+    /// it is a multiple of a page.
     pub pool_at: u64,
-    /// The size of the pool, a multiple of a page.
+    /// The size of the pool in bytes, a multiple of a page.
     pub size: u64,
 }
 
 impl Geometry {
-    /// The geometry, if every count is within its bound.
+    /// Computes the geometry; `None` if a count is beyond its limit.
     pub fn of(counts: Counts) -> Option<Self> {
         let Counts { chunk, variables, attributes, constants, records, chunks, slots, observers } = counts;
         let sound = chunk.is_power_of_two()
@@ -119,12 +119,12 @@ impl Geometry {
         })
     }
 
-    /// Where a record begins.
+    /// The offset of a record.
     pub fn record(&self, index: u32) -> u64 {
         self.records_at + u64::from(index) * self.record_size
     }
 
-    /// Where a slot begins.
+    /// The offset of a slot.
     pub fn slot(&self, index: u32) -> u64 {
         self.pool_at + u64::from(index) * u64::from(self.counts.chunk)
     }

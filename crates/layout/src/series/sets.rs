@@ -1,16 +1,16 @@
-//! The closed sets of series.
+//! The closed sets that describe series: kinds of values, policies, methods, states.
 
 use crate::closed_set;
 
 closed_set! {
-    /// The kind of an attribute's or a constant's value. In a value's field, 0 means that there is no value. The C
+    /// The kind of the value of an attribute or a constant. In a value's field, 0 means that there is no value. The C
     /// header counts the kinds from 0.
     pub enum ValueKind {
-        /// A signed number.
+        /// A signed integer of 64 bits.
         I64 = 1 "i64",
-        /// An unsigned number.
+        /// An unsigned integer of 64 bits.
         U64 = 2 "u64",
-        /// A floating-point number.
+        /// A floating-point number of 64 bits.
         F64 = 3 "f64",
         /// Text of at most 63 bytes.
         Text = 4 "string",
@@ -18,26 +18,27 @@ closed_set! {
 }
 
 closed_set! {
-    /// What a publish does if the pool is full, the pool cannot grow, and observers hold all old versions.
+    /// What a publish does if the pool is full, cannot grow, and observers hold all old versions.
     pub enum FullPolicy, default Withhold {
-        /// The publish succeeds with number 0 and withholds the version. The next publish that finds room carries its
-        /// changes.
+        /// The publish succeeds with number 0, and the version is withheld. The next publish that finds room carries
+        /// its changes.
         Withhold = 0 "withhold",
         /// The publish fails with `NO_SPACE`. Nothing is lost: the next publish carries the changes too.
         Fail = 1 "fail",
-        /// The publish takes the oldest versions back from their observers. Observers read private copies, which stay.
-        /// Asking for bytes that were not read by then gives `NOT_FOUND`.
+        /// The oldest versions are taken back from their observers. Observers read private copies, which stay as they
+        /// are. If an observer then asks for bytes that it has not read yet, it gets `NOT_FOUND`.
         TakeBack = 2 "take_back",
     }
 }
 
 closed_set! {
-    /// May publishing put other pages at the variables' addresses? Memory that is registered with a device or with the
-    /// kernel (RDMA, io_uring, CUDA, a pending `MPI_Irecv`) means the pages that lay there at the time of registering.
+    /// May a publish put other pages at the variables' addresses? If memory is registered with a device or with the
+    /// kernel (RDMA, io_uring, CUDA, a pending `MPI_Irecv`), the device uses the pages that were there when it was
+    /// registered.
     pub enum Pages, default Stay {
-        /// No: the pages stay. Only `begin` moves them, which the program calls itself.
+        /// No: the pages stay. Only `begin` moves them, and the program itself calls it.
         Stay = 0 "stay",
-        /// Yes: no memory is registered. Private copies may be chosen, which need half the memory.
+        /// Yes: no memory is registered. Then the method of private copies may be chosen, which needs half the memory.
         MayMove = 1 "may_move",
     }
 }
@@ -45,19 +46,20 @@ closed_set! {
 closed_set! {
     /// How a publisher finds what changed.
     pub enum Detect, default Auto {
-        /// By the method that measurements show to be cheapest. It is chosen anew while the program runs. Pages stay, unless they
-        /// may move.
+        /// By the method that measurements show to be cheapest. The choice may change while the program runs. A method
+        /// that moves pages is chosen only if pages may move.
         Auto = 0 "auto",
-        /// Only what the publisher named as touched counts as changed.
+        /// Only bytes that the program named as touched count as changed.
         Hints = 1 "hints",
-        /// By private copies of pages, if pages may move. Unchanged pages are the pool's own, so the data need memory
-        /// only once. Each publish puts other pages at the variables' addresses.
+        /// By private copies of pages, if pages may move. Unchanged pages are those of the pool, so the data are in
+        /// memory only once. Each publish puts other pages at the variables' addresses.
         PrivateCopies = 2 "private_copies",
-        /// By the kernel's notes of writes. This needs Linux 6.7, and docker's default filter forbids it.
+        /// By write protection, with which the kernel notes writes. This needs Linux 6.7, and docker's default filter
+        /// forbids it.
         WriteProtect = 3 "write_protect",
-        /// Everything is copied each time.
+        /// Nothing is searched: everything is copied each time.
         CopyAll = 4 "copy_all",
-        /// Everything is compared with the version before. What differs is copied.
+        /// By comparing everything with the last version. Only chunks that differ are copied.
         Compare = 5 "compare",
     }
 }
@@ -67,15 +69,15 @@ closed_set! {
     pub enum Method, default CopyAll {
         /// Everything is copied each time.
         CopyAll = 0 "copy all",
-        /// The program said what it touched.
+        /// The program named by hints what it touched.
         Hints = 1 "hints",
         /// Private copies of pages, found by `PAGEMAP_SCAN`.
         PrivateCopies = 2 "private copies",
-        /// userfaultfd's asynchronous write protection, read by `PAGEMAP_SCAN`.
+        /// Asynchronous write protection of userfaultfd, read by `PAGEMAP_SCAN`.
         WriteProtect = 3 "write protection",
         /// The program wrote straight into the pool between `begin` and `publish`.
         InPlace = 4 "written in place",
-        /// The data are compared with the version before.
+        /// The data are compared with the last version.
         Compare = 5 "comparison",
     }
 }
@@ -83,12 +85,12 @@ closed_set! {
 closed_set! {
     /// The state of a series' publisher.
     pub enum PublisherState {
-        /// It publishes.
+        /// The publisher is alive and may publish further versions.
         Live = 0 "live",
         /// The publisher ended in order: no version will follow.
         Ended = 1 "ended",
-        /// The publisher died: no version of it will follow. A restarted publisher makes a series of its own under the
-        /// same name.
+        /// The publisher died: no further version will follow. If it is restarted, it makes a new series under the same
+        /// name.
         Died = 2 "died",
     }
 }

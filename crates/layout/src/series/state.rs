@@ -1,4 +1,4 @@
-//! The words of the protocol: a record's state, and the newest version.
+//! The words of a series' protocol: the state of a record, and the newest version.
 //!
 //! ```text
 //! record state   63                                            2 1   0
@@ -11,21 +11,22 @@
 //!               +----------------------------------+------------------+
 //! ```
 //!
-//! Sequences count from 1 and are never used twice. So a state that is gone never comes back (no ABA problem).
+//! Sequence numbers count from 1 and are never used twice. So a state that is gone never comes back (no ABA problem).
 
-/// The highest sequence.
+/// The largest sequence number.
 pub const MAX_SEQUENCE: u64 = (1 << 48) - 1;
 
 /// The phase of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Holds nothing.
+    /// The record has no version.
     Free,
     /// The publisher is writing the record.
     Filling,
-    /// A version that may be pinned.
+    /// The record has a version that may be pinned.
     Live,
-    /// The publisher examines whether an observer pins the version. The version then becomes live again, or free.
+    /// The publisher is finding out whether an observer has pinned the version. After that the version is live again,
+    /// or the record is free.
     Retiring,
 }
 
@@ -39,12 +40,12 @@ impl State {
         Self(sequence << 2 | phase as u64)
     }
 
-    /// The version's sequence.
+    /// The sequence number of the record's version.
     pub const fn sequence(self) -> u64 {
         self.0 >> 2
     }
 
-    /// The phase.
+    /// The phase of the record.
     pub const fn phase(self) -> Phase {
         match self.0 & 3 {
             0 => Phase::Free,
@@ -65,12 +66,12 @@ impl Latest {
         Self(sequence << 16 | record as u64)
     }
 
-    /// The sequence; 0 before the first version.
+    /// The sequence number of the newest version; 0 before the first.
     pub const fn sequence(self) -> u64 {
         self.0 >> 16
     }
 
-    /// The number of the record, to be checked against the number of records.
+    /// The number of the newest version's record. The caller must check it against the number of records.
     pub const fn record(self) -> u16 {
         self.0 as u16
     }

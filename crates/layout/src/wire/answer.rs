@@ -1,4 +1,4 @@
-//! The daemon's answers. The client checks them as strictly as the daemon checks requests.
+//! The daemon's answers to clients. The client checks them as strictly as the daemon checks requests.
 
 use super::cursor::{Malformed, Reader, Writer};
 use super::declare::answers;
@@ -9,7 +9,7 @@ use super::series::{PageEntry, SeriesEntry};
 use super::{Bits, InHeader, ListOf, MAX_MESSAGE, Padded, Request, SegmentKind, Spells, Text, Wire};
 use crate::{MemberId, SegmentId, Status};
 
-/// The kind of answer that belongs to a request. It is not sent: the request's opcode says it.
+/// The kind of answer that belongs to a request. It is not sent, because the opcode of the request determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Reply {
@@ -21,55 +21,56 @@ pub(super) enum Reply {
     Item = 6,
     ItemInfo = 7,
     Pins = 8,
-    /// The number of the list is added to this.
+    /// A page of a listing. The number of the list is added to this value.
     Page = 100,
 }
 
 answers! {
-    /// The answer to a request.
+    /// The daemon's answer to a request.
     pub enum Answer: u16 as Wire {
-        /// The answer to `Hello`. With it come the liveness table, the roll with this member's lock, and the roll for
-        /// asking.
+        /// The answer to `Hello`. Three descriptors come with it: the liveness table, and the roll (a file with a lock
+        /// for each living member) once for this member's own lock and once for asking about others.
         1 Welcome [3] {
             /// The member that this connection is from now on.
             member: MemberId,
-            /// Changes whenever the daemon lost its descriptors. Then segments have to be offered again.
+            /// A number that changes when the daemon has lost its descriptors. Then members have to offer their
+            /// segments again.
             incarnation: u64,
-            /// The workflow's run that the member takes part in; for a visitor the latest run.
+            /// The workflow's run in which the member takes part; for a visitor the latest run.
             run: u64,
             /// The member's rank in its task.
             rank: u32,
-            /// The member existed before and came back.
+            /// Is the client a member that existed before and has come back?
             resumed +
-            /// The member may make workflows and see everything on this node.
+            /// May the member make workflows and see everything on this node?
             admin: bool as Bits,
-            /// The task that the member acts as.
+            /// The task as which the member acts.
             task: String,
-            /// The workflow that the member takes part in.
+            /// The workflow in which the member takes part.
             workflow: String,
         },
-        /// The answer to `Open` and `Attach`; the segment comes with it.
+        /// The answer to `Open` and `Attach`. The segment's descriptor comes with it.
         2 Segment [1] {
-            /// Which.
+            /// The segment's id.
             segment: SegmentId,
-            /// Bytes.
+            /// The segment's size in bytes.
             size: u64,
-            /// Bytes from its start that are reserved.
+            /// The number of bytes, from the segment's start, that are reserved.
             reserved: u64,
-            /// The value that the segment's maker gave.
+            /// The value that the segment's maker gave to the daemon.
             attribute: u64,
-            /// Region or port.
+            /// The kind of the segment: region or port.
             kind: SegmentKind,
-            /// This request made the segment.
+            /// Did this request make the segment?
             created +
-            /// The descriptor allows writing.
+            /// Does the descriptor allow writing?
             writable: bool as Bits,
-            /// Its name.
+            /// The segment's name.
             name: String,
         },
-        /// The answer to requests that only succeed. For some of them it has a number.
+        /// The answer to requests that give nothing back but success, or one number.
         3 Done {
-            /// The endpoint's number after `MakeEndpoint`, the bytes reserved after `Reserve`, the pool's id after
+            /// The endpoint's number after `MakeEndpoint`, the reserved bytes after `Reserve`, the pool's id after
             /// `Publish`; otherwise 0.
             value: u64,
         },
@@ -83,40 +84,42 @@ answers! {
         105 Items(page: Page<ItemEntry> as PageOf<5>),
         /// The answer to a `List` of nodes.
         106 Nodes(page: Page<NodeEntry> as PageOf<6>),
-        /// The answer to requests that give an item; the item's memory comes with it.
+        /// The answer to requests that give an item. The descriptor of the item's memory comes with it.
         6 Item [1] (given: ItemGiven),
-        /// To `Find`.
+        /// The answer to `Find`.
         7 ItemInfo(entry: ItemEntry),
-        /// To `Describe`.
+        /// The answer to `Describe`.
         4 Member(entry: MemberEntry),
-        /// The answer to `Observe`; the pool and a pin page come with it.
+        /// The answer to `Observe`. Two descriptors come with it: the pool, and a page in which the observer notes the
+        /// versions that it uses (pin page).
         5 Series [2] (entry: SeriesEntry),
-        /// The answer to `Pins`; the page comes with it. `NOT_YET` if there is no page.
+        /// The answer to `Pins`. The page's descriptor comes with it. If there is no such page, the request fails with
+        /// `NOT_YET`.
         8 Pins [1] (entry: PageEntry),
         /// The request failed and changed nothing.
         0 Failed {
-            /// Why, for programs.
+            /// The reason for the failure, as a number for programs.
             status: Status as InHeader,
-            /// Why, for people.
+            /// The reason for the failure, as a text for people.
             text: String as Text<MAX_TEXT>,
         },
     }
 }
 
-/// Some entries of a listing. `more` says that others follow.
+/// Some entries of a listing, in one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
     /// The entries, in the order of their numbers.
     pub entries: Vec<T>,
-    /// More entries follow: the client asks again, from behind the last of these.
+    /// Do more entries follow? Then the client asks again for the entries behind the last one of this page.
     pub more: bool,
 }
 
-/// The longest text of a failure, in bytes. A longer text is cut.
+/// The largest number of bytes in the text of a failure. A longer text is shortened.
 pub const MAX_TEXT: usize = 1024;
 
 impl Answer {
-    /// The whole message, as the answer to the request with this opcode and number.
+    /// Encodes the whole message, as the answer to the request with this opcode and number.
     #[must_use]
     pub fn encode(&self, opcode: u16, request: u64) -> Vec<u8> {
         let status = if let Self::Failed { status, .. } = self { *status } else { Status::Ok };
@@ -126,7 +129,7 @@ impl Answer {
         finish(writer)
     }
 
-    /// Decodes an answer that any process may have written. Gives the request's number as well.
+    /// Decodes an answer, which any process may have written. Gives the request's number with it.
     pub fn decode(message: &[u8], descriptors: usize) -> Result<(u64, Self), Malformed> {
         let (header, body) = Header::decode(message)?;
         if header.opcode & ANSWER == 0 {
@@ -147,7 +150,7 @@ impl Answer {
     }
 }
 
-/// Which answer the body of a good answer to this request is.
+/// Finds out which answer the body of a successful answer to this request is.
 fn number(opcode: u16, mut body: Reader<'_>) -> Result<u16, Malformed> {
     match Request::reply(opcode).ok_or(Malformed::Opcode(opcode))? {
         Reply::Page => {
@@ -158,10 +161,10 @@ fn number(opcode: u16, mut body: Reader<'_>) -> Result<u16, Malformed> {
     }
 }
 
-/// Bytes that a page has for its entries.
+/// The number of bytes that a page of a listing has for its entries.
 pub(super) const PAGE_ROOM: usize = MAX_MESSAGE - HEADER - 16;
 
-/// A page of the list with this number.
+/// The encoding of a page of the list with this number.
 #[derive(Clone, Copy, Debug)]
 pub struct PageOf<const LIST: u32>;
 

@@ -1,23 +1,23 @@
-//! Reading and writing little-endian fields one after the other; every read is checked, none can go out of bounds.
+//! Reading and writing little-endian fields, one after the other. Every read is checked, so none can go out of bounds.
 
 use crate::{Status, name};
 
-/// A fault of a message. The daemon drops its sender, and no other peer.
+/// The fault of a message. The daemon closes the connection of its sender, and no other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// The message ends in the middle of a field, or goes on behind its last field.
+    /// The message ends in the middle of a field, or has bytes behind its last field.
     Length,
-    /// The header gives another length than the message has.
+    /// The length in the header is not the length of the message.
     HeaderLength,
     /// No message has this opcode.
     Opcode(u16),
     /// A reserved field is not zero.
     Reserved,
-    /// A name field does not hold a name.
+    /// A name field has no valid name.
     Name,
-    /// A field has a number that is not allowed there.
+    /// The field of this name has a number that is not allowed there.
     Value(&'static str),
-    /// The message came with a wrong number of descriptors, or its control data were cut off.
+    /// The message came with a wrong number of descriptors, or the kernel cut its control data off.
     Descriptors,
 }
 
@@ -35,19 +35,19 @@ impl std::fmt::Display for Malformed {
     }
 }
 
-/// Bytes of a name field: the name, zero-filled.
+/// The number of bytes of a name field. The name is followed by zeros.
 pub const NAME_FIELD: usize = name::MAX_NAME + 1;
 
-/// Takes fields from the front of a message.
+/// Reads fields from the front of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
-    /// The status in the message's header, if it is an answer.
+    /// The status in the header of an answer.
     pub(super) status: Status,
 }
 
 impl<'a> Reader<'a> {
-    /// Begins with the first of these bytes.
+    /// Makes a reader that begins with the first of these bytes.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self::answer(bytes, Status::Ok)
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
         Self { bytes, status }
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     #[inline]
     pub fn bytes<const N: usize>(&mut self) -> Result<&'a [u8; N], Malformed> {
         let (field, rest) = self.bytes.split_first_chunk::<N>().ok_or(Malformed::Length)?;
@@ -65,36 +65,37 @@ impl<'a> Reader<'a> {
         Ok(field)
     }
 
-    /// The next field.
+    /// Reads a field of two bytes.
     #[inline]
     pub fn u16(&mut self) -> Result<u16, Malformed> {
         self.bytes().map(|b| u16::from_le_bytes(*b))
     }
 
-    /// The next field.
+    /// Reads a field of four bytes.
     #[inline]
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         self.bytes().map(|b| u32::from_le_bytes(*b))
     }
 
-    /// The next field.
+    /// Reads a field of eight bytes.
     #[inline]
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         self.bytes().map(|b| u64::from_le_bytes(*b))
     }
 
-    /// A field that is zero in this version. A later version may give it a meaning, which this build must not ignore.
+    /// Reads a field that must be zero in this version. A later version may give it a meaning, which this build must
+    /// not ignore.
     pub fn reserved(&mut self) -> Result<(), Malformed> {
         if self.u32()? == 0 { Ok(()) } else { Err(Malformed::Reserved) }
     }
 
-    /// A name in its field.
+    /// Reads a name field.
     pub fn name(&mut self) -> Result<String, Malformed> {
         let field = self.bytes::<NAME_FIELD>()?;
         name::from_field(field).map(str::to_owned).ok_or(Malformed::Name)
     }
 
-    /// A name, or nothing if the field is all zeros.
+    /// Reads a name field that may be empty; then all of its bytes are zero.
     pub fn optional_name(&mut self) -> Result<Option<String>, Malformed> {
         let field = self.bytes::<NAME_FIELD>()?;
         if field.iter().all(|b| *b == 0) {
@@ -103,7 +104,7 @@ impl<'a> Reader<'a> {
         name::from_field(field).map(|n| Some(n.to_owned())).ok_or(Malformed::Name)
     }
 
-    /// A name, the beginning of a name followed by `*`, or `*` alone.
+    /// Reads a pattern: a name, the beginning of a name followed by `*`, or `*` alone.
     pub fn pattern(&mut self) -> Result<String, Malformed> {
         let field = self.bytes::<NAME_FIELD>()?;
         let end = field.iter().position(|b| *b == 0).ok_or(Malformed::Name)?;
@@ -114,7 +115,7 @@ impl<'a> Reader<'a> {
         if super::is_pattern(text) { Ok(text.to_owned()) } else { Err(Malformed::Name) }
     }
 
-    /// Printable ASCII without spaces, or a field of zeros.
+    /// Reads an address: printable ASCII without spaces, or an empty field.
     pub fn address(&mut self) -> Result<String, Malformed> {
         let field = self.bytes::<NAME_FIELD>()?;
         let end = field.iter().position(|b| *b == 0).ok_or(Malformed::Name)?;
@@ -123,7 +124,7 @@ impl<'a> Reader<'a> {
         good.then(|| text.iter().map(|b| char::from(*b)).collect()).ok_or(Malformed::Name)
     }
 
-    /// A line of text, or nothing.
+    /// Reads a line of text, which may be empty.
     pub fn line(&mut self) -> Result<String, Malformed> {
         let field = self.bytes::<NAME_FIELD>()?;
         let end = field.iter().position(|b| *b == 0).ok_or(Malformed::Name)?;
@@ -133,19 +134,19 @@ impl<'a> Reader<'a> {
         good.then(|| text.to_owned()).ok_or(Malformed::Name)
     }
 
-    /// Everything up to the end.
+    /// Reads all bytes up to the end of the message.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
     }
 
-    /// The next `length` bytes.
+    /// Reads the next `length` bytes.
     pub fn slice(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let (field, rest) = self.bytes.split_at_checked(length).ok_or(Malformed::Length)?;
         self.bytes = rest;
         Ok(field)
     }
 
-    /// The end of the message: nothing may follow.
+    /// Checks that the message has no further bytes.
     pub fn end(self) -> Result<(), Malformed> {
         if self.bytes.is_empty() { Ok(()) } else { Err(Malformed::Length) }
     }
@@ -156,28 +157,28 @@ impl<'a> Reader<'a> {
 pub struct Writer(pub Vec<u8>);
 
 impl Writer {
-    /// Bytes as they are.
+    /// Appends these bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend_from_slice(bytes);
         self
     }
 
-    /// A number, little-endian.
+    /// Appends a number of two bytes, little-endian.
     pub fn u16(&mut self, value: u16) -> &mut Self {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// A number, little-endian.
+    /// Appends a number of four bytes, little-endian.
     pub fn u32(&mut self, value: u32) -> &mut Self {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// A number, little-endian.
+    /// Appends a number of eight bytes, little-endian.
     pub fn u64(&mut self, value: u64) -> &mut Self {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// A line of text, cut to fit. Control characters become spaces.
+    /// Appends a line of text, shortened so that it fits into its field. Control characters become spaces.
     pub fn line(&mut self, text: &str) -> &mut Self {
         let mut line = String::new();
         for letter in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
@@ -189,8 +190,8 @@ impl Writer {
         self.name(&line)
     }
 
-    /// A name field. A name that does not fit is cut: callers have checked the name, and the receiver refuses a cut
-    /// one.
+    /// Appends a name field. Callers have checked that the name fits. If it does not, it is shortened so that the
+    /// receiver refuses it.
     pub fn name(&mut self, name: &str) -> &mut Self {
         let mut field = [0u8; NAME_FIELD];
         let length = name.len().min(NAME_FIELD);

@@ -1,42 +1,42 @@
-//! Messages and records are declared once. Their codecs and the tables of `docs/wire-protocol.md` follow from the
-//! declaration.
+//! The macros with which messages and records are declared. Their encoders, their decoders and the tables of
+//! `docs/wire-protocol.md` follow from the declarations.
 //!
-//! A field is `name: Type` in the usual spelling of its type, or `name: Type as Spelling`. Fields have the order of
-//! their bytes. `a + b: bool as Bits` are several fields in one word.
+//! A field is declared as `name: Type` with the usual encoding of its type, or as `name: Type as Spelling`. Fields are
+//! declared in the order of their bytes. `a + b: bool as Bits` declares several fields in one word.
 
-/// A field, for generators.
+/// The declaration of a field, for generators.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Its name, or names if several share a word.
+    /// The name of the field, or several names if the fields share a word.
     pub names: &'static [&'static str],
-    /// Its type, as the protocol's tables say it.
+    /// The type of the field, as the tables of the protocol show it.
     pub what: &'static str,
-    /// Its bytes; 0 if that varies.
+    /// The number of bytes of the field; 0 if it varies.
     pub size: usize,
-    /// What it means, line by line.
+    /// The lines of the comment that says what the field means.
     pub doc: &'static [&'static str],
 }
 
-/// A message or a record, for generators.
+/// The declaration of a message or a record, for generators.
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
-    /// Its number.
+    /// The message's number; 0 for a record.
     pub number: u32,
-    /// Its name.
+    /// The name of the message or record.
     pub name: &'static str,
-    /// The name of the message that answers it, if there is one.
+    /// The name of the message that answers this one, if there is one.
     pub answer: Option<&'static str>,
-    /// The number of descriptors that come with the message, as the declaration says it; `None` means no descriptors.
+    /// The number of descriptors that come with the message, as text; `None` if there are none.
     pub descriptors: Option<&'static str>,
-    /// What it is, line by line.
+    /// The lines of the comment that says what the message is.
     pub doc: &'static [&'static str],
-    /// In order of their bytes.
+    /// The fields in the order of their bytes.
     pub fields: &'static [Field],
-    /// The record that makes up its whole body, if there is one.
+    /// The name of the record that is the message's whole body, if there is one.
     pub body: Option<&'static str>,
 }
 
-/// The spelling of a field: the usual one, unless another one is named.
+/// Gives the encoding of a field: the usual one, unless the declaration names another.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! spelling {
@@ -48,7 +48,7 @@ macro_rules! spelling {
     };
 }
 
-/// A field by reference, or several as a tuple.
+/// Gives a reference to a field, or to several fields as a tuple.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! grouped {
@@ -56,7 +56,7 @@ macro_rules! grouped {
     ($field:expr, $($more:expr),+) => { &(*$field, $(*$more),+) };
 }
 
-/// A field's variable, or those of several.
+/// Gives the pattern that binds a field, or several fields as a tuple.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! grouped_pattern {
@@ -64,7 +64,7 @@ macro_rules! grouped_pattern {
     ($field:ident, $($more:ident),+) => { ($field, $($more),+) };
 }
 
-/// The type of a field, or of several.
+/// Gives the type of a field, or the tuple type of several fields.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! grouped_type {
@@ -79,7 +79,7 @@ macro_rules! grouped_type {
     };
 }
 
-/// Says what there is, if there is anything.
+/// Gives `Some` of its argument, or `None` if it has none.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! optional {
@@ -106,11 +106,11 @@ macro_rules! record {
         }
 
         impl $name {
-            /// Bytes in a message.
+            /// The number of bytes of this record in a message.
             pub const SIZE: usize = 0 $(+ <$crate::spelling!($usual $(, $spelling)?) as
                 $crate::wire::Spells<$crate::grouped_type!($type $(, $more)*)>>::SIZE)+;
 
-            /// The declaration, for generators.
+            /// The declaration of this record, for generators.
             pub const DECLARED: $crate::wire::Message = $crate::wire::Message {
                 number: 0,
                 name: stringify!($name),
@@ -149,9 +149,10 @@ macro_rules! record {
     };
 }
 
-/// Declares an enum of messages, each with its number and its body: fields, or one value. `-> Answer` names the message
-/// that answers a request. `[n]` says how many descriptors come with a message, and `[by field]` names the field that
-/// says so. `..Name(Enum) "about",` at the end is for messages that another enum declares.
+/// Declares an enum of messages. Each message has a number and a body, which is a list of fields or one value. `->
+/// Answer` names the message that answers a request. `[n]` says how many descriptors come with a message, and `[by
+/// field]` names the field that has this number. `..Name(Enum) "about",` at the end stands for messages that another
+/// enum declares.
 #[macro_export]
 macro_rules! messages {
     ($(#[doc = $about:literal])+ $visibility:vis enum $name:ident: $number_type:ident as $usual:ident {
@@ -171,7 +172,7 @@ macro_rules! messages {
         }
 
         impl $name {
-            /// The declarations, for generators.
+            /// The declarations of all messages, for generators.
             pub const DECLARED: &'static [$crate::wire::Message] = &[$($crate::wire::Message {
                 number: $number,
                 name: stringify!($variant),
@@ -190,7 +191,7 @@ macro_rules! messages {
                     $crate::wire::Spells<$body_type>>::WHAT)?),
             }),+];
 
-            /// The number that says which of these it is.
+            /// The number of this message in its enum.
             #[must_use]
             pub const fn number(&self) -> $number_type {
                 match self {
@@ -230,7 +231,7 @@ macro_rules! messages {
     };
 }
 
-/// A number that is none of an enum's own.
+/// Handles a number that no message of the enum has: it is an error, or a message of the other enum.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! otherwise {
@@ -242,7 +243,7 @@ macro_rules! otherwise {
     };
 }
 
-/// How many descriptors come with each of these messages.
+/// Makes the function that says how many descriptors come with a message.
 macro_rules! descriptors {
     ($(#[doc = $about:literal])+ pub enum $name:ident: u16 as Wire {
         $($(#[doc = $doc:literal])* $number:literal $variant:ident $(-> $answer:ident)?
@@ -250,7 +251,7 @@ macro_rules! descriptors {
         $(..$rest:ident($rest_type:ident) $rest_doc:literal,)?
     }) => {
         impl $name {
-            /// How many descriptors come with it.
+            /// The number of descriptors that come with this message.
             #[must_use]
             pub const fn descriptors(&self) -> u16 {
                 match self {
@@ -262,7 +263,7 @@ macro_rules! descriptors {
     };
 }
 
-/// What answers each of these requests.
+/// Makes the functions that say which answer belongs to a request.
 macro_rules! answered {
     ($(#[doc = $about:literal])+ pub enum $name:ident: u16 as Wire {
         $($(#[doc = $doc:literal])* $number:literal $variant:ident $(-> $answer:ident)?
@@ -270,7 +271,7 @@ macro_rules! answered {
         $(..$rest:ident($rest_type:ident) $rest_doc:literal,)?
     }) => {
         impl $name {
-            /// Whether it is answered.
+            /// Does this request get an answer?
             #[must_use]
             pub const fn wants_answer(&self) -> bool {
                 Self::reply(self.number()).is_some()

@@ -1,4 +1,4 @@
-//! The entries of listings.
+//! The entries of listings, such as that of the segments.
 
 use super::answer::PAGE_ROOM;
 use super::{Address, Line, MemberState, NodeState, SegmentKind, Wire};
@@ -7,36 +7,36 @@ use crate::{MemberId, SegmentId, record};
 record! {
     /// A workflow in a listing.
     pub struct WorkflowEntry as Wire {
-        /// Grows from workflow to workflow. A listing continues from it.
+        /// The number of the workflow. Each new workflow gets a greater one. A listing continues from it.
         number: u64,
-        /// The largest number of bytes; 0 for the node's limit.
+        /// The largest number of bytes that the workflow may reserve; 0 for the node's limit.
         quota: u64,
-        /// Bytes that count against it.
+        /// The number of bytes that count against the quota.
         reserved: u64,
-        /// The member whose end ends the workflow; 0 for the default workflow.
+        /// The member whose end also ends the workflow; 0 for the default workflow.
         owner: MemberId,
-        /// The number of runs that the workflow has had, with the current one.
+        /// The number of runs that the workflow has had, including the present one.
         run: u64,
-        /// Its name.
+        /// The workflow's name.
         name: String,
     }
 }
 
 impl WorkflowEntry {
-    /// How many fit on a page.
+    /// The number of entries that fit on a page.
     pub const PER_PAGE: usize = PAGE_ROOM / Self::SIZE;
 }
 
 record! {
     /// A member in a listing, or the answer to `Describe`.
     pub struct MemberEntry as Wire {
-        /// Which.
+        /// The id of the member.
         member: MemberId,
-        /// Milliseconds since the daemon last heard of the member.
+        /// The time in milliseconds since the daemon last heard of the member.
         silent_ms: u64,
-        /// Steps that it has done, as it says.
+        /// The number of steps that the member has done, as it reports.
         done: u64,
-        /// Steps that it will do in all; 0 = it has reported no progress.
+        /// The number of steps that the member will do in all; 0 if it has reported no progress.
         of: u64,
         /// The member's rank in its task.
         rank: u32,
@@ -46,81 +46,83 @@ record! {
         uid: u32,
         /// The member's state, as far as the daemon knows.
         state: MemberState,
-        /// The workflow that it takes part in.
+        /// The workflow in which the member takes part.
         workflow: String,
-        /// The task that it acts as.
+        /// The task as which the member acts.
         task: String,
     }
 }
 
 impl MemberEntry {
-    /// How many fit on a page.
+    /// The number of entries that fit on a page.
     pub const PER_PAGE: usize = PAGE_ROOM / Self::SIZE;
 }
 
 record! {
     /// A segment in a listing.
     pub struct SegmentEntry as Wire {
-        /// Which.
+        /// The segment's id.
         segment: SegmentId,
-        /// Bytes.
+        /// The segment's size in bytes.
         size: u64,
-        /// Bytes that count against the quota.
+        /// The number of bytes that count against the quota.
         reserved: u64,
-        /// The value that the segment's maker gave.
+        /// The value that the segment's maker gave to the daemon.
         attribute: u64,
-        /// The member that made it.
+        /// The member that made the segment.
         creator: MemberId,
-        /// When it was made, in milliseconds since 1970.
+        /// The time when the segment was made, in milliseconds since 1970.
         since_ms: u64,
-        /// Region or port.
+        /// The kind of the segment: region or port.
         kind: SegmentKind,
-        /// How many members have it open.
+        /// The number of members that have the segment open.
         members: u32,
-        /// The name is removed already, and the memory is still in use.
+        /// Has the name been removed while members still use the memory?
         removed: bool,
-        /// A series that was published in a run that has ended.
+        /// Is this a series that was published in an earlier run, which has ended?
         former: bool,
-        /// Whose it is.
+        /// The workflow that the segment belongs to.
         workflow: String,
-        /// Its name.
+        /// The segment's name.
         name: String,
     }
 }
 
 impl SegmentEntry {
-    /// How many fit on a page.
+    /// The number of entries that fit on a page.
     pub const PER_PAGE: usize = PAGE_ROOM / Self::SIZE;
 }
 
 record! {
     /// A node of the site in a listing.
     pub struct NodeEntry as Wire {
-        /// The number that belongs to the node's name for good.
+        /// The number of the node, which belongs to its name for ever.
         number: u64,
-        /// Milliseconds since the node was last known to have its lease; for this node, since it last reached the
-        /// catalog.
+        /// The time in milliseconds since the node was last known to have its lease. For this node itself, it is the
+        /// time since it last reached the catalog.
         silent_ms: u64,
         /// The node's state, as far as this node knows.
         state: NodeState,
-        /// The number of names of regions, ports and items that belong to the node.
+        /// The number of names of regions, ports and items that belong to this node in the catalog.
         names: u32,
-        /// Microseconds from a question to the node to its answer, as measured last; 0 if it was not measured.
+        /// The time in microseconds from a question to the node until its answer, as last measured; 0 if it was not
+        /// measured.
         round_trip_us: u64,
-        /// The site.
+        /// The name of the site.
         site: String,
-        /// The node's name.
+        /// The name of the node.
         node: String,
         /// The address at which the node's daemon can be reached.
         address: String as Address,
-        /// What carries bytes to the node; nothing for this node, and as long as no link to the node was needed.
+        /// The way by which bytes get to the node, for example TCP. It is empty for this node itself, and until a link
+        /// to the node is needed.
         transport: String as Address,
-        /// Why no better transport carries them, or why there is no connection now.
+        /// The reason why no faster way can be used, or why there is no connection at present.
         why: String as Line,
     }
 }
 
 impl NodeEntry {
-    /// How many fit on a page.
+    /// The number of entries that fit on a page.
     pub const PER_PAGE: usize = PAGE_ROOM / Self::SIZE;
 }

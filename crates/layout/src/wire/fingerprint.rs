@@ -1,11 +1,11 @@
-//! One number for everything that two builds must agree on beyond the version. It refuses a build that changed a layout
-//! and did not increment the version.
+//! One number for everything on which two builds must agree besides the version. It refuses a build whose layout was
+//! changed without a new version.
 
 use super::{HEADER, MAX_DESCRIPTORS, MAX_MESSAGE, NAME_FIELD, PROTOCOL_VERSION};
 use crate::liveness::LivenessTable;
 use crate::{CACHE_LINE, Handle, LAYOUT_VERSION};
 
-/// FNV-1a over the sizes and versions that shared memory and messages rely on, and over the byte order.
+/// The hash FNV-1a of the sizes and versions on which shared memory and messages rely, and of the byte order.
 pub const FINGERPRINT: u64 = {
     let facts = [
         PROTOCOL_VERSION as u64,

@@ -1,9 +1,9 @@
-//! The decoders' fuzz entry.
+//! The entry point for fuzzing the decoders of messages.
 
 use super::{Answer, Request};
 
-/// Decodes arbitrary bytes as a request and as an answer. What is accepted must give the same bytes when it is encoded
-/// again: there is one spelling of each message.
+/// Decodes arbitrary bytes as a request and as an answer. Each message has only one encoding. So a message that is
+/// accepted must give the same bytes when it is encoded again.
 pub fn fuzz_decode(bytes: &[u8]) {
     for descriptors in 0..=1 {
         if let Ok((header, request)) = Request::decode(bytes, descriptors) {

@@ -1,12 +1,12 @@
-//! The bytes of each message, recorded: a build that spells one differently breaks every older program.
+//! The recorded bytes of each message. A build that encodes a message differently cannot talk to any older program.
 //!
-//! `UPDATE=1 cargo test -p crossdock-layout golden` records them again.
+//! `UPDATE=1 cargo test -p crossdock-layout golden` records the bytes again.
 
 use super::Request;
 use super::item::tests as items;
 use super::tests::{answers, requests};
 
-/// Hexadecimal; a run of more than three zero bytes is its length in parentheses.
+/// The bytes in hexadecimal. A run of more than three zero bytes is written as its length in parentheses.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
     let mut rest = bytes;

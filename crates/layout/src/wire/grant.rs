@@ -1,14 +1,15 @@
-//! Grants: what an endpoint's task may do with the names that match a pattern.
+//! Grants: the rights of an endpoint's task on names that match a pattern.
 
 use super::{Pattern, SegmentKind, Wire};
 use crate::{Rights, name, record};
 
 record! {
-    /// Rights on the names of one kind that match a pattern.
+    /// Rights on the names of one kind of object that match a pattern.
     pub struct Grant as Wire {
         /// The kind of objects.
         kind: SegmentKind,
-        /// The rights. In a grant for items, bit 512 says that the processes behind the endpoint are confined.
+        /// The rights that are granted. In a grant for items, bit 512 says that the processes behind the endpoint are
+        /// confined.
         rights: Rights,
         /// A name, or the beginning of a name followed by `*`.
         pattern: String as Pattern,

@@ -1,30 +1,30 @@
-//! The 24 bytes that every message begins with.
+//! The header of 24 bytes with which every message begins.
 
 use super::cursor::{Malformed, Reader, Writer};
 use super::{MAX_DESCRIPTORS, MAX_MESSAGE};
 
-/// Bytes of a header.
+/// The number of bytes of a header.
 pub const HEADER: usize = 24;
 
-/// This bit in the opcode makes it the answer to that request.
+/// The bit of an opcode that says that the message is the answer to the request with this opcode.
 pub const ANSWER: u16 = 0x8000;
 
-/// A decoded header.
+/// The decoded header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The kind of message.
+    /// The number of the kind of message.
     pub opcode: u16,
     /// The number of descriptors that came with the message.
     pub descriptors: u16,
-    /// The number of a request on this connection. The answer repeats it. 0 in messages that want no answer.
+    /// The number of a request on this connection, which the answer repeats. It is 0 in messages that have no answer.
     pub request: u64,
-    /// In requests: all requests of this member below this number have been answered, so the daemon may forget their
-    /// outcomes. In answers: the status (a small number).
+    /// In a request: all requests of this member with smaller numbers have been answered, so the daemon may forget
+    /// their outcomes. In an answer: the status (a small number).
     pub word: u64,
 }
 
 impl Header {
-    /// Reads and checks the header of a whole message. Gives the body as well.
+    /// Reads and checks the header of a whole message. Gives the body with it.
     pub fn decode(message: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let mut reader = Reader::new(message);
         let opcode = reader.u16()?;
@@ -49,7 +49,7 @@ impl Header {
     }
 }
 
-/// Sets the length of a message that [`Header::begin`] began.
+/// Sets the length in a message that [`Header::begin`] began.
 pub(super) fn finish(writer: Writer) -> Vec<u8> {
     let mut message = writer.0;
     debug_assert!(message.len() <= MAX_MESSAGE, "a message of {} bytes", message.len());

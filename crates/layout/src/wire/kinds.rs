@@ -1,15 +1,15 @@
-//! The closed sets of the protocol.
+//! The closed sets that messages use.
 
 use crate::closed_set;
 
 closed_set! {
-    /// The kind of a segment. Names of different kinds are separate: a region and a port may have the same name.
+    /// The kind of a segment. Names of different kinds are independent: a region and a port may have the same name.
     pub enum SegmentKind {
         /// A heap with named objects.
         Region = 1 "region",
-        /// A bounded channel.
+        /// A bounded channel between tasks.
         Port = 2 "port",
-        /// A data set that one member publishes version by version; the publisher makes its memory.
+        /// A data set that one member publishes version by version. Its publisher makes its memory.
         Series = 3 "series",
         /// The memory of an item.
         Item = 4 "item",
@@ -33,11 +33,11 @@ closed_set! {
 closed_set! {
     /// What `Remove` does with an object that members have open.
     pub enum InUse {
-        /// Remove the name; the members keep the object. A series that is being published is refused.
+        /// Remove the name; the members keep the object. The removal of a series that is being published is refused.
         Keep = 1 "keep",
-        /// Refuse, and name the members that have the object open.
+        /// Refuse the removal, and name the members that have the object open.
         Refuse = 2 "refuse",
-        /// As `Keep`, also for a series that is being published.
+        /// Remove the name as `Keep` does, even if it is that of a series that is being published.
         Force = 3 "force",
     }
 }
@@ -45,15 +45,15 @@ closed_set! {
 closed_set! {
     /// What a `List` request lists.
     pub enum ListOf {
-        /// Workflows.
+        /// The workflows on this node.
         Workflows = 1 "workflows",
-        /// Members.
+        /// The members on this node.
         Members = 2 "members",
-        /// Segments.
+        /// The segments on this node.
         Segments = 3 "segments",
-        /// Items.
+        /// The items in the workflows on this node.
         Items = 5 "items",
-        /// Nodes of the daemon's site.
+        /// The nodes of the daemon's site.
         Nodes = 6 "nodes",
     }
 }
@@ -61,13 +61,13 @@ closed_set! {
 closed_set! {
     /// The state of a node of the site, as far as this node knows.
     pub enum NodeState {
-        /// This node, which has its lease.
+        /// This node itself, which has its lease in the catalog.
         Here = 1 "here",
-        /// Another node, which has its lease.
+        /// Another node, which has its lease in the catalog.
         Joined = 2 "joined",
-        /// This node, which has no lease. No name can be claimed, and what it knows of other nodes is old.
+        /// This node itself, which has lost its lease. It cannot claim names, and its knowledge of other nodes is old.
         CutOff = 3 "cut off",
-        /// Its lease has ended.
+        /// Another node, whose lease has ended.
         Gone = 4 "gone",
     }
 }
@@ -75,25 +75,25 @@ closed_set! {
 closed_set! {
     /// The state of a member, as far as the daemon knows.
     pub enum MemberState {
-        /// Its connection stands.
+        /// The member has a connection to the daemon.
         Connected = 1 "connected",
-        /// The member's process lives; its connection ended with the former broker.
+        /// The member's process lives, but its connection ended with the former broker.
         Away = 2 "away",
         /// The member left in order.
         Left = 3 "left",
-        /// It died.
+        /// The member died.
         Dead = 4 "dead",
     }
 }
 
 closed_set! {
-    /// How sure a new owner can be that the former owner has no access left.
+    /// How a new owner of an item can be sure that the former owner has no access any more.
     pub enum ItemLevel {
-        /// For tasks that trust each other: no daemon call, no proof. An owner word in shared memory says whose it is.
+        /// For tasks that trust each other: no daemon call and no proof. A word in shared memory names the owner.
         Cooperative = 1 "cooperative",
-        /// The kernel proves that the old owner let go; else the new owner gets a copy.
+        /// The kernel proves that the old owner closed it, or the new one gets a copy.
         Verified = 2 "verified",
-        /// Always fresh pages. Also against what the kernel's proof does not see.
+        /// The new owner always gets fresh pages. This also excludes access that the kernel's proof cannot see.
         Strict = 3 "strict",
     }
 }
@@ -101,11 +101,11 @@ closed_set! {
 closed_set! {
     /// What happens to an item whose owner dies.
     pub enum OnDeath {
-        /// The item stays with its task, and waits until the task is started again.
+        /// The item stays with its task, until the task is started again.
         Keep = 1 "keep",
         /// The item goes back to the task that made it.
         Return = 2 "return",
-        /// It is destroyed.
+        /// The item is destroyed.
         Destroy = 3 "destroy",
     }
 }
@@ -115,12 +115,12 @@ closed_set! {
     pub enum ItemState {
         /// The item's owner has it open.
         Held = 1 "held",
-        /// The item's owner does not have it open, or is still to come.
+        /// The item's owner does not have it open, or does not exist yet.
         Waiting = 2 "waiting",
         /// The item is shared for reading.
         Shared = 3 "shared",
-        /// The item is being copied for its new owner. A former owner still has it open or mapped, or its level is
-        /// strict.
+        /// The item is being copied for its new owner. The reason is that a former owner still has it open or mapped,
+        /// or that its level is strict.
         Copying = 4 "copying",
     }
 }

@@ -1,9 +1,9 @@
-//! The messages between clients and the node daemon; `docs/wire-protocol.md` has their tables.
+//! The messages between clients and the node daemon. `docs/wire-protocol.md` has tables of them.
 //!
-//! SOCK_SEQPACKET keeps messages whole. So a message is a header of 24 bytes and a body whose layout its opcode fixes:
-//! little-endian, without padding except named reserved fields that must be zero, and with names in zero-filled fields
-//! of 128 bytes. Both sides check everything. A message that fails a check is not repaired: its sender is dropped, and
-//! no other peer.
+//! A socket of type SOCK_SEQPACKET keeps messages whole. So a message is a header of 24 bytes and a body, whose layout
+//! the opcode determines. All numbers are little-endian. There is no padding except named reserved fields, which must
+//! be zero. Names have fields of 128 bytes, whose rest is zero. Both sides check everything. A message that fails a
+//! check is not repaired: the connection of its sender is closed, and no other one.
 
 mod answer;
 mod cursor;
@@ -39,11 +39,12 @@ pub use request::{GRANTS_PER_MESSAGE, Request};
 pub use series::{MAX_PINS, PIN_PAGE, PIN_SLOTS, PageEntry, SeriesEntry, page_id, pin_id, series_ids};
 pub use spelling::{Address, Bits, InHeader, Line, List, Padded, Pattern, Some1, Spells, Text, Wire};
 
-/// Version of the messages. A daemon and a client of different versions refuse each other, naming both.
+/// The version of the messages. A daemon and a client of different versions refuse each other, and the error names both
+/// versions.
 pub const PROTOCOL_VERSION: u32 = 5;
 
-/// The longest message, header and all.
+/// The largest number of bytes of a message, including its header.
 pub const MAX_MESSAGE: usize = 4096;
 
-/// The most descriptors that come with one message.
+/// The largest number of descriptors that come with one message.
 pub const MAX_DESCRIPTORS: usize = 4;

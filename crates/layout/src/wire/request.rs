@@ -1,4 +1,4 @@
-//! The requests of clients. The tables of `docs/wire-protocol.md` are generated from this.
+//! The requests of clients. The tables of `docs/wire-protocol.md` are generated from these declarations.
 
 use super::cursor::{Malformed, Reader};
 use super::declare::requests;
@@ -12,101 +12,102 @@ use crate::{MemberId, Rights, SegmentId};
 pub const GRANTS_PER_MESSAGE: usize = 24;
 
 requests! {
-    /// One request.
+    /// A request of a client to the daemon.
     pub enum Request: u16 as Wire {
-        /// The first message on every connection, and only the first. Its first three fields keep their places in all
-        /// versions.
+        /// Opens a connection. It is the first message, and is never sent again. Its first three fields have the same
+        /// positions in all versions.
         1 Hello -> Welcome {
-            /// [`super::PROTOCOL_VERSION`].
+            /// The version of the messages, [`super::PROTOCOL_VERSION`].
             protocol: u32,
-            /// [`crate::LAYOUT_VERSION`].
+            /// The version of the memory layout, [`crate::LAYOUT_VERSION`].
             layout: u32,
-            /// [`super::FINGERPRINT`].
+            /// The fingerprint of the client's build, [`super::FINGERPRINT`].
             fingerprint: u64,
-            /// A random number that the client chose. With the same number it becomes the same member again.
+            /// A random number that the client has chosen. If it sends the same number again, it becomes the same
+            /// member again.
             token: [u8; 16],
-            /// The member that this client was before, when it comes back; otherwise 0.
+            /// The member that this client was before, if it comes back; otherwise 0.
             member: MemberId,
-            /// The rank in its task.
+            /// The client's rank in its task.
             rank: u32,
-            /// The client only looks, as `crossdock ls` does, and takes no part in the workflow's run.
+            /// Does the client only look, as `crossdock ls` does, without taking part in the workflow's run?
             visitor: bool,
-            /// The task that the client wants to be.
+            /// The task as which the client wants to act.
             task: Option<String>,
             /// The workflow that the client wants to join.
             workflow: Option<String>,
         },
-        /// Opens or makes a segment by name.
+        /// Opens a segment by name, or makes one.
         2 Open -> Segment {
-            /// Region or port.
+            /// The kind of the segment: region or port.
             kind: SegmentKind,
             /// What to do if the name exists, or does not exist.
             mode: OpenMode,
-            /// What the client will do with the segment.
+            /// The rights that the client wants on the segment.
             access: Rights,
-            /// If this request makes the segment: it stays when the run ends.
+            /// If this request makes the segment: does the segment stay when the run ends?
             persistent: bool,
             /// The size in bytes, if this request makes the segment.
             size: u64,
-            /// The bytes that count as reserved at once, if this request makes the segment. Each process that opens it
-            /// for writing takes those pages.
+            /// If this request makes the segment: the number of bytes that count as reserved at once. Each process that
+            /// opens it for writing reserves those pages.
             reserve: u64,
-            /// The daemon keeps this value with the segment and does not interpret it.
+            /// A value that the daemon keeps with the segment. The daemon does not interpret it.
             attribute: u64,
-            /// How long to wait for the segment; 0 = not at all.
+            /// How long to wait for the segment, in milliseconds; 0 = not at all.
             wait_ms: u64,
-            /// The name.
+            /// The segment's name.
             name: String,
         },
         /// Opens a segment by its id.
         3 Attach -> Segment {
-            /// Which.
+            /// The segment's id.
             segment: SegmentId,
-            /// What the client will do with the segment.
+            /// The rights that the client wants on the segment.
             access: Rights as Padded,
         },
         /// Counts the segment's bytes below `upto` as reserved.
         4 Reserve -> Done {
-            /// Which.
+            /// The segment's id.
             segment: SegmentId,
-            /// From its start.
+            /// The number of bytes from the segment's start.
             upto: u64,
         },
-        /// This member has closed some of its openings of a segment. No answer.
+        /// Says that this member has closed a segment once or several times. There is no answer.
         5 Detach {
-            /// Which.
+            /// The segment's id.
             segment: SegmentId,
-            /// How many.
+            /// The number of openings that were closed.
             count: u32 as Padded,
         },
-        /// Sent after coming back: how many times this member has a segment open. No answer.
+        /// Sent by a member that has come back: how many times it has a segment open. There is no answer.
         6 Hold {
-            /// Which.
+            /// The segment's id; 0 at the end of the list.
             segment: SegmentId,
-            /// How many.
+            /// The number of openings that the member has.
             count: u32 as Padded,
         },
-        /// Removes a name.
+        /// Removes the name of an object.
         7 Remove -> Done {
-            /// Region or port.
+            /// The kind of the segment: region or port.
             kind: SegmentKind,
             /// What to do if members have the object open.
             in_use: InUse,
-            /// The name.
+            /// The name to remove.
             name: String,
         },
         /// Makes a workflow that ends with this member.
         8 MakeWorkflow -> Done {
-            /// The most bytes that the workflow may reserve; 0 for the node's limit.
+            /// The largest number of bytes that the workflow may reserve; 0 for the node's limit.
             quota: u64,
-            /// Its name.
+            /// The workflow's name.
             name: String,
         },
         /// Gives the daemon the listening socket that comes with this message.
         9 MakeEndpoint -> Done [1] {
-            /// Whose endpoint.
+            /// The workflow that the endpoint belongs to.
             workflow: String,
-            /// The task that a process becomes when it connects to the socket.
+            /// The task as which a process acts when it connects to the socket.
             task: String,
             /// The rights of that task.
             grants: Vec<Grant> as List<GRANTS_PER_MESSAGE>,
@@ -115,74 +116,75 @@ requests! {
         10 AddGrants -> Done {
             /// The number that `MakeEndpoint` gave.
             endpoint: u64,
-            /// The further rights of the task.
+            /// Further rights of the task.
             grants: Vec<Grant> as List<GRANTS_PER_MESSAGE>,
         },
         /// Ends a workflow with everything in it.
         11 EndWorkflow -> Done {
-            /// Its name.
+            /// The workflow's name.
             name: String,
         },
         /// Asks for one page of a listing.
         12 List -> Page {
-            /// Of what.
+            /// The kind of things to list.
             of: ListOf as Padded,
-            /// Only entries with a greater number than this are wanted.
+            /// The list begins with entries that have a greater number than this.
             after: u64,
-            /// Only entries of this workflow are wanted.
+            /// The list has only entries of this workflow, if one is given.
             workflow: Option<String>,
         },
         /// Asks for a description of a present or former member.
         13 Describe -> Member {
-            /// Which.
+            /// The id of the member.
             member: MemberId,
         },
         /// Gives a restarted daemon the segment whose descriptor comes with this message.
         14 Offer -> Done [1] {
-            /// Which.
+            /// The segment's id.
             segment: SegmentId,
         },
         /// Leaves in order. The connection ends after the answer.
         15 Bye -> Done,
-        /// How far this member is, for people who look. No answer.
+        /// Reports how far this member is, for people to read. There is no answer.
         16 Progress {
-            /// Steps done.
+            /// The number of steps that the member has done.
             done: u64,
-            /// Steps in all; 0 = it reports no progress any more.
+            /// The number of steps in all; 0 if the member no longer reports progress.
             of: u64,
         },
-        /// Begins a series whose pool comes with this message. Observers see it at once.
+        /// Begins a series. The descriptor of its pool comes with this message. Observers can attach at once.
         40 Publish -> Done [1] {
             /// The size of the pool in bytes.
             size: u64,
             /// The bytes of the pool that count against the quota.
             reserved: u64,
-            /// A value that the daemon keeps with the series and does not interpret.
+            /// A value that the daemon keeps with the series. The daemon does not interpret it.
             attribute: u64,
             /// The largest number of observers at the same time.
             observers: u32 as Padded,
-            /// The name.
+            /// The name of the series.
             name: String,
         },
-        /// The publisher asks for a series' next pin page.
+        /// Asks for the series' next pin page: a page in which observers note the versions that they use. Only the
+        /// publisher sends it.
         41 Pins -> Pins {
-            /// The pool.
+            /// The id of the series' pool.
             segment: SegmentId,
             /// The index of the first pin page that the publisher does not know yet.
             from: u32 as Padded,
         },
-        /// Observes a series by name.
+        /// Attaches to a series by name, as an observer.
         42 Observe -> Series {
-            /// How long to wait for the series; 0 = not at all.
+            /// How long to wait for the series, in milliseconds; 0 = not at all.
             wait_ms: u64,
-            /// A series of a former run is accepted as well.
+            /// Is a series of a former run accepted as well?
             former: bool as Padded,
-            /// The name.
+            /// The name of the series.
             name: String,
         },
-        /// This member no longer publishes a series. What it published stays.
+        /// Says that this member no longer publishes a series. The published versions stay.
         43 Unpublish -> Done {
-            /// The pool.
+            /// The id of the series' pool.
             segment: SegmentId,
         },
         ..Item(ItemRequest) "Something about items.",
@@ -190,7 +192,7 @@ requests! {
 }
 
 impl Request {
-    /// The whole message.
+    /// Encodes the whole message.
     #[must_use]
     pub fn encode(&self, request: u64, settled: u64) -> Vec<u8> {
         let header = Header { opcode: self.number(), descriptors: self.descriptors(), request, word: settled };
@@ -199,7 +201,8 @@ impl Request {
         finish(writer)
     }
 
-    /// Decodes a message that any process may have written. `descriptors` is the number that really came with it.
+    /// Decodes a message, which any process may have written. `descriptors` is the number of descriptors that really
+    /// came with it.
     pub fn decode(message: &[u8], descriptors: usize) -> Result<(Header, Self), Malformed> {
         let (header, body) = Header::decode(message)?;
         let mut r = Reader::new(body);
@@ -214,14 +217,15 @@ impl Request {
         Ok((header, request))
     }
 
-    /// May this message ask for memory that its sender then takes (Open, Reserve, Publish, Create, Resize)? It reads
-    /// only the header.
+    /// Does this message ask for memory that its sender then takes (Open, Reserve, Publish, Create, Resize)? Only the
+    /// header is read.
     #[must_use]
     pub fn takes_memory(message: &[u8]) -> bool {
         Header::decode(message).is_ok_and(|(header, _)| matches!(header.opcode, 2 | 4 | 40 | 50 | 59))
     }
 
-    /// The versions in a hello, whatever the rest of it looks like. A client of another build says its version here.
+    /// Reads the versions in a Hello, even if this build cannot read the rest, so that a client of another build can be
+    /// refused with its versions.
     #[must_use]
     pub fn versions(message: &[u8]) -> Option<(u32, u32, u64)> {
         let (header, body) = Header::decode(message).ok()?;

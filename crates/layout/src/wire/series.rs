@@ -1,24 +1,25 @@
-//! The records in the messages of series (opcodes 40 to 43).
+//! The records in the messages about series (opcodes 40 to 43).
 //!
-//! The publisher makes a series' memory, its *pool*, and maps it before it seals the pool against any other writing.
-//! *Pin pages* tell the publisher which versions observers read. When an observer of a task comes and no page of that
-//! task has a free slot, the daemon makes a page. Each page is memory of its own for one task, so that an observer can
-//! give false pins only for its own task.
+//! The publisher makes a series' memory, its *pool*. It maps the pool before it seals it against any further writing.
+//! *Pin pages* are pages in which observers note the versions that they use, for the publisher to read. When an
+//! observer of a task comes and no page of that task has a free slot, the daemon makes a page. Each page is a separate
+//! piece of memory for one task. So an observer can write false pins only for its own task.
 //!
-//! A series takes a range of segment ids: the pool's id, then one for each pin page that it may get ([`page_id`]), then
-//! one for each observer ([`pin_id`]). An observer gives its slot up, and names it after a restart, by that id.
+//! A series takes a range of segment ids. The first one is the pool's id. Then comes one for each pin page that the
+//! series may get ([`page_id`]), and then one for each observer ([`pin_id`]). An observer uses this id to give its slot
+//! up, and to name it after a restart of the daemon.
 
 use super::Wire;
 use crate::series::PAGE_SLOTS;
 use crate::{MemberId, SegmentId, record};
 
-/// The largest number of observers of a series at the same time, and so of pin pages.
+/// The largest number of observers of a series at the same time. A series cannot have more pin pages than this.
 pub const MAX_PINS: u32 = 1024;
 
-/// Slots of a pin page.
+/// The number of slots of a pin page.
 pub const PIN_SLOTS: u32 = PAGE_SLOTS as u32;
 
-/// How many segment ids a series with so many observers takes.
+/// The number of segment ids that a series takes if it may have this many observers.
 #[must_use]
 pub const fn series_ids(observers: u32) -> u64 {
     1 + 2 * observers as u64
@@ -30,33 +31,35 @@ pub const fn page_id(series: SegmentId, page: u32) -> SegmentId {
     SegmentId(series.0.saturating_add(1 + page as u64))
 }
 
-/// The id of an observer's slot, by the observer's number, of a series that may have so many.
+/// The id of an observer's slot. `number` is the observer's number, and `observers` is the largest number of observers
+/// that the series may have.
 #[must_use]
 pub const fn pin_id(series: SegmentId, observers: u32, number: u32) -> SegmentId {
     SegmentId(series.0.saturating_add(1 + observers as u64 + number as u64))
 }
 
-/// Bytes of a pin page.
+/// The size of a pin page in bytes.
 pub const PIN_PAGE: u64 = 4096;
 
 record! {
-    /// What an observer gets. The pool (read-only) and the pin page with the observer's slot come with it.
+    /// The answer to an observer: the series. Two descriptors come with it: the pool (read-only), and the page in which
+    /// the observer notes the versions that it uses (pin page).
     pub struct SeriesEntry as Wire {
-        /// The pool.
+        /// The id of the series' pool.
         segment: SegmentId,
-        /// Its size.
+        /// The size of the pool in bytes.
         size: u64,
         /// The bytes of the pool that count against the quota.
         reserved: u64,
-        /// The value that the publisher gave.
+        /// The value that the publisher gave to the daemon.
         attribute: u64,
         /// The member that publishes the series, or published it.
         publisher: MemberId,
-        /// The observer's slot.
+        /// The id of the observer's slot.
         pin: SegmentId,
-        /// The slot in the pin page.
+        /// The index of the observer's slot in the pin page.
         slot: u32,
-        /// Its name.
+        /// The name of the series.
         name: String,
     } where "pin": |entry| {
         (1..series_ids(MAX_PINS)).contains(&entry.pin.0.wrapping_sub(entry.segment.0)) && entry.slot < PIN_SLOTS
@@ -64,13 +67,13 @@ record! {
 }
 
 record! {
-    /// A pin page for the publisher. The page comes with it.
+    /// The answer to the publisher: a pin page, whose descriptor comes with it.
     pub struct PageEntry as Wire {
-        /// Its id.
+        /// The id of the pin page.
         page: SegmentId,
-        /// The index to continue with: the next page that may exist.
+        /// The index of the pin page to ask for next.
         next: u32,
-        /// The number of pages that the publisher can still ask for.
+        /// The number of pages for which the publisher can still ask.
         left: u32,
     }
 }

@@ -1,25 +1,26 @@
-//! The spelling of values as bytes. Each type has one usual spelling; other spellings are named where they are used.
+//! The encoding of values as bytes. Each type has one usual encoding; where another one is used, the declaration names
+//! it.
 
 use super::cursor::{Malformed, NAME_FIELD, Reader, Writer};
 use super::item::Party;
 use crate::{MemberId, Rights, SegmentId, Status};
 
-/// Writes values of one type as bytes, and reads them back with every check.
+/// Writes values of one type as bytes, and reads and checks them.
 pub trait Spells<T> {
-    /// What the protocol's tables call it.
+    /// The name of the encoding in the protocol's tables.
     const WHAT: &'static str;
-    /// Its bytes; 0 if that varies.
+    /// The number of bytes of a value; 0 if it varies.
     const SIZE: usize;
-    /// Appends the value.
+    /// Appends the value to the message.
     fn write(value: &T, w: &mut Writer);
-    /// Takes a value from the front of the message; an error names `field`.
+    /// Reads a value from the front of the message. An error names `field`.
     ///
     /// # Errors
-    /// The bytes are not the one spelling of a value.
+    /// The bytes are not a valid encoding of a value.
     fn read(r: &mut Reader<'_>, field: &'static str) -> Result<T, Malformed>;
 }
 
-/// The usual spelling of a type in messages.
+/// The usual encoding of a type in messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Wire;
 
@@ -31,23 +32,23 @@ pub struct Padded;
 #[derive(Clone, Copy, Debug)]
 pub struct Bits;
 
-/// A name, or the beginning of a name followed by `*`.
+/// A pattern: a name, or the beginning of a name followed by `*`.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern;
 
-/// An address: printable ASCII without spaces, or nothing.
+/// An address: printable ASCII without spaces. It may be empty.
 #[derive(Clone, Copy, Debug)]
 pub struct Address;
 
-/// A line of text for people: UTF-8 without control characters, or nothing. It is cut to fit.
+/// A line of text for people: UTF-8 without control characters. It may be empty, and it is shortened to fit.
 #[derive(Clone, Copy, Debug)]
 pub struct Line;
 
-/// From 1 to `MOST` values, with their number in front.
+/// From 1 to `MOST` values, with their number in front of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Some1<const MOST: usize>;
 
-/// At most `MOST` values, with their number and a reserved word in front.
+/// At most `MOST` values, with their number and a reserved word in front of them.
 #[derive(Clone, Copy, Debug)]
 pub struct List<const MOST: usize>;
 
@@ -55,7 +56,7 @@ pub struct List<const MOST: usize>;
 #[derive(Clone, Copy, Debug)]
 pub struct InHeader;
 
-/// Text up to the end of the message. It is cut after `MOST` bytes.
+/// Text up to the end of the message. It is shortened to `MOST` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<const MOST: usize>;
 

@@ -1,4 +1,4 @@
-//! Every message survives the way there and back; every damage to it is noticed.
+//! Tests that every message is the same after encoding and decoding, and that every damaged message is refused.
 
 use super::*;
 use crate::{LAYOUT_VERSION, MemberId, Rights, SegmentId, Status};

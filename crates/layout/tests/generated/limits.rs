@@ -1,4 +1,4 @@
-//! Limits that the C header and the Fortran modules name.
+//! The limits that the C header and the Fortran modules also have.
 
 use crossdock_layout::{name, queue, region, series, type_name};
 

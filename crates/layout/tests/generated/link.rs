@@ -1,4 +1,4 @@
-//! The tables of `docs/node-protocol.md`.
+//! Writes the tables of `docs/node-protocol.md`.
 
 use std::fmt::Write;
 

@@ -1,7 +1,8 @@
-//! What other languages and the documentation say of closed sets, limits and messages is written from the declarations
-//! in this crate.
+//! Writes the tables and declarations of closed sets, limits and messages in other languages and in the documentation.
+//! They come from the declarations in this crate.
 //!
-//! `UPDATE=1 cargo test -p crossdock-layout --test generated` writes it; without UPDATE a difference fails.
+//! `UPDATE=1 cargo test -p crossdock-layout --test generated` writes them. Without `UPDATE` a difference makes the test
+//! fail.
 
 mod limits;
 mod link;
@@ -11,14 +12,14 @@ mod sets;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// A file of the repository.
+/// The path of a file of the repository.
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
 }
 
-/// Changes a file of the repository, or fails if there is something to change.
+/// Changes the text of a repository's file by `change`. Without `UPDATE`, it fails if the text would change.
 fn keep(name: &str, change: impl Fn(&str) -> String) {
-    // Tests run side by side, and several write to one file.
+    // Tests run at the same time, and several of them write to one file.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let text = std::fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -40,14 +41,14 @@ fn keep(name: &str, change: impl Fn(&str) -> String) {
     );
 }
 
-/// Replaces what lies between the first `begin` and the next `end`, both included.
+/// Replaces the text from the first `begin` to the next `end`, both included, by `with`.
 fn replace(text: &str, begin: &str, end: &str, with: &str) -> String {
     let from = text.find(begin).unwrap_or_else(|| panic!("there is no '{begin}'"));
     let to = from + text[from..].find(end).unwrap_or_else(|| panic!("'{begin}' has no '{end}'")) + end.len();
     format!("{}{with}{}", &text[..from], &text[to..])
 }
 
-/// The whole of a documentation.
+/// Joins the lines of a comment to one text.
 fn whole(doc: &[&str]) -> String {
     doc.iter()
         .map(|line| line.trim())
@@ -59,7 +60,7 @@ fn whole(doc: &[&str]) -> String {
         .replace("crate::", "")
 }
 
-/// The first sentence of a documentation, as a remark: no capital, no full stop.
+/// Gives the first sentence of a comment as a remark: without a capital letter and a full stop.
 fn remark(doc: &[&str]) -> String {
     let text = whole(doc).replace('`', "");
     let sentence = text.split(". ").next().unwrap_or_default().trim_end_matches('.');
@@ -72,7 +73,7 @@ fn remark(doc: &[&str]) -> String {
     }
 }
 
-/// `OneToOne` → `ONE_TO_ONE`.
+/// Turns `OneToOne` into `ONE_TO_ONE`.
 fn upper(name: &str) -> String {
     let mut text = String::new();
     for letter in name.chars() {

@@ -1,4 +1,4 @@
-//! The tables of `docs/wire-protocol.md`.
+//! Writes the tables of `docs/wire-protocol.md`.
 
 use std::fmt::Write;
 

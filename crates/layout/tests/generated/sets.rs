@@ -1,4 +1,4 @@
-//! The enumerations are the same in C, C++, Fortran and Python.
+//! Writes the enumerations in C, C++, Fortran and Python, so that they are the same in all languages.
 
 use crossdock_layout::Status;
 use crossdock_layout::queue::{Pattern, Side, Waiting};
@@ -9,19 +9,19 @@ use crossdock_layout::wire::{ItemLevel, ItemState, OnDeath, OpenMode};
 
 use super::{keep, remark, replace, upper};
 
-/// A set in the other languages.
+/// A closed set, and how it appears in the other languages.
 struct Shown {
     set: Set,
-    /// The enum's name in C, and what its members' names begin with.
+    /// The enum's name in C, and the prefix of its members' names.
     c: (&'static str, &'static str),
-    /// The number that C calls 0.
+    /// The number of the member that is 0 in C.
     first: u32,
-    /// A member that only the languages have: it stands for "not said".
+    /// A member that only the other languages have, for "not given": its name in C, its number and its meaning.
     open: Option<(&'static str, u32, &'static str)>,
-    /// File, name and underlying type in C++.
+    /// The file, the enum's name and its underlying type in C++.
     cpp: Option<(&'static str, &'static str, &'static str)>,
     fortran: Option<&'static str>,
-    /// The alias in the Python stub.
+    /// The name of the type alias in the Python stub.
     python: Option<&'static str>,
 }
 
@@ -113,7 +113,7 @@ fn shown() -> Vec<Shown> {
 }
 
 impl Shown {
-    /// C's name, number and remark of each member, in order of the numbers.
+    /// The name in C, the number and the remark of each member, in the order of the numbers.
     fn members(&self) -> Vec<(String, u32, String)> {
         let name = |name| format!("{}{}", self.c.1, upper(name));
         let own = self.set.members.iter().map(|m| (name(m.name), m.number - self.first, remark(m.doc)));
@@ -141,7 +141,7 @@ impl Shown {
             c => c.strip_prefix(self.c.1).unwrap_or(c).to_lowercase(),
         };
         let members = self.members();
-        // C++ says by defaults of its options what C says by a number for "not said".
+        // The options in C++ have default values, so C++ does not need the number by which C says "not given".
         let members = members.iter().filter(|(c, _, _)| !c.ends_with("_DEFAULT"));
         let entries = members.map(|(c, _, about)| (format!("  {} = {c},", word(c)), about.clone())).collect();
         let body = aligned(entries, "///< ", "", "  ");
@@ -164,7 +164,7 @@ impl Shown {
     }
 }
 
-/// Lines with their remarks in one column.
+/// Puts the remarks of all lines into one column.
 fn aligned(lines: Vec<(String, String)>, open: &str, close: &str, gap: &str) -> String {
     let width = lines.iter().map(|(line, _)| line.len()).max().unwrap_or(0);
     let line = |(line, about): &(String, String)| {

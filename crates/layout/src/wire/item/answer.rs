@@ -1,4 +1,4 @@
-//! What clients are told about items: an item, or a description of one.
+//! The records that describe items in answers: an item that was opened, or an item in a listing.
 
 use super::Party;
 use crate::wire::answer::PAGE_ROOM;
@@ -6,28 +6,28 @@ use crate::wire::{ItemLevel, ItemState, OnDeath, Wire};
 use crate::{MemberId, SegmentId, record};
 
 record! {
-    /// The answer to `Create`, `Access`, `Share`, `Unshare`, `Resize` and `Reopen`: an item. The item's memory comes
-    /// with it.
+    /// The answer to `Create`, `Access`, `Share`, `Unshare`, `Resize` and `Reopen`: an item. The descriptor of its
+    /// memory comes with it.
     pub struct ItemGiven as Wire {
         /// The item's id, which stays the same as long as the item exists.
         item: SegmentId,
-        /// The memory that holds the item now. It changes when the item is copied.
+        /// The id of the memory that holds the item at present. It changes when the item is copied.
         file: SegmentId,
-        /// Bytes.
+        /// The item's size in bytes.
         size: u64,
-        /// How ownership is proved.
+        /// How it is proved that a former owner has no access any more.
         level: ItemLevel,
         /// What happens to the item when its owner is gone.
         on_death: OnDeath,
-        /// The item can be written.
+        /// Can the item be written?
         writable: bool,
-        /// This request made the item.
+        /// Did this request make the item?
         created: bool,
         /// The numbers that stand for this task in owner words: for this rank, and for any rank of the task.
         words: [u64; 2],
         /// The number that stands in owner words for the task that made the item.
         creator: u64,
-        /// Its key.
+        /// The key of the item: its name in the workflow.
         key: String,
     }
 }
@@ -35,21 +35,21 @@ record! {
 record! {
     /// An item in a listing, or the answer to `Find`.
     pub struct ItemEntry as Wire {
-        /// Which.
+        /// The item's id.
         item: SegmentId,
-        /// The memory that holds the item now.
+        /// The id of the memory that holds the item at present.
         file: SegmentId,
-        /// Bytes.
+        /// The item's size in bytes.
         size: u64,
         /// The member that has the item open as its owner, or 0.
         holder: MemberId,
-        /// Milliseconds since the item got its present owner, or since the daemon's restart.
+        /// The time in milliseconds since the item got its present owner, or since the daemon was restarted.
         since_ms: u64,
-        /// How often the item changed its owner.
+        /// The number of times that the item changed its owner.
         transfers: u64,
-        /// How often the item had to be copied because a former user kept it open or mapped.
+        /// The number of times that the item had to be copied, because a former user had kept it open or mapped.
         copies: u64,
-        /// How ownership is proved.
+        /// How it is proved that a former owner has no access any more.
         level: ItemLevel,
         /// What happens to the item when its owner is gone.
         on_death: OnDeath,
@@ -59,20 +59,20 @@ record! {
         waiting: u32,
         /// The number of members that read the item.
         readers: u32,
-        /// The asking task owns the item.
+        /// Does the asking task own the item?
         mine: bool,
-        /// Whose it is.
+        /// The party that owns the item.
         owner: Party,
-        /// Who made it.
+        /// The party that made the item.
         creator: Party,
         /// The workflow that the item belongs to.
         workflow: String,
-        /// Its key.
+        /// The key of the item: its name in the workflow.
         key: String,
     }
 }
 
 impl ItemEntry {
-    /// How many fit on a page.
+    /// The number of entries that fit on a page.
     pub const PER_PAGE: usize = PAGE_ROOM / Self::SIZE;
 }

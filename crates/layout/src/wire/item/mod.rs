@@ -1,4 +1,4 @@
-//! Requests and answers about items; `docs/wire-protocol.md` has their tables.
+//! Requests and answers about items. `docs/wire-protocol.md` has tables of them.
 
 mod answer;
 mod party;

@@ -1,31 +1,31 @@
-//! Who can own an item.
+//! The parties that can own an item.
 
 use super::super::cursor::{Malformed, Reader, Writer};
 
 /// A party that can own an item. It need not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Party {
-    /// A task of the item's workflow: one rank of it, or the rank that comes first.
+    /// A task of the item's workflow: one certain rank of it, or the first rank that asks.
     Task {
-        /// The task's name.
+        /// The name of the task.
         task: String,
-        /// The rank; `None` = any.
+        /// The rank; `None` for any rank.
         rank: Option<u32>,
     },
-    /// The task and rank that registered this number.
+    /// The task and rank that has registered this number.
     Number(u64),
 }
 
 const ANY_RANK: u64 = u64::MAX;
 
 impl Party {
-    /// One rank of a task.
+    /// Makes the party that is one rank of a task.
     #[must_use]
     pub fn rank(task: &str, rank: u32) -> Self {
         Self::Task { task: task.to_owned(), rank: Some(rank) }
     }
 
-    /// Any rank of a task.
+    /// Makes the party that is any rank of a task.
     #[must_use]
     pub fn task(task: &str) -> Self {
         Self::Task { task: task.to_owned(), rank: None }

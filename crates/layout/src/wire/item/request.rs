@@ -1,4 +1,4 @@
-//! What clients ask about items.
+//! The requests of clients about items.
 
 use super::Party;
 use crate::SegmentId;
@@ -11,92 +11,94 @@ pub const KEYS_PER_MESSAGE: usize = 24;
 requests! {
     /// A client's request about items.
     pub enum ItemRequest: u16 as Wire {
-        /// Makes an item and owns it.
+        /// Makes an item. The asking task owns it.
         50 Create -> Item {
-            /// Bytes.
+            /// The item's size in bytes.
             size: u64,
-            /// How ownership is proved.
+            /// How it is to be proved that a former owner has no access any more.
             level: ItemLevel,
             /// What happens to the item when its owner is gone.
             on_death: OnDeath,
-            /// Its name in the workflow.
+            /// The key of the item: its name in the workflow.
             key: String,
         },
         /// Asks for a description of an item.
         51 Find -> ItemInfo {
-            /// Which.
+            /// The key of the item.
             key: String,
         },
-        /// Waits until one of these items belongs to this task, or is shared, and opens it.
+        /// Waits until one of these items belongs to this task, or is shared, and opens that item.
         52 Access -> Item {
-            /// How long to wait; 0 = not at all.
+            /// How long to wait, in milliseconds; 0 = not at all.
             wait_ms: u64,
-            /// 1: the client asks to read a shared item. 0: it asks to own the item.
+            /// 1: the client wants to read a shared item. 0: it wants to own the item.
             read: bool,
-            /// The keys of the items; the first one that fits is given.
+            /// The keys of the items. The first one that is available is given.
             keys: Vec<String> as Some1<KEYS_PER_MESSAGE>,
         },
         /// Gives the item to another task.
         53 Transfer -> Done {
-            /// Which.
+            /// The item's id.
             item: SegmentId,
-            /// To whom.
+            /// The party that becomes the owner.
             to: Party,
         },
-        /// The member no longer has the item open; the item still belongs to its task. No answer.
+        /// Says that the member has closed the item. The item still belongs to its task. There is no answer.
         54 Release {
-            /// Which.
+            /// The item's id.
             item: SegmentId,
         },
-        /// After coming back: this member has the item open. Item 0 says that the list is complete. No answer.
+        /// Sent by a member that has come back: it has this item open. Item 0 says that the list is complete. There is
+        /// no answer.
         55 Hold {
-            /// Which.
+            /// The item's id; 0 at the end of the list.
             item: SegmentId,
         },
-        /// Take it away.
+        /// Destroys the item.
         56 Destroy -> Done {
-            /// Which.
+            /// The item's id.
             item: SegmentId,
         },
-        /// Lets others read the item. No task writes it until it is unshared.
+        /// Lets other tasks read the item. No task writes to it until it is unshared.
         57 Share -> Item {
-            /// Which.
+            /// The item's id.
             item: SegmentId,
         },
         /// Makes the asking task the item's only user again.
         58 Unshare -> Item {
-            /// Which.
+            /// The item's id.
             item: SegmentId,
-            /// How long readers have to leave the item. After that they keep the old bytes, and the owner gets a copy.
+            /// How long to wait for the readers to close the item, in milliseconds. After that the readers keep the old
+            /// bytes, and the owner gets a copy.
             wait_ms: u64,
         },
-        /// Gives the item another size. New bytes are zero.
+        /// Changes the size of the item. New bytes are zero.
         59 Resize -> Item {
-            /// Which.
+            /// The item's id.
             item: SegmentId,
-            /// Bytes.
+            /// The new size in bytes.
             size: u64,
         },
         /// Changes what happens to the item when its owner is gone.
         60 Policy -> Done {
-            /// Which.
+            /// The item's id.
             item: SegmentId,
-            /// From now on.
+            /// What happens to the item from now on when its owner is gone.
             on_death: OnDeath as Padded,
         },
-        /// Opens the item once more, in the role in which the asking member has it open.
+        /// Opens the item once more, in the same role: as its owner or as a reader.
         61 Reopen -> Item {
-            /// Which.
+            /// The item's id.
             item: SegmentId,
         },
-        /// Registers a number under which this task can be reached as well.
+        /// Registers a number by which items can be given to this task.
         62 Register -> Done {
-            /// The number.
+            /// The number to register.
             number: u64,
         },
         /// Asks for the number that stands for a party in owner words.
         63 Word -> Done {
-            /// Which party.
+            /// The party that is asked about.
             party: Party,
         },
     }
