@@ -97,7 +97,8 @@ fn fails_everywhere(life: impl Fn(&Setting, &mut Failures)) {
     }
 }
 
-/// Runs `life` again and again. Each time, the next system call fails. Ends when no call is left that could fail.
+/// Runs `life` again and again. In each run another system call fails, or the same call with another error. Ends when
+/// no call is left that could fail.
 fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan");
@@ -188,7 +189,7 @@ fn a_region_with_its_heap_names_and_vectors() {
             let size = 64 + n * 2000;
             blocks.push((failures.twice("allocate", || region.allocate(size, 8)), size as usize, n as u8));
             let (at, size, n) = blocks[blocks.len() - 1];
-            // SAFETY: a block of this test's own, of so many bytes.
+            // SAFETY: the block belongs to this test and has `size` bytes.
             unsafe { region.base().add(at as usize).write_bytes(n, size) };
         }
         let ty = TypeRef::new("vector<f64>").unwrap();
@@ -202,7 +203,7 @@ fn a_region_with_its_heap_names_and_vectors() {
         assert_eq!(found.offset, claim.offset);
         assert_eq!(other.vector_at(found.offset, 8).unwrap().size, 10_000);
         for (at, size, n) in blocks {
-            // SAFETY: as above.
+            // SAFETY: the block belongs to this test and has `size` bytes.
             let bytes = unsafe { std::slice::from_raw_parts(other.base().add(at as usize), size) };
             assert!(bytes.iter().all(|byte| *byte == n), "block {n}");
             failures.twice("deallocate", || other.deallocate(at));

@@ -66,8 +66,8 @@ impl Broker {
             Err((status, text)) => return self.refuse(asker, status, text),
         };
         let alike = self.lasting.members.values().filter(|m| m.endpoint == endpoint).count();
-        // The members of one task's endpoint get at most a third of all slots, so that a task in a container cannot
-        // take all of them.
+        // A task's endpoint may have at most a third as many members as the main endpoint. So a task in a container
+        // cannot take all slots of the node.
         let most = if endpoint == MAIN_ENDPOINT { self.limits.members } else { self.limits.members / 3 };
         let slot = self.lasting.free_slot().filter(|_| alike < most);
         let Some(slot) = slot else {
