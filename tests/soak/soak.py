@@ -85,6 +85,19 @@ class Worker:
                 self.rounds, self.longest = int(words[0]), max(self.longest, float(words[1]))
         return ended
 
+    def position(self):
+        """The system call of each of its threads. A worker in Python writes its stack to its log besides."""
+        if self.command[-1].endswith(".py"):
+            self.process.send_signal(signal.SIGUSR1)
+            time.sleep(0.2)
+        calls = []
+        for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
+            try:
+                calls.append(f"{(task / 'comm').read_text().strip()}: {(task / 'syscall').read_text().strip()}")
+            except OSError:
+                pass
+        return "; ".join(calls)
+
     def kill(self):
         self.process.kill()
         self.process.wait()
@@ -274,7 +287,7 @@ class Soak:
                 worker.before, worker.rounds = worker.before + worker.rounds, 0
                 worker.start()
             if not worker.stopped_until and ended is None and now - worker.heard > HANG:
-                self.fault(f"worker {worker.number} ({worker.command[-1]}) has said nothing for {HANG:.0f} s")
+                self.fault(f"worker {worker.number} ({worker.command[-1]}) has said nothing for {HANG:.0f} s; it is in {worker.position()}")
                 worker.kill()
                 worker.start()
 

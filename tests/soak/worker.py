@@ -1,8 +1,12 @@
 """One worker of the soak, in Python; worker.c says what it does.
 
     worker.py NUMBER SECONDS
+
+SIGUSR1 makes it print where it is.
 """
+import faulthandler
 import os
+import signal
 import sys
 import time
 
@@ -10,7 +14,7 @@ import numpy as np
 
 import crossdock
 
-N, ITEM, SHORT, WAIT = 4096, 50000, 0.2, 10.0
+N, ITEM, SHORT, WAIT, SLOW = 4096, 50000, 0.2, 10.0, 4.0
 EXPLAINED = tuple(
     getattr(crossdock, name)
     for name in ("NotYetError", "TimedOutError", "ClosedError", "PeerDiedError", "NotFoundError", "ExistsError", "NoSpaceError", "BusyError", "DisconnectedError")
@@ -148,11 +152,15 @@ def main(number, seconds):
     told, longest, rounds, stamp = time.monotonic(), 0.0, 0, int(pattern(1, os.getpid())[0] >> np.uint64(2))
     while time.monotonic() < until:
         began = time.monotonic()
-        for part in (lambda: worker.heap(stamp), worker.message, lambda: worker.series(stamp), lambda: worker.item(stamp)):
+        parts = {"heap": lambda: worker.heap(stamp), "message": worker.message, "series": lambda: worker.series(stamp), "item": lambda: worker.item(stamp)}
+        for name, part in parts.items():
+            part_began, outcome = time.monotonic(), "worked"
             try:
                 part()
-            except EXPLAINED:
-                pass
+            except EXPLAINED as error:
+                outcome = f"{type(error).__name__}: {error}"
+            if time.monotonic() - part_began > SLOW:
+                print(f"SLOW {name} took {time.monotonic() - part_began:.1f} s: {outcome}", flush=True)
         stamp, rounds = stamp + 1, rounds + 1
         longest = max(longest, time.monotonic() - began)
         if time.monotonic() - told > 1:
@@ -161,6 +169,7 @@ def main(number, seconds):
     print(f"DONE {rounds}", flush=True)
 
 
+faulthandler.register(signal.SIGUSR1)
 try:
     main(int(sys.argv[1]), float(sys.argv[2]))
 except crossdock.Error as error:
