@@ -442,7 +442,7 @@ typedef enum crossdock_end {
 } crossdock_end;
 
 typedef enum crossdock_pattern {
-    CROSSDOCK_ONE_TO_ONE = 0, /* one producer and one consumer */
+    CROSSDOCK_ONE_TO_ONE = 0, /* one producer and one consumer; messages keep their order */
     CROSSDOCK_FAN_OUT = 1,    /* one producer; each consumer (at most 31) gets each message sent since it came */
     CROSSDOCK_FAN_IN = 2,     /* up to 32 producers and one consumer */
     CROSSDOCK_WORK_QUEUE = 3, /* up to 32 producers, up to 31 consumers; each message goes to one consumer */

@@ -110,7 +110,7 @@ impl Region {
         replaced
     }
 
-    /// Gives the offset of a container's elements. It has checked that they lie in a block with room for `bytes`.
+    /// Checks that a container's elements lie in a block with room for `bytes`, and gives the offset of the elements.
     fn block_of(&self, header: u64, data: Option<u64>, bytes: u64) -> Result<Option<u64>> {
         match data {
             Some(data) if !self.is_plain_block(data) => {

@@ -13,7 +13,7 @@ pub(crate) const DATA_ALIGN: u64 = 64;
 /// The checked contents of a vector's or string's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VectorData {
-    /// The offset of the elements in the region. The room for `capacity` elements was checked to lie in the region.
+    /// The offset of the elements in the region. It was checked that `capacity` elements fit into the region there.
     /// `None` if the vector never had elements.
     pub data: Option<u64>,
     /// The number of elements.
@@ -25,7 +25,8 @@ pub struct VectorData {
 /// The checked contents of an ndarray's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NdarrayData {
-    /// The offset of the elements, which was checked to lie in the region. `None` if the ndarray never had elements.
+    /// The offset of the elements in the region. It was checked that they fit into the region there. `None` if the
+    /// ndarray never had elements.
     pub data: Option<u64>,
     /// The number of bytes that the elements take.
     pub bytes: u64,

@@ -104,8 +104,8 @@ pub struct Identity {
 #[cfg_attr(not(loom), repr(C))]
 pub struct Sending {
     /// All positions below this one have been used for messages. A single producer stores it after each publish;
-    /// several producers advance it by compare-and-swap. It may lag behind, but is never too great. An old value costs
-    /// a few needless looks at cells.
+    /// several producers advance it by compare-and-swap. It may lag behind, but never runs ahead. An old value costs a
+    /// few needless looks at cells.
     pub head: AtomicU64,
     /// No position below this one has a handle that a producer can still take back. Only producers use it. It may lag
     /// behind by one lap.

@@ -13,7 +13,8 @@ use crate::heap::{Guard, LocalSlot};
 use crate::region::Region;
 use crate::{Result, fault_point};
 
-/// A flag in `Entry::slot` while the state is CONSTRUCTING: the block is zeroed, so a healer may walk its containers.
+/// A bit of `Entry::slot` of an object under construction. It says that the block is zeroed, so that healing may walk
+/// the object's containers.
 pub(super) const ZEROED: u32 = 1 << 31;
 
 impl Region {

@@ -55,7 +55,7 @@ impl Region {
         })
     }
 
-    /// Gives up a claimed object, which no other member has seen.
+    /// Removes an object that this process has claimed but not committed. No other member has seen it.
     pub fn abandon(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.with_local(|local| {
             let (index, entry) = self.claimed(offset)?;

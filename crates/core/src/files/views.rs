@@ -6,8 +6,8 @@ use crossdock_os::fork::PerProcess;
 
 use super::notice::NoticeReader;
 
-/// The environment variable that lists these directories, one per line. The fields of a line are separated by tabs:
-/// path, notice, deadline in milliseconds, and patterns of names, which are separated by spaces.
+/// The environment variable that lists the managed directories of a process, one per line. The fields of a line are
+/// separated by tabs: path, notice, deadline in milliseconds, and patterns of names, which are separated by spaces.
 pub const VARIABLE: &str = "CROSSDOCK_FILES";
 
 /// A managed directory whose files this process consumes.

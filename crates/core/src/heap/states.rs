@@ -10,7 +10,7 @@ const ONES: u64 = 0x0101_0101_0101_0101;
 /// Gives one bit for each of eight bytes; a bit is set if its byte is 0.
 #[inline]
 fn zeros(bytes: u64) -> u64 {
-    // The top bit of each byte of `some` is set if the byte is not 0. No carry crosses from one byte to the next.
+    // The top bit of a byte of `some` is set if that byte of `bytes` is not 0. No carry goes from one byte to the next.
     let some = ((bytes & LOW) + LOW) | bytes;
     let none = (!some >> 7) & ONES;
     none.wrapping_mul(0x0102_0408_1020_4080) >> 56

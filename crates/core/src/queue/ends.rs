@@ -39,7 +39,7 @@ pub(super) struct Acquaintance {
     messages: bool,
 }
 
-/// How the members of the other side that an end has met have gone.
+/// How the members left the port that an end has met on the other side.
 pub(super) enum Gone {
     /// All of them left in order.
     Left,
@@ -159,7 +159,8 @@ impl Ring {
         found.peers || found.messages || self.company(side.other()).joined.load(Acquire) != found.joined
     }
 
-    /// How the members of the other side that an end has met have gone. It is called only when none of them is left.
+    /// Finds out how the members left the port that this end has met on the other side. It is called only when none of
+    /// them is left.
     pub(super) fn how_they_went(&self, side: Side, found: &Acquaintance) -> Gone {
         let company = self.company(side.other());
         let word = company.departed.load(Acquire);

@@ -10,7 +10,8 @@ use super::trouble::{Error, corrupt};
 /// The largest number of bytes that a message itself can carry.
 pub use crossdock_layout::queue::INLINE_MAX;
 
-// The bytes of a cell's words are in little-endian order, and `Inline` shows its words as bytes.
+// The words in a cell are in little-endian order, and `Inline` shows its words as bytes. So the CPU must be
+// little-endian, too.
 const _: () = assert!(cfg!(target_endian = "little"));
 
 /// Up to [`INLINE_MAX`] bytes of data in the message itself, followed by zeros. It derefs to the valid bytes.
@@ -66,7 +67,7 @@ impl Inline {
         }
     }
 
-    /// The valid bytes, followed by zeros.
+    /// All bytes of the field: the valid ones, followed by zeros.
     #[must_use]
     #[inline]
     pub fn padded(&self) -> [u8; INLINE_MAX] {

@@ -30,8 +30,8 @@ pub(super) fn call(signal: &Signal) -> bool {
 
 #[cold]
 fn collect(signal: &Signal, mut word: u32) -> bool {
-    // The loop is limited, because a faulty member could change the word again and again. Otherwise a failed exchange
-    // means that another member cleared the bit, or that one more member is going to sleep.
+    // The loop is limited, because a faulty member could change the word again and again. If no member is faulty, a
+    // failed exchange means that another member cleared the bit, or that one more member is going to sleep.
     for _ in 0..64 {
         if word & SLEEPER == 0 {
             return false;

@@ -40,7 +40,7 @@ pub(super) struct Attached {
     /// True if the publisher may take versions back from observers that hold them. Then an observer copies all data
     /// before it reads them.
     pub takes_back: bool,
-    /// The slot of the pin page that belongs to this observer.
+    /// The mapped pin page. This observer's slot in it has the index `slot`.
     pub pins: Mapping,
     pub slot: u32,
     /// The pins that are in use, one bit each.

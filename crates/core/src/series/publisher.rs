@@ -61,7 +61,7 @@ pub struct Publisher {
     pub(super) slots: Slots,
     /// The newest version's slot table.
     pub(super) current: Vec<u32>,
-    /// The chunks that the next version must carry anew.
+    /// The chunks that changed. The next version needs new copies of them.
     pub(super) pending: Bits,
     /// Did the program say by hints which bytes it wrote in this step?
     pub(super) hinted: bool,
@@ -93,7 +93,7 @@ pub struct Publisher {
     pub(super) scratch: Vec<u32>,
     pub(super) counts: Counts,
     origin: fork::Origin,
-    /// The series' segment. It is none until the node daemon has the series.
+    /// The id of the series' segment. Until the node daemon has the series, it is the id that means no segment.
     segment: SegmentId,
 }
 

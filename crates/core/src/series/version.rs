@@ -59,8 +59,8 @@ impl Version {
         self.record.sequence
     }
 
-    /// The number of versions between this one and the one that `Observer::each` gave before, which were recycled. It
-    /// is 0 if `each` did not give this version.
+    /// The number of versions that were recycled before `Observer::each` could give them. They lie between this version
+    /// and the one that `each` gave before. It is 0 if `each` did not give this version.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed

@@ -6,7 +6,7 @@ use crate::closed_set;
 closed_set! {
     /// Which tasks may send through a port, and which get each message.
     pub enum Pattern {
-        /// One producer and one consumer. The order is kept.
+        /// One producer and one consumer; messages keep their order.
         OneToOne = 0 "one-to-one",
         /// One producer; each consumer (at most 31) gets each message sent since it came.
         FanOut = 1 "fan-out",

@@ -33,10 +33,10 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Available {
-    /// The owner knows it, and will search the slice by itself.
+    /// The owner knows that the slice has free blocks, and will search it by itself.
     Active = 0,
-    /// No member knows it. The owner found no free block and wants to be told of one. The first member that frees a
-    /// block makes the slice `Queued`.
+    /// No member knows of a free block. The owner found none and wants to be told when there is one. The first member
+    /// that frees a block makes the slice `Queued`.
     Full = 1,
     /// The slice is on the owner's stack, or the slot `by` is putting it there.
     Queued = 2,
