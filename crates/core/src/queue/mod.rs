@@ -2,18 +2,18 @@
 //! `docs/memory-format-ports.md` has pictures. `crossdock_layout::queue` says for each field which member writes it and
 //! which reads it.
 //!
-//! | file | idea |
+//! | file | contents |
 //! |---|---|
-//! | `trouble` | what can go wrong, and a try that says "not yet" |
-//! | `ring` | the process-local view of a port's segment, formatted and checked |
-//! | `message` | what a cell carries, copied in and out |
-//! | `options` | what opens a port, and what it agrees to |
-//! | `signal` | the words to sleep on, and why no wake is lost |
-//! | `produce`, `consume`, `release`, `reclaim` | the moves of a message |
-//! | `ends`, `heal` | joining, leaving, and what is done for the dead |
-//! | `wait`, `spin` | waiting: spin while it pays, then sleep |
+//! | `trouble` | errors, and the result of an attempt that may say "not yet" |
+//! | `ring` | a process's view of a port's segment: formatting and checks |
+//! | `message` | the contents of a cell, copied in and out |
+//! | `options` | the options for opening a port |
+//! | `signal` | the words on which members sleep, and why no wake is lost |
+//! | `produce`, `consume`, `release`, `reclaim` | the steps in the life of a message |
+//! | `ends`, `heal` | joining and leaving a port, and healing after a member's death |
+//! | `wait`, `spin` | waiting: spinning as long as that pays, then sleeping |
 //! | `end` | one end of a port, for the client library |
-//! | `report` | counters and standings, for those who only look |
+//! | `report` | counters and states, for programs that only look |
 //!
 //! **Why a death at any instruction loses nothing.** Each change of a cell is one store or one compare-and-swap of its
 //! state word, and the word names the end that works on the cell. An end is claimed by one compare-and-swap of its

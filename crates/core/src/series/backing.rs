@@ -1,11 +1,11 @@
 //! The kind of memory at each chunk of the variables, and its change to the kind that the chosen method of finding
 //! changes needs.
 //!
-//! | backing | what lies there | did it change? |
+//! | backing | the chunk's memory | how a change is found |
 //! |---|---|---|
-//! | memory | memory of this process alone | not known: it is compared or copied |
-//! | watched | the same | the kernel noted first writes |
-//! | slot | a private mapping of the newest version's slot | its pages that are own copies by now did |
+//! | memory | ordinary memory of this process | not at all: the chunk is compared or copied |
+//! | watched | ordinary memory of this process | the kernel notes the first write to each page |
+//! | slot | a private mapping of the newest version's slot | written pages have become private copies |
 //!
 //! If all chunks changed their kind of memory at once, one publish would take as long as several copies of all data:
 //! new memory, page tables and marks on pages cost time. So only some chunks change after each publish. Until all have

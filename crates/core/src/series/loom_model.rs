@@ -185,8 +185,8 @@ enum Planted {
 impl Paged {
     /// The daemon makes a page, and an observer pins the first version in it.
     ///
-    /// The model needs no observer that asks for the newest version: it learns through the daemon of everything
-    /// published before the publisher's last search, so only an older version can be retired while it comes.
+    /// The model leaves out new observers that ask for the newest version. Such an observer learns through the daemon
+    /// of everything that was published before, so the publisher can retire only older versions than the pinned one.
     fn newcomer(&self, planted: Planted) -> Option<(u64, [u64; 2])> {
         self.made.fetch_add(1, AcqRel);
         if planted != Planted::WordAfterPage {

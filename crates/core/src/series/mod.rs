@@ -2,19 +2,19 @@
 //! stop the publisher. `docs/memory-format-series.md` has pictures. `crossdock_layout::series` says for each field
 //! which process writes it and which reads it.
 //!
-//! | file | idea |
+//! | file | contents |
 //! |---|---|
-//! | `spec`, `value`, `plan` | what is declared, and where it will lie |
-//! | `pool`, `describe` | the pool as one process sees it; its self-description |
-//! | `protocol` | pinning and retiring, and why it is safe (modelled by loom) |
-//! | `slots`, `bits` | the publisher's book of free slots and changed chunks |
-//! | `field`, `variables`, `elements` | a variable in the publisher's own memory; what the program does with it |
-//! | `finder`, `costs`, `changes`, `backing`, `method` | finding what changed, by the cheapest way that this place has |
+//! | `spec`, `value`, `plan` | the declaration of a series, and the plan of its memory |
+//! | `pool`, `describe` | the pool as one process sees it, and the description in it |
+//! | `protocol` | how observers pin versions and the publisher retires them, and why this is safe (modelled by loom) |
+//! | `slots`, `bits` | the publisher's lists of free slots and of changed chunks |
+//! | `field`, `variables`, `elements` | a variable in the publisher's own memory, and the program's access to it |
+//! | `finder`, `costs`, `changes`, `backing`, `method` | finding what changed, by the cheapest method of this machine |
 //! | `publisher`, `publish`, `copy`, `begin`, `room`, `statistics` | the publishing side |
 //! | `observer`, `attached`, `version`, `record`, `view` | the observing side |
-//! | `replica` | a series of another node, version by version |
-//! | `report` | counters and versions, for those who only look |
-//! | `alone`, `fuzz` | a series without a daemon; readers of wild memory |
+//! | `replica` | a copy of another node's series, version by version |
+//! | `report` | counters and versions, for programs that only look |
+//! | `fuzz` | an entry point for fuzzing the readers of a series' memory |
 //!
 //! The pool, which holds the versions, is sealed so that only its publisher can write to it. Observers write the
 //! numbers of the versions that they use into pages of their own, the pin pages. The publisher only compares these

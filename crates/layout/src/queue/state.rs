@@ -7,12 +7,15 @@
 //! +-------------------------------------------------+------------+--+-----+
 //! ```
 //!
-//! | phase | | who may change it, to what |
+//! | phase | meaning | next phase |
 //! |---|---|---|
-//! | 0 free | `lap` is the lap it is free *for*; C: its handle waits to be reclaimed | a producer → claimed; a producer takes C |
-//! | 1 claimed | `end` writes the message | that producer → ready; a healer, if it is dead → free for the next lap |
-//! | 2 ready | readable | its consumer → taken, or (one-to-one, fan-out) → free for the next lap |
-//! | 3 taken | `end` has it (fan-in, work queue) | that consumer → free for the next lap; a healer, if it is gone → ready |
+//! | 0 free | free for the lap `lap`; C: a producer can take its handle back | claimed, by a producer |
+//! | 1 claimed | the producer `end` is writing the message | ready, by this producer |
+//! | 2 ready | the message is complete | taken (fan-in, work queue) or free for the next lap, by a consumer |
+//! | 3 taken | the consumer `end` has the message (fan-in, work queue) | free for the next lap, by this consumer |
+//!
+//! If the producer of a claimed cell is dead, healing makes the cell free for the next lap. If the consumer of a taken
+//! cell is gone, healing makes the cell ready again. A producer that takes a handle back clears C.
 //!
 //! In zeroed memory all cells are free and have lap 0. A cell's lap never decreases.
 
