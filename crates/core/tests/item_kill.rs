@@ -116,7 +116,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
             }
             assert!(world.die_at(point, || part(&world, point)), "no process came to {point}");
             if *point == "item.sleep" {
-                // A still has the item. It hands it to the task of B, which died asleep.
+                // Member A still has the item, and hands it to the task of B. B died while it slept.
                 world.item.hand_over(2, A).unwrap();
             }
             let (takers, gone) = world.takers();

@@ -74,8 +74,8 @@ impl Region {
             self.reserve_range(g.entries_at + used * entry, entry)?;
             header.entries_reserved.store((to * PAGE / entry) as u32, Ordering::Relaxed);
         }
-        // An entry that was never used is on no list. It is put on the empty list first, so that it is taken off like
-        // any other.
+        // The list of free entries is empty, so an entry is taken that was never used. It is put on the list first, so
+        // that it is taken off like any other.
         if let Some(fresh) = self.memory.entry(used) {
             fresh.next_by_name.store(0, Ordering::Relaxed);
         }

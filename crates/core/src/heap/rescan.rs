@@ -71,7 +71,7 @@ impl Region {
         self.memory.head(slice).is_some_and(exchange)
     }
 
-    /// Returns all slices of this slot in which no block is in use to the pool.
+    /// Returns to the pool all slices of this slot in which no block is in use.
     pub(super) fn trim(&self, local: &mut LocalSlot) -> u64 {
         let mut released = 0;
         for class in 0..CLASSES.len() {

@@ -205,7 +205,8 @@ impl Publisher {
         let chunk = self.pool.chunk();
         let wanted = (total / 64).clamp(4, 64);
         let (mut looked, mut changed, mut pages) = (0u32, 0u32, 0usize);
-        // Each step examines another chunk of each stretch, so that a regular pattern of changes is noticed.
+        // The chunks are divided into stretches of equal length. Each step examines another chunk of each stretch, so
+        // that a regular pattern of changes is noticed.
         let mut random = self.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for n in 0..wanted {
             random ^= random << 13;

@@ -32,7 +32,8 @@ pub struct Entry {
     pub size: WildWord<AtomicU64>,
     /// The alignment of the object in bytes.
     pub align: AtomicU32,
-    /// The number, plus 1, of the next entry in the chain by name. In a free entry it is that of the next free one.
+    /// The number, plus 1, of the next entry in the chain by name. In a free entry: the number, plus 1, of the next
+    /// free entry.
     pub next_by_name: WildWord<AtomicU32>,
     /// The number, plus 1, of the next entry in the chain by offset.
     pub next_by_offset: WildWord<AtomicU32>,
