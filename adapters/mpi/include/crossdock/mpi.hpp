@@ -1,5 +1,5 @@
-// Ports whose messages travel by MPI (Dhmem, section III-D3, Listing 8). The data stays where it is, in the region; only
-// the 64 bytes of a message, handle included, are sent, and credits come back the same way.
+// Ports whose messages travel by MPI (Dhmem paper, section III-D3, Listing 8). The data stays in the region. Only the
+// 64 bytes of a message are sent, with the handle in them. Credits come back in the same way.
 //
 //     dhmem::Port port = dhmem.port("n_port", dhmem::producer, dhmem::mpi);
 //
@@ -36,7 +36,7 @@ inline bool is_running() noexcept {
   return initialised && !finalised;
 }
 
-/// For communicators whose error handler returns; others end the program, as MPI does.
+/// For communicators whose error handler returns. Other error handlers end the program, as is usual in MPI.
 inline void check(int code, const std::string& port) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];
@@ -45,8 +45,9 @@ inline void check(int code, const std::string& port) {
   throw error(status::system, "port '" + port + "' over MPI: " + std::string(text, static_cast<std::size_t>(length)));
 }
 
-/// Repeats `done` until it says true or the deadline has passed. MPI has no wait with a deadline: yield at first, for
-/// short waits, then sleep shortly, so that a rank that waits long leaves the processor to others.
+/// Repeats `done` until it returns true or the deadline has passed. MPI has no wait with a deadline. So this yields at
+/// first, for short waits, and then sleeps briefly each time, so that a rank that waits for long leaves the CPU to
+/// others.
 template <class Done>
 bool wait_for(timeout wait, Done done) {
   const auto begin = clock::now();
@@ -70,7 +71,7 @@ class meeting_place {
   meeting_place(const region& in, const std::string& name)
       : home_(in), word_(home_.simple<std::uint64_t>("mpi-port/" + name)), tags_(home_.simple<std::uint64_t>("mpi-ports")) {}
 
-  /// Takes an end; gives the tag of the messages, credits have the next one.
+  /// Takes an end of the port. Returns the tag of its messages; credits have the next tag.
   int enter(port_end end, int rank, const port_options& options, const std::string& name) {
     const std::uint64_t capacity = static_cast<std::uint64_t>(std::countr_zero(options.capacity)) + 1;
     std::atomic_ref<std::uint64_t> word(word_);
@@ -90,7 +91,8 @@ class meeting_place {
       if (word.compare_exchange_weak(now, next, std::memory_order_acq_rel)) return 24000 + 2 * static_cast<int>((next >> 52) - 1);
     }
   }
-  /// Leaves; who leaves last takes the tags along, so that a later port never sees what this one left behind.
+  /// Leaves the port. The last end that leaves removes the tags from use, so that a later port never receives messages
+  /// that this one left.
   void leave(port_end end) {
     std::atomic_ref<std::uint64_t> word(word_);
     std::uint64_t now = word.load(std::memory_order_acquire), next = 0;
@@ -99,7 +101,7 @@ class meeting_place {
       if ((next & both) == 0) next = 0;
     } while (!word.compare_exchange_weak(now, next, std::memory_order_acq_rel));
   }
-  /// The rank at an end; -1 when the end is free.
+  /// The rank at an end; -1 if no rank has the end.
   int rank_at(port_end end) const { return rank_in(std::atomic_ref(word_).load(std::memory_order_acquire), end); }
 
  private:
@@ -113,14 +115,14 @@ class meeting_place {
   std::uint64_t& tags_;
 };
 
-/// What is sent, and that the sending is not over yet.
+/// A message that is being sent, with MPI's request for it.
 struct letter {
   crossdock_message message{};
   MPI_Request request = MPI_REQUEST_NULL;
 };
 inline constexpr std::uint32_t farewell = 1;  ///< `reserved` of the last message that an end sends
 
-/// A place for a message in flight: from send until its credit is back.
+/// The place of one message in flight, from its sending until its credit is back.
 struct slot {
   enum { empty, under_way, returned } state = empty;
   std::uint64_t order = 0;  ///< of the credits
@@ -129,8 +131,9 @@ struct slot {
 
 class mpi_transport;
 
-/// Closed ports whose last messages are still to be sent or received. A port does not wait for them when it closes, but
-/// MPI wants every message received: MPI_Finalize does it (before all else, it deletes the attributes of MPI_COMM_SELF).
+/// Closed ports whose last messages have not been sent or received yet. A port does not wait for them when it is
+/// closed, but MPI requires every message to be received. MPI_Finalize does this: before everything else, it deletes
+/// the attributes of MPI_COMM_SELF.
 class afterlife {
  public:
   static afterlife& of_process() {
@@ -142,7 +145,7 @@ class afterlife {
     const std::lock_guard lock(mutex_);
     alive_.erase(port);
   }
-  /// `tag`: what still comes in. `from` < 0: nothing does.
+  /// `tag` is the tag of the messages that may still arrive. If `from` is negative, none will arrive.
   void take(MPI_Comm comm, int from, int tag, std::vector<slot> slots, std::deque<letter> mail) {
     const std::lock_guard lock(mutex_);
     rest_.push_back({comm, from, tag, std::move(slots), std::move(mail)});
@@ -268,7 +271,7 @@ class mpi_transport final : public transport {
     afterlife::of_process().take(comm_, over_ ? -1 : peer(), end_ == producer ? tag_ + 1 : tag_, std::move(slots_), std::move(mail_));
     place_.leave(end_);
   }
-  /// As far as this end knows.
+  /// The counters of this end. It does not know those of the other end.
   crossdock_port_statistics statistics() override {
     std::unique_lock lock(mutex_);
     return statistics_;
@@ -287,7 +290,7 @@ class mpi_transport final : public transport {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count());
   }
   port_end other() const noexcept { return end_ == producer ? consumer : producer; }
-  /// The rank at the other end, once it has been seen; −1 before.
+  /// The rank at the other end; −1 until it has been seen.
   int peer() {
     if (peer_ < 0) peer_ = place_.rank_at(other());
     return peer_;
@@ -303,7 +306,7 @@ class mpi_transport final : public transport {
   void post(letter& out, int tag) {
     by_mpi::check(MPI_Isend(&out.message, sizeof out.message, MPI_BYTE, peer_, tag, comm_, &out.request), name_);
   }
-  /// Sends something that needs no place of the port: credits, farewells.
+  /// Sends a message that needs no slot of the port: a credit or a farewell.
   void mail(const crossdock_message& message, int tag) {
     for (auto& out : mail_) {
       int done = 0;
@@ -318,7 +321,8 @@ class mpi_transport final : public transport {
   }
   bool arrived(int tag, crossdock_message& message) {
     int there = 0;
-    // An end that left before it was seen is nowhere to be found, but what it sent is on its way.
+    // If the other end left before it was seen, its rank is unknown. But what it sent is still on its way, so messages
+    // of any rank are accepted.
     const int source = peer() < 0 ? MPI_ANY_SOURCE : peer();
     MPI_Status what;
     by_mpi::check(MPI_Iprobe(source, tag, comm_, &there, &what), name_);
@@ -337,7 +341,7 @@ class mpi_transport final : public transport {
       }
       for (auto& s : slots_) {
         if (s.state == slot::under_way && s.out.message.position == credit.position) {
-          // Its message has been received, so this ends at once.
+          // The other end has received the message of this slot, so this wait ends at once.
           by_mpi::check(MPI_Wait(&s.out.request, MPI_STATUS_IGNORE), name_);
           s.state = s.out.message.handle.segment == 0 ? slot::empty : slot::returned;
           s.order = statistics_.received++;
@@ -352,7 +356,7 @@ class mpi_transport final : public transport {
     }
     return oldest;
   }
-  /// A place for the next message, when there is a consumer: an empty one, else that of the oldest credit.
+  /// Waits until there is a consumer and a slot for the next message: an empty slot, or else that of the oldest credit.
   status wait_place(timeout wait, slot*& place) {
     const auto begin = clock::now();
     const bool there = wait_for(wait, [&] {
@@ -396,8 +400,8 @@ inline void afterlife::born(mpi_transport* port) {
   }
 }
 
-/// Within MPI_Finalize: closes what is open, and lets the last messages arrive. What does not within a second (the other
-/// rank never closed its end) stays in memory that is never freed, because MPI may still read it.
+/// Called by MPI_Finalize: closes what is open, and lets the last messages arrive. What does not arrive within a
+/// second, because the other rank never closed its end, stays in memory that is never freed. MPI may still read it.
 inline void afterlife::end() {
   std::set<mpi_transport*> open;
   {
@@ -417,11 +421,11 @@ inline void afterlife::end() {
 
 }  // namespace detail::by_mpi
 
-/// The way of a port's messages: by MPI. One-to-one only.
+/// The transport that sends a port's messages by MPI. It supports only one-to-one ports.
 class mpi_t {
  public:
   constexpr mpi_t() noexcept = default;
-  /// Over another communicator than MPI_COMM_WORLD. It must outlive the port.
+  /// Uses another communicator than MPI_COMM_WORLD. The communicator must outlive the port.
   mpi_t operator()(MPI_Comm comm) const noexcept {
     mpi_t other;
     other.comm_ = comm;

@@ -75,8 +75,8 @@ class allocator {
     detail::take_over(address);
     return static_cast<T*>(address);
   }
-  /// Never throws: a block that cannot be freed (its region was unmapped, or another member corrupted it) is left as it
-  /// is.
+  /// Never throws. If a block cannot be freed (its region was unmapped, or another member corrupted it), it is left as
+  /// it is.
   void raw_deallocate(const void* p) noexcept {
     detail::hand_over(p);
     (void)crossdock_deallocate_at(base(), const_cast<void*>(p));

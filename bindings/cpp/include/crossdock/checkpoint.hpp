@@ -1,4 +1,4 @@
-// Reads back what `crossdock checkpoint` wrote; and names by rank. No daemon is needed.
+// Reads the checkpoints that `crossdock checkpoint` wrote, and makes names that contain the rank. No daemon is needed.
 //
 //     if (auto saved = crossdock::restart("checkpoints")) {
 //       saved->read("u", std::span(u), crossdock::ranked("field"));
@@ -19,8 +19,8 @@
 
 namespace crossdock {
 
-/// `field` becomes `field/3`. Without a rank it is the rank that the launcher (Open MPI, MPICH, Slurm, crossdock) set.
-/// Errors: invalid.
+/// Makes `field/3` from `field` on rank 3. Without an argument it is the rank that the launcher (Open MPI, MPICH,
+/// Slurm, crossdock) set. Errors: invalid.
 inline std::string ranked(const std::string& name, std::optional<std::uint32_t> rank = {}) {
   std::array<char, CROSSDOCK_NAME_MAX + 1> buffer{};
   detail::check(crossdock_ranked_name(name.c_str(), rank ? std::int64_t{*rank} : -1, buffer.data(), buffer.size()));
@@ -44,7 +44,7 @@ class checkpoint {
     detail::check(crossdock_checkpoint_path(ref_.get(), buffer.data(), buffer.size()));
     return buffer.data();
   }
-  /// The newer checkpoints that were damaged and passed over, one per line; empty if there were none.
+  /// The newer checkpoints that were skipped because they were damaged, one per line; empty if there were none.
   std::string skipped() const {
     std::vector<char> buffer(16384);
     std::uint32_t count = 0;
@@ -93,8 +93,9 @@ class checkpoint {
   reference ref_;
 };
 
-/// The newest good checkpoint of a folder; none at a first start. `name` is the beginning of the files' names, if there
-/// are several. Errors: corrupt (there are checkpoints, and none is good), invalid (several names), denied, system.
+/// Opens the newest undamaged checkpoint of a folder. There is none when the program starts for the first time. `name`
+/// is the beginning of the files' names, if there are several. Errors: corrupt (all checkpoints are damaged), invalid
+/// (several names), denied, system.
 inline std::optional<checkpoint> restart(const std::string& folder, const std::string& name = {}) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_checkpoint_restart(folder.c_str(), name.empty() ? nullptr : name.c_str(), &given);
@@ -103,8 +104,9 @@ inline std::optional<checkpoint> restart(const std::string& folder, const std::s
   return checkpoint(given);
 }
 
-/// Fills a publisher's arrays from the newest good checkpoint of its series. At a first start there is none, and
-/// nothing is changed. Errors: corrupt, invalid (of another number of ranks), wrong_type, denied, system.
+/// Fills the arrays of a publisher from the newest undamaged checkpoint of its series. When the program starts for the
+/// first time there is none, and nothing is changed. Errors: corrupt, invalid (the checkpoint is of another number of
+/// ranks), wrong_type, denied, system.
 inline std::optional<checkpoint> restart(const publisher& into, const std::string& folder) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_publisher_restart(into.get(), folder.c_str(), &given);

@@ -87,7 +87,7 @@ class map : public boost::container::map<K, V, Compare, allocator<std::pair<cons
   }
 };
 
-/// boost::unordered_map, with the same addition.
+/// boost::unordered_map, whose [] and at also take a std::string_view if the key is a string.
 template <class K, class V, class Hash = detail::default_hash<K>, class Equal = detail::default_equal<K>>
 class unordered_map : public boost::unordered_map<K, V, Hash, Equal, allocator<std::pair<const K, V>>> {
   using base = boost::unordered_map<K, V, Hash, Equal, allocator<std::pair<const K, V>>>;
@@ -125,7 +125,8 @@ struct literal {
   consteval literal(const char (&t)[N]) { std::copy_n(t, N, text); }
 };
 
-/// "cpp:map/1.81<K,V>": another release of Boost may lay its nodes out differently.
+/// Makes a name such as "cpp:map/1.81<K,V>". It contains the release of Boost, because another release may lay out its
+/// nodes differently.
 template <literal Name, class... Elements>
 consteval type_text describe_boost() {
   type_text release;

@@ -1,4 +1,5 @@
-// How calls fail: one closed enum, one exception that carries it, and one result type for programs that check results.
+// How calls fail: one closed enum, one exception that carries its value, and one result type for programs that check
+// results.
 #pragma once
 
 #include <crossdock.h>
@@ -36,7 +37,7 @@ inline std::string_view name(status s) noexcept { return crossdock_status_name(s
 
 inline std::ostream& operator<<(std::ostream& out, status s) { return out << name(s); }
 
-/// The one exception of this library. what() names object, reason and hint.
+/// The only exception class of this library. what() names the object, the reason and a hint.
 class error : public std::runtime_error {
  public:
   error(crossdock::status s, const std::string& message) : std::runtime_error(message), status_(s) {}

@@ -12,11 +12,12 @@
 
 namespace crossdock {
 
-/// Waits until the file exists, if it lies in a managed directory that this task consumes; otherwise returns at once.
-/// Errors: not_found (the producers have ended without publishing it), timed_out, system (interrupted by a signal).
+/// Waits until the file exists, if it lies in a managed directory that this task consumes. Otherwise it returns at
+/// once. Errors: not_found (the producers have ended without publishing the file), timed_out, system (interrupted by a
+/// signal).
 inline void await_file(const std::string& path) { detail::check(crossdock_file_await(path.c_str())); }
 
-/// A std::ifstream whose file is awaited before it is opened. Errors as for await_file.
+/// A std::ifstream that waits for its file before it opens the file. Errors as for await_file.
 class ifstream : public std::ifstream {
  public:
   explicit ifstream(const std::string& path, std::ios_base::openmode mode = std::ios_base::in)

@@ -74,7 +74,7 @@ class item_base {
   }
   std::uint64_t size() const { return place().second; }
 
-  /// For the C functions.
+  /// The reference for calls of C functions.
   crossdock_item* get() const {
     assert(ref_ && "crossdock: this item was moved from (handed on, shared or destroyed)");
     if (!ref_) throw error(status::closed, "this item was moved from (handed on, shared or destroyed): access it again");
@@ -113,18 +113,19 @@ class item : public item_base {
     return item(detail::item_ref(given), s);
   }
 
-  /// Waits until this task owns the item. Errors: timed_out (names the owner and since when), not_found (destroyed),
-  /// busy (open here).
+  /// Waits until this task owns the item. Errors: timed_out (names the owner and since when it has the item), not_found
+  /// (destroyed), busy (this process has it open).
   static item access(const std::string& key, timeout wait = {}, const session& s = session()) {
     crossdock_item* given = nullptr;
     detail::check(crossdock_item_access(s.get(), key.c_str(), wait.milliseconds(), &given));
     return item(detail::item_ref(given), s);
   }
-  /// As access, with the outcome as a result; status::not_yet with no_wait while another task owns the item.
+  /// Works as access, but returns the outcome as a result. With no_wait it is status::not_yet while another task owns
+  /// the item.
   static result<item> try_access(const std::string& key, timeout wait = no_wait, const session& s = session()) {
     return detail::as_result([&] { return access(key, wait, s); });
   }
-  /// The first of several items that this task owns or comes to own; its key says which one.
+  /// Waits for several items and opens the first one that this task owns. Its key says which one it is.
   static item access_any(const std::vector<std::string>& keys, timeout wait = {}, const session& s = session()) {
     std::vector<const char*> texts;
     for (const auto& key : keys) texts.push_back(key.c_str());
@@ -134,7 +135,7 @@ class item : public item_base {
     return item(detail::item_ref(given), s);
   }
 
-  /// A description of an item, also of one that another task owns. Error: not_found.
+  /// Returns a description of an item, also if another task owns it. Error: not_found.
   static crossdock_item_info find(const std::string& key, const session& s = session()) {
     crossdock_item_info info{};
     detail::check(crossdock_item_find(s.get(), key.c_str(), &info));
@@ -147,7 +148,7 @@ class item : public item_base {
     return found == CROSSDOCK_OK;
   }
 
-  /// The item's memory. Not for a temporary, which would be gone before its memory is used.
+  /// The memory of the item. It cannot be called on a temporary item, which would be gone before its memory is used.
   std::span<std::byte> bytes() & { return elements<std::byte>(); }
   std::span<std::byte> bytes() && = delete;
   /// The memory as elements of a type, as many as fit.
@@ -158,8 +159,8 @@ class item : public item_base {
   template <class T>
   std::span<T> as() && = delete;
 
-  /// Hands the item to a task, "combine", "detect/1" or "#7", in one step. After an error the item is still in the
-  /// variable.
+  /// Hands the item to a task in one step. `to` is "combine", "detect/1" or "#7". After an error the variable still has
+  /// the item.
   void transfer(const std::string& to) && {
     detail::check(crossdock_item_transfer(get(), to.c_str()));
     (void)take();
@@ -169,19 +170,20 @@ class item : public item_base {
     detail::check(crossdock_item_destroy(get()));
     (void)take();
   }
-  /// Lets others read the item. No task writes it until unshare.
+  /// Lets other tasks read the item. No task can write it until unshare.
   shared_item share() &&;
 
-  /// A new item with the same bytes, independent of this one.
+  /// Makes a new item with the same bytes, which is independent of this one.
   item copy(const std::string& key) const {
     crossdock_item* given = nullptr;
     detail::check(crossdock_item_copy(get(), key.c_str(), &given));
     return item(detail::item_ref(given), session_);
   }
-  /// Gives the item another size, which invalidates its spans. Error: no_space; the item is then as before.
+  /// Gives the item another size, which invalidates its spans. After the error no_space the item is as before.
   void resize(std::uint64_t size) { detail::check(crossdock_item_resize(get(), size)); }
-  /// The heap in the item, where containers live as in any region. create_only makes it of the item's zero bytes. The
-  /// heap goes with the item. The item cannot be handed on (status::busy) while such a region is open.
+  /// Opens the heap in the item, in which containers live as in any region. create_only makes the heap from the item's
+  /// zero bytes. The heap is handed on together with the item. While such a region is open, the item cannot be handed
+  /// on (status::busy).
   crossdock::region region(mode m = open_or_create) & {
     crossdock_region* given = nullptr;
     detail::check(crossdock_item_region(get(), static_cast<crossdock_mode>(m), &given));
@@ -194,7 +196,8 @@ class item : public item_base {
   item(detail::item_ref ref, session s) noexcept : item_base(std::move(ref), std::move(s)) {}
 };
 
-/// An item that is shared for reading: held by its owner (share) or by one of its readers (read).
+/// An item that is shared for reading. Its owner has such an object (from share), and so has each of its readers (from
+/// read).
 class shared_item : public item_base {
  public:
   /// Waits until the owner shares the item. A reader cannot write it.
@@ -213,8 +216,8 @@ class shared_item : public item_base {
   template <class T>
   std::span<const T> as() && = delete;
 
-  /// For the owner: takes the item back. Readers have until the deadline to leave. A reader that has not left then
-  /// keeps the bytes as they were, and the owner gets a copy. Error: denied (a reader).
+  /// For the owner: takes the item back. It waits for the readers to close the item until the deadline. A reader that
+  /// still has it open then keeps the old bytes, and the owner gets a copy. Error: denied (for a reader).
   item unshare(timeout wait = {}) && {
     detail::check(crossdock_item_unshare(get(), wait.milliseconds()));
     return item(take(), session_);

@@ -1,5 +1,5 @@
-// A received message. While it exists, the consumer may read its data. When it is destroyed, the producer may write
-// there again.
+// A received message. As long as it exists, the consumer may read its data. When it is destroyed, the producer may
+// write to the data again.
 #pragma once
 
 #include <crossdock/detail/object.hpp>
@@ -16,7 +16,7 @@
 
 namespace crossdock {
 
-/// What messages of all types have. A message can be moved but not copied: one message, one release.
+/// The common part of messages of all types. A message can be moved but not copied, so it is released only once.
 class message_base {
  public:
   message_base(message_base&& other) noexcept : via_(std::move(other.via_)), message_(other.message_), elsewhere_(std::move(other.elsewhere_)), data_(other.data_) {}
@@ -49,7 +49,7 @@ class message_base {
   std::span<const std::byte> inline_bytes() const noexcept {
     return {reinterpret_cast<const std::byte*>(message_.inline_bytes), std::min<std::size_t>(message_.inline_length, CROSSDOCK_INLINE_MAX)};
   }
-  /// The small data as a V. Error: wrong_type if their number of bytes differs.
+  /// The small data as a V. Error: wrong_type if the number of bytes differs.
   template <class V>
     requires(std::is_trivially_copyable_v<V> && sizeof(V) <= CROSSDOCK_INLINE_MAX)
   V value() const {
@@ -92,7 +92,7 @@ class message_base {
   const void* data_ = nullptr;  // for the sanitizer
 };
 
-/// A message whose handle names a T. Keep the message as long as the data are read.
+/// A message whose handle names a T. Keep the message as long as the data is being read.
 template <class T>
 class message : public message_base {
  public:

@@ -98,8 +98,9 @@ class ndarray {
     return *this = std::as_const(other);
   }
 
-  /// Gives the ndarray this shape. Elements keep their place in memory and not their indices; new ones are 0. A kill at
-  /// any instruction leaves it whole. Errors: invalid (more than 8 dimensions), no_space.
+  /// Gives the ndarray this shape. The elements keep their order in memory, so their indices change; new elements are
+  /// 0. If the process is killed at any instruction, the ndarray stays valid. Errors: invalid (more than 8 dimensions),
+  /// no_space.
   void reshape(std::span<const size_type> shape, crossdock::order o = order::c) {
     static_assert(sizeof(size_type) == sizeof(std::uint64_t));
     const auto* extents = reinterpret_cast<const std::uint64_t*>(shape.data());
@@ -143,7 +144,7 @@ class ndarray {
   array_view<const T, Rank> view() const {
     return {data(), extents<Rank>(), order()};
   }
-  /// One element. In loops, call view() first.
+  /// Returns one element. In loops, call view() first.
   template <std::convertible_to<size_type>... I>
   T& operator()(I... index) {
     return view<sizeof...(I)>()(index...);
@@ -153,7 +154,7 @@ class ndarray {
     return view<sizeof...(I)>()(index...);
   }
 
-  /// Called when it was opened in shared memory: does the header stay within the region? Error: corrupt.
+  /// Checks that the header of an ndarray that was opened in shared memory stays within the region. Error: corrupt.
   void check_in(crossdock_region* region) const {
     void* elements = nullptr;
     detail::check(crossdock_ndarray_view(region, reinterpret_cast<const crossdock_ndarray*>(this), sizeof(T), &elements, nullptr, nullptr, nullptr));
@@ -189,7 +190,7 @@ class ndarray {
     other.capacity_bytes_ = 0;
     other.rank_ = 0;
   }
-  /// On the stack, where no other task sees it.
+  /// Reshapes an ndarray on the stack, which no other task sees.
   void reshape_outside(std::span<const size_type> shape, crossdock::order o) {
     if (shape.size() > max_rank) throw error(status::invalid, "an ndarray has at most 8 dimensions");
     size_type n = 1;

@@ -33,21 +33,21 @@ class version {
     detail::check(crossdock_series_version_time(get(), &ns));
     return std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ns));
   }
-  /// How many versions between this one and the one that observer::each gave before were gone.
+  /// The number of versions between this one and the one that observer::each returned before, which no longer existed.
   std::uint64_t missed() const {
     std::uint64_t n = 0;
     detail::check(crossdock_series_version_missed(get(), &n));
     return n;
   }
-  /// False once the publisher took the version back (CROSSDOCK_FULL_TAKE_BACK). Spans that were taken before stay as
+  /// False if the publisher has taken the version back (CROSSDOCK_FULL_TAKE_BACK). Spans that were made before stay as
   /// they are.
   bool valid() const {
     int valid = 0;
     detail::check(crossdock_series_version_valid(get(), &valid));
     return valid != 0;
   }
-  /// A variable's elements. Errors: not_found (also if the version was taken back before), wrong_type (the message
-  /// prints both types).
+  /// The elements of a variable. Errors: not_found (also if the version was taken back), wrong_type (the message has
+  /// both types).
   template <class T>
   std::span<const T> span(const std::string& variable) const {
     const void* data = nullptr;
@@ -85,22 +85,22 @@ class version {
     }
     return all;
   }
-  /// Turns this into the newest version. Only chunks that differ are mapped anew; the result is their number. Earlier
-  /// spans are valid again.
+  /// Turns this object into the newest version. Only the chunks that differ are mapped anew; their number is returned.
+  /// Earlier spans are valid and show the new version.
   std::uint64_t refresh() {
     std::uint64_t remapped = 0;
     detail::check(crossdock_series_version_refresh(get(), &remapped));
     return remapped;
   }
 
-  /// For the C functions.
+  /// The reference for calls of C functions.
   crossdock_series_version* get() const noexcept { return ref_.get(); }
 
  private:
   detail::version_ref ref_;
 };
 
-/// The places where two versions of a series differ, in whole chunks. Errors: invalid (different series).
+/// The chunks in which two versions of a series differ. Errors: invalid (different series).
 inline std::vector<crossdock_change> diff(const version& before, const version& after) {
   std::size_t count = 0;
   detail::check(crossdock_series_version_diff(before.get(), after.get(), nullptr, 0, &count));
@@ -109,7 +109,8 @@ inline std::vector<crossdock_change> diff(const version& before, const version& 
   return changes;
 }
 
-/// Copies are the same observer: a version that next gave to one copy is not given to the others.
+/// Observes a series. Copies are the same observer: a version that next returned to one copy is not returned to the
+/// others.
 class observer {
  public:
   /// Observes the series of this name in the current run, and waits for it. Errors: not_found (no_wait), timed_out,
@@ -120,33 +121,35 @@ class observer {
     ref_ = detail::observer_ref(given);
   }
 
-  /// The latest series of this name, also of a run that has ended. Errors as for the constructor.
+  /// Observes the latest series of this name from any run, also from one that has ended. Errors as for the constructor.
   static observer former(const std::string& name, timeout wait = {}, const session& s = session()) {
     crossdock_observer* given = nullptr;
     detail::check(crossdock_observer_open_former(s.get(), name.c_str(), wait.milliseconds(), &given));
     return observer(detail::observer_ref(given));
   }
 
-  /// The newest version. Errors if none was published: not_yet, closed, peer_died.
+  /// The newest version. Errors if no version was published: not_yet, closed, peer_died.
   version latest() const {
     return taken([&](auto** v) { return crossdock_observer_latest(get(), v); });
   }
-  /// The newest version that is newer than the last one given; waits. Errors: timed_out, closed, peer_died.
+  /// Waits for a version that is newer than the last one returned, and returns the newest. Errors: timed_out, closed,
+  /// peer_died.
   version next(timeout wait = {}) const {
     return taken([&](auto** v) { return crossdock_observer_next(get(), wait.milliseconds(), v); });
   }
-  /// As next, with a result: not_yet with no_wait.
+  /// Works as next, but returns a result: not_yet with no_wait.
   result<version> try_next(timeout wait = no_wait) const {
     crossdock_series_version* v = nullptr;
     if (const auto s = crossdock_observer_next(get(), wait.milliseconds(), &v); s != CROSSDOCK_OK) return detail::last_failure(s);
     return version(detail::version_ref(v));
   }
-  /// The version after the one given last, in order; waits. Versions that are gone are passed over, and version::missed
-  /// counts them. Errors as for next.
+  /// Waits for the version that follows the one returned last. Versions that no longer exist are skipped, and
+  /// version::missed counts them. Errors as for next.
   version each(timeout wait = {}) const {
     return taken([&](auto** v) { return crossdock_observer_each(get(), wait.milliseconds(), v); });
   }
-  /// The version with this number. Errors: not_found (gone), not_yet (still to come), with a timeout those of next.
+  /// The version with this number. Errors: not_found (it no longer exists), not_yet (it is not published yet), and with
+  /// a timeout those of next.
   version at(std::uint64_t sequence, timeout wait = no_wait) const {
     return taken([&](auto** v) { return crossdock_observer_at(get(), sequence, wait.milliseconds(), v); });
   }
@@ -156,7 +159,7 @@ class observer {
     detail::check(crossdock_observer_state(get(), &s));
     return s;
   }
-  /// The series' id. A restarted publisher's series has another one.
+  /// The id of the series. When a publisher is restarted, its series gets another id.
   std::uint64_t id() const {
     std::uint64_t n = 0;
     detail::check(crossdock_observer_id(get(), &n));
@@ -176,7 +179,7 @@ class observer {
     return value(v).as<T>();
   }
 
-  /// For the C functions.
+  /// The reference for calls of C functions.
   crossdock_observer* get() const noexcept { return ref_.get(); }
 
  private:

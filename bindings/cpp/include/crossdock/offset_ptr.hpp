@@ -65,7 +65,7 @@ class offset_ptr {
   explicit operator bool() const noexcept { return !is_null(); }
   bool operator!() const noexcept { return is_null(); }
 
-  /// For std::pointer_traits and boost::intrusive::pointer_traits.
+  /// The standard function for std::pointer_traits and boost::intrusive::pointer_traits.
   static offset_ptr pointer_to(std::conditional_t<std::is_void_v<T>, char, T>& r) noexcept { return offset_ptr(std::addressof(r)); }
 
   offset_ptr& operator+=(difference_type n) noexcept { return (point_to(address() + bytes(n)), *this); }
@@ -89,7 +89,7 @@ class offset_ptr {
     if (a.is_null() && b.is_null()) [[unlikely]] return 0;
     return static_cast<difference_type>(a.address() - b.address()) / static_cast<difference_type>(sizeof(T));
   }
-  // The second one comes first: in `it != end()` it is mostly null, and the compiler knows that.
+  // The second pointer is tested first. In `it != end()` it is mostly null, and the compiler knows that.
   friend bool operator==(const offset_ptr& a, const offset_ptr& b) noexcept { return b.is_null() ? a.is_null() : a.address() == b.address(); }
   friend bool operator==(const offset_ptr& p, std::nullptr_t) noexcept { return p.is_null(); }
   friend std::strong_ordering operator<=>(const offset_ptr& a, const offset_ptr& b) noexcept { return std::compare_three_way{}(a.get(), b.get()); }
@@ -99,10 +99,11 @@ class offset_ptr {
   friend class offset_ptr;
 
   bool is_null() const noexcept { return address() >= beyond; }
-  // Integers and not pointers: the two ends are different objects, between which pointer arithmetic is undefined.
+  // Uses integers instead of pointers. The two ends are different objects, and arithmetic on their pointers is
+  // undefined.
   std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(this) + static_cast<std::uintptr_t>(offset_); }
   void point_to(std::uintptr_t address) noexcept { offset_ = static_cast<std::int64_t>(address - reinterpret_cast<std::uintptr_t>(this)); }
-  // Tells the compiler what it cannot know: no object lies at address 0.
+  // Tells the compiler that no object lies at address 0, which it cannot know.
   T* target() const noexcept {
     const std::uintptr_t to = address();
     if (to == 0) __builtin_unreachable();
@@ -112,7 +113,7 @@ class offset_ptr {
     point_to(reinterpret_cast<std::uintptr_t>(p));
     if (!p) offset_ = null;
   }
-  /// A base may begin at another address than the class that is derived from it. Null stays null, whatever the
+  /// A base class may begin at another address than the class that is derived from it. Null stays null, whatever the
   /// distance.
   template <class U>
   void convert(const offset_ptr<U>& other) noexcept {

@@ -28,15 +28,15 @@ std::uint64_t payload_bytes(const T& x) noexcept {
   }
 }
 
-/// One end of a port. Every wait has a deadline, and its error names the peer that was waited for. Sending and
-/// receiving are thread-safe; recv's reference and reclaim are for one thread. Errors: timed_out, closed (the other end
+/// One end of a port. Every wait has a deadline, and its error names the peer that it waited for. Sending and receiving
+/// are thread-safe; recv with its reference, and reclaim, are for one thread. Errors: timed_out, closed (the other end
 /// left in order), peer_died, invalid (the wrong end).
 class port {
  public:
   port(const region& home, std::unique_ptr<transport> via) : home_(home), via_(std::move(via)) {}
 
-  /// Sends an object of the region by its handle; waits for a free cell. The object must not change until reclaim gives
-  /// it back, because the consumer may still read it.
+  /// Sends an object of the region by its handle. If the port is full, waits for a free cell. The object must not
+  /// change until reclaim returns it, because the consumer may still read it.
   template <class T>
   void send(const T& x, timeout wait = {}) {
     send(x, 0, wait);
@@ -73,8 +73,8 @@ class port {
     return tried<void>([&] { return via_->send({home_.save(x), tag, 0, 0, 0, {}}, payload_bytes(x), wait); }, [] {});
   }
 
-  /// Waits for the cell that the next send uses, and gives the object that was in it, which may be written again. Null
-  /// on the first lap.
+  /// Waits for the cell that the next send uses. Returns the object that the cell's last message carried, which may be
+  /// written again. Returns null if the cell was not used before.
   template <class T>
   T* reclaim(timeout wait = {}) {
     const handle h = reclaim_handle(wait);
@@ -98,7 +98,7 @@ class port {
     held_.emplace(std::move(m));
     return data;
   }
-  /// Says that the object of the last recv is no longer read.
+  /// Tells the port that the object of the last recv is no longer read.
   void done() {
     if (held_) {
       auto m = std::move(*held_);
@@ -106,7 +106,8 @@ class port {
       std::move(m).release();
     }
   }
-  /// As recv, with a message that is released when it is destroyed. T may be void. Errors also: wrong_type.
+  /// Works as recv, but returns a message, which is released when it is destroyed. T may be void. Further errors:
+  /// wrong_type.
   template <class T>
   message<T> receive(timeout wait = {}) {
     crossdock_message m{};
@@ -119,8 +120,8 @@ class port {
     return tried<message<T>>([&] { return via_->receive(wait, m); }, [&] { return got<T>(m); });
   }
 
-  /// For the boundary to code that keeps its own data (Dhmem, section IV-D): copies into the shared vector before it is
-  /// sent, or out of it after it arrived, and counts that in the port's statistics.
+  /// For code that keeps its own data (Dhmem paper, section IV-D): copies the data into the shared vector before it is
+  /// sent, or out of it after it arrived. The statistics of the port count these bytes.
   template <class T>
   void copy_into(vector<T>& shared, std::span<const T> own) {
     shared.assign(own);
@@ -132,15 +133,15 @@ class port {
     note_copied(shared.size() * sizeof(T));
   }
 
-  /// Waits until the other end has a living peer.
+  /// Waits until there is a living peer at the other end.
   void wait_peer(timeout wait = {}) { via_->wait_peer(wait); }
-  /// Leaves in order: consumers still get what was sent.
+  /// Leaves in order. Consumers still get everything that was sent.
   void close() {
     held_.reset();
     via_->close();
   }
   crossdock_port_statistics statistics() const { return via_->statistics(); }
-  /// Counts bytes that were copied at this end, because the code there does not work in shared memory.
+  /// Adds to the statistics of bytes that this end copied, because its code does not work in shared memory.
   void note_copied(std::uint64_t bytes) { via_->note_copied(bytes); }
 
   /// For event loops; crossdock_port_descriptor describes how to use it. Not every transport has it.
@@ -149,7 +150,7 @@ class port {
     detail::check(crossdock_port_descriptor(native(), &fd));
     return fd;
   }
-  /// True if there is something to do now.
+  /// Makes the descriptor readable at the next event. Returns true if there is something to do now.
   bool arm() {
     int ready = 0;
     detail::check(crossdock_port_arm(native(), &ready));
@@ -162,11 +163,11 @@ class port {
     if (auto* p = via_->native()) return p;
     throw error(status::invalid, "this port's transport has no descriptor: poll it with try_receive, or wait with a deadline");
   }
-  /// A caller that may not poll treats "not yet" as an error, too.
+  /// Throws if the status is a failure. A caller that may not poll treats "not yet" as a failure, too.
   static void demand(status s) {
     if (s != status::ok) throw error(s, "the port has nothing (or no place) now, and the call was not to wait: use the try_ variant");
   }
-  /// If the handle names an object of another type, the message's base releases the cell.
+  /// If the handle names an object of another type, the destructor of the message's base class releases the cell.
   template <class T>
   message<T> got(const crossdock_message& m) {
     return message<T>(via_, m, home_);
@@ -190,7 +191,7 @@ class port {
   std::optional<message_base> held_{};
 };
 
-/// The paper's name for it.
+/// The name that the paper uses.
 using Port = port;
 
 template <class Via>

@@ -28,7 +28,8 @@ struct series_options {
   crossdock_pages pages = CROSSDOCK_PAGES_STAY;
 };
 
-/// Copies are the same publisher, and the last one ends the series. Only one thread at a time may use it.
+/// Publishes a series. Copies are the same publisher, and the last one ends the series. Only one thread at a time may
+/// use it.
 class publisher {
  public:
   /// Errors: exists (names the living publisher), invalid, denied, no_space.
@@ -53,9 +54,9 @@ class publisher {
     ref_ = detail::publisher_ref(given);
   }
 
-  /// A variable's elements, in place. The address stays as long as the publisher; the length follows resize. The pages
-  /// stay as well, so that the memory can be registered (RDMA, io_uring, CUDA, a pending MPI_Irecv), except with
-  /// CROSSDOCK_PAGES_MAY_MOVE and after begin.
+  /// The elements of a variable, in place. The address stays the same as long as the publisher exists; the length
+  /// follows resize. The pages stay in place, too, so that the memory can be registered (RDMA, io_uring, CUDA, a
+  /// pending MPI_Irecv). There are two exceptions: CROSSDOCK_PAGES_MAY_MOVE, and after begin.
   template <class T>
   std::span<T> span(const std::string& variable) const {
     const auto [data, bytes] = memory(variable);
@@ -68,20 +69,20 @@ class publisher {
     return {data, bytes};
   }
 
-  /// Gives a variable another shape, within the largest one. New elements are zero.
+  /// Gives a variable another shape, within its largest shape. New elements are zero.
   void resize(const std::string& variable, const std::vector<std::uint64_t>& shape) {
     detail::check(crossdock_publisher_resize(get(), variable.c_str(), shape.data(), static_cast<std::uint32_t>(shape.size())));
   }
-  /// A hint that these elements were written.
+  /// Tells the library that these elements were written. It is a hint.
   template <class T>
   void touched(const std::string& variable, std::span<T> part) {
     const auto from = reinterpret_cast<const std::byte*>(part.data()) - static_cast<const std::byte*>(memory(variable).first);
     detail::check(crossdock_publisher_touched(get(), variable.c_str(), static_cast<std::uint64_t>(from), part.size_bytes()));
   }
 
-  /// Publishes what is in place and gives the version's number. 0 means that the version was withheld for lack of room;
-  /// the next version that is published has its changes. Error no_space with CROSSDOCK_FULL_FAIL: nothing was
-  /// published, and nothing is lost.
+  /// Publishes the present contents of the variables and returns the version's number. 0 means that the version was
+  /// withheld for lack of room; its changes are part of the next version. The error no_space with CROSSDOCK_FULL_FAIL
+  /// means that nothing was published and nothing is lost.
   std::uint64_t publish(const attributes& now = {}) {
     const detail::native_attributes list(now);
     std::uint64_t sequence = 0;
@@ -89,9 +90,10 @@ class publisher {
     return sequence;
   }
 
-  /// From here on the variables' memory is the next version itself, at other addresses: write all of it, and then
-  /// publish. If the object is destroyed without a publish, that is taken back. After a publish other pages lie at the
-  /// variables' own addresses, so memory that was registered has to be registered anew.
+  /// A version that is written directly. As long as this object exists, the variables' memory is the next version
+  /// itself, at other addresses. Write all of it, and then publish. If the object is destroyed without a publish, the
+  /// version is abandoned. After a publish other pages lie at the variables' own addresses, so memory that was
+  /// registered must be registered anew.
   class [[nodiscard]] next_version {
    public:
     explicit next_version(publisher& of) : of_(of) { detail::check(crossdock_publisher_begin(of.get())); }
@@ -117,20 +119,21 @@ class publisher {
     detail::check(crossdock_publisher_statistics_get(get(), &s));
     return s;
   }
-  /// Ends the series: there will be no more versions. Observers still get the last one.
+  /// Ends the series, so that no more versions come. Observers still get the last version.
   void end() { detail::check(crossdock_publisher_end(get())); }
 
-  /// For the C functions.
+  /// The reference for calls of C functions.
   crossdock_publisher* get() const noexcept { return ref_.get(); }
 
  private:
   detail::publisher_ref ref_;
 };
 
-/// For codes that keep their data in a std::vector: `std::vector<double, series_allocator<double>> u(n, {publisher,
-/// "u"})` lies in the variable's memory, and publishing publishes it. A variable of one dimension grows to the size
-/// that the vector asks for, up to its max_shape. Elements made without a value keep what the variable holds. Only one
-/// vector at a time can use a variable (busy). A vector that will grow must reserve first, because it cannot move.
+/// An allocator for programs that keep their data in a std::vector: `std::vector<double, series_allocator<double>> u(n,
+/// {publisher, "u"})` lies in the memory of the variable, and is published with it. A variable of one dimension grows
+/// to the size that the vector asks for, up to its max_shape. Elements that are made without a value keep the contents
+/// of the variable. Only one vector at a time can use a variable (busy). A vector that will grow must reserve first,
+/// because it cannot move.
 template <class T>
 class series_allocator {
  public:
@@ -182,7 +185,7 @@ class series_allocator {
   std::shared_ptr<std::atomic<bool>> taken_;
 };
 
-/// Removes the name of a series. Observers keep what they have. Errors: not_found, denied, busy.
+/// Removes the name of a series. Observers keep their versions. Errors: not_found, denied, busy.
 inline void remove_series(const std::string& name, const session& s = session()) { detail::check(crossdock_series_remove(s.get(), name.c_str())); }
 
 }  // namespace crossdock

@@ -16,7 +16,7 @@ namespace crossdock {
 
 class port;
 
-/// A type for simple<T>: no part of it grows, and none needs a destructor.
+/// The types for simple<T>: no part of the type can grow, and no part needs a destructor.
 template <class T>
 concept simple_type = is_shareable<T> && std::is_trivially_destructible_v<T> && !detail::has_allocator_in_it<T>();
 
@@ -24,20 +24,20 @@ concept simple_type = is_shareable<T> && std::is_trivially_destructible_v<T> && 
 template <class T>
 concept container_type = is_shareable<T> && std::is_class_v<T>;
 
-/// An open region. Copies share it, and it stays mapped as long as one of them exists. Addresses and references into it
-/// are invalid afterwards. Thread-safe. Every function throws crossdock::error; the try_… functions return a result
-/// instead.
+/// An open region. Copies share it, and it stays mapped as long as one copy exists. After that, addresses and
+/// references into it are invalid. Thread-safe. Every function throws crossdock::error; the functions whose names begin
+/// with try_ return a result instead.
 class region {
  public:
   using statistics_type = crossdock_region_statistics;
-  /// The default capacity of a region. It is address space and not memory: memory is taken as it is used.
+  /// The default capacity of a region. It is only address space: memory is taken when it is used.
   static constexpr std::uint64_t default_size = std::uint64_t{1} << 30;
 
   /// Opens the region of this name in the workflow, or makes it.
   explicit region(const std::string& name) : region(mode::open_or_create, name) {}
-  /// `size` is the region's capacity in bytes, as in the other languages; the heap's tables take about a twentieth of it. It
-  /// counts when the region is made. open_or_create fails with invalid if the existing region is smaller.
-  /// `wait` is how long open_only waits for another task to make it.
+  /// `size` is the capacity of the region in bytes, as in the other languages; the heap's tables take about a twentieth
+  /// of it. It is used if the region is made. open_or_create fails with invalid if the existing region is smaller.
+  /// `wait` is how long open_only waits for another task to make the region.
   region(mode m, const std::string& name, std::uint64_t size = default_size, timeout wait = no_wait) : region(session(), m, name, size, wait) {}
   region(mode m, const std::string& name, timeout wait) : region(m, name, default_size, wait) {}
   region(session s, mode m, const std::string& name, std::uint64_t size = default_size, timeout wait = no_wait) : session_(std::move(s)) {
@@ -63,8 +63,8 @@ class region {
     return detail::as_result([&] { return region(m, name, size, wait); });
   }
 
-  /// Scalars, structs of scalars, and fixed arrays (Listing 3). The object is found, or made as T{} (zeros). Errors:
-  /// wrong_type (prints both types), no_space, invalid (name).
+  /// Opens or makes an object of fixed size: a number, a struct of numbers or a fixed array (Listing 3). A new object
+  /// is T{} (zeros). Errors: wrong_type (the message has both types), no_space, invalid (name).
   template <class T>
   T& simple(const std::string& name) {
     return simple<T>(mode::open_or_create, name);
@@ -75,8 +75,8 @@ class region {
     return *detail::open_object<T>(get(), base_, name, m, only_open_waits(m, wait));
   }
 
-  /// Containers, and structs that pass the allocator on to theirs (Listing 4). If the object is made, its constructor
-  /// gets `args` and then the allocator. Errors as for simple.
+  /// Opens or makes a container, or a struct that passes the allocator on to its containers (Listing 4). The
+  /// constructor of a new object gets `args` and then the allocator. Errors as for simple.
   template <class T, class... Args>
   T& container(const std::string& name, Args&&... args) {
     return container<T>(mode::open_or_create, name, std::forward<Args>(args)...);
@@ -88,8 +88,8 @@ class region {
     return *detail::open_object<T>(get(), base_, name, m, only_open_waits(m, no_wait), std::forward<Args>(args)...);
   }
 
-  /// An object that another task makes, simple or container; waits for it. Errors: not_found (no_wait), timed_out,
-  /// wrong_type.
+  /// Waits for an object that another task makes, simple or container, and opens it. Errors: not_found (no_wait),
+  /// timed_out, wrong_type.
   template <class T>
   T& open(const std::string& name, timeout wait = default_wait) {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
@@ -100,7 +100,7 @@ class region {
     return detail::as_result([&]() -> T& { return open<T>(name, wait); });
   }
 
-  /// An object without a name, to be passed on by handle. Its last user calls destroy.
+  /// Makes an object without a name, which is passed on by its handle. Its last user calls destroy.
   template <class T, class... Args>
   T& create(Args&&... args) {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
@@ -119,15 +119,15 @@ class region {
     detail::check(crossdock_deallocate(get(), std::addressof(object)));
   }
 
-  /// The handle of an object of this region, which any task turns back into the object with load. Errors: invalid (not
-  /// in this region), bad_handle (not the start of an object: an element, a field).
+  /// The handle of an object of this region. Any task can get the object from it with load. Errors: invalid (the object
+  /// is not in this region), bad_handle (it is an element or a field and not a whole object).
   template <class T>
   handle save(const T& object) const {
     crossdock_handle h{};
     detail::check(crossdock_handle_save(get(), std::addressof(object), &h));
     return h;
   }
-  /// The object of a handle. Errors: bad_handle (of another region, freed, or invalid), wrong_type.
+  /// The object that a handle names. Errors: bad_handle (of another region, freed, or invalid), wrong_type.
   template <class T>
   T& load(handle h) const {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
@@ -141,8 +141,8 @@ class region {
     return detail::as_result([&]() -> T& { return load<T>(h); });
   }
 
-  /// Removes a named object with all that it holds; no task may be using it. Handles to it become bad_handle. Errors:
-  /// not_found, busy, invalid (a C++ type that this process has never used; then call remove<T>).
+  /// Removes a named object with everything in it. No task may be using it. Handles to it become invalid (bad_handle).
+  /// Errors: not_found, busy, invalid (a C++ type that this process has never used; then call remove<T>).
   void remove(const std::string& name) { detail::remove_object(get(), name); }
   template <class T>
   void remove(const std::string& name) {
@@ -158,7 +158,7 @@ class region {
     if (s != CROSSDOCK_NOT_FOUND) detail::check(s);
     return s == CROSSDOCK_OK;
   }
-  /// The named objects, in no order.
+  /// The named objects, in no particular order.
   std::vector<crossdock_object_info> objects() const {
     std::vector<crossdock_object_info> all;
     std::size_t count = 0;
@@ -170,8 +170,8 @@ class region {
     return all;
   }
 
-  /// One end of a port of this workflow (Listing 8). `via` selects the transport: low_level, or one that an adapter
-  /// brings (mpi).
+  /// Opens one end of a port of this workflow (Listing 8). `via` selects the transport: low_level, or the transport of
+  /// an adapter (mpi).
   template <class Via = low_level_t>
   crossdock::port port(const std::string& name, port_end end, const Via& via = {}, const port_options& options = {});
   crossdock::port port(const std::string& name, port_end end, const port_options& options);
@@ -192,10 +192,11 @@ class region {
     detail::check(crossdock_region_statistics_get(get(), &s));
     return s;
   }
-  /// Repairs now what dead members left half done. The call is optional: a member that meets such a change repairs it.
+  /// Repairs now what dead members left half done. The call is optional, because each member repairs such changes when
+  /// it meets them.
   void heal() { detail::check(crossdock_region_heal(get(), nullptr)); }
   const session& its_session() const noexcept { return session_; }
-  /// For the C functions.
+  /// The reference for calls of C functions.
   crossdock_region* get() const noexcept { return ref_.get(); }
 
  private:
@@ -223,7 +224,7 @@ inline void remove_region(const std::string& name, const session& s = session())
 template <class T>
 allocator<T>::allocator(const region& r) noexcept : allocator(r.base()) {}
 
-/// The paper's name for it.
+/// The name that the paper uses.
 using Dhmem = region;
 
 }  // namespace crossdock

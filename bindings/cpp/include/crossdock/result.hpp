@@ -1,4 +1,5 @@
-// The result of the try_… functions: the value, or why there is none. Only value() throws, if there is none.
+// The result of the functions whose names begin with try_: the value, or the reason why there is none. Only value()
+// throws if there is none.
 #pragma once
 
 #include <crossdock/error.hpp>
@@ -10,7 +11,7 @@
 
 namespace crossdock {
 
-/// A status and its message.
+/// A status with its message.
 struct failure {
   crossdock::status status = crossdock::status::ok;
   std::string message{};
@@ -32,7 +33,7 @@ class [[nodiscard]] result {
 
   explicit operator bool() const noexcept { return state_.index() == 0; }
   crossdock::status status() const noexcept { return *this ? crossdock::status::ok : std::get<1>(state_).status; }
-  /// Empty if there is a value.
+  /// The message of the failure; empty if there is a value.
   std::string_view message() const noexcept { return *this ? std::string_view{} : std::get<1>(state_).message; }
 
   /// The value; throws crossdock::error if there is none.
@@ -81,7 +82,7 @@ class [[nodiscard]] result<void> {
   explicit operator bool() const noexcept { return why_.status == crossdock::status::ok; }
   crossdock::status status() const noexcept { return why_.status; }
   std::string_view message() const noexcept { return why_.message; }
-  /// Throws crossdock::error if it is a failure.
+  /// Throws crossdock::error if this is a failure.
   void value() const {
     if (!*this) {
       throw error(why_.status, why_.message);
@@ -94,12 +95,12 @@ class [[nodiscard]] result<void> {
 
 namespace detail {
 
-/// The failure that the last C call of this thread reported. A poll that found nothing makes no message.
+/// The failure that the last C call of this thread reported. A poll that found nothing has no message.
 inline failure last_failure(crossdock_status s) {
   return {static_cast<status>(s), s == CROSSDOCK_NOT_YET ? std::string() : last_message(s)};
 }
 
-/// Calls a function that throws crossdock::error, and gives its outcome as a result.
+/// Calls a function that may throw crossdock::error, and returns the outcome as a result.
 template <class F>
 auto as_result(F&& f) -> result<std::invoke_result_t<F>> {
   try {

@@ -11,7 +11,7 @@
 
 namespace crossdock {
 
-/// How to connect. What is not set comes from the environment (CROSSDOCK_SOCKET, _TASK, _WORKFLOW, _RANK).
+/// How to connect. Values that are not set come from the environment (CROSSDOCK_SOCKET, _TASK, _WORKFLOW, _RANK).
 struct connect_options {
   std::optional<std::string> socket{};
   std::optional<std::string> task{};
@@ -24,14 +24,14 @@ struct connect_options {
 /// Copies share the connection; the last one closes it. Thread-safe.
 class session {
  public:
-  /// The one session that all libraries of this process share. It is connected when it is first asked for.
+  /// The one session that all libraries of this process share. The first call connects it.
   session() {
     crossdock_session* given = nullptr;
     detail::check(crossdock_session_default(&given));
     ref_ = detail::session_ref(given);
   }
 
-  /// A session of its own. Blocks at most options.timeout. Errors: not_found, denied, incompatible, timed_out.
+  /// Connects a session of its own. Blocks at most options.timeout. Errors: not_found, denied, incompatible, timed_out.
   explicit session(const connect_options& options) {
     auto text = [](const std::optional<std::string>& t) { return t ? t->c_str() : nullptr; };
     const crossdock_connect_options c = {text(options.socket), text(options.task), text(options.workflow),
@@ -45,20 +45,21 @@ class session {
   /// The member id, which is never used again on this node.
   std::uint64_t member() const { return number<std::uint64_t>(crossdock_session_member); }
   std::uint32_t rank() const { return number<std::uint32_t>(crossdock_session_rank); }
-  /// The run of its workflow that the session takes part in, counted from 1. Ports end with the run.
+  /// The number of the workflow's run that the session takes part in, counted from 1. Ports end with the run.
   std::uint64_t run() const { return number<std::uint64_t>(crossdock_session_run); }
   std::string task() const { return text(crossdock_session_task); }
   std::string workflow() const { return text(crossdock_session_workflow); }
 
-  /// Reports how far this task is, `done` of `of` steps, to people (`crossdock ps`, `top`, the web page); an `of` of 0
-  /// withdraws the report. It never waits and may be called in every iteration. Errors: invalid (done is more than of).
+  /// Reports how far this task is: `done` of `of` steps. `crossdock ps`, `top` and the web page show it. An `of` of 0
+  /// withdraws the report. The call never waits, so it can be made in every iteration. Errors: invalid (done is more
+  /// than of).
   void progress(std::uint64_t done, std::uint64_t of) { detail::check(crossdock_session_progress(get(), done, of)); }
 
-  /// Leaves now: ports end in order. Errors: busy while regions, items, publishers, observers or versions of this
-  /// session exist; they still work, and so does the session.
+  /// Leaves now and ends all ports in order. Error: busy while regions, items, publishers, observers or versions of
+  /// this session exist. They still work then, and so does the session.
   void close() { detail::check(crossdock_session_close(get())); }
 
-  /// For the C functions.
+  /// The reference for calls of C functions.
   crossdock_session* get() const noexcept { return ref_.get(); }
 
  private:

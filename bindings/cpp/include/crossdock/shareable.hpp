@@ -1,4 +1,4 @@
-// Which types may live in shared memory: those that mean the same in every process.
+// Tells which types may be put into shared memory: those that mean the same in every process.
 #pragma once
 
 #include <crossdock/detail/reflect.hpp>
@@ -25,12 +25,12 @@ namespace detail {
 template <class T>
 consteval bool shareable_fields();
 
-/// Is T made with an allocator, like containers and the structs of Dhmem's Listing 4?
+/// Tells whether T is made with an allocator, like the containers and the structs of the paper's Listing 4.
 template <class T>
 concept takes_allocator = std::is_class_v<T> && (std::is_constructible_v<T, const allocator<void>&> || std::uses_allocator_v<T, allocator<void>>);
 
-/// The element type of an array T[N] or std::array, at any depth; otherwise T itself. Examining one element is enough,
-/// and examining each would take the compiler for ever.
+/// The element type of an array T[N] or std::array, at any depth; otherwise T itself. One element is examined, because
+/// examining each one would take the compiler too long.
 template <class T>
 struct element_of {
   using type = T;
@@ -72,7 +72,7 @@ template <class T>
 struct shareable<std::optional<T>> : shareable<T> {};
 template <class A, class B>
 struct shareable<std::pair<A, B>> : std::bool_constant<shareable<A>::value && shareable<B>::value> {};
-/// An atomic that hides a lock works within one process only; lock-free atomics work across processes.
+/// An atomic that uses a lock works within one process only. Lock-free atomics work across processes.
 template <class T>
 struct shareable<std::atomic<T>> : std::bool_constant<shareable<T>::value && std::atomic<T>::is_always_lock_free> {};
 template <class T>

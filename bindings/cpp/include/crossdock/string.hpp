@@ -11,7 +11,7 @@
 
 namespace crossdock {
 
-/// 32 bytes, as vector<char>. It converts to std::string_view.
+/// A string of 32 bytes, with the layout of vector<char>. It converts to std::string_view.
 class string {
  public:
   using value_type = char;
@@ -103,7 +103,7 @@ class string {
   void relocate_to(string* to) const noexcept { bytes_.relocate_to(&to->bytes_); }
 
  private:
-  /// Is `text` part of this string, so that growing would invalidate it?
+  /// Tells whether `text` is a part of this string, so that growing would invalidate it.
   bool inside(std::string_view text) const noexcept {
     return !text.empty() && std::less_equal<>{}(data(), text.data()) && std::less<>{}(text.data(), data() + size());
   }
@@ -117,7 +117,8 @@ static_assert(sizeof(string) == sizeof(crossdock_string) && std::is_standard_lay
 struct text_hash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const noexcept {
-    // FNV-1a: the same in every process, compiler and standard library. No standard promises that for std::hash.
+    // FNV-1a is the same in every process, compiler and standard library. The C++ standard does not promise this for
+    // std::hash.
     std::uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (char c : text) h = (h ^ static_cast<unsigned char>(c)) * UINT64_C(0x100000001b3);
     return static_cast<std::size_t>(h ^ (h >> 32));

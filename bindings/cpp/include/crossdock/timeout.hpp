@@ -1,4 +1,4 @@
-// Deadlines. No call of this library waits for ever; a call that waits takes one of these.
+// Timeouts. No call of this library waits for ever; every call that waits has a timeout.
 #pragma once
 
 #include <crossdock.h>
@@ -14,7 +14,8 @@ class timeout {
  public:
   constexpr timeout() noexcept = default;
 
-  /// Rounded up to a millisecond, so that a short wait does not become a poll. Negative durations do not wait.
+  /// A duration is rounded up to whole milliseconds, so that a short wait does not become a poll. Negative durations do
+  /// not wait.
   template <class Rep, class Period>
   constexpr timeout(std::chrono::duration<Rep, Period> d) noexcept {
     using wide = std::chrono::duration<double, std::milli>;
@@ -34,7 +35,8 @@ class timeout {
   std::int64_t ms_ = CROSSDOCK_WAIT;
 };
 
-/// Does not wait: if the thing is not there now, the result is status::not_yet (ports) or status::not_found (names).
+/// Does not wait. If the object does not exist or no message is ready, the result is status::not_yet (ports) or
+/// status::not_found (names).
 inline constexpr timeout no_wait{std::chrono::seconds(0)};
 /// The default deadline, 60 s.
 inline constexpr timeout default_wait{};

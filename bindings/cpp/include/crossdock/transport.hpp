@@ -1,5 +1,5 @@
-// The transport of a port's messages. crossdock's own queue is one; adapters (MPI) bring others. The task's code is the
-// same with each.
+// The transport of a port's messages. crossdock's own queue is one transport, and adapters (MPI) add others. The code
+// of a task is the same with each.
 #pragma once
 
 #include <crossdock/detail/counted.hpp>
@@ -29,16 +29,17 @@ enum class pattern : int {
   any = CROSSDOCK_ANY_PATTERN,        ///< whichever the port was made with; one-to-one if it is made by this
 };
 
-/// A task that opens a port gives the same options as the one that made it (a task, or the workflow file), or leaves
-/// them open.
+/// A task that opens an existing port gives the same options as the task or workflow file that made it, or leaves them
+/// open.
 struct port_options {
   crossdock::pattern pattern = crossdock::pattern::any;
   std::uint32_t capacity = 0;  ///< messages in flight; a power of two, 1 to 4096; 0: what the port has, 8 if made by this
-  /// Matters if this call makes the port: the port outlasts the run together with its messages, until it is removed.
+  /// If this call makes the port and this is true, the port and its messages stay after the run, until the port is
+  /// removed.
   bool persistent = false;
 };
 
-/// send, reclaim and receive return ok, or not_yet if they were not to wait. Every other status is thrown as
+/// send, reclaim and receive return ok, or not_yet if they must not wait. Every other status is thrown as
 /// crossdock::error.
 class transport {
  public:
@@ -47,10 +48,10 @@ class transport {
   transport& operator=(const transport&) = delete;
   virtual ~transport() = default;
 
-  /// `bytes` is the number of bytes that the handle stands for, for the statistics.
+  /// `bytes` is the number of bytes that the handle stands for. It is only used for the statistics.
   virtual status send(const crossdock_message& message, std::uint64_t bytes, timeout wait) = 0;
-  /// For a producer: waits for a cell and gives the handle that was in it ({0,0} on the first lap). No consumer reads
-  /// that object any more.
+  /// For a producer: waits for a free cell. Returns the handle of the cell's last message, whose object no consumer
+  /// reads any more; {0,0} if the cell was not used before.
   virtual status reclaim(timeout wait, handle& was_there) = 0;
   virtual status receive(timeout wait, crossdock_message& message) = 0;
   /// Gives the cell and the data of a received message back to the producer.
@@ -63,7 +64,7 @@ class transport {
   virtual crossdock_port* native() noexcept { return nullptr; }
 };
 
-/// The queue in shared memory, between threads, processes and containers of one node.
+/// The transport by the queue in shared memory, between threads, processes and containers of one node.
 ///
 /// An adapter is a type like this one: an object of it goes into region::port(name, end, via), which calls
 /// `via.open(region, name, end, options)` to get a transport. adapters/mpi brings `crossdock::mpi` in this way.

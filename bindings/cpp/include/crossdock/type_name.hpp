@@ -42,7 +42,7 @@ consteval std::string_view scalar_name() {
   } else if constexpr (std::is_floating_point_v<T>) {
     return sizeof(T) == 4 ? "f32" : sizeof(T) == 8 ? "f64" : "cpp:long double";
   } else {
-    // char is a byte: whether it has a sign differs between processors.
+    // char is a byte here, because whether it has a sign differs between CPUs.
     constexpr bool is_signed = std::is_signed_v<T> && !std::is_same_v<T, char>;
     constexpr std::array<std::string_view, 8> names = {"u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"};
     static_assert(sizeof(T) <= 8, "crossdock: no integer of more than 64 bits is described");
@@ -61,7 +61,7 @@ constexpr type_text describe_array(std::string_view element, std::size_t n) {
   return compose({element.substr(0, base), extent.view(), element.substr(base)});
 }
 
-/// Do the fields have the offsets that C would give them? Those of packed and over-aligned structs do not.
+/// Tells whether the fields have the offsets that C gives them. Those of packed and over-aligned structs do not.
 template <class T, std::size_t... I>
 consteval bool naturally_laid_out(std::index_sequence<I...>) {
   std::size_t size = 0;

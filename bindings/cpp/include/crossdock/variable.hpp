@@ -1,4 +1,4 @@
-// How a series is declared, and what its versions carry besides the arrays: variables, values, constants.
+// How a series is declared, and what its versions contain besides the arrays: variables, values and constants.
 #pragma once
 
 #include <crossdock/type_name.hpp>
@@ -88,7 +88,7 @@ struct variable {
 
 namespace detail {
 
-/// The C structs, valid during one call.
+/// The C structs for a list of attributes. They are valid during one call.
 class native_attributes {
  public:
   native_attributes() = default;

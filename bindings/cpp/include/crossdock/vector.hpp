@@ -15,13 +15,14 @@
 
 namespace crossdock {
 
-/// Contiguous and growing, with elements aligned to 64 bytes and a header of 32 bytes (detail/block.hpp). Iterators are
-/// plain pointers of this process, so iterating costs the same as in std::vector. Growth is amortised, and a kill at
-/// any instruction leaves the vector whole (if elements are plain data, crossdock containers, or aggregates of them).
+/// A vector is contiguous and can grow. Its elements are aligned to 64 bytes, and its header has 32 bytes
+/// (detail/block.hpp). Iterators are plain pointers of this process, so iterating costs the same as in std::vector.
+/// Repeated growth costs little per element. If a process is killed at any instruction, the vector stays valid,
+/// provided that its elements are plain data, crossdock containers, or aggregates of them.
 ///
-/// Differences from std::vector: it is made with an allocator and keeps it for life; a lack of memory is
-/// crossdock::error (no_space); vector<bool> holds bools. Several readers may use it at the same time; a writer must
-/// have it alone.
+/// There are three differences from std::vector. A vector is made with an allocator and keeps it for life. If there is
+/// no memory, crossdock::error (no_space) is thrown. vector<bool> contains bools. Several readers may use a vector at
+/// the same time; a writer must have it alone.
 template <class T>
 class vector {
   static_assert(std::is_object_v<T> && !std::is_const_v<T>, "crossdock: a vector's elements are objects");
@@ -53,7 +54,7 @@ class vector {
   vector(R&& values, const allocator_type& a) : block_(a) {
     append(values);
   }
-  /// A copy is made in the region of its source, unless another allocator is given.
+  /// A copy is made in the region of the original, unless another allocator is given.
   vector(const vector& other) : vector(other, other.get_allocator()) {}
   vector(const vector& other, const allocator_type& a) : block_(a) { append(other); }
   vector(vector&& other) noexcept : block_(other.get_allocator()) { block_.steal(other.block_); }
@@ -173,7 +174,7 @@ class vector {
   }
   void pop_back() noexcept { truncate(size() - 1); }
 
-  /// Appends a range; it must not be part of this vector.
+  /// Appends a range. The range must not be part of this vector.
   template <std::ranges::input_range R>
   void append(R&& values) {
     if constexpr (std::ranges::sized_range<R>) make_room(size() + static_cast<size_type>(std::ranges::size(values)));
@@ -239,13 +240,14 @@ class vector {
     });
   }
 
-  /// Called when it was opened in shared memory: does the header stay within the region? Error: corrupt.
+  /// Checks that the header of a vector that was opened in shared memory stays within the region. Error: corrupt.
   void check_in(crossdock_region* region) const {
     void* elements = nullptr;
     std::uint64_t n = 0;
     detail::check(crossdock_vector_view(region, reinterpret_cast<const crossdock_vector*>(this), sizeof(T), &elements, &n));
   }
-  /// For a block that moves: makes a second copy of the header, which points to the same elements.
+  /// Makes a second copy of the header, which points to the same elements. It is used when the vector itself lies in a
+  /// block that moves.
   void relocate_to(vector* to) const noexcept { block_.relocate_to(&to->block_); }
 
  private:

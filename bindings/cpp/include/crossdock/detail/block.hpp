@@ -23,7 +23,7 @@ template <class T>
 class block {
  public:
   static constexpr std::size_t alignment = 64;
-  /// For reallocate_with() if there is nothing to make.
+  /// The argument for reallocate_with() if no new element has to be made.
   struct nothing {
     void operator()(T*) const noexcept {}
   };
@@ -40,7 +40,7 @@ class block {
   block& operator=(const block&) = delete;
 
   T* data() const noexcept { return static_cast<T*>(resolve(data_)); }
-  /// data() if there are elements.
+  /// The address of the elements, if there are any.
   T* elements() const noexcept { return static_cast<T*>(resolve_unchecked(data_)); }
   std::size_t size() const noexcept { return static_cast<std::size_t>(size_); }
   std::size_t capacity() const noexcept { return static_cast<std::size_t>(capacity_); }
@@ -52,16 +52,18 @@ class block {
     size_ = static_cast<count_word>(n);
   }
 
-  /// A capacity for at least `n` elements that makes growth amortised.
+  /// A capacity for at least `n` elements. It is large enough that repeated growth costs little per element.
   std::size_t grown(std::size_t n) const noexcept {
     constexpr std::size_t least = sizeof(T) >= alignment ? 1 : alignment / sizeof(T);
     return std::max({n, capacity() * 2, least});
   }
 
-  /// Moves to a block of `n` elements (at least size()) in one step: a kill leaves the old block or the new one.
+  /// Moves to a block of `n` elements (at least size()) in one step. If the process is killed, the vector has the old
+  /// block or the new one.
   void reallocate(std::size_t n) { reallocate_with(n, nothing{}); }
 
-  /// As above, and calls make(place) for the element behind the last while the old elements can still be read.
+  /// Works as reallocate(), and calls make(place) for the element after the last one, while the old elements can still
+  /// be read.
   template <class Make>
   void reallocate_with(std::size_t n, Make&& make) {
     static_assert(is_shareable<T>, "crossdock: elements in shared memory may hold no raw pointers and no std:: containers; use crossdock's");
@@ -72,7 +74,7 @@ class block {
         return;
       }
     }
-    // This comes first, because it finishes what a dead member left half done, also in this vector.
+    // This comes first, because it finishes what a dead member left half done, perhaps in this same vector.
     T* const fresh = prepare(in, std::max<std::size_t>(n, 1));
     struct guard {
       const mapped& in;
@@ -95,8 +97,8 @@ class block {
       replace(in, {fresh, count, n}, old);
       unless_taken.memory = nullptr;
     } else {
-      // For classes with constructors of their own: elements that were moved out before a kill are empty in the old
-      // block.
+      // If a class has constructors of its own, elements that were already moved when the process is killed are empty
+      // in the old block.
       try {
         std::uninitialized_move_n(old, count, fresh);
       } catch (...) {
@@ -141,7 +143,7 @@ class block {
     set_size(s.size);
   }
 
-  /// Makes memory that a healer frees if this process dies before replace().
+  /// Allocates memory for a new block. If this process dies before replace(), a healer frees the memory.
   T* prepare(const mapped& in, std::size_t n) {
     if (n > static_cast<std::size_t>(PTRDIFF_MAX) / sizeof(T)) throw error(status::no_space, "no region has room for that many elements");
     void* address = nullptr;

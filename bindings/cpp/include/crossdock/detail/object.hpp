@@ -79,7 +79,8 @@ void construct_object(const Alloc& alloc, T* place, Args&&... args) {
   }
 }
 
-/// What another task made is unchecked: a vector, string or ndarray is checked before its pointers are followed.
+/// An object that another task made has not been checked yet. A vector, string or ndarray is checked before its
+/// pointers are followed.
 template <class T>
 T* opened(crossdock_region* region, void* address) {
   T* const place = static_cast<T*>(address);

@@ -13,7 +13,8 @@
 
 namespace crossdock::detail {
 
-/// Has T a member `relocate_to(T*) const`, which makes a second copy of its words that points to the same data?
+/// Tells whether T has a member `relocate_to(T*) const`, which makes a second copy of its words that points to the same
+/// data.
 template <class T>
 concept relocates_itself = requires(const T& from, T* to) { from.relocate_to(to); };
 
@@ -57,7 +58,7 @@ void relocate(const T* from, const T* place) noexcept {
   }
 }
 
-/// Moves all `n` of them.
+/// Moves all `n` elements to the new block.
 template <class T>
 void relocate_n(const T* from, std::size_t n, T* to) noexcept {
   if constexpr (std::is_trivially_copyable_v<T>) {

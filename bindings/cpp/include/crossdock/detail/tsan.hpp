@@ -1,5 +1,5 @@
-// ThreadSanitizer does not see into libcrossdock, where the threads meet. These calls tell it that what happened before
-// `hand_over` of an address happened before `take_over` of it. In other builds they are nothing.
+// ThreadSanitizer does not see into libcrossdock, where the threads synchronize. These calls tell it that everything
+// before `hand_over` of an address happened before `take_over` of that address. In other builds they do nothing.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)

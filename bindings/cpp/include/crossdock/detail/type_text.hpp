@@ -38,7 +38,7 @@ struct type_text {
     if (number >= 10) add(number / 10);
     add(static_cast<char>('0' + number % 10));
   }
-  /// Must be called last: it marks a cut name with the hash of the whole name.
+  /// Must be called last. If the name was cut, it appends the hash of the whole name.
   constexpr type_text finished() const {
     type_text text = *this;
     constexpr std::string_view digits = "0123456789abcdef";
@@ -49,8 +49,8 @@ struct type_text {
   constexpr std::string_view view() const { return {bytes.data(), length}; }
 };
 
-/// Pieces of a name in a row. (constexpr: clang 14 takes a consteval function here for an escaping address.) One opaque
-/// piece makes the whole name opaque: only C++ knows the contents.
+/// Joins the pieces of a name. If one piece is known to C++ only, the whole name is. (It is constexpr because clang 14
+/// takes a consteval function here for an escaping address.)
 constexpr type_text compose(std::initializer_list<std::string_view> pieces) {
   bool opaque = false;
   std::size_t length = 0;
@@ -65,8 +65,8 @@ constexpr type_text compose(std::initializer_list<std::string_view> pieces) {
   return text.finished();
 }
 
-/// The compiler's name of T, without the function that a local class is in, because tasks write the same struct in
-/// different functions.
+/// The name of T as the compiler writes it. If T is a local class, the name of its function is removed, because tasks
+/// define the same struct in different functions.
 template <class T>
 consteval std::string_view spelling() {
   std::string_view text = __PRETTY_FUNCTION__;
@@ -87,7 +87,7 @@ consteval std::string_view spelling() {
   return text.substr(begin, end - begin);
 }
 
-/// cpp:Name, without the blanks that compilers set differently.
+/// Makes the name "cpp:Name", without the blanks that differ between compilers.
 template <class T>
 consteval type_text describe_opaque() {
   constexpr std::string_view text = spelling<T>();
