@@ -1,5 +1,5 @@
-// P7: iterate, insert and look up, in shared memory and in std. Runs of both take turns, so that other programs slow
-// both alike.
+// Measures P7: iterating, inserting and looking up, in shared memory and in std containers. Runs of both alternate, so
+// that other programs slow both down alike.
 #include <crossdock/crossdock.hpp>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ int rounds = 15;
 constexpr std::size_t elements = 1'000'000;
 constexpr std::size_t keys = 100'000;
 
-/// Runs both in turn; each returns nanoseconds per operation.
+/// Runs both pieces of code in turn. Each of them returns nanoseconds per operation.
 template <class Ours, class Theirs>
 void compare(const std::string& what, Ours ours, Theirs theirs) {
   std::vector<double> a;

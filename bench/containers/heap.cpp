@@ -1,4 +1,4 @@
-// P6: allocate and free, in one process and in two at once, against Boost.Interprocess and malloc.
+// Measures P6: allocating and freeing, in one process and in two at once, compared with Boost.Interprocess and malloc.
 #include <crossdock/crossdock.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,7 +22,8 @@ int rounds = 9;
 constexpr std::size_t live = 1000;
 constexpr std::size_t operations = 200'000;
 
-/// Pairs: allocate and free 64 bytes at once. Mix: a thousand live blocks of 16 to 2048 bytes, a random one replaced.
+/// Two patterns. Pairs: 64 bytes are allocated and freed at once. Mix: one of a thousand live blocks, chosen at random,
+/// is replaced by a block of 16 to 2048 bytes.
 template <class Allocate, class Free>
 double pairs(Allocate allocate, Free release, std::size_t count) {
   const auto begin = bench::clock::now();
@@ -51,8 +52,8 @@ double mix(Allocate allocate, Free release, std::size_t count) {
   return ns;
 }
 
-/// Runs the work in this process, and with `two` in another one at the same time; returns nanoseconds per operation
-/// here.
+/// Runs the work in this process; with `two`, also in another process at the same time. Returns nanoseconds per
+/// operation in this process.
 template <class Work>
 double beside(bool two, Work work) {
   if (!two) return work();
@@ -125,7 +126,8 @@ void measure(const std::string& who) {
   Heap::remove(name);
 }
 
-// The process is told to end and not killed: a killed holder of Boost.Interprocess's lock would let the benchmark hang.
+// This flag tells the process to end. It must not be killed, because the benchmark would hang if the process held
+// Boost.Interprocess's lock.
 volatile std::sig_atomic_t enough = 0;
 
 template <class Heap>

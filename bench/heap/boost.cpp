@@ -1,4 +1,5 @@
-// The mixes of src/mixes.rs on Boost.Interprocess's managed_shared_memory. Prints mix;processes;ns per call.
+// Runs the mixes of src/mixes.rs on Boost.Interprocess's managed_shared_memory. Prints the mix, the number of
+// processes, and nanoseconds per call.
 #include <boost/interprocess/managed_shared_memory.hpp>
 #include <algorithm>
 #include <atomic>
@@ -139,7 +140,7 @@ static double two_processes(const std::string &name, Mix mix, std::uint64_t step
     return time;
 }
 
-// Spins, and yields in case the other process has no CPU.
+// Spins until the condition holds. It yields in between, in case the other process has no CPU.
 template <typename Done> static void wait_until(Done done)
 {
     for (;;) {

@@ -8,7 +8,7 @@ from .records import record
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 AIM = "flat within 10 %; at least 30 times faster than Vineyard, Ray, ADIOS2 SST and MPI at 64 MB"
 RIVALS = ("Vineyard", "Ray", "ADIOS2 SST", "MPICH", "Open MPI")
-# The peers that hand over without a copy.
+# The peers that hand data over without a copy.
 ALIKE = ("threads", "iceoryx2", "iceoryx2, spinning", "Boost.Interprocess")
 
 
@@ -105,8 +105,8 @@ def _records(run, ours, others, flat):
         ratio = flat["ours", waiting]
         if ratio is None:
             continue
-        # The time of a wake depends on the size, because writing the data pushes everything else out of the caches.
-        # Peers that hand over without a copy show by how much.
+        # The time of a wake depends on the size, because writing the data removes everything else from the caches. The
+        # peers that hand over without a copy show how large this effect is.
         alike = {name: flat[name] for name in ALIKE if flat[name]}
         text = f"most / least over {', '.join(size_text(s) for s in middle[waiting])}, {word}"
         yield record("P3", text, "x", [ratio], AIM, ratio / 1.1, alike, pooled=True)

@@ -43,7 +43,7 @@ def _namespaces():
     """The words before a command that give it namespaces, or none."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         return []
-    # The temporary folder is in memory, so the daemon's folder is not on a disk.
+    # The temporary folder is in memory, so that the daemon's folder is not on a disk.
     words = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
              'mount -t tmpfs -o size=80% tmpfs /dev/shm && mkdir -p /tmp/iceoryx2 && mount -t tmpfs tmpfs /tmp/iceoryx2 && { [ -z "$BENCH_HOSTS" ] || mount --bind "$BENCH_HOSTS" /etc/hosts; } && mount -t tmpfs -o mode=700 tmpfs "$TMPDIR" && exec "$@"', "sh"]
     with tempfile.TemporaryDirectory(prefix="cdbench.") as scratch:

@@ -25,7 +25,7 @@ from .synth import Synth
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 PARTS = {"handover": handover.measure, "workflows": workflows.measure, "figures": figures.measure}
-# The seconds of a whole quick run, and those that a full run may spend on repeats.
+# The seconds that a whole quick run takes, and the seconds that a full run may spend on repetitions.
 QUICK_SECONDS, AGAIN_SECONDS = 335, 1500
 
 

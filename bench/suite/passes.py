@@ -12,12 +12,12 @@ import time
 
 from .records import ratio_range, rounded, spread
 
-# A figure whose ratio is within this factor of its limit is measured again ..
+# A figure is measured again if its ratio is within this factor of its limit.
 NEAR = 1.6
-# .. until so many passes agree with each other, or so many were made.
+# More passes are made until the first number of them agree with each other, and at most the second number.
 ENOUGH, MOST = 3, 9
-# For a figure with one pass, or whose program pools all passes: within this factor of the limit, another pass may
-# change the verdict.
+# For a figure with only one pass, or whose program pools all passes: if its ratio is within this factor of the limit,
+# another pass may change the verdict.
 CLOSE = 1.1
 
 
@@ -68,7 +68,7 @@ def close(record):
     if len(ratios) < 2:
         return _within(record["ratio"], CLOSE) or _scatters(record)
     low, _, high = spread(ratios)
-    # Two passes on the same side of the limit prove little.
+    # Two passes on the same side of the limit are not enough as a proof.
     return low <= 1 < high or (len(ratios) < ENOUGH and _scatters(record))
 
 

@@ -5,12 +5,12 @@ import os
 
 from . import isolate
 
-# the peer's name in the result: its folder in bench/peers
+# The peer's name in the results, and its folder in bench/peers.
 PYTHON = {"Vineyard": "vineyard", "Vineyard, blob in place": "vineyard", "Ray": "ray", "ADIOS2 SST": "adios2", "gRPC": "grpc",
           "multiprocessing.shared_memory": "multiprocessing"}
 ARGUMENTS = {"Vineyard, blob in place": ["--in-place"]}
 RUST = {"iceoryx2": "block", "iceoryx2, spinning": "spin"}
-# Above this size a peer's own limit is reached, or its several copies do not fit into memory.
+# Above this size, either the peer reaches a limit of its own, or its several copies of the data do not fit into memory.
 MOST = {"gRPC": 256 << 20}
 
 

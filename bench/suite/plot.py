@@ -93,7 +93,7 @@ def limits(rows):
     across = Axis([*ratios, 0.5, 2], 8, WIDTH - 8, True)
     step, top = 34, 6
     bottom = top + step * len(rows)
-    # Every second row has a ground of its own, so that dots are not taken for those of the next name.
+    # Every second row has a background, so that its dots are not taken for those of the next name.
     parts = [f'<rect x="0" y="{top + step * n}" width="{WIDTH}" height="{step}" fill="var(--line)" fill-opacity=".35"/>' for n in range(0, len(rows), 2)]
     for tick in across.ticks():
         x = across(tick)
@@ -104,7 +104,7 @@ def limits(rows):
         parts.append(f'<text x="4" y="{y + 13}" font-size="12.5">{html.escape(name)}</text>')
         for case, ratio, word in cases:
             if ratio is not None:
-                # A cost below 0, by noise, has no logarithm, so it is drawn at the left end.
+                # A cost below 0 is noise and has no logarithm, so it is drawn at the left end.
                 colour = {"met": "var(--good)", "missed": "var(--bad)"}.get(word, "var(--soft)")
                 parts.append(f'<circle cx="{across(max(ratio, least))}" cy="{y + 25}" r="4" fill="{colour}" fill-opacity=".75"><title>{html.escape(f"{case}: {number(ratio)}, {word}")}</title></circle>')
     parts.append(f'<text class="soft" x="{WIDTH / 2}" y="{bottom + 30}" font-size="11" text-anchor="middle">value over its limit</text>')

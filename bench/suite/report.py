@@ -119,7 +119,7 @@ def _x_text(label):
         return lambda x: f"{x:g}"
 
     def text(x):
-        # A power of two gets binary units, other numbers decimal ones.
+        # A power of two gets binary units, and other numbers get decimal units.
         for base, names in ((1024, ("B", "KiB", "MiB", "GiB")), (1000, ("B", "KB", "MB", "GB"))):
             power, rest = 0, x
             while rest >= base and power < 3:

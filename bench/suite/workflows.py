@@ -20,8 +20,9 @@ def measure(run):
 def _rows(run, row, size, key, unit):
     for shape in SHAPES:
         case = f"{shape}, {tasks_of(shape)} tasks, {'10 MB' if size > TINY else f'{size} B'}"
-        # MPI's eager protocol lets a sender run far ahead. A port lets it run as far ahead as the port is deep, and the
-        # documentation recommends a deep port for messages of a few bytes. Queues of threads get the same depth.
+        # MPI's eager protocol lets a sender run far ahead of the receiver. A port lets it run ahead by the depth of the
+        # port, and the documentation recommends a deep port for messages of a few bytes. Queues of threads get the same
+        # depth.
         depth = {} if size > TINY else {"depth": 2048}
         ours = run.synth.run(shape, tasks_of(shape), size, **depth)
         if not ours:

@@ -1,4 +1,4 @@
-! The module that programs use: sessions, regions, objects, handles, ports.
+! The module that programs use. It contains sessions, regions, objects, handles and ports.
 !
 !   use crossdock
 !   type(crossdock_session) :: session
@@ -117,9 +117,9 @@ contains
     name = text_of(c_status_name(int(stat, c_int)))
   end function
 
-  !> Waits until the file is published, if it lies in a managed directory that this task consumes; otherwise returns at
-  !> once. Open the file afterwards as usual. CROSSDOCK_NOT_FOUND: the producers have ended and did not publish it;
-  !> CROSSDOCK_TIMED_OUT.
+  !> Waits until the file is published, if it lies in a managed directory that this task consumes. Otherwise it returns
+  !> at once. Afterwards open the file as usual. CROSSDOCK_NOT_FOUND: the producers have ended and did not publish the
+  !> file. CROSSDOCK_TIMED_OUT: the time limit of the directory has passed.
   subroutine crossdock_await_file(path, stat)
     character(*), intent(in) :: path
     integer, intent(out) :: stat
@@ -132,7 +132,7 @@ contains
     same = a%segment == b%segment .and. a%offset == b%offset
   end function
 
-  !> Puts text or bytes into a message, at most CROSSDOCK_INLINE_MAX.
+  !> Puts text or bytes into a message, at most CROSSDOCK_INLINE_MAX bytes.
   subroutine crossdock_message_put(message, bytes, stat)
     type(crossdock_message), intent(inout) :: message
     character(*), intent(in) :: bytes
@@ -186,8 +186,8 @@ contains
     stat = c_session_connect(options, session%reference)
   end subroutine
 
-  !> Opens or creates a region; `size` is its capacity in bytes (1 GiB unless given; memory is taken as it is used)
-  !> and counts when it is created. CROSSDOCK_INVALID if the existing region is smaller.
+  !> Opens or creates a region. `size` is its capacity in bytes (1 GiB if it is not given). It is used if the region is
+  !> created; memory is taken when it is used. CROSSDOCK_INVALID: the existing region is smaller.
   subroutine session_region(session, name, region, stat, mode, size, timeout_ms)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
@@ -204,9 +204,9 @@ contains
     if (stat == CROSSDOCK_OK) region%reference = reference
   end subroutine
 
-  !> Opens one end (CROSSDOCK_PRODUCER, CROSSDOCK_CONSUMER) of a port. Options that are not given are the port's (those
-  !> of another task, or of the workflow file), otherwise one-to-one and 8 messages. A persistent port outlasts the run
-  !> that makes it.
+  !> Opens one end of a port; `end` is CROSSDOCK_PRODUCER or CROSSDOCK_CONSUMER. Options that are not given are those of
+  !> the existing port, which another task or the workflow file made; for a new port they are one-to-one and 8 messages.
+  !> A persistent port stays after the run that made it.
   subroutine session_port(session, name, end, port, stat, pattern, capacity, timeout_ms, persistent)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
@@ -225,7 +225,7 @@ contains
     if (stat == CROSSDOCK_OK) port%reference = reference
   end subroutine
 
-  !> The object of a handle, in any region; `region` gets a reference to the object's region.
+  !> Finds the object of a handle in any region. `region` gets a reference to the object's region.
   subroutine session_load(session, handle, type_name, region, object, stat)
     class(crossdock_session), intent(in) :: session
     type(crossdock_handle), intent(in) :: handle
@@ -272,8 +272,8 @@ contains
     call open_publisher(session%reference, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect, pages)
   end subroutine
 
-  !> Observes the series of this name in the current run; waits for it if timeout_ms asks for that. former: the latest
-  !> series of this name, also one of a run that has ended.
+  !> Observes the series of this name in the current run. With timeout_ms it waits for the series. If `former` is true,
+  !> it takes the latest series of this name from any run, even one that has ended.
   subroutine session_observe(session, name, observer, stat, timeout_ms, former)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
@@ -291,15 +291,14 @@ contains
     stat = c_series_remove(session%reference, name // c_null_char)
   end subroutine
 
-  !> Reports the progress of this task, `done` of `of` steps, which `crossdock ps`, `top` and the web page show. An `of`
-  !> of 0 takes the report back. The call never waits, so it may be made in every iteration. INVALID: done is more than
-  !> of.
+  !> Reports how far this task is: `done` of `of` steps. `crossdock ps`, `top` and the web page show it. An `of` of 0
+  !> withdraws the report. The call never waits, so it can be made in every iteration. INVALID: done is more than of.
   subroutine session_progress_64(session, done, of, stat)
     class(crossdock_session), intent(in) :: session
     integer(int64), intent(in) :: done, of
     integer, intent(out) :: stat
     if (done < 0 .or. of < 0) then
-      ! This number is above every `of`, so the library returns the error.
+      ! This `done` is larger than its `of`, so the library returns the error.
       stat = c_session_progress(session%reference, 1_int64, 0_int64)
       return
     end if
@@ -377,7 +376,7 @@ contains
     call region_ndarray_64(region, name, element_type, int(shape, int64), object, stat, order, mode, timeout_ms)
   end subroutine
 
-  !> The object of a handle in this region; BAD_HANDLE, WRONG_TYPE.
+  !> Finds the object of a handle in this region. BAD_HANDLE, WRONG_TYPE.
   subroutine region_load(region, handle, type_name, object, stat)
     class(crossdock_region), intent(in) :: region
     type(crossdock_handle), intent(in) :: handle
@@ -421,7 +420,7 @@ contains
     region%reference = c_null_ptr
   end subroutine
 
-  !> `bytes`: the amount of data that the handle stands for, for the statistics.
+  !> `bytes` is the amount of data that the handle stands for. It is only used for the statistics.
   subroutine port_send(port, message, stat, bytes, timeout_ms)
     class(crossdock_port), intent(in) :: port
     type(crossdock_message), intent(in) :: message

@@ -52,7 +52,7 @@ module crossdock_c
   integer, parameter :: CROSSDOCK_NAME_MAX = 127, CROSSDOCK_TYPE_NAME_MAX = 191
   integer, parameter :: CROSSDOCK_INLINE_MAX = 24, CROSSDOCK_RANK_MAX = 8
 
-  !> The place of an object, the same in every process: 16 bytes that may be copied and sent.
+  !> The place of an object: 16 bytes that are the same in every process and may be copied and sent.
   type, bind(c) :: crossdock_handle
     integer(c_int64_t) :: segment = 0
     integer(c_int64_t) :: offset = 0

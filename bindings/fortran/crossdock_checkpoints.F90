@@ -27,7 +27,7 @@ module crossdock_checkpoints
   use crossdock_series, only: open_publisher
   use crossdock_checkpoints_c
   implicit none
-  ! All names of the module crossdock are passed on; helpers of this file stay private.
+  ! All names of the module crossdock are public here, too. The helpers of this file are private.
   private :: open_publisher, c_restart, c_unref, c_path, c_skipped, c_sequence, c_integer, c_real, c_text, c_read
   private :: c_ranked_name, c_publisher_restart, c_session_default, read_all, given, text_in
 
@@ -132,7 +132,7 @@ contains
     path = text_in(buffer)
   end function
 
-  !> Newer checkpoints that were damaged and passed over, a line each; '' if there were none.
+  !> The newer checkpoints that were skipped because they were damaged, one per line; '' if there were none.
   function checkpoint_skipped(checkpoint) result(lines)
     class(crossdock_checkpoint), intent(in) :: checkpoint
     character(:), allocatable :: lines
@@ -184,7 +184,7 @@ contains
     stat = c_real(checkpoint%reference, given(series, text), name // c_null_char, value)
   end subroutine
 
-  !> Any attribute as text.
+  !> Gets an attribute of any kind as text.
   subroutine checkpoint_text(checkpoint, name, value, stat, series)
     class(crossdock_checkpoint), intent(in) :: checkpoint
     character(*), intent(in) :: name
@@ -199,7 +199,8 @@ contains
     value = text_in(buffer)
   end subroutine
 
-  !> Fills an array of exactly the variable's size. WRONG_TYPE for another size; CORRUPT: do not use the array's values.
+  !> Reads a variable into an array, which must have exactly the variable's size. WRONG_TYPE: the array has another
+  !> size. CORRUPT: do not use the values of the array.
 #define N1 r32_1
 #define N2 r32_2
 #define N3 r32_3

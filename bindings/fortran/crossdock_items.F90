@@ -52,7 +52,7 @@ module crossdock_items
     integer(c_int32_t) :: on_death = CROSSDOCK_POLICY_DEFAULT
   end type
 
-  !> What the daemon knows of an item.
+  !> The information that the daemon has about an item.
   type, bind(c) :: crossdock_item_info
     character(kind=c_char) :: key(128)
     character(kind=c_char) :: owner(128)
@@ -61,7 +61,7 @@ module crossdock_items
     integer(c_int32_t) :: state, level, on_death, readers, waiting, mine
   end type
 
-  !> An item that this task owns, or reads. `free` closes it here; an item that this task owns stays its own.
+  !> An item that this task owns or reads. `free` closes it in this process; if this task owns the item, it still does.
   type :: crossdock_item
     type(c_ptr) :: reference = c_null_ptr
   contains
@@ -220,7 +220,7 @@ contains
     if (stat == CROSSDOCK_OK) call adopt(item, given)
   end subroutine
 
-  !> Waits until this task owns the item, 60 s unless timeout_ms is given.
+  !> Waits until this task owns the item, and opens it. Without timeout_ms it waits at most 60 s.
   subroutine item_access(item, session, key, stat, timeout_ms)
     class(crossdock_item), intent(inout) :: item
     type(crossdock_session), intent(in) :: session
@@ -232,7 +232,8 @@ contains
     if (stat == CROSSDOCK_OK) call adopt(item, given)
   end subroutine
 
-  !> The first of several items that comes; `index` (from 1) tells which one. Blanks at the end of a key do not count.
+  !> Waits for several items and opens the first one that this task owns. `index` (from 1) tells which one it is. Blanks
+  !> at the end of a key do not count.
   subroutine item_access_any(item, session, keys, index, stat, timeout_ms)
     class(crossdock_item), intent(inout) :: item
     type(crossdock_session), intent(in) :: session
@@ -253,7 +254,7 @@ contains
     if (stat == CROSSDOCK_OK) call adopt(item, given)
   end subroutine
 
-  !> Reads an item that its owner shares.
+  !> Opens an item for reading that its owner shares.
   subroutine item_read(item, session, key, stat, timeout_ms)
     class(crossdock_item), intent(inout) :: item
     type(crossdock_session), intent(in) :: session
@@ -272,7 +273,7 @@ contains
     item%reference = given
   end subroutine
 
-  !> Hands the item to a task: 'combine', 'detect/1', '#7'. After an error this task still has it.
+  !> Hands the item to a task, such as 'combine', 'detect/1' or '#7'. After an error this task still has the item.
   subroutine item_transfer(item, to, stat)
     class(crossdock_item), intent(inout) :: item
     character(*), intent(in) :: to
@@ -316,7 +317,7 @@ contains
     stat = c_item_resize(item%reference, size)
   end subroutine
 
-  !> The address and bytes in this process, for c_f_pointer.
+  !> The address of the item in this process and its number of bytes, for c_f_pointer.
   subroutine item_data(item, address, bytes, stat)
     class(crossdock_item), intent(in) :: item
     type(c_ptr), intent(out) :: address
@@ -360,7 +361,7 @@ contains
     item%reference = c_null_ptr
   end subroutine
 
-  !> What the daemon knows of an item of this workflow, also if another task owns it.
+  !> Gets the information that the daemon has about an item of this workflow, even if another task owns the item.
   subroutine crossdock_item_find(session, key, info, stat)
     type(crossdock_session), intent(in) :: session
     character(*), intent(in) :: key
@@ -392,7 +393,7 @@ contains
     end do
   end function
 
-  !> Gives this task a number, too: transfer to '#7' goes to the task that registered 7.
+  !> Gives this task a number as a second name: a transfer to '#7' goes to the task that registered 7.
   subroutine crossdock_register_number(session, number, stat)
     type(crossdock_session), intent(in) :: session
     integer(int64), intent(in) :: number
@@ -400,7 +401,7 @@ contains
     stat = c_session_register(session%reference, number)
   end subroutine
 
-  !> The address, if this many elements fit.
+  !> The address of the item's memory. Fails if it has fewer than this many elements.
   subroutine fitting(item, shape, element, address, stat)
     class(crossdock_item), intent(in) :: item
     integer(int64), intent(in) :: shape(:), element

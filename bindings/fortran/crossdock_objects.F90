@@ -8,7 +8,7 @@ module crossdock_objects
   private
   public :: crossdock_object, raise, text_of, layout_of
 
-  !> An object, found by name or handle. It is valid while a reference to its region is held.
+  !> An object that was found by name or handle. It is valid while a reference to its region is held.
   type :: crossdock_object
     type(crossdock_handle) :: handle             !! the same in every process
     type(c_ptr) :: address = c_null_ptr          !! in this process; of the header, for what grows
@@ -42,7 +42,7 @@ module crossdock_objects
 
 contains
 
-  !> Notes the thread's last failure, for crossdock_error_message.
+  !> Stores the last failure of the thread, for crossdock_error_message.
   subroutine raise(stat, status, message)
     integer, intent(out) :: stat
     integer, intent(in) :: status
@@ -50,7 +50,7 @@ contains
     stat = c_error_raise(int(status, c_int), message // c_null_char)
   end subroutine
 
-  !> C text as a Fortran string.
+  !> Converts a C text to a Fortran string.
   function text_of(pointer) result(text)
     type(c_ptr), intent(in) :: pointer
     character(:), allocatable :: text
@@ -66,7 +66,7 @@ contains
     text = transfer(bytes(1:n), text)
   end function
 
-  !> The bytes of one value of a type.
+  !> The number of bytes of one value of a type.
   subroutine layout_of(type_name, size, stat)
     character(*), intent(in) :: type_name
     integer(int64), intent(out) :: size
@@ -76,7 +76,7 @@ contains
     stat = c_type_layout(type_name // c_null_char, size, align)
   end subroutine
 
-  !> "f64" of "vector<f64>", if the object is of that kind.
+  !> Takes the element type from the type, such as "f64" from "vector<f64>". Fails if the object is of another kind.
   subroutine element_of(object, kind, element, element_size, stat)
     class(crossdock_object), intent(in) :: object
     character(*), intent(in) :: kind
@@ -95,7 +95,8 @@ contains
     end if
   end subroutine
 
-  !> The address and number of an object's elements; `wanted` has the element types that fit, separated by blanks.
+  !> The address and the number of an object's elements. `wanted` lists the element types that are allowed, separated by
+  !> blanks.
   subroutine locate(object, wanted, rank, address, extents, stat)
     class(crossdock_object), intent(in) :: object
     character(*), intent(in) :: wanted
@@ -148,7 +149,7 @@ contains
     else
       if (order == CROSSDOCK_ORDER_C) found(1:rank) = found(rank:1:-1)
       extents(1:rank) = found(1:rank)
-      ! An empty array needs some address to be associated with.
+      ! A pointer to an empty array must point somewhere, too.
       if (.not. c_associated(address)) address = object%address
     end if
   end subroutine

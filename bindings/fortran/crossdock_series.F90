@@ -1,4 +1,4 @@
-! Series in Fortran: arrays that a solver changes in place and publishes, and versions that never change.
+! Series in Fortran. A solver changes arrays in place and publishes them as versions that never change.
 !
 !   type(crossdock_publisher) :: field
 !   real(real64), pointer :: u(:, :)
@@ -43,8 +43,8 @@ module crossdock_series
     integer(int64) :: most(CROSSDOCK_RANK_MAX) = 0
   end type
 
-  !> A publisher: declare variables, then call session%publisher. `free` ends the series and makes pointers of view
-  !> invalid.
+  !> A publisher. First declare its variables, then call session%publisher. `free` ends the series; pointers from view
+  !> are invalid afterwards.
   type :: crossdock_publisher
     type(c_ptr) :: reference = c_null_ptr
     type(declared), allocatable, private :: variables(:)
@@ -53,7 +53,7 @@ module crossdock_series
   contains
     !> variable(name, type [, shape [, max_shape]]): before the publisher is opened. session%publisher reports mistakes.
     generic :: variable => variable_0, variable_32, variable_64
-    !> constant(variable, name, value): a value that never changes; before the publisher is opened.
+    !> constant(variable, name, value): a value that never changes. Call it before the publisher is opened.
     generic :: constant => constant_i32, constant_i64, constant_r64, constant_text
     !> attribute(name, kind): kind is 'i64', 'u64', 'f64' or 'string'. An attribute that is set and not declared is
     !> declared by
@@ -86,14 +86,14 @@ module crossdock_series
       p_i32_0, p_i32_1, p_i32_2, p_i32_3, p_i32_4, p_i64_0, p_i64_1, p_i64_2, p_i64_3, p_i64_4
   end type
 
-  !> An observer. `free` closes it; its versions stay.
+  !> An observer. `free` closes it; its versions stay valid.
   type :: crossdock_observer
     type(c_ptr) :: reference = c_null_ptr
   contains
     procedure :: latest => observer_latest
     procedure :: next => observer_next
-    !> each(version, stat [, timeout_ms]): the versions in order; version%missed counts those that were gone just before
-    !> it.
+    !> each(version, stat [, timeout_ms]): gives the versions in order. version%missed is the number of versions that no
+    !> longer existed just before it.
     procedure :: each => observer_each
     procedure :: at => observer_at
     procedure :: state => observer_state
@@ -104,7 +104,7 @@ module crossdock_series
     procedure :: free => observer_free
   end type
 
-  !> A version. `free` gives it up and makes pointers of view invalid.
+  !> A version. `free` gives it up; pointers from view are invalid afterwards.
   type :: crossdock_version
     type(c_ptr) :: reference = c_null_ptr
   contains
@@ -478,7 +478,7 @@ contains
     call publisher%resize_64(variable, int(shape, int64), stat)
   end subroutine
 
-  !> A hint that these bytes of a variable were written.
+  !> Tells the library that these bytes of a variable were written. It is a hint.
   subroutine publisher_touched(publisher, variable, from, bytes, stat)
     class(crossdock_publisher), intent(in) :: publisher
     character(*), intent(in) :: variable
@@ -494,7 +494,7 @@ contains
     stat = c_publisher_statistics(publisher%reference, statistics)
   end subroutine
 
-  !> Ends the series: no more versions come, and pointers stay valid until `free`.
+  !> Ends the series. No more versions come, and pointers stay valid until `free`.
   subroutine publisher_end(publisher, stat)
     class(crossdock_publisher), intent(in) :: publisher
     integer, intent(out) :: stat
@@ -530,7 +530,7 @@ contains
     end do
   end subroutine
 
-  !> Has the variable the type and rank of the pointer?
+  !> Checks that the variable has the type and the rank of the pointer.
   subroutine fits(variable, has, has_rank, wanted, wanted_rank, stat)
     character(*), intent(in) :: variable, has, wanted
     integer, intent(in) :: has_rank, wanted_rank
@@ -567,7 +567,7 @@ contains
     if (stat == CROSSDOCK_OK) observer%reference = reference
   end subroutine
 
-  !> A version that `version` held before is given up.
+  !> If `version` contains an older version, that one is given up.
   subroutine observer_latest(observer, version, stat)
     class(crossdock_observer), intent(in) :: observer
     type(crossdock_version), intent(inout) :: version
@@ -590,7 +590,7 @@ contains
     if (stat == CROSSDOCK_OK) call take(version, reference)
   end subroutine
 
-  !> The version after the one that was given last; waits for it.
+  !> Waits for the version that follows the one given last.
   subroutine observer_each(observer, version, stat, timeout_ms)
     class(crossdock_observer), intent(in) :: observer
     type(crossdock_version), intent(inout) :: version
@@ -635,7 +635,8 @@ contains
     state = found
   end subroutine
 
-  !> A number for this incarnation of the series. A restarted publisher's series has another one.
+  !> A number that identifies this incarnation of the series. When a publisher is restarted, its series gets another
+  !> number.
   subroutine observer_id(observer, id, stat)
     class(crossdock_observer), intent(in) :: observer
     integer(int64), intent(out) :: id
@@ -702,7 +703,7 @@ contains
     stat = c_version_sequence(version%reference, sequence)
   end subroutine
 
-  !> The time of its publication, in nanoseconds since 1970.
+  !> The time at which the version was published, in nanoseconds since 1970.
   subroutine version_time(version, time_ns, stat)
     class(crossdock_version), intent(in) :: version
     integer(int64), intent(out) :: time_ns
@@ -710,7 +711,7 @@ contains
     stat = c_version_time(version%reference, time_ns)
   end subroutine
 
-  !> The number of versions that observer%each passed over just before this one, because they no longer existed.
+  !> The number of versions that observer%each skipped just before this one, because they no longer existed.
   subroutine version_missed(version, missed, stat)
     class(crossdock_version), intent(in) :: version
     integer(int64), intent(out) :: missed
@@ -783,7 +784,7 @@ contains
     if (stat == CROSSDOCK_OK) call as_text(found, name, value, stat)
   end subroutine
 
-  !> Turns this variable into the newest version. Pointers of view stay valid and show the new version.
+  !> Turns this variable into the newest version. Pointers from view stay valid and show the new version.
   subroutine version_refresh(version, stat, remapped)
     class(crossdock_version), intent(in) :: version
     integer, intent(out) :: stat
@@ -794,7 +795,7 @@ contains
     if (present(remapped)) remapped = chunks
   end subroutine
 
-  !> The chunks in which this version differs from a later one: bytes of variables, counted from 0.
+  !> The chunks in which this version differs from a later one, as ranges of bytes in variables, counted from 0.
   subroutine version_diff(version, after, changes, stat)
     class(crossdock_version), intent(in) :: version
     type(crossdock_version), intent(in) :: after

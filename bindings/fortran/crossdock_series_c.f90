@@ -36,7 +36,7 @@ module crossdock_series_c
     enumerator :: CROSSDOCK_SERIES_DIED = 2
   end enum
 
-  !> The bits of the number, of any kind.
+  !> The bits of a number of any kind.
   type, bind(c) :: c_value
     integer(c_int32_t) :: kind = 0
     integer(c_int32_t) :: reserved = 0
@@ -86,7 +86,7 @@ module crossdock_series_c
     integer(c_int64_t) :: last_ns, longest_ns, no_space, taken_back, method
   end type
 
-  !> Bytes of a variable (counted from 0) that may differ.
+  !> A range of bytes in a variable, counted from 0, that may differ.
   type, bind(c) :: crossdock_change
     integer(c_int32_t) :: variable = 0
     integer(c_int32_t) :: reserved = 0

@@ -30,9 +30,9 @@ class Program:
     def __init__(self, name, needs, write, read, build=None, writes="text", reads="bytes", door="auto", large=False):
         self.name, self.needs, self.write, self.read, self.build = name, needs, write, read, build
         self.writes, self.reads = writes, reads
-        # A shell starts it: the launcher sees the shell's kind, not the program's.
+        # True if a shell starts the program. The launcher then examines the shell and not the program.
         self.door = door
-        # Its packages are large: a quick run leaves it out.
+        # True if the packages of the program are large. A quick run leaves such programs out.
         self.large = large
 
     def fits(self, writer):
@@ -86,7 +86,8 @@ def programs(python, packages, rustc, go):
         Program("pandas Parquet", [f"{packages}:pandas"], py("write", "numpy,pandas", f'pandas.DataFrame({{"x":{array}}}).to_parquet(sys.argv[1])', packages), py("read", "pandas", 'pandas.read_parquet(sys.argv[1])["x"].to_numpy().tobytes()', packages), writes="parquet", reads="parquet", large=True),
         Program("pyarrow", [f"{packages}:pyarrow"], py("write", "numpy,pyarrow.parquet", f'pyarrow.parquet.write_table(pyarrow.table({{"x":{array}}}),sys.argv[1])', packages), py("read", "pyarrow.parquet", 'pyarrow.parquet.read_table(sys.argv[1],memory_map=True)["x"].to_numpy().tobytes()', packages), writes="parquet", reads="parquet", large=True),
         Program("zarr", [f"{packages}:zarr"], py("write", "numpy,zarr", f'zarr.create_array(sys.argv[1],data={array},chunks=500000)', packages), py("read", "zarr", 'zarr.open_array(sys.argv[1],mode="r")[:].tobytes()', packages), writes="zarr", reads="zarr", large=True),
-        # It makes the file empty, closes it, and opens it again: so it writes a hidden one, which is renamed when it is finished.
+        # It creates the empty file, closes it, and opens it again. So it writes a hidden file, which is renamed when it
+        # is finished.
         Program("ImageMagick", ["/usr/bin/convert"], "sh -c '/usr/bin/convert -size 192x10000 -depth 8 gray:- png:/data/frames/.picture && mv /data/frames/.picture FILE'", "/usr/bin/convert png:FILE -depth 8 gray:-", writes="png", reads="png", large=True),
         Program("LAMMPS", ["lmp"], "sh -c 'cat > /tmp/x && lmp -in /b/write.lmp -var file FILE -log none -screen none'", "sh -c 'lmp -in /b/read.lmp -var file FILE -log none -screen none && cat /tmp/read.dump'", ["cp", "SRC/write.lmp", "SRC/read.lmp", "OUT"], writes="dump", reads="dump", large=True),
     ]
@@ -114,11 +115,11 @@ def workflow(present, files, mounts, door):
         own = files[program.name]
         source, path = f"/b/in-{own}", f"{PATH}/{own}"
         feed = f"sleep 0.{5 + number % 5}; (head -c 500000 {source}; sleep 0.1; tail -c +500001 {source})"
-        # The writer tells what is in its file, for those that copy bytes.
+        # The writer prints the checksum of its file, with which the readers' checksums are compared.
         tell = f'test -d {path} || echo "{own} $(sha256sum < {path})"'
         tasks[f"write-{number}"] = f"{feed} | {program.write.replace('FILE', path)} && ({tell})"
         doors[f"read-{number}"] = door or program.door
-        # Another order for each, so that every consumer waits for another file first.
+        # Each consumer has another order, so that each one waits for another file first.
         order = [o for o in present[number:] + present[:number] if program.fits(o)]
         tasks[f"read-{number}"] = "; ".join(
             f'echo "{files[o.name]} $({program.read.replace("FILE", f"{PATH}/{files[o.name]}")} | sha256sum)"' for o in order
@@ -180,7 +181,7 @@ def main():
     files = {p.name: p.name.replace(" ", "-").replace("+", "p") + ".txt" for p in present}
     for program in present:
         (out / ("in-" + files[program.name])).write_bytes(content(program.name))
-    # A virtual environment lies where the tasks would not see it.
+    # The tasks would not see a virtual environment at its usual place, so it is mounted for them.
     environment = str(pathlib.Path(given.packages).parent.parent)
     mounts = [{"host": str(out), "task": "/b"}] + ([] if environment == "/usr" else [{"host": environment, "task": environment}])
     path, logs = out / "workflow.yaml", out / "logs"
@@ -192,7 +193,8 @@ def main():
     if ran.returncode != 0:
         print(ran.stdout[-3000:], ran.stderr[-3000:], sep="\n", file=sys.stderr)
     written = {p.name: hashlib.sha256(content(p.name)).hexdigest() for p in present}
-    # What each program wrote, by its own word, and read: program → checksum, reader → name of the file → checksum.
+    # The checksum of what each program wrote, and what each reader read: program → checksum, and reader → name of the
+    # file → checksum.
     told, read = {}, {}
     for number, program in enumerate(present):
         told[program.name] = checksums_of(logs / f"write-{number}.log").get(files[program.name])

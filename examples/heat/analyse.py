@@ -94,7 +94,8 @@ class Modes:
     def take(self, plate, step, spectrum):
         now = np.fft.rfft2(plate)
         exact = self.start * self.decay ** (step - self.first)
-        # Rounding leaves noise of about 1e-16 of the largest mode: what has decayed into it says nothing.
+        # Rounding leaves noise of about 1e-16 of the largest mode. Modes that are not much larger than that are left
+        # out.
         clear = np.abs(exact) > 1e-5 * np.abs(exact).max()
         self.worst = max(self.worst, float(np.max(np.abs(now - exact)[clear] / np.abs(exact)[clear])))
         energy = np.bincount(self.shell.ravel(), (self.weight * np.abs(now) ** 2).ravel(), self.shells)[: self.shells]

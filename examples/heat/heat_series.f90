@@ -78,7 +78,8 @@ contains
     if (length > 0) call get_command_argument(number, text)
   end function
 
-  ! As square as the number of ranks allows; what does not divide evenly goes to the first blocks.
+  ! Divides the plate into blocks that are as square as the number of ranks allows. If the points do not divide evenly,
+  ! the first blocks get the rest.
   subroutine divide_plate()
     integer :: i
     call MPI_Comm_size(MPI_COMM_WORLD, ranks, error)
@@ -93,7 +94,8 @@ contains
     end do
   end subroutine
 
-  ! Noise on all scales, and a hot disc: what a point is depends on its place in the whole plate only.
+  ! Sets the start: noise on all scales, and a hot disc. The value of a point depends only on its place in the whole
+  ! plate.
   subroutine heat_up()
     integer :: i, j
     integer(int64) :: seed
@@ -152,7 +154,7 @@ contains
     call field%publish(error)
   end subroutine
 
-  ! The whole plate, without ghost cells, in the grid's order.
+  ! Writes the whole plate, without ghost cells, in the order of the grid.
   subroutine save_plate()
     integer :: file, block
     call MPI_File_open(plate, folder // '/final.bin', MPI_MODE_CREATE + MPI_MODE_WRONLY, MPI_INFO_NULL, file, error)

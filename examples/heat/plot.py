@@ -57,7 +57,7 @@ class History:
         self.spectra.append(energy)
 
     def draw(self, folder, name="heat.png"):
-        # One below the other and with large letters, so that a phone shows it, too.
+        # The plots are one below the other and have large letters, so that they can be read on a phone.
         figure, (plate, spectrum, energy) = plt.subplots(3, 1, figsize=(6.5, 12), height_ratios=(5, 4, 3), layout="constrained")
         plate.set(title=f"Temperature, step {self.steps[-1]}", xticks=[], yticks=[])
         figure.colorbar(plate.imshow(self.plate, origin="lower", cmap="inferno"), ax=plate)

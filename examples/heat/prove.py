@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parent.parent
 BUILD = TOP / "build/heat"
 CROSSDOCK = BUILD / "crossdock"
-# A name of its own, so that another run on this machine is not mistaken for this one.
+# The name contains the process id, so that another run on this machine is not mistaken for this one.
 NAME = f"heat-{os.getpid()}"
 RANKS, CPUS = 4, len(os.sched_getaffinity(0))
 OBSERVERS = ["checkpoint", "analyse", "plot"]

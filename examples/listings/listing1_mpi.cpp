@@ -1,5 +1,5 @@
-// Listing 1: a vector is handed to another task by a handle, instead of being sent. The lines with "-" in the paper are
-// what was there before.
+// Listing 1: a vector is handed to another task by a handle instead of being sent. Lines with "-" in the paper show the
+// code before the change.
 #include <crossdock/mpi.hpp>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Listing 2: one rank creates the region, the others open it.
+// Listing 2: one rank creates the region, and the other ranks open it.
 #include <crossdock/mpi.hpp>
 
 #include <string>

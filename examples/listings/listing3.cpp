@@ -1,4 +1,5 @@
-// Listing 3: shared primitive variables. Run by two processes: `first` sets them, `second` finds them as they were left.
+// Listing 3: shared primitive variables. Two processes run it: `first` sets the variables, and `second` finds the same
+// values.
 #include <crossdock/crossdock.hpp>
 
 #include <string>

@@ -1,4 +1,4 @@
-// Listing 4: shared data structures, and a struct that forwards the allocator to those in it.
+// Listing 4: shared data structures, and a struct that passes the allocator on to the containers in it.
 #include <crossdock/crossdock.hpp>
 
 #include <string>

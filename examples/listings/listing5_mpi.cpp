@@ -1,4 +1,4 @@
-// Listing 5: a handle is a primitive that MPI carries.
+// Listing 5: MPI sends a handle like a number.
 #include <crossdock/mpi.hpp>
 
 #include <string>

@@ -1,5 +1,5 @@
-// Listing 8 with low-level communication: the message goes through shared memory, whichever of the two starts first. They have
-// to run at the same time: a port ends with the last program that uses it.
+// Listing 8 with low-level communication: the message goes through shared memory. Either program may start first, but
+// both must run at the same time, because a port ends with the last program that uses it.
 #include <crossdock/crossdock.hpp>
 
 #include <string>

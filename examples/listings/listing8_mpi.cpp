@@ -1,4 +1,4 @@
-// Listing 8 as it is printed: the message, which is the handle, travels by MPI.
+// Listing 8 as printed in the paper: the message, which is the handle, travels by MPI.
 #include <crossdock/mpi.hpp>
 
 #include <string>

@@ -1,5 +1,6 @@
-// Reads frames of atoms where the simulation put them, measures them, and hands the results on: no byte of a frame or
-// of a result is copied on the way. What it has to remember lies in crossdock containers, too, so that other tasks can read it.
+// Reads frames of atoms at the place where the simulation wrote them, analyses them, and hands the results on. No byte
+// of a frame or of a result is copied. What the task remembers is also in crossdock containers, so that other tasks can
+// read it.
 #include <crossdock/crossdock.hpp>
 
 #include <cstdint>
@@ -17,13 +18,13 @@ constexpr double cutoff = 2.5;
 constexpr std::size_t bins = 100;
 constexpr std::uint32_t results_under_way = 8;
 
-/// Travels inside the message, beside the handle of the g(r) table.
+/// A summary that travels inside the message, beside the handle of the g(r) table.
 struct Summary {
     double temperature;
     double displacement;
 };
 
-/// What the analysis remembers from frame to frame.
+/// What the analysis remembers from one frame to the next.
 struct Memory {
     explicit Memory(crossdock::region& region)
         : origin(region.container<Series>("origin")),
@@ -37,7 +38,7 @@ struct Memory {
     Series& displacement;
 };
 
-/// Tables that go round: each is written again only after its reader gave it back.
+/// A set of tables that are used in turn. A table is written again only after its reader has given it back.
 class Tables {
 public:
     explicit Tables(crossdock::region& region) {

@@ -80,7 +80,7 @@ class Curves:
         self.worst["mean-square displacement"] = max(
             self.worst["mean-square displacement"], difference(displacement, their_displacement))
 
-        # Kept for the picture, as the buffers go back to their writers.
+        # These are copies for the picture, because the buffers go back to their writers.
         self.radius, self.latest, self.reference = ours[:, 0].copy(), ours[:, 1].copy(), theirs[:, 1].copy()
         if result.tag > 0:  # step 0 is the lattice
             self.sum = self.latest.copy() if self.sum is None else self.sum + self.latest
@@ -96,7 +96,7 @@ class Curves:
                 sys.exit(f"error: vector {name} in region results is not what came through the port")
 
     def draw(self, folder, name="melt.png"):
-        # One below the other and with large letters, so that a phone shows it, too.
+        # The plots are one below the other and have large letters, so that they can be read on a phone.
         figure, (upper, lower) = plt.subplots(2, 1, figsize=(6.5, 9), layout="constrained")
         upper.set(title=f"Radial distribution, step {self.steps[-1]}:\nours and LAMMPS' differ by {self.worst['g(r)']:.0e} at most", xlabel="r / σ", ylabel="g(r)", xlim=(0, self.radius[-1]))
         if self.sum is not None:

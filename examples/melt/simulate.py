@@ -82,7 +82,8 @@ class Outlet:
     """A port and the buffers that go round through it."""
 
     def __init__(self, session, region, port, capacity, shape):
-        # Address space, of which memory is taken as it is used: the buffers, and room for the region's own tables.
+        # The size of the region: the buffers, and room for the region's own tables. It is address space; memory is
+        # taken when it is used.
         size = 2 * capacity * 8 * int(np.prod(shape)) + (8 << 20)
         self.region = session.region(region, mode="open_or_create", size=size)
         self.port = session.port(port, "producer", capacity=capacity)

@@ -31,9 +31,10 @@ def main():
     for lines in options.size:
         truth, alone[lines] = run_sequentially(lines, options)
         for _ in range(options.repeat):
-            # In turn, so that a machine that slows down slows all of them.
+            # The transports alternate, so that a machine that becomes slower slows all of them down alike.
             for transport in options.transports:
-                # One frame at a time first: only then is its latency that of hand-overs and not of waiting for a detector.
+                # First, one frame at a time is sent. Only then is the latency that of the hand-overs, and not the time
+                # that a frame waits for a detector.
                 single, full = (run(transport, lines, ring, truth) for ring in (one_at_a_time(options, len(truth)), options))
                 rows.append(figures.of_runs(transport, lines, single, full))
     figures.report(alone, rows, options, BUILD)

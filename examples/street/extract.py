@@ -25,7 +25,7 @@ def main():
             task.sample()
             task.link.transfer(item, detector_of(number, options))
             number += 1
-        # As many ends as items: each goes on to the combiner once more, and every detector sees one.
+        # There are as many end marks as items. Each goes on to the combiner once more, and every detector sees one.
         for end in range(number, number + options.items):
             item = next_item(task.link, end, size, options)
             head = frames.header(item.memory)

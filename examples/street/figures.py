@@ -6,7 +6,7 @@ import statistics
 # The dark form of the picture, for dark pages.
 DARK = ["dark_background", {"figure.facecolor": "#15181b", "axes.facecolor": "#15181b", "savefig.facecolor": "#15181b"}]
 COLOURS = {"crossdock": "#2a6f97", "tcp": "#e07a5f", "grpc": "#5b8f6b"}
-# name → (heading, digits, what is better)
+# name → (heading, number of digits, which values are better)
 COLUMNS = {
     "frames_per_s": ("frames/s", 1, max),
     "hand_overs_ms": ("a frame's two hand-overs, ms", 2, min),
@@ -26,7 +26,7 @@ def of_runs(transport, lines, single, full):
     times = accounts["combine"]["times"]
     finding = sum(account.get("finding_cpu_s", 0) for account in accounts.values())
     cpu = sum(account["cpu_s"] for account in accounts.values()) + daemon_cpu
-    # From the first frame stored to the last one combined: starting containers is not counted.
+    # The time from the first stored frame to the last combined one. The start of the containers is not counted.
     span = times[-1][3] - times[0][0]
     passing = sorted((received - stored + combined - detected) * 1e3 for stored, received, detected, combined in single[0]["combine"]["times"])
     return {
@@ -91,7 +91,7 @@ def plot(middle, options, path, style=()):
     import matplotlib.pyplot as plt
 
     plt.style.use(["default", *style])
-    # One below the other and with large letters, so that a phone shows it, too.
+    # The plots are one below the other and have large letters, so that they can be read on a phone.
     plt.rcParams["font.size"] = 12
     figure, axes = plt.subplots(len(COMPARED), 1, figsize=(6, 12), layout="constrained", sharex=True)
     places = range(len(options.size))

@@ -72,7 +72,8 @@ class Detector:
                   for (bx, by, bw, bh), weight in zip(boxes, np.ravel(weights)) if weight > SURE]
         at_edge = x == 0 or y == 0 or x + width == picture.shape[1] or y + height == picture.shape[0]
         if not people and at_edge and 1.5 * width < height < 6 * width and height > 40:
-            # Half in the picture, which the classifier has not learnt: upright, and alone.
+            # The box is upright, alone, and at the edge of the picture. It may be a person who is only half in the
+            # picture, which the classifier has not learnt to find.
             people.append(((x, y, width, height), 0.0))
         return people
 

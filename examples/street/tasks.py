@@ -39,7 +39,8 @@ class Task:
     def __init__(self, name, options):
         self.name, self.options = name, options
         self.link = transports.connect(options.transport, name, options)
-        # What the interpreter and its libraries took before the first frame is the same for all transports.
+        # The CPU time that the interpreter and its libraries took before the first frame is the same for all
+        # transports, so it is not counted.
         self.cpu, self.begun = time.process_time(), time.monotonic()
         self.frames, self.memory = 0, 0
 

@@ -3,7 +3,7 @@ import re
 import sys
 from pathlib import Path
 
-# What is declared belongs to `detail`, or to a library that is adapted.
+# Matches declarations that belong to `detail`, or to a library that is adapted.
 INSIDE = re.compile(r"^(?:template <.*> )?(?:inline |constexpr )*(?:(?:struct|class) )?(?:crossdock::)?(?:detail::|type_name<|shareable<|is_shareable<)")
 SCOPES = re.compile(r"\b(namespace|class|struct|enum)\b")
 

@@ -3,7 +3,7 @@ import re
 import sys
 from pathlib import Path
 
-# In the order in which a user meets them. The modules whose names end in _c only declare the C functions.
+# The files in the order in which a user meets them. The modules whose names end in _c only declare the C functions.
 FILES = ["crossdock.f90", "crossdock_objects.F90", "crossdock_series.F90", "crossdock_items.F90", "crossdock_checkpoints.F90"]
 
 

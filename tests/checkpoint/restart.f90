@@ -1,4 +1,4 @@
-! Restarts from the newest good checkpoint of a folder and says what it finds.
+! Restarts from the newest undamaged checkpoint of a folder and prints what it finds.
 program restart
   use crossdock_checkpoints
   use, intrinsic :: iso_fortran_env, only: int64, real64
@@ -31,7 +31,7 @@ program restart
   call saved%restart('/nowhere', stat)
   if (stat /= CROSSDOCK_NOT_FOUND) error stop 9
 contains
-  ! As C writes it.
+  ! Writes the number in the form that C uses.
   function scientific(x) result(text)
     real(real64), intent(in) :: x
     character(:), allocatable :: text

@@ -17,15 +17,15 @@ CROSSDOCK = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "build/target")) / "re
 ATOMS, BINS, STEPS, EVERY = 32_000, 100, 200, 10
 FRAMES = STEPS // EVERY + 1
 FRAME_BYTES = 2 * ATOMS * 3 * 8  # positions and velocities
-# What each task may have mapped or open, by the grants in the workflow file.
+# What each task may have mapped or open because of its grants in the workflow file.
 GRANTED = {
     "simulate": {"region:frames", "region:reference", "port:positions", "port:reference"},
     "analyse": {"region:frames", "region:results", "port:positions", "port:results"},
     "plot": {"region:results", "region:reference", "port:results", "port:reference"},
 }
-# What of that they may only read.
+# The objects among these that the task may only read.
 READ_ONLY = {("analyse", "region:frames"), ("plot", "region:results"), ("plot", "region:reference")}
-# At each socket of the run: tries to open the regions, as the task that the socket is for.
+# A program that tries to open the regions at each socket of the run, as the task to which the socket belongs.
 OUTSIDER = """
 import sys, crossdock
 for socket in sys.argv[1:]:
@@ -42,7 +42,8 @@ for socket in sys.argv[1:]:
             print(session.workflow, session.task, name, type(error).__name__)
     session.close()
 """
-# Does the kernel let another user reach a socket at all? (That user need not be able to read our Python module.)
+# A program that checks whether the kernel lets another user reach a socket at all. (That user need not be able to read
+# our Python module.)
 KNOCK = """
 import socket, sys
 for path in sys.argv[1:]:
@@ -76,7 +77,7 @@ class Run:
     def __init__(self, engine, folder, runs):
         self.folder, self.engine, self.runs = folder, engine, runs
         self.environment = {**os.environ, "CROSSDOCK_RUNS": str(runs)}
-        # A name of its own, so that another demo on this machine is not mistaken for this one.
+        # The name contains the process id, so that another demo on this machine is not mistaken for this one.
         self.name = f"melt-{os.getpid()}-{engine}"
         note = folder / "before.json"
         left = TOP / "scripts/check-nothing-left"

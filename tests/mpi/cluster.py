@@ -14,18 +14,18 @@ BUILD = TOP / "build"
 ENVIRONMENTS = BUILD / "env"
 ROOT = BUILD / "roots" / "mpi"
 
-# name: what --mpi gets, the program, the most hosts
+# MPI → what --mpi gets, the program, the largest number of hosts
 MPIS = {
     "openmpi4": ("openmpi", "hello.openmpi", 99),
-    # Debian's MPICH 4.0 may hang in MPI_Finalize, also without crossdock (pmodels/mpich #6596): on three hosts and more
-    # mostly, on two at times. Such a case is tried again.
+    # Debian's MPICH 4.0 may hang in MPI_Finalize, even without crossdock (pmodels/mpich #6596): usually on three or
+    # more hosts, and sometimes on two. Such a case is tried again.
     "mpich4": ("mpich", "hello.mpich", 2),
     "openmpi5": ("/opt/mpi-openmpi/bin/mpirun", "hello.openmpi", 99),
     "mpich5": ("/opt/mpi-mpich/bin/mpiexec", "hello.mpich5", 99),
     "intel": ("/opt/mpi-intel/bin/mpiexec.hydra", "hello.mpich5", 99),
 }
 ENGINES = ["bubblewrap", "process", "charliecloud", "podman", "docker"]
-# Without a container a killed mpiexec of MPICH leaves its hydra_hwloc_xmlfile_… in /tmp, also without crossdock.
+# Without a container, a killed mpiexec of MPICH leaves its hydra_hwloc_xmlfile_… in /tmp, even without crossdock.
 LEFTOVERS = re.compile(r"crossdock|orted|prted|prterun|orterun|hydra(?!_hwloc_xmlfile_)|mpiexec|hello\.|bwrap|ch-run|conmon|runc|^srun|salloc")
 
 
@@ -38,7 +38,7 @@ class Cluster:
 
     def __init__(self, count, docker=False):
         self.count, self.docker = count, docker
-        # A bench's own temporary folder goes with it; it must lie in /tmp, as the hosts want it.
+        # The temporary folder of a bench is removed with it. It must be in /tmp, because the hosts need it there.
         own = os.environ.get("TMPDIR", "")
         self.work = Path(tempfile.mkdtemp(prefix="crossdock-hosts-", dir=own if own.startswith("/tmp/") else "/tmp"))
         self.work.chmod(0o777)
@@ -73,7 +73,8 @@ class Cluster:
                 script += "; docker ps --all --format 'crossdock: container {{.Names}}'; docker images --format 'crossdock: image {{.Repository}}'"
             output, _ = self.on(f"n{k}", "root", "sh", "-c", script).communicate()
             for line in output.splitlines():
-                # The shared folder lies in /tmp under a name of its own, and dead processes wait for process 1.
+                # Lines with the name of the shared folder, and dead processes that wait for process 1, are no
+                # leftovers.
                 if LEFTOVERS.search(line) and self.work.name not in line and "<defunct>" not in line and "ps -eo" not in line:
                     found.append(f"n{k}: {line.strip()}")
         return found
@@ -114,7 +115,7 @@ def bare(mpi, hosts, ranks, command):
         words += ["-x", "LD_LIBRARY_PATH"] if prefix else []
     else:
         words += ["I_MPI_PIN=0", choice if prefix else "mpiexec.hydra", "-n", str(ranks)]
-        # Every one of these launchers takes a host as often as it is named.
+        # Each of these launchers starts as many ranks on a host as the host is named.
         words += ["-hosts", hosts] if mpi != "intel" else ["-hosts", ",".join(h.split(":")[0] for h in hosts.split(",")), "-ppn", hosts.split(":")[-1]]
     return [*words, *map(str, command)]
 
@@ -128,9 +129,9 @@ def make_root(mpis):
         wanted = {MPIS[m][1] for m in mpis}
         if program in wanted and not newer(out / program, HERE / "hello.c"):
             subprocess.run([compiler, "-O2", "-o", out / program, HERE / "hello.c"], check=True)
-    # Whatever is asked for, the root has all MPIs that are there: another run may be using it.
+    # The root folder contains all MPIs that are installed, whatever is asked for, because another run may be using it.
     there = " ".join(name for name in ("mpi-openmpi", "mpi-mpich", "mpi-intel") if (ENVIRONMENTS / name).is_dir())
-    # Intel MPI reads Slurm's PMI2 with this one.
+    # Intel MPI needs this library to use Slurm's PMI2.
     there += " libpmi2" * Path(f"/usr/lib/{os.uname().machine}-linux-gnu/libpmi2.so.0").exists()
     stamp = ROOT.parent / ".mpi.stamp"
     if ROOT.is_dir() and stamp.exists() and stamp.read_text() == there:

@@ -3,7 +3,8 @@
 import json
 import shutil
 
-# Producers do not begin before all consumers wait. Files: one of several pieces, a small one, one in a folder.
+# The producers begin only when all consumers wait. The files are one of several pieces, a small one, and one in a
+# folder.
 PASS = """
 workflow: frames
 files:

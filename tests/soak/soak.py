@@ -117,7 +117,8 @@ class Runner:
 
     def start(self):
         self.number += 1
-        # What the former run wrote beside its workflow file: a solver would go on behind it.
+        # The results that the former run wrote beside its workflow file are removed. Otherwise a solver would go on
+        # from them.
         results = pathlib.Path(self.file).with_suffix("")
         if results.is_dir():
             shutil.rmtree(results)
@@ -221,7 +222,7 @@ class Soak:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
                 probe.connect(str(self.socket))
                 listener = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-            # The broker of a killed keeper may still listen.
+            # The broker of a killed keeper may still be listening.
             stat = pathlib.Path(f"/proc/{listener}/stat").read_text()
             return self.keeper.pid in (listener, int(stat.rpartition(")")[2].split()[1]))
         except OSError:
@@ -247,8 +248,9 @@ class Soak:
             self.keeper_due = now + self.options.keeper_every
             self.kill_keeper()
         if self.keeper.poll() is not None:
-            # By plan it had no descriptor, memory or space to start with; one that has served must not end. The kernel accepts the
-            # probe's connection before the daemon does.
+            # A daemon that never served may have ended because the plan of faults gave it no descriptor, memory or
+            # space. A daemon that has served must not end. The kernel accepts the probe's connection before the daemon
+            # does.
             if self.served and not self.could_not_start():
                 self.fault(f"the daemon ended by itself, status {self.keeper.returncode}")
             self.counts["starts that failed"] += 1
@@ -374,7 +376,7 @@ class Soak:
             self.fault(f"the broker {broker} outlived its keeper")
         left = sorted(path.name for path in self.folder.iterdir() if path.name not in ("faults", "runs"))
         if self.runners:
-            # What two kills at once left is cleaned up by the next run.
+            # What remains after two kills at once is cleaned up by the next run.
             self.runners[0].start()
             self.runners[0].process.wait(LONGEST_RUN)
         left += sorted(str(path) for path in self.runs.rglob("*") if path.parent != self.runs)

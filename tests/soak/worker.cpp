@@ -1,4 +1,4 @@
-// One worker of the soak, in C++; worker.c says what it does.
+// One worker of the soak test, in C++. worker.c describes what it does.
 //
 //     worker NUMBER SECONDS
 #include <unistd.h>
@@ -48,15 +48,16 @@ void check(const char* what, std::span<const std::int64_t> seen, std::uint64_t s
     if (static_cast<std::uint64_t>(seen[i]) != mix(stamp + i)) wrong(what);
 }
 
-// What kills, stops, restarts and a lack of room explain.
+// Tells whether the status is an expected one: it can come from kills, stops and restarts of processes, or from a lack
+// of room.
 bool explained(status s) {
   constexpr status all[] = {status::not_yet, status::timed_out, status::closed,   status::peer_died,   status::not_found,
                             status::exists,  status::no_space,  status::busy,     status::disconnected};
   return std::ranges::find(all, s) != std::end(all);
 }
 
-// Runs one part of a round; gives the status that explains its failure. Anything unexplained ends the worker. A part of several
-// seconds is told.
+// Runs one part of a round and returns its status if that is an expected failure. An unexpected error ends the worker.
+// If the part takes several seconds, a line is printed.
 status works(const char* what, const std::function<void()>& part) {
   const auto began = clock_type::now();
   auto outcome = status::ok;
@@ -97,19 +98,20 @@ class worker {
 
   void heap(std::uint64_t stamp) {
     if (!region_) {
-      // With the size that the workers in other languages ask for; the constructor of region adds the heap's own tables.
+      // The region has the size that the workers in other languages ask for. The constructor of region would add the
+      // heap's own tables.
       crossdock_region* given = nullptr;
       crossdock::detail::check(crossdock_region_open(session_.get(), "heap", CROSSDOCK_OPEN_OR_CREATE, 256U << 20, CROSSDOCK_WAIT, &given));
       region_ = crossdock::region::taken(given, session_);
     }
-    // A block without a name: it is lost with a killed worker, whose heap slot is healed.
+    // A block without a name. If the worker is killed, the block is freed when the worker's heap slot is healed.
     auto& block = region_->create<crossdock::vector<std::int64_t>>();
     block.resize(1 + mix(stamp) % 300);
     fill(block.span(), stamp);
     check("block", block.span(), stamp);
     region_->destroy(block);
     auto& v = region_->container<crossdock::vector<std::int64_t>>("v" + std::to_string(number_));
-    // The first element is the stamp of the others, or 0 while they are being written.
+    // The first element is the stamp of the other elements, or 0 while they are being written.
     if (v.size() > 1 && v[0] != 0) check("vector", v.span().subspan(1), static_cast<std::uint64_t>(v[0]));
     if (v.size() > 0) std::atomic_ref(v[0]).store(0);
     v.resize(2 + mix(stamp + 2) % 5000);
@@ -131,7 +133,7 @@ class worker {
     auto m = port_->receive<void>(shortly);
     const auto got = m.value<body>();
     if (got.tag != m.tag() || got.sum != mix(m.tag())) wrong("message");
-    // Of one producer: each once, in order.
+    // Messages of one producer must come in order and only once.
     if (m.tag() >> 32 == from_ && (m.tag() & 0xffffffffU) != received_ + 1) wrong("order of messages");
     from_ = m.tag() >> 32, received_ = m.tag() & 0xffffffffU;
     std::move(m).release();
@@ -160,7 +162,7 @@ class worker {
     }
     auto made = crossdock::detail::as_result([&] { return crossdock::item::create(name('i'), item_bytes, {}, session_); });
     if (!made && made.status() != status::exists) throw crossdock::error(made.status(), "create");
-    // One that was not handed on yet.
+    // An item of this name exists, because it was not handed on in the last round.
     auto i = made ? std::move(*made) : crossdock::item::access(name('i'), crossdock::no_wait, session_);
     const auto all = i.as<std::int64_t>();
     fill(all.subspan(1), stamp | 1);

@@ -1,8 +1,8 @@
-! One worker of the soak, in Fortran; worker.c says what it does.
+! One worker of the soak test, in Fortran. worker.c describes what it does.
 !
 !     worker NUMBER SECONDS
 !
-! Integers wrap (-fwrapv), as the checksums need it.
+! Integers wrap around (-fwrapv), because the checksums need it.
 module worker
   use, intrinsic :: iso_fortran_env, only: int64, real64, output_unit
   use, intrinsic :: iso_c_binding, only: c_int
@@ -49,7 +49,8 @@ contains
     stop 3, quiet=.true.
   end subroutine
 
-  !> Did it work? Anything unexplained ends the worker. A call of several seconds is told.
+  !> Tells whether the call succeeded. An unexpected error ends the worker. If the call took several seconds, a line is
+  !> printed.
   logical function works(what, stat)
     character(*), intent(in) :: what
     integer, intent(in) :: stat
@@ -121,7 +122,7 @@ contains
       has_vector = works('vector', stat)
       if (.not. has_vector) return
     end if
-    ! The first element is the stamp of the others, or 0 while they are being written.
+    ! The first element is the stamp of the other elements, or 0 while they are being written.
     call vector%view(words, stat)
     if (.not. works('view', stat)) return
     if (size(words) > 1) then
@@ -136,7 +137,7 @@ contains
     call put(words, ior(stamp, 1_int64))
   end subroutine
 
-  !> Stores the first word, where the compiler does not move it among the stores beside it.
+  !> Stores the first word. It is a call of its own so that the compiler does not move this store among the others.
   subroutine put(words, value)
     integer(int64), volatile, intent(inout) :: words(:)
     integer(int64), intent(in) :: value
@@ -165,7 +166,7 @@ contains
       if (works('receive', stat)) then
         body = transfer(message%inline_bytes(1:16), body)
         if (body(1) /= message%tag .or. body(2) /= mix(message%tag)) call wrong('message')
-        ! Of one producer: each once, in order.
+        ! Messages of one producer must come in order and only once.
         if (ishft(message%tag, -32) == from .and. iand(message%tag, int(z'ffffffff', int64)) /= received + 1) &
           call wrong('order of messages')
         from = ishft(message%tag, -32)
@@ -234,7 +235,7 @@ contains
       call one%access(session, name_of('i', number / 2), stat, timeout_ms=SHORT)
     else
       call one%create(session, name_of('i', number / 2), int(ITEM, int64), stat)
-      ! One that was not handed on yet.
+      ! An item of this name exists, because it was not handed on in the last round.
       if (stat == CROSSDOCK_EXISTS) call one%access(session, name_of('i', number / 2), stat, timeout_ms=0)
     end if
     if (.not. works('create or access', stat)) return

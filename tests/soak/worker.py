@@ -55,7 +55,7 @@ class Worker:
         if name in self.arrays:
             check("array", np.asarray(self.arrays.pop(name).array), stamp % 20 + self.number * 1000)
         if name in self.region:
-            # This round's, or one that a killed worker of this number left.
+            # The object is that of this round, or one that a killed worker with the same number left.
             self.region.remove(name)
         array = self.region.ndarray(name, dtype="u8", shape=(1 + stamp % 300,))
         array.array[...] = pattern(len(array), stamp % 20 + self.number * 1000)
@@ -63,7 +63,7 @@ class Worker:
         if self.vector is None:
             self.vector = self.region.vector(f"v{self.number}", dtype="u8")
         vector = self.vector
-        # The first element is the stamp of the others, or 0 while they are being written.
+        # The first element is the stamp of the other elements, or 0 while they are being written.
         if len(vector) > 1:
             words = vector.array
             if words[0]:

@@ -26,7 +26,8 @@ class Browser:
         self.answers, answers = os.pipe()
 
         def pipes():
-            # The browser reads commands at 3 and writes answers at 4. Neither number may be taken by a pipe's other end.
+            # The browser reads commands from descriptor 3 and writes answers to descriptor 4. The pipes must not have
+            # these numbers already.
             a, b = os.dup(commands), os.dup(answers)
             os.dup2(a, 3)
             os.dup2(b, 4)

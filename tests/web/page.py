@@ -109,18 +109,18 @@ def page_at(run, width, height, dark):
         dark_now = browser.eval("getComputedStyle(document.body).backgroundColor")
         light = sum(map(int, re.findall(r"\d+", dark_now)[:3])) > 380
         check(light != dark, f"{'dark' if dark else 'light'} is asked for, and the paper is {dark_now}")
-        # A click on a series shows it.
+        # A click on a series in the list shows the series.
         browser.click("#series button")
         browser.until("/^version \\d+$/.test(document.querySelector('#viewer-version').textContent)")
         browser.until("+document.querySelector('#viewer-slider').max >= 2")
         pixels = ("(() => { const c = document.querySelector('#viewer-canvas');"
                   " return [c.width, c.height, new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size]; })()")
         browser.until(f"{pixels}[2] > 20")
-        # 300 rows of 100 elements: reduced, and on the screen, they keep their proportions.
+        # The array of 300 rows and 100 elements is reduced, but the picture keeps its proportions.
         check(browser.eval(pixels)[:2] == [74, 222], f"the picture is {browser.eval(pixels)}")
         ratio = browser.eval("(() => { const c = document.querySelector('#viewer-canvas'); return c.clientHeight / c.clientWidth; })()")
         check(abs(ratio - 3) < 0.1, f"the picture is {ratio} times as high as wide")
-        # Back in time: the picture stays at that version, while newer ones come.
+        # Back in time: the picture stays at an old version while newer ones come.
         browser.eval("document.querySelector('#viewer-slider').focus()")
         browser.key("Home", 36)
         browser.until("document.querySelector('#viewer-live').getAttribute('aria-pressed') === 'false'")
@@ -154,7 +154,8 @@ def death_of_a_task(run):
         browser.open(run.url)
         browser.until("document.querySelectorAll('#tasks tbody tr').length === 4")
         browser.eval("const menu = document.querySelector('#log-task'); menu.value = 'plot'; menu.dispatchEvent(new Event('change'))")
-        # The run ends with the first failure; a deaf task keeps it there for a moment: the page polls each second.
+        # The run ends with the first failure. A task that ignores the signal keeps the run there for a moment, because
+        # the page polls only once a second.
         (run.folder / "fail").touch()
         browser.until("/failed \\(3\\)|server has ended/.test(document.body.innerText)")
         check(browser.eval("document.querySelector('#log b') === null"), "a log became markup")

@@ -18,7 +18,7 @@ METHOD = "/crossdock.Bench/Take"
 def take(request, _context):
     at = common.now()
     array = numpy.frombuffer(request, dtype=numpy.uint64)
-    # `at` counts from 0 in each size, and the first element is the seed.
+    # `at` counts from 0 for each size, and the first element is the seed of the data.
     return struct.pack("<q?", at, common.right(array, int(array[0])))
 
 

@@ -29,7 +29,8 @@ def main():
             common.fill(array, seed)
             common.pause()
             begun = common.now()
-            # Inside a list Ray does not wait for the array: the actor is called at once and gets the data itself.
+            # Because the reference is in a list, Ray does not wait for the array. The actor is called at once and gets
+            # the data itself.
             at, ok = ray.get(consumer.take.remote([ray.put(array)], seed))
             times.append(at - begun)
             all_right &= ok

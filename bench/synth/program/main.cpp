@@ -1,5 +1,5 @@
-// A synthetic task. `program GRAPH TASK` runs one task as a process, and `program GRAPH threads` all tasks as threads.
-// In an MPI job the rank is the task's number.
+// The program of a synthetic task. `program GRAPH TASK` runs one task as a process, and `program GRAPH threads` runs
+// all tasks as threads. In an MPI job, the rank is the number of the task.
 #include <thread>
 
 #include "boost.hpp"
@@ -81,7 +81,7 @@ void run_task(const Graph& graph, unsigned task, Group& group, const Shared* sha
     (copies ? ends.out_staged : ends.out).push_back(make_out(graph, p, shared, copies ? ends.staged : ends.own));
   }
   Runner(graph, task, group, ends).run();
-  // All tasks end together, so that no mapping or queue is removed while its other end is in use.
+  // All tasks end together, so that no mapping or queue is removed while another task uses it.
   group.barrier();
 }
 

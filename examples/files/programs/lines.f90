@@ -1,4 +1,5 @@
-! Fortran: `lines read FILE` copies a text file to standard output, `lines write FILE` the other way round.
+! A Fortran program that uses ordinary files: `lines read FILE` copies a text file to standard output, and `lines write
+! FILE` copies standard input to a text file.
 program lines
   use, intrinsic :: iso_fortran_env, only: input_unit, output_unit
   implicit none

@@ -1,4 +1,5 @@
-// C++ streams: `stream read FILE` copies a file to standard output, `stream write FILE` the other way round.
+// A program with C++ streams: `stream read FILE` copies a file to standard output, and `stream write FILE` copies
+// standard input to a file.
 #include <fstream>
 #include <iostream>
 #include <string>

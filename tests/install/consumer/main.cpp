@@ -1,4 +1,5 @@
-// A program outside of the project: knows of crossdock only where it is installed. The second run finds what the first left.
+// A program outside of the project, which finds crossdock only where it is installed. Its second run finds what the
+// first run left.
 #include <crossdock/crossdock.hpp>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-! A vector that the C++ program does not know: Fortran's own, in the same region.
+! A vector that only the Fortran program uses, in the same region as that of the C++ program.
 program main
   use, intrinsic :: iso_fortran_env, only: int64, real64
   use crossdock

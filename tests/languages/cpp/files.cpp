@@ -48,7 +48,7 @@ void comes(const std::string& row, const std::string& name, char byte = 'x') {
 
 bool is_seen(const std::string& row, const std::string& name) { return std::filesystem::exists(place(row, "published", name)); }
 
-/// B writes the file, and A opens it.
+/// Process B writes the file, and process A opens it.
 crossdock::ifstream opened(const std::string& row, const std::string& name) {
   process("writes", name).ends_well();
   return crossdock::ifstream(place(row, "published", name), std::ios::binary);

@@ -126,9 +126,10 @@ void spent(const part& me) {
   }
   auto i = create(4096);
   fill(i, 8);
-  // A second name for the C reference, as no C++ program has it: what it would say is tested in C.
+  // A second reference to the item, as the C interface has it. A C++ program has none; the errors of such a reference
+  // are tested in C.
   std::move(i).transfer("peer");
-  // A variable that was moved from is nothing: with assertions that is the end of the process, without them an error.
+  // Using a variable that was moved from ends the process if assertions are on, and is an error without them.
   const pid_t child = ::fork();
   if (child == 0) {
     ::close(2);

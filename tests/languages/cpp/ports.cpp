@@ -1,4 +1,4 @@
-// Rows P1 to P16 of ../conformance.md.
+// Rows P1 to P17 of ../conformance.md.
 #include <poll.h>
 
 #include <array>
@@ -54,7 +54,7 @@ void inline_bytes(const part& me) {
   std::iota(all.begin(), all.end(), std::uint8_t{0});
   p.send_value(all, big, wait);
   send_tag(p, 0);
-  // 25 bytes do not compile: tests/compile_fail/send_value_too_large.cpp
+  // Sending 25 bytes does not compile; see tests/compile_fail/send_value_too_large.cpp.
   b.ends_well();
 }
 
@@ -301,7 +301,7 @@ void second_producer(const part& me) {
   }
   process b("B");
   b.expect("there");
-  // region::port waits for the place; the C function is asked not to
+  // region::port waits until the end is free. The C function is told not to wait.
   const crossdock_port_options options = CROSSDOCK_PORT_OPTIONS_INIT;
   crossdock_port* second = nullptr;
   FAILS(busy, SAYS(name()),

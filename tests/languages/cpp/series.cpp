@@ -57,7 +57,7 @@ void describe(const part& me) {
 void stays(const part&) {
   auto p = publish_u();
   auto o = observe();
-  // The code keeps its own std::vector, which lies in the series.
+  // The program keeps a std::vector of its own, whose memory belongs to the series.
   std::vector<double, crossdock::series_allocator<double>> own(20, crossdock::series_allocator<double>(p, "u"));
   CHECK(own.data() == p.span<double>("u").data());
   for (std::size_t i = 0; i < own.size(); ++i) own[i] = double(i);

@@ -67,7 +67,8 @@ void clean_up() {
   }
 }
 
-/// Runs the row here; exit status 0 ok, 1 failed, 2 skipped, the reason on standard error.
+/// Runs the row in this process. The exit status is 0 for ok, 1 for failed and 2 for skipped; the reason goes to
+/// standard error.
 int run_here(const row& r, const part& p) {
   row_id = r.id;
   ::setenv("CROSSDOCK_TASK", is_peer ? "peer" : "test", 1);
@@ -85,7 +86,7 @@ int run_here(const row& r, const part& p) {
   return code;
 }
 
-/// Each row in a child, which connects on its own: this process never does.
+/// Runs the row in a child process, which connects on its own. This process never connects.
 int run_apart(const row& r) {
   std::array<int, 2> said{};
   if (::pipe2(said.data(), O_CLOEXEC) != 0) std::abort();
@@ -130,7 +131,7 @@ process::process(const std::string& role, const std::string& argument) : role_(r
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::dup2(to[0], 0);
     ::dup2(from[1], 1);
-    // The rows across nodes: the other process has another daemon.
+    // For rows across nodes, the other process connects to another daemon.
     if (const char* socket = std::getenv("CROSSDOCK_PEER_SOCKET")) ::setenv("CROSSDOCK_SOCKET", socket, 1);
     ::execl("/proc/self/exe", "conformance", "--peer", row_id.c_str(), role.c_str(), prefix.c_str(), argument.c_str(), nullptr);
     ::_exit(127);

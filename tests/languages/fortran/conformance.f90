@@ -1,4 +1,4 @@
-! ../conformance.md in Fortran: one line a row, and a count.
+! The rows of ../conformance.md in Fortran. Prints one line for each row, and then the count.
 program conformance
   use suite
   use regions
@@ -78,7 +78,7 @@ contains
     call get_command_argument(n, text)
   end function
 
-  !> The row in a process of its own, which says "ok", or why not.
+  !> Runs the row in a process of its own. The process prints "ok", or the reason of the failure.
   logical function passes(title)
     character(*), intent(in) :: title
     integer(c_int) :: peer, status

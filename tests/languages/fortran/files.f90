@@ -55,7 +55,7 @@ contains
     path = path // '/' // directory // '/' // side // '/' // name
   end function
 
-  !> Opens a file of `stage` for writing and writes so many bytes.
+  !> Opens a file in `stage` for writing and writes this many bytes.
   subroutine begin(unit, name, byte, bytes)
     integer, intent(out) :: unit
     character(*), intent(in) :: name
@@ -85,7 +85,7 @@ contains
     close (unit)
   end subroutine
 
-  !> Awaits a name of `published` and opens it.
+  !> Waits for a name in `published` and opens the file.
   subroutine await_open(name, unit)
     character(*), intent(in) :: name
     integer, intent(out) :: unit
@@ -97,7 +97,7 @@ contains
     call check(stat == 0, 'open for reading')
   end subroutine
 
-  !> The file has as many bytes as all have, all the same.
+  !> Checks that the file has the expected number of bytes, and that all of them are equal to `byte`.
   subroutine holds(unit, byte)
     integer, intent(in) :: unit
     character, intent(in) :: byte
@@ -124,7 +124,7 @@ contains
     inquire (file=place('published', name), exist=is_seen)
   end function
 
-  !> B writes the file, and A opens it.
+  !> Process B writes the file, and process A opens it.
   subroutine opened(name, unit)
     character(*), intent(in) :: name
     integer, intent(out) :: unit
@@ -257,7 +257,7 @@ contains
       call check(stat /= 0 .or. flushed /= 0, 'writing 2 000 000 bytes into 1 MiB fails')
       close (unit, iostat=stat)
       call check(c_remove(place('stage', 'big') // c_null_char) == 0, 'remove')
-      ! A name with a dot is not managed, but its bytes need the same room.
+      ! A file whose name begins with a dot is not managed, but it needs room in the same file system.
       do attempt = 1, 1000
         open (newunit=unit, file=place('stage', '.room'), access='stream', form='unformatted', status='replace', iostat=stat)
         call check(stat == 0, 'open for writing')

@@ -290,7 +290,7 @@ contains
       call port%close(stat)
       call ok(stat, 'close')
     case ('consumer')
-      ! Each consumer ticks off in an array of its own, so that no addition is lost.
+      ! Each consumer marks its messages in an array of its own, so that no mark is lost.
       call open_object(object, 'seen' // argument, 'i32[300]', CROSSDOCK_CREATE_ONLY)
       call object%view(seen, stat)
       call open_port(port, CROSSDOCK_CONSUMER, CROSSDOCK_WORK_QUEUE, 8)
@@ -531,7 +531,7 @@ contains
     end do
   end subroutine
 
-  !> Fortran has no threads of its own: both ends in one.
+  !> Fortran has no threads of its own, so both ends of the port are in one thread.
   subroutine p16()
     type(crossdock_port) :: in, out
     integer :: i

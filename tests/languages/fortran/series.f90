@@ -1,4 +1,4 @@
-! Rows S1 to S14 of ../conformance.md. Shapes are Fortran's: the list's (4,5) is (5,4) here.
+! Rows S1 to S19 of ../conformance.md. Shapes are in Fortran's order: the shape (4,5) of the list is (5,4) here.
 module series
   use suite
   implicit none
@@ -6,7 +6,7 @@ module series
 
 contains
 
-  !> Publishes u of shape (5,4), and has it viewed.
+  !> Publishes the variable u of shape (5,4) and gets a pointer to it.
   subroutine publish_u(field, u, keep)
     type(crossdock_publisher), intent(inout) :: field
     real(real64), pointer, intent(out) :: u(:, :)
@@ -38,7 +38,7 @@ contains
     call ok(stat, 'observe')
   end subroutine
 
-  !> The latest version has this number (if > 0) and shows this value everywhere.
+  !> Checks that the latest version has this number (if it is > 0) and that all its elements have this value.
   subroutine latest_shows(observer, number, value)
     type(crossdock_observer), intent(in) :: observer
     integer, intent(in) :: number
@@ -275,7 +275,7 @@ contains
     call ends_well(b)
   end subroutine
 
-  !> B publishes three versions and goes; A observed before.
+  !> Process B publishes three versions and ends. Process A observes the series before that.
   subroutine after_three(killed, observer)
     logical, intent(in) :: killed
     type(crossdock_observer), intent(inout) :: observer

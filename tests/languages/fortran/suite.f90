@@ -1,4 +1,4 @@
-! The harness: each row runs in a process of its own, which may start others (../c/peer.h).
+! Runs the rows. Each row runs in a process of its own, which may start others (../c/peer.h).
 module suite
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
@@ -80,7 +80,7 @@ contains
     line = transfer(bytes, line)
   end function
 
-  !> "fortran-4711/r4" and, with a letter, "fortran-4711/r4b".
+  !> Makes a name for the row: "fortran-4711/r4", or with a letter "fortran-4711/r4b".
   function name_of(suffix) result(name)
     character(*), intent(in) :: suffix
     character(:), allocatable :: name
@@ -108,7 +108,7 @@ contains
     has_region = .true.
   end subroutine
 
-  !> Removes what the row made; the row may have removed some of it itself.
+  !> Removes what the row made. The row itself may have removed a part of it already.
   subroutine finish(status)
     integer, intent(in) :: status
     integer :: ignored
@@ -193,13 +193,13 @@ contains
     status = peer_end(peer)
     write (number, '(i0)') status
     if (status /= 0) then
-      ! Its last words, if any.
+      ! Reads the rest of the peer's output, if there is any.
       if (c_peer_expect(peer, c_null_char) /= 0) number = trim(number) // ':'
       call fail('the peer ended with ' // trim(number) // ' ' // last_line())
     end if
   end subroutine
 
-  !> One end of the row's port.
+  !> Opens one end of the row's port.
   subroutine open_port(port, end, pattern, capacity)
     type(crossdock_port), intent(inout) :: port
     integer, intent(in) :: end, pattern, capacity
@@ -219,7 +219,7 @@ contains
     call ok(stat, 'send')
   end subroutine
 
-  !> Receives, releases, gives the tag.
+  !> Receives a message, releases it, and returns its tag.
   integer function take(port)
     type(crossdock_port), intent(in) :: port
     type(crossdock_message) :: message

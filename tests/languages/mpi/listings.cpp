@@ -1,4 +1,5 @@
-// Listings 1, 2, 5 and 8 of the Dhmem paper, as they are printed but for their missing declarations, between two ranks.
+// Listings 1, 2, 5 and 8 of the Dhmem paper, between two ranks. They are as printed, with the missing declarations
+// added.
 #include <crossdock/mpi.hpp>
 
 #include <cstdio>
@@ -15,7 +16,7 @@ static void check(bool so, const char* claim) {
   failed += !so;
 }
 
-// Rank 0 writes, rank 1 reads.
+// Rank 0 writes, and rank 1 reads.
 static void listing_1(int rank, const std::string& name) {
   const int VSIZE = 1000;
   if (rank == 0) {

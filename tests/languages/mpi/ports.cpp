@@ -1,4 +1,4 @@
-// Ports over MPI keep the promises of ports: order, credits, deadlines, the end.
+// Tests that ports over MPI keep the promises of ports: order, credits, deadlines and the end.
 #include <crossdock/mpi.hpp>
 
 #include <cstdio>

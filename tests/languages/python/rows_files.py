@@ -49,7 +49,7 @@ def writes(t, name):
 
 
 for number in ("F4", "F7", "F9"):
-    # The decorator takes the row from the function's name.
+    # The decorator takes the number of the row from the function's name.
     writes.__name__ = f"{number}_writes"
     role(writes)
 

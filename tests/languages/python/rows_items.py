@@ -152,7 +152,7 @@ def I5_B(t):
 def I6(t):
     item = create(t, 4096, value=8)
     memory, array = item.memory, item.array()
-    # While an array shows the memory it cannot become another task's.
+    # While an array over the memory exists, the item cannot be handed to another task.
     with refused(BusyError, t.name()):
         item.transfer("peer")
     check("still there", int(array.sum()), 8 * 4096)
@@ -165,7 +165,7 @@ def I6(t):
             use()
     with refused(ClosedError, "peer"):
         item.transfer("test")
-    # A memoryview that was taken before is released: an error, never another owner's bytes.
+    # A memoryview that was taken before is released. Using it is an error, and never shows the bytes of another owner.
     try:
         memory[0]
     except ValueError:

@@ -72,7 +72,7 @@ def S1_B(t):
     check("types", [type(v.attributes[a]) for a in ("step", "time", "note")], [int, float, str])
     check("names", (list(v), len(v), "u" in v, "v" in v), (["u", "n"], 2, True, False))
     check("time", abs(v.time - time.time()) < 60, True)
-    # Never to be written, by whatever name.
+    # The array cannot be made writable in any way.
     u = v["u"]
     check("writeable", (u.flags.writeable, memoryview(u).readonly), (False, True))
     for write in (lambda: u.__setitem__(0, 1), lambda: u.setflags(write=True)):
@@ -97,7 +97,7 @@ def S2(t):
     newest = o.latest()
     check("newest", newest.sequence, 21)
     shows(newest, 2000)
-    # An array keeps its version, whatever becomes of the object.
+    # An array keeps its version alive, even if the version object is gone.
     one = o.at(21)["u"]
     p.u[:] = 0
     p.publish()
@@ -258,7 +258,7 @@ def S9(t):
     with refused(BusyError, t.name()):
         p.begin()
     p.u[:] = 3
-    # An array of what was begun would lie in a version that must not change any more.
+    # An array of a begun version would lie in memory that must not change after it is published.
     array = p.u
     with refused(BusyError, "arrays"):
         p.publish()

@@ -9,7 +9,8 @@ import time
 from ._errors import ClosedError, NotYetError, TimedOutError
 
 DEFAULT_WAIT_S = 60.0
-# When this process closes a port, the port's descriptor goes, too. A waiting call notices that after at most this time.
+# When this process closes a port, the port's descriptor is closed, too. A waiting call notices this after at most this
+# time.
 SLICE_S = 0.1
 
 

@@ -2,7 +2,7 @@
 
 from html import escape
 
-# Elements of larger arrays are not read for the table's least and greatest value.
+# The table shows the smallest and the largest value of an array only if it has at most this many elements.
 READ_MAX = 1_000_000
 
 

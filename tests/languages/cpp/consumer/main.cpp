@@ -1,4 +1,4 @@
-// A program outside of the project: knows of crossdock only where it is installed.
+// A program outside of the project, which finds crossdock only where it is installed.
 #include <crossdock/crossdock.hpp>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// map, set, list, deque and the unordered ones: Boost's, over crossdock's allocator and offset_ptr.
+// Tests map, set, list, deque and the unordered containers: those of Boost, with crossdock's allocator and offset_ptr.
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -139,7 +139,7 @@ TEST(OffsetPtr, IsNullInEveryCopyAndOnlyThen) {
   EXPECT_EQ(copies[7], none);
   copies[8] = static_cast<int*>(nullptr);
   EXPECT_EQ(copies[8], none);
-  // One byte behind itself, and itself, are places like others.
+  // A pointer may point to itself or one byte behind itself, as to any other place.
   std::array<crossdock::offset_ptr<char>, 2> links;
   for (int at : {0, 1, 8, -1}) {
     char* const to = reinterpret_cast<char*>(&links[0]) + at;

@@ -1,4 +1,4 @@
-// Containers of containers to depth four: each is made with the allocator of the region that it lies in.
+// Tests containers of containers to depth four. Each is made with the allocator of the region that it lies in.
 #include <numeric>
 
 #include "fixture.hpp"
@@ -15,13 +15,13 @@ using crossdock::vector;
 
 class Nested : public InRegion {};
 
-/// The struct of the paper's Listing 4.
+/// The struct in the paper's Listing 4.
 struct S {
   S(allocator<void> alloc) : v1(alloc), v2(alloc) {}
   vector<int> v1, v2;
 };
 
-/// No constructor at all: its members get the allocator.
+/// A struct without a constructor, whose members get the allocator.
 struct aggregate {
   vector<int> v;
   int n;
@@ -33,7 +33,7 @@ struct outer {
   vector<aggregate> more;
 };
 
-/// The allocator in front, as std::uses_allocator has it.
+/// A struct that takes the allocator as the first argument, as std::uses_allocator allows.
 struct in_front {
   using allocator_type = allocator<char>;
   in_front(std::allocator_arg_t, const allocator_type& a, int number = 0) : n(number), name(a) {}

@@ -1,4 +1,5 @@
-// What one process wrote, another reads: at another address, by name and by handle. And ports between threads.
+// Tests that a process reads what another process wrote, at another address, by name and by handle. Also tests ports
+// between threads.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,9 +22,10 @@ using namespace std::chrono_literals;
 using deep = map<string, vector<unordered_map<int, string>>>;
 constexpr auto long_text = "a text that is long enough to have a block of its own";
 
-/// The second process: started as `containers --read REGION SEGMENT:OFFSET`. Exit status 0 if all is as it was written.
+/// The second process, which is started as `containers --read REGION SEGMENT:OFFSET`. Its exit status is 0 if
+/// everything is as it was written.
 int read_in_second_process(const std::string& region_name, const std::string& handle_text) {
-  // Something else first, so that the region is not mapped at the same address by chance.
+  // Another region is mapped first, so that the region is not mapped at the same address by chance.
   crossdock::region elsewhere(crossdock::open_or_create, region_name + ".elsewhere", 1 << 20);
   crossdock::region r(crossdock::open_only, region_name);
   auto& d = r.container<deep>(crossdock::open_only, "deep");
@@ -34,7 +36,7 @@ int read_in_second_process(const std::string& region_name, const std::string& ha
   const crossdock::handle h(std::stoull(handle_text.substr(0, colon)), std::stoull(handle_text.substr(colon + 1)));
   auto& numbers = r.load<vector<double>>(h);
   if (numbers.size() != 1000 || numbers[999] != 999) return 2;
-  // And writes what the first one reads then.
+  // The second process also writes, and the first process reads it afterwards.
   numbers.resize(5000, 1.5);
   d["from the second"].emplace_back()[7] = long_text;
   for (int i = 0; i < 50; i += 2) d.erase(d.find("key " + std::to_string(i)));
@@ -42,7 +44,7 @@ int read_in_second_process(const std::string& region_name, const std::string& ha
   return 0;
 }
 
-/// A process that is to be killed: grows vectors for ever. Started as `containers --grow REGION`.
+/// A process that grows vectors until it is killed. It is started as `containers --grow REGION`.
 int grow_until_killed(const std::string& region_name) {
   crossdock::region r(crossdock::open_only, region_name);
   auto& numbers = r.container<vector<std::uint64_t>>("numbers");
@@ -116,7 +118,7 @@ TEST_F(Process, AKillInTheMiddleOfGrowthLeavesTheOldOrTheNewAndNoLeak) {
       ASSERT_EQ(inner.get_allocator().base(), region.base());
     }
   }
-  // That nothing leaked is what TearDown sees.
+  // TearDown checks that nothing leaked.
 }
 
 TEST_F(Process, WhatASuccessorMakesOfAVectorIsNotOverwrittenWhenTheDeadIsHealed) {

@@ -1,4 +1,4 @@
-// Names of types: the same in every task, and in every language that can have them.
+// Tests the names of types, which are the same in every task and in every language that has the type.
 #include <crossdock/crossdock.hpp>
 #include <gtest/gtest.h>
 

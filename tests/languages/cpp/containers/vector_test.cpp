@@ -1,4 +1,4 @@
-// vector and string: std::vector's behaviour, in shared memory.
+// Tests that vector and string behave like those of std, in shared memory.
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -15,7 +15,7 @@ using crossdock::vector;
 class Vector : public InRegion {};
 class String : public InRegion {};
 
-/// Applies the same random operations to both and compares after each.
+/// Applies the same random operations to both vectors, and compares them after each operation.
 template <class T, class Make>
 void behaves_as_std(vector<T>& ours, Make make) {
   std::vector<T> theirs;
