@@ -8,11 +8,11 @@ as_root() {
 can_sudo() { have sudo && sudo -n true 2>/dev/null; }
 can_install() { have apt-get && { [ "$(id -u)" = 0 ] || can_sudo; }; }
 
-# With NO_INSTALL=1 nothing on the machine is changed: what would be installed is printed, and the set-up fails.
+# With NO_INSTALL=1 nothing on the machine is changed. The script prints what it would install, and fails.
 installs_nothing() { [ -n "${NO_INSTALL:-}" ] && [ "$NO_INSTALL" != 0 ]; }
 must_install() { ! installs_nothing || die "NO_INSTALL=1: not installed: $*"; }
 
-# Package lists may be missing (in fresh container images), or too old for the server.
+# The lists of packages may be missing (in new container images) or too old for the server.
 APT_IS_FRESH=
 refresh_apt() {
     [ -z "$APT_IS_FRESH" ] || return 0

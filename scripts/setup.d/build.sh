@@ -7,12 +7,13 @@ build_release() {
     local cargo
     cargo=$(find_cargo) || die "no cargo >= $(rust_version); run scripts/setup"
     (cd "$top" && PATH=$(dirname "$cargo"):$PATH cargo build --quiet --release -p crossdock-cli -p crossdock-capi -p crossdock-preload)
-    # Only `crossdock mpirun` needs the program, and not every system can link statically.
+    # Only `crossdock mpirun` needs this program, and not every system can link statically. So a failure is only a
+    # warning.
     "$top/scripts/build-shim" || warn "no static crossdock-shim: crossdock mpirun will refuse containers with a root of their own"
 }
 
-# install_wheel ENVIRONMENT…: builds one wheel (stable ABI), and installs it into each environment that does not have
-# it.
+# install_wheel ENVIRONMENT…: builds one wheel (stable ABI), and installs it into each environment that does not have it
+# yet.
 install_wheel() {
     local wheel site
     wheel=$("$top/scripts/build-wheel")

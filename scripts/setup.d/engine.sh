@@ -2,7 +2,7 @@
 # tests that use engines; it wants $top and say.sh.
 # shellcheck disable=SC2154 # top and here are set by the script that sources this
 
-# engine_part ENGINE: the part of scripts/setup that the engine needs; empty for an engine that needs none.
+# engine_part ENGINE: prints the part of scripts/setup that the engine needs; nothing for an engine that needs none.
 engine_part() {
     case $1 in
         auto | process) ;;
@@ -11,8 +11,8 @@ engine_part() {
     esac
 }
 
-# An engine that runs already is used as it is, and stays. One that is started here is stopped by stop_docker, which a
-# script that calls use_docker calls in its EXIT trap.
+# An engine that is running already is used and stays. If this script starts one, stop_docker stops it. A script that
+# calls use_docker calls stop_docker in its EXIT trap.
 docker_is_ours=no
 use_docker() {
     local settings

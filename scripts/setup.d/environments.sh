@@ -2,8 +2,8 @@
 # build/env/NAME, made anew when its requirements or the interpreter change. Sourced by scripts/setup.
 # shellcheck disable=SC2154 # top and here are set by the script that sources this
 
-# The distribution's Python if it can make environments (an ordinary user can read it, and containers get
-# a copy of it), else the first on PATH that can. PYTHON overrides.
+# Takes the distribution's Python if it can make environments. An ordinary user can read it, and containers get a copy
+# of it. Otherwise takes the first Python in the PATH that can. The variable PYTHON overrides this.
 python_for_environments() {
     local python
     for python in "${PYTHON:-}" /usr/bin/python3 "$(command -v python3 2>/dev/null)"; do
@@ -36,7 +36,7 @@ make_environments() {
     done
 }
 
-# make_environment NAME [LIST]: from LIST, or examples/melt/requirements-NAME.txt
+# make_environment NAME [LIST]: makes an environment from LIST, or from examples/melt/requirements-NAME.txt.
 make_environment() {
     local name=$1 folder=$top/build/env/$1 list=$top/${2:-examples/melt/requirements-$1.txt} python stamp
     python=$(python_for_environments) || die "no python3 >= 3.10 with venv (package python3-venv)"

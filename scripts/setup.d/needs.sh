@@ -94,7 +94,7 @@ charliecloud    cmd:ch-run                         charliecloud        container
 TABLE
 }
 
-# The demo runs in bubblewrap if there is no better engine. The tests use every engine.
+# The demo runs in bubblewrap if there is no better engine. The tests use every engine that is there.
 parts_of() {
     case $1 in
         demo | street) echo demo; any_engine || echo bubblewrap ;;
@@ -136,7 +136,7 @@ probe() {
     esac
 }
 
-# Ubuntu has no package of a browser. There the browser's suite counts as skipped.
+# Ubuntu has no package of a browser. There the suite of the browser counts as skipped.
 browser_is_there_or_elsewhere() {
     have chromium-headless-shell || have chromium || have google-chrome || ! grep -qx 'ID=debian' /etc/os-release
 }
@@ -147,7 +147,7 @@ boost_is_new_enough() {
     [ "${found:-0}" -ge 108100 ]
 }
 
-# Prints a line "package why" for each missing need.
+# Prints one line for each missing need: the package and the reason.
 missing_needs() {
     local need probe package why
     for need in "${NEEDS[@]}"; do

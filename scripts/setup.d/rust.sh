@@ -4,7 +4,7 @@
 
 rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$top/Cargo.toml"; }
 
-# Finds the first cargo that is new enough, also outside of PATH.
+# Finds the first cargo that is new enough, also outside of the PATH.
 find_cargo() {
     local cargo version
     # Ubuntu's numbered toolchains lie beside each other. The newest is tried first.

@@ -8,7 +8,7 @@ die() {
     exit 1
 }
 
-# Prints the comment at the top of a script.
+# Prints the comment at the top of a script as its usage.
 usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "${1:-$0}"; }
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -16,12 +16,12 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # Daemons and setuid helpers lie in sbin folders, which Debian leaves out of an ordinary user's PATH.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
-# version_at_least 1.85.0 1.85 → true. Plain numbers only.
+# version_at_least 1.85.0 1.85 is true. It compares plain numbers only.
 version_at_least() {
     [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }
 
-# A hash of files' contents and of further words. Stamps hold it.
+# Prints a hash over the contents of files and over further words. Stamp files contain it.
 fingerprint() {
     { [ $# -eq 0 ] || cat "$@" 2>/dev/null; } | sha256sum | cut -d' ' -f1
 }

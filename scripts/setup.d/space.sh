@@ -2,8 +2,8 @@
 # Sourced by scripts/setup.
 # shellcheck disable=SC2154 # top and here are set by the script that sources this
 
-# The gigabytes that a part takes in all: packages, environments, builds, and the output of its runs. Measured on a
-# machine that had none of it.
+# Prints how many gigabytes a part takes in all: packages, environments, builds, and the output of its runs. The numbers
+# were measured on a machine that had none of these.
 gigabytes() {
     case $1 in
         test) echo 11 ;;
@@ -22,12 +22,12 @@ check_space() {
     done
     free=$(free_gigabytes)
     [ "$free" -lt "$need" ] || return 0
-    # What is built already needs no further space.
+    # What is built already needs no further space, so it is subtracted.
     has=$(du -s --block-size=1G "$top/build" 2>/dev/null | cut -f1 || true)
     need=$((need - ${has:-0}))
     [ "$free" -lt "$need" ] || return 0
     local text="$top is on a disk with $free GB free, and $* may take some $need GB; free some (\`make clean\` gives back what was built), or put this folder onto another disk"
-    # Less than a quarter is too little, whatever is installed already.
+    # Less than a quarter of the space is too little, whatever is installed already.
     [ $((4 * free)) -ge "$need" ] || die "$text"
     warn "$text"
 }

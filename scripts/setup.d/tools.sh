@@ -18,7 +18,7 @@ provide_tools() {
     done
 }
 
-# cargo_tool CRATE VERSION WHY: into build/tools/bin, from source.
+# cargo_tool CRATE VERSION WHY: builds the tool from source and installs it into build/tools/bin.
 cargo_tool() {
     local folder=$top/build/tools cargo
     [ "$(cat "$folder/.$1" 2>/dev/null)" != "$2" ] || return 0

@@ -5,7 +5,8 @@
 
 start_directories() {
     local line
-    # The program ends, and removes what it made, when its standard input ends: also if this script is killed.
+    # The program ends when its standard input ends, and then removes what it made. This works even if this script is
+    # killed.
     coproc DIRECTORIES { exec "$1" "$2"; }
     directories=$DIRECTORIES_PID
     directories_input=${DIRECTORIES[1]}

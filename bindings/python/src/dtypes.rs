@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::errors::error;
 
-/// The scalar types. Each row has NumPy's kind and size, NumPy's name, and crossdock's name.
+/// The scalar types. Each row has NumPy's kind and size, crossdock's name, and NumPy's name.
 const SCALARS: [(char, u64, &str, &str); 13] = [
     ('b', 1, "bool", "?"),
     ('i', 1, "i8", "i1"),

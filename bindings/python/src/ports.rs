@@ -187,7 +187,8 @@ impl Port {
         Ok(())
     }
 
-    /// Adds `bytes` to the statistics of bytes that this end had to copy because they lay outside of any region.
+    /// Adds `bytes` to the port's counter of copied bytes. These are bytes that this end copied from or to memory
+    /// outside of any region.
     fn note_copied(&self, py: Python<'_>, #[pyo3(from_py_with = count)] bytes: u64) -> PyResult<()> {
         self.slot.get(py)?.note_copied(bytes);
         Ok(())

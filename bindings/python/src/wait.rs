@@ -101,7 +101,8 @@ pub fn wait_in_line<T: Send + 'static>(
     if let Err(e) = thread {
         return Err(error(py, Status::System, format!("no thread to wait in: {e}")));
     }
-    // Only this thread uses the lock. It is needed because `detach` may use only what other threads could use, too.
+    // Only this thread uses the receiver. The mutex is needed because `detach` accepts only values that several threads
+    // may use.
     let receiver = std::sync::Mutex::new(receiver);
     loop {
         match py.detach(|| lock(&receiver).recv_timeout(SLICE)) {

@@ -60,7 +60,7 @@ pub(crate) fn value_out(value: &Value) -> plain::Value {
     out
 }
 
-/// Reads names with values from C.
+/// Reads a list of named values that a C program gave.
 ///
 /// # Safety
 /// `given` must be NULL or have `count` readable elements, whose names are zero-terminated.

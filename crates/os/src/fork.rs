@@ -45,7 +45,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The origin that stands for this process.
+    /// The origin for a value that this process makes.
     #[must_use]
     pub fn here() -> Self {
         let token = token();
