@@ -1,21 +1,22 @@
-//! The heaps under test, behind one trait, so that each call of each heap is a virtual one.
+//! The heaps that are compared. All of them are called through one trait, so that each call of each heap costs one
+//! virtual call.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::Arc;
 
 use crossdock_core::region::Region;
 
-/// Something that allocates.
+/// A heap that allocates and frees blocks.
 pub trait Heap {
-    /// The block's offset or address.
+    /// Allocates a block and gives its offset or its address.
     fn allocate(&mut self, size: u64) -> u64;
-    /// Gives it back.
+    /// Frees a block.
     fn free(&mut self, block: u64);
-    /// Writes the block's first byte.
+    /// Writes the first byte of the block.
     fn touch(&mut self, block: u64);
 }
 
-/// A region.
+/// The heap of a crossdock region.
 pub struct Crossdock(pub Arc<Region>);
 
 impl Heap for Crossdock {
@@ -36,7 +37,7 @@ impl Heap for Crossdock {
     }
 }
 
-/// mimalloc, as a program's global allocator would call it.
+/// mimalloc. It is called as the global allocator of a program would call it.
 pub struct Mimalloc;
 
 impl Heap for Mimalloc {

@@ -1,7 +1,8 @@
-//! The region's heap against Boost.Interprocess's managed_shared_memory and mimalloc (row P6).
+//! Measures the heap of a region, compared with Boost.Interprocess's managed_shared_memory and with mimalloc (row P6).
 //!
-//! Three mixes, the same in all three programs. Figures are nanoseconds per call of allocate or free: the median of
-//! several rounds. Two processes are pinned to two CPUs, if there are two.
+//! Three patterns of allocation (*mixes*) are measured, and all three heaps run the same ones. A figure is nanoseconds
+//! per call of allocate or free, as the median of several rounds. If there are two CPUs, the two processes are pinned
+//! to one each.
 
 mod heaps;
 mod mixes;
@@ -13,7 +14,8 @@ use heaps::{Crossdock, Heap, Mimalloc};
 use mixes::{MIXES, Random};
 use world::World;
 
-/// There are many short rounds, because on a busy machine most short ones are not interrupted.
+/// The number of rounds. There are many short ones, because even on a busy machine most short rounds are not
+/// interrupted.
 const ROUNDS: usize = 101;
 
 fn main() {
@@ -46,8 +48,8 @@ fn main() {
     }
 }
 
-/// A table for people, or the records of `bench/src/lib.rs`. This project is outside of the workspace, so it writes
-/// them itself.
+/// Prints a table for people, or the records of `bench/src/lib.rs`. This project does not belong to the workspace, so
+/// it writes the records itself.
 struct Table {
     json: bool,
     records: Vec<String>,
@@ -81,7 +83,8 @@ impl Table {
     }
 }
 
-/// The aim: at most a tenth of Boost.Interprocess' time, and 1.5 times mimalloc's in one process.
+/// Makes the record of a figure. The aim is at most a tenth of the time of Boost.Interprocess, and with one process at
+/// most 1.5 times the time of mimalloc.
 fn record(name: &str, ours: f64, runs: &[f64], mim: Option<f64>, boost: Option<f64>) -> String {
     let to_boost = boost.map_or(0.0, |b| ours * 10.0 / b);
     let ratio = mim.map_or(to_boost, |m| to_boost.max(ours / m / 1.5));
@@ -125,7 +128,7 @@ fn two_processes(world: &std::sync::Arc<World>, mix: mixes::Mix, steps: u64) -> 
     time
 }
 
-/// The output of the C++ program: mix, processes, nanoseconds.
+/// Runs the C++ program for Boost and reads its output: mix, number of processes, nanoseconds.
 fn boost(steps: u64) -> Vec<(String, u32, f64)> {
     let program = std::env::var("BOOST_BENCH").unwrap_or_default();
     let Ok(output) = Command::new(&program).arg(steps.to_string()).output() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! The mixes that are measured. boost.cpp has the same.
+//! The patterns of allocation that are measured. `boost.cpp` contains the same ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,18 +7,18 @@ use std::time::Instant;
 use crate::heaps::{Crossdock, Heap};
 use crate::world::{World, pin};
 
-/// Runs a mix; returns nanoseconds per call.
+/// A function that runs one mix and returns nanoseconds per call.
 pub type Mix = fn(&mut dyn Heap, &mut Random, u64) -> f64;
 
-/// The mixes.
+/// The mixes with their names.
 pub const MIXES: &[(&str, Mix)] =
     &[("same size, at once", at_once), ("random, 1000 live", random), ("batches", batches)];
 
-/// xorshift64.
+/// A random number generator (xorshift64).
 pub struct Random(pub u64);
 
 impl Random {
-    /// A number from 0 to `n` - 1.
+    /// Gives a random number from 0 to `n` - 1.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// A block of 64 bytes is allocated, written and freed.
+/// Each block of 64 bytes is allocated, written and freed at once.
 fn at_once(heap: &mut dyn Heap, _: &mut Random, steps: u64) -> f64 {
     let start = Instant::now();
     for _ in 0..steps {
@@ -56,7 +56,7 @@ fn random(heap: &mut dyn Heap, random: &mut Random, steps: u64) -> f64 {
     time
 }
 
-/// A thousand blocks of 16 to 143 bytes are allocated, then freed in the order of their allocation.
+/// A thousand blocks of 16 to 143 bytes are allocated, and then freed in the order in which they were allocated.
 fn batches(heap: &mut dyn Heap, random: &mut Random, steps: u64) -> f64 {
     let mut blocks = Vec::with_capacity(1000);
     let start = Instant::now();
@@ -73,8 +73,8 @@ fn batches(heap: &mut dyn Heap, random: &mut Random, steps: u64) -> f64 {
     per_call(start, 2 * (steps / 1000 * 1000))
 }
 
-/// One process allocates and another frees, with a ring of 4096 blocks between them. Nanoseconds per block, divided by
-/// the two calls.
+/// One process allocates blocks and another process frees them. A ring of 4096 blocks is between them. Gives
+/// nanoseconds per block, divided by two, because a block takes two calls.
 pub fn hand_over(world: &Arc<World>, steps: u64) -> f64 {
     const RING: u64 = 4096;
     let (put, got) = (world.word(64), world.word(128));
@@ -105,7 +105,7 @@ pub fn hand_over(world: &Arc<World>, steps: u64) -> f64 {
     time
 }
 
-/// Spins, and yields in case the other process has no CPU.
+/// Spins until the condition holds. It yields in between, in case the other process has no CPU.
 fn wait_until(done: impl Fn() -> bool) {
     while !(0..200).any(|_| {
         done() || {

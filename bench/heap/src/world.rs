@@ -1,4 +1,4 @@
-//! A region without a daemon, and processes that share it.
+//! A region without a daemon, and the processes that share it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crossdock_os::{Access, Mapping, memfd};
 
 const WORDS: usize = 8192;
 
-/// A region's segment, and words that the processes share.
+/// The segment of a region, and words in shared memory by which the processes synchronize.
 pub struct World {
     segment: OwnedFd,
     size: u64,
@@ -19,21 +19,21 @@ pub struct World {
 }
 
 impl World {
-    /// A fresh one.
+    /// Makes a new segment with a region.
     pub fn new(size: u64) -> Arc<Self> {
         let words = memfd::create("bench-words", (WORDS * 8) as u64).expect("a memfd");
         let words = Mapping::new(&words, WORDS * 8, Access::ReadWrite).expect("a mapping");
         Arc::new(Self { segment: memfd::create("bench-region", size).expect("a memfd"), size, words })
     }
 
-    /// A shared word.
+    /// The shared word with this index.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < WORDS);
         // SAFETY: within the shared words, which are atomics.
         unsafe { self.words.start().cast::<AtomicU64>().add(index).as_ref() }
     }
 
-    /// Maps the region as the member with this counter.
+    /// Maps the region as the member with this number.
     pub fn attach(&self, counter: u64) -> Arc<Region> {
         Region::attach(Parts {
             name: "bench".into(),
@@ -47,7 +47,7 @@ impl World {
         .expect("a region")
     }
 
-    /// Runs `work` in a process of its own.
+    /// Runs `work` in a new process.
     pub fn spawn(&self, counter: u64, work: impl FnOnce(Arc<Region>)) -> i32 {
         // SAFETY: the program has one thread; the child runs the closure and leaves.
         let pid = unsafe { libc::fork() };
@@ -59,7 +59,7 @@ impl World {
         pid
     }
 
-    /// Waits for a child.
+    /// Waits for the end of a child process.
     pub fn wait(&self, pid: i32) {
         let mut status = 0;
         // SAFETY: waits for a child of this process.
@@ -67,7 +67,7 @@ impl World {
         assert_eq!(status, 0, "the other process failed");
     }
 
-    /// Waits until `count` processes have called this.
+    /// Waits until `count` processes have called this with the same word.
     pub fn meet(&self, word: usize, count: u64) {
         self.word(word).fetch_add(1, Ordering::AcqRel);
         while self.word(word).load(Ordering::Acquire) < count {
@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-/// Pins this process to a CPU, if the machine has that one.
+/// Pins this process to a CPU, if the machine has a CPU with this number.
 pub fn pin(processor: usize) {
     // SAFETY: a zeroed set is an empty one; the calls only read it.
     unsafe {
