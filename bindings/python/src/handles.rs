@@ -33,7 +33,7 @@ impl From<Handle> for Inner {
 
 #[pymethods]
 impl Handle {
-    /// Handle(segment, offset)
+    /// Makes a handle from a segment's id and an offset: `Handle(segment, offset)`.
     #[new]
     fn new(segment: u64, offset: u64) -> Self {
         Self { segment, offset }

@@ -29,7 +29,7 @@ pub enum Grip {
 }
 
 impl Grip {
-    /// The item's key.
+    /// The key of the item in the workflow.
     fn key(&self) -> &str {
         match self {
             Self::Own(item) => item.key(),
@@ -75,7 +75,7 @@ impl Grip {
         }
     }
 
-    /// What it holds.
+    /// Describes what the bytes of the item contain.
     pub fn contents(&self) -> Result<Contents> {
         self.place()?;
         match self {
@@ -96,7 +96,7 @@ struct State {
 
 /// An open item, which several Python objects share.
 pub struct Hold {
-    /// The item's key.
+    /// The key of the item in the workflow.
     pub key: String,
     state: Mutex<State>,
 }
@@ -139,7 +139,7 @@ impl Hold {
         Ok(Bytes { base, size, writable })
     }
 
-    /// What it holds.
+    /// Describes what the bytes of the item contain.
     pub fn contents(&self, py: Python<'_>) -> PyResult<Contents> {
         self.check_process(py)?;
         let found = lock(&self.state).grip.contents();

@@ -52,8 +52,8 @@ fn park_if_ending(py: Python<'_>) {
     }
 }
 
-/// Calls `step` again and again, each time for one slice of the time, until its status is another one than `NotYet`,
-/// `TimedOut` or `Busy`. Between two slices it checks Python's signals. If `total` is 0, it calls `step` once.
+/// Calls `step` for one slice of the time after another, until it succeeds or fails with a status other than `NotYet`,
+/// `TimedOut` and `Busy`. Between two slices it checks Python's signals. If `total` is 0, it calls `step` once.
 pub fn wait<T: Send>(
     py: Python<'_>,
     total: Duration,

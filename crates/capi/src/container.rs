@@ -35,6 +35,8 @@ pub(crate) fn order(number: u32) -> Result<Order> {
     choice(number, "order", "crossdock_order")
 }
 
+/// Reads the shape that the caller gave.
+///
 /// # Safety
 /// `shape`, if not NULL, must have `rank` readable numbers.
 pub(crate) unsafe fn shape_in<'a>(rank: u32, shape: *const u64) -> Result<&'a [u64]> {

@@ -76,6 +76,8 @@ fn keep(state: State) -> Result<u64> {
     ITEMS.insert(Guarded::new(state, "item"))
 }
 
+/// Reads the options of a new item. NULL means the default options.
+///
 /// # Safety
 /// `options` must be NULL or readable.
 unsafe fn item_options(size: u64, options: *const plain::ItemOptions) -> Result<ItemOptions> {

@@ -20,6 +20,8 @@ pub(crate) fn type_of(name: &str) -> Result<(type_name::Type, TypeRef)> {
     Ok((parsed, TypeRef { name: name.into(), size, align }))
 }
 
+/// Reads the type that the caller gave. NULL gives an error.
+///
 /// # Safety
 /// `ty` must be NULL or point to a type whose name is NULL or zero-terminated.
 unsafe fn type_in(ty: *const plain::Type) -> Result<TypeRef> {
@@ -270,6 +272,8 @@ unsafe extern "C" fn crossdock_object_list(
     })
 }
 
+/// Finds the object that a handle names. If `ty` is not NULL, the object must have this type.
+///
 /// # Safety
 /// `ty` must be NULL or point to a type whose name is NULL or zero-terminated.
 #[inline(always)]

@@ -28,6 +28,8 @@ fn end(number: u32) -> Result<End> {
     choice(number, "end of a port", "crossdock_end")
 }
 
+/// Reads the options of a port. NULL means the default options.
+///
 /// # Safety
 /// `options` must be NULL or readable.
 unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions> {
@@ -43,6 +45,8 @@ unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions
     Ok(PortOptions { pattern, capacity: given.capacity, persistent: given.persistent != 0 })
 }
 
+/// Reads the message that the caller gave.
+///
 /// # Safety
 /// `message` must be NULL or readable.
 #[inline(always)]

@@ -22,6 +22,8 @@ pub(crate) fn publisher(reference: &u64) -> Result<MutexGuard<'_, Publisher>> {
     unsafe { PUBLISHERS.peek(*reference) }?.lock()
 }
 
+/// Reads the options of a series. NULL means the default options.
+///
 /// # Safety
 /// `given` must be NULL or readable.
 unsafe fn options(given: *const plain::SeriesOptions) -> Result<SeriesOptions> {

@@ -23,6 +23,8 @@ pub(crate) fn session(reference: u64) -> Result<Held<'static, Session>> {
     SESSIONS.hold(reference)
 }
 
+/// Reads the options of a connection. NULL means the default options.
+///
 /// # Safety
 /// `options` must be NULL or point to options whose text fields are NULL or zero-terminated.
 unsafe fn connect_options(options: *const plain::ConnectOptions) -> Result<ConnectOptions> {

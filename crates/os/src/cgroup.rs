@@ -1,11 +1,11 @@
-//! How much more memory a process's memory cgroup allows. The library asks before it takes pages: beyond the limit the
-//! kernel does not refuse them but kills a process of the cgroup.
+//! Tells how much more memory the memory cgroup of a process allows. The library asks before it takes pages, because
+//! the kernel does not refuse pages beyond the limit: it kills a process of the cgroup.
 //!
-//! Pages of shared memory are charged to the cgroup of the process that takes them, and stay charged to it. The
-//! process's cgroup or any cgroup above it may have a limit, in a hierarchy of version 1 (the controller `memory`) or
-//! in the unified hierarchy. In a namespace only a part of the hierarchy can be seen; version 1 still gives the
-//! smallest limit above. If no hierarchy is mounted (bubblewrap), the process itself sees no limit; then the daemon,
-//! which runs outside, asks for it.
+//! Pages of shared memory are charged to the cgroup of the process that takes them, and stay charged to it. The cgroup
+//! of the process, or any cgroup above it, may have a limit. The hierarchy is that of version 1 (the controller
+//! `memory`) or the unified one. In a namespace only a part of the hierarchy can be seen; in version 1 the kernel still
+//! tells the smallest limit above. If no hierarchy is mounted (bubblewrap), the process itself sees no limit. Then the
+//! daemon, which runs outside, looks for it.
 
 use crate::sys;
 use std::path::{Path, PathBuf};
@@ -115,7 +115,8 @@ impl Level {
     fn left(&self, wanted: u64) -> u64 {
         let name = if self.unified { "memory.current" } else { "memory.usage_in_bytes" };
         let Some(used) = number(&self.folder.join(name)) else { return u64::MAX };
-        // A reserve for page tables, stacks, and what the kernel charges in advance for each CPU.
+        // A part of the limit is left free: for page tables, for stacks, and for what the kernel charges in advance for
+        // each CPU.
         let spare = (self.limit / 64).clamp(2 * SMALL, 16 << 20);
         let left = self.limit.saturating_sub(used).saturating_sub(spare);
         if left >= wanted {

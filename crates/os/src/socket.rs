@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The most descriptors that one message carries.
+/// The largest number of descriptors that one message carries.
 pub const MAX_DESCRIPTORS: usize = 4;
 
 /// The result of receiving one message.

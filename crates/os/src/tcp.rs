@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// The most parts that one [`send`] takes.
+/// The largest number of parts that one [`send`] uses.
 pub const MAX_PARTS: usize = 16;
 
 fn socket(address: SocketAddr) -> OsResult<OwnedFd> {

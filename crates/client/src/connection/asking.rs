@@ -1,4 +1,4 @@
-//! Sending requests and reading the answers.
+//! Sends requests and reads the answers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};

@@ -1,4 +1,4 @@
-//! Connecting again after the connection broke.
+//! Restores a connection that broke.
 
 use std::sync::Arc;
 use std::time::Duration;

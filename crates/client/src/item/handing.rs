@@ -125,7 +125,7 @@ impl Item {
         Ok(copy)
     }
 
-    /// Changes what happens to the item when its owner is gone.
+    /// Changes what happens to the item when its owner dies or leaves.
     ///
     /// # Errors
     /// `CLOSED`; `NO_SPACE` if the daemon cannot record the change.
