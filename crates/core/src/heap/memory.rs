@@ -178,7 +178,8 @@ impl Memory {
     pub(crate) fn fetch_place(&self, offset: u64) {
         let slice = offset.wrapping_sub(self.geometry.data_at) / SLICE;
         fetch(self.heads.wrapping_add(slice as usize));
-        // The guessed address is exact for blocks of 1 KiB and more. For smaller blocks at least the page is right.
+        // The line of the slice's first state byte is fetched, because the block's number is not known yet. For blocks
+        // of 1 KiB and more this is the right line. For smaller blocks at least the page is right.
         fetch(self.states.wrapping_add((slice * STATES_PER_SLICE) as usize));
     }
 

@@ -43,8 +43,8 @@ thread_local! {
 /// An empty entry of the cache. The count of dropped regions never gets this large.
 const NONE: Near = Near { base: null(), gone: u64::MAX, region: null(), slot: null_mut() };
 
-/// Computes an index from a region's address. Regions begin at a page, so the lower bits carry no information. The
-/// highest bits of the product depend on all other bits.
+/// Computes an index from a region's address by a multiplication. Regions begin at a page, so the lower bits carry no
+/// information. The highest bits of the product depend on all other bits.
 #[inline(always)]
 fn way(base: *const u8) -> usize {
     (base as u64 >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 61

@@ -244,8 +244,8 @@ impl End {
         if timeout.is_zero() || !self.spinner.pays() {
             return Ok(None);
         }
-        // The word is chosen only now, because an attempt may skip messages that have no consumer and move on. If the
-        // word changed before this, the next attempt notices it.
+        // The word to watch is chosen only now, because an attempt may move on past messages that have no consumer. If
+        // the word changed before this line, the next attempt notices the change.
         let word = self.watched();
         let (mut seen, mut left) = (word.load(Relaxed), BRIEF);
         loop {

@@ -214,8 +214,8 @@ impl Ring {
         slot.tenure.owner.store(0, Release);
     }
 
-    /// Records how the owner of an end has gone. A recorded death is not replaced by a member that left in order, until
-    /// a new member joins that side.
+    /// Records how the owner of an end has gone. If a death is recorded, a later departure in order does not replace
+    /// it, until a new member joins that side.
     pub(super) fn record_departure(&self, side: Side, slot: &EndSlot, how: Departure) {
         if slot.tenure.here.load(Acquire) == 0 {
             return; // never quite came, or is recorded already
