@@ -13,33 +13,33 @@
  *
  * Caveats, each with its cure
  *
- *  1. An address in a region holds in this process only, and only while this process keeps a reference to that region.
+ *  1. An address in a region is valid in this process only, and only while this process keeps a reference to that region.
  *     To name data to another task use a crossdock_handle (16 bytes, the same in every process) or the object's name.
- *  2. The bytes of your objects are yours to guard: nothing stops two tasks from writing at once. Hand objects over
- *     through ports; a credit that came back (crossdock_port_reclaim) says that no consumer reads the object any more.
+ *  2. You must guard the bytes of your objects: nothing stops two tasks from writing at the same time. Hand objects over
+ *     through ports. When a credit comes back (crossdock_port_reclaim), no consumer reads the object any more.
  *  3. Resizing a vector or string and reshaping an ndarray may move the elements. Take the data address anew afterwards,
  *     and do not resize what another task is reading.
  *  4. A child of fork() must not use its parent's session, regions, ports, series or items. Calls that would change
  *     anything fail with CROSSDOCK_DISCONNECTED, and so do calls on an item, publisher, observer or version that another
  *     thread of the parent was using during the fork. Connect and open anew in the child.
  *  5. A member that can write a region can write anything into it. crossdock checks its own structures each time it
- *     reads them (CROSSDOCK_CORRUPT, never a crash); what your own objects contain is for you to check. The inline
+ *     reads them (CROSSDOCK_CORRUPT, never a crash); you must check what your own objects contain. The inline
  *     accessors below (crossdock_vector_data ..) do not check; crossdock_vector_view .. do.
  *  6. Nothing here may be called from a signal handler.
  *
  * Conventions
  *
  *  - Each function returns a crossdock_status; CROSSDOCK_OK is 0. On any other status nothing was written through the
- *    out-pointers (except where said), nothing is half done, and crossdock_error_message() of the same thread says
- *    which object, what, who, and what to do about it.
+ *    out-pointers (except where said), nothing is half done, and crossdock_error_message() of the same thread names
+ *    the object, the reason, the other party, and what to do.
  *  - A NULL where an argument is needed, a value out of range, and a reference that was never given out or is already
- *    gone give CROSSDOCK_INVALID. Pointers to your own structs and strings are taken at their word.
- *  - crossdock_session, crossdock_region and crossdock_port are counted references, not addresses: never look through
- *    them. `_ref` adds a reference, `_unref` gives one up; NULL is ignored by `_unref`.
- *  - Every function may be called by any thread at any time, on the same session, region or port too, as long as the
- *    calling thread's reference lasts as long as the call. Messages and structs of yours are not guarded.
+ *    gone give CROSSDOCK_INVALID. Pointers to your own structs and strings are not checked further.
+ *  - crossdock_session, crossdock_region and crossdock_port are counted references and not addresses: never dereference
+ *    them. `_ref` adds a reference and `_unref` gives one up; `_unref` ignores NULL.
+ *  - Any thread may call any function at any time, also on the same session, region or port, provided that the calling
+ *    thread's reference lasts as long as the call. Your own messages and structs are not guarded.
  *  - `timeout_ms`: 0 = do not wait; N > 0 = at most N milliseconds; CROSSDOCK_WAIT (-1) = the default deadline, 60 s.
- *    No call waits for ever. Functions with no timeout do not block beyond one exchange with the node daemon.
+ *    No call waits for ever. Functions without a timeout block at most for one answer of the node daemon.
  *  - Names are 1 to 127 bytes of [A-Za-z0-9_.+-], parts separated by '/', no empty, "." or ".." part.
  *  - Sizes and offsets are bytes unless a name says elements.
  *
@@ -49,7 +49,7 @@
  *     {T,T,..}                                                  struct with C's alignment: {i32,f64}
  *     vector<T>   string   ndarray<T>                           the growing ones, see crossdock_vector ..
  *     cpp:Name                                                  a language's own; size and alignment must be given
- * Opening an object as another type is CROSSDOCK_WRONG_TYPE, and the message prints both.
+ * Opening an object as another type gives CROSSDOCK_WRONG_TYPE, and the message has both types.
  *
  * The enums and limits are written from crates/layout (its test `generated`); change them there.
  */
@@ -68,17 +68,17 @@ extern "C" {
 #define CROSSDOCK_VERSION_MAJOR 0
 #define CROSSDOCK_VERSION_MINOR 1
 #define CROSSDOCK_VERSION_PATCH 0
-/* One number that grows: major * 1000000 + minor * 1000 + patch. */
+/* One number that grows with each version: major * 1000000 + minor * 1000 + patch. */
 #define CROSSDOCK_VERSION (CROSSDOCK_VERSION_MAJOR * 1000000 + CROSSDOCK_VERSION_MINOR * 1000 + CROSSDOCK_VERSION_PATCH)
 
 /* The version of the library that is loaded, to compare with CROSSDOCK_VERSION of the header. Never fails. */
 uint32_t crossdock_version(void);
-/* "0.1.0"; static. */
+/* The version as text, for example "0.1.0". The text is static. */
 const char *crossdock_version_string(void);
 
 /* ------------------------------------------------------------------- status */
 
-/* Closed: no value is ever added in the middle or removed. */
+/* This set is closed: no value is ever removed or added in the middle. */
 typedef enum crossdock_status {
     CROSSDOCK_OK = 0,            /* the call did what it was asked for */
     CROSSDOCK_NOT_YET = 1,       /* there is nothing yet, and the call was asked not to wait */
@@ -99,17 +99,19 @@ typedef enum crossdock_status {
     CROSSDOCK_SYSTEM = 16        /* the system refused a call; the message has the system's reason */
 } crossdock_status;
 
-/* "NO_SPACE" .. ; static; "UNKNOWN" for a number that is none. */
+/* The name of a status without its prefix, for example "NO_SPACE"; "UNKNOWN" if the number is no status. The text is
+ * static. */
 const char *crossdock_status_name(crossdock_status status);
-/* One line of meaning; static. */
+/* The meaning of a status in one line. The text is static. */
 const char *crossdock_status_meaning(crossdock_status status);
 
-/* The message of the last call of this thread that did not return CROSSDOCK_OK or CROSSDOCK_NOT_YET; "" if there was
- * none. Successful calls leave it alone. Valid until the next failing call of this thread. Never NULL. */
+/* The message of the last call of this thread that returned neither CROSSDOCK_OK nor CROSSDOCK_NOT_YET; "" if there was
+ * none. Successful calls do not change it. It is valid until the next failing call of this thread, and never NULL. */
 const char *crossdock_error_message(void);
-/* The status that belongs to it. */
+/* The status of the call to which crossdock_error_message belongs. */
 crossdock_status crossdock_error_status(void);
-/* For bindings that check something themselves: make this the last failure of this thread. Gives `status` back. */
+/* For bindings that check something themselves: stores a status and a message as the last failure of this thread.
+ * Returns `status`. */
 crossdock_status crossdock_error_raise(crossdock_status status, const char *message);
 
 /* --------------------------------------------------------------- plain data */
@@ -127,15 +129,15 @@ typedef struct crossdock_session crossdock_session; /* one connection to the nod
 typedef struct crossdock_region crossdock_region;   /* a mapped segment with a heap and a directory */
 typedef struct crossdock_port crossdock_port;       /* one end of a bounded channel */
 
-/* Where an allocation is, the same in every process. Plain data: copy it, send it, compare it member by member.
- * {0, 0} is no handle. Segment ids are never reused, so a handle of a removed region never means another one. */
+/* The place of an allocation, which is the same in every process. It is plain data: copy it, send it, compare it field
+ * by field. {0, 0} is no handle. Segment ids are never used again, so a handle of a removed region never means another
+ * one. */
 typedef struct crossdock_handle {
     uint64_t segment;
     uint64_t offset;
 } crossdock_handle;
 
-/* A type. With size 0 both size and align follow from the name, which the grammar above then must give.
- * `cpp:Name` needs both. */
+/* A type. If size is 0, size and align follow from the name, which must be in the grammar above. `cpp:Name` needs both. */
 typedef struct crossdock_type {
     const char *name;
     uint64_t size;
@@ -153,8 +155,8 @@ typedef enum crossdock_mode {
 
 /* --------------------------------------------------------------------- type */
 
-/* Size and alignment of a type of the grammar. INVALID with the place of the fault if it is none, or if it is a
- * language's own (cpp:Name), whose size cannot be known here. */
+/* The size and alignment of a type. INVALID (with the position of the error) if the name is not in the grammar, or if
+ * it is the type of one language (cpp:Name), whose size is not known here. */
 crossdock_status crossdock_type_layout(const char *name, uint64_t *size, uint32_t *align);
 
 /* ------------------------------------------------------------------ session */
@@ -171,72 +173,74 @@ typedef struct crossdock_connect_options {
 
 #define CROSSDOCK_CONNECT_OPTIONS_INIT {NULL, NULL, NULL, -1, -1, 1, 0}
 
-/* Connect to the node daemon as one task. `options` may be NULL: all defaults. Blocks at most options->timeout_ms.
- * One reference for the caller. Errors: NOT_FOUND (no daemon; the message lists the places tried), DENIED,
- * INCOMPATIBLE, TIMED_OUT, INVALID, SYSTEM. */
+/* Connect to the node daemon as one task. If `options` is NULL, all options have their defaults. Blocks at most
+ * options->timeout_ms. The caller gets one reference. Errors: NOT_FOUND (there is no daemon; the message lists the
+ * sockets that were tried), DENIED, INCOMPATIBLE, TIMED_OUT, INVALID, SYSTEM. */
 crossdock_status crossdock_session_connect(const crossdock_connect_options *options, crossdock_session **session);
 
-/* The one session that libraries of this process share, connected with all defaults by the first caller. A reference
- * for the caller. A child of fork() gets one of its own. Errors as crossdock_session_connect. */
+/* The one session that all libraries of this process share. The first call connects it with the default options. The
+ * caller gets a reference. A child of fork() gets a session of its own. Errors as crossdock_session_connect. */
 crossdock_status crossdock_session_default(crossdock_session **session);
 
 crossdock_status crossdock_session_ref(crossdock_session *session);
 /* The last reference closes the session. Regions and ports that are open keep what they need of it. */
 crossdock_status crossdock_session_unref(crossdock_session *session);
 
-/* Leave now: the ports of this session end in good order, the daemon forgets the member. Later calls on the session
- * give DISCONNECTED. The reference is still to be given up. BUSY while regions, items, publishers, observers or versions
- * of this session are open: they go on, and so does the session; close them first. */
+/* Leave now. The ports of this session end in order, and the daemon forgets the member. Later calls on the session give
+ * DISCONNECTED. The caller still has to give up its reference. BUSY while regions, items, publishers, observers or
+ * versions of this session are open: they still work then, and so does the session; close them first. */
 crossdock_status crossdock_session_close(crossdock_session *session);
 
-/* The member id: unique on this node for ever. */
+/* The id of this member. No other member of this node ever gets it. */
 crossdock_status crossdock_session_member(crossdock_session *session, uint64_t *member);
-/* The rank in the task. */
+/* The rank of this session in its task. */
 crossdock_status crossdock_session_rank(crossdock_session *session, uint32_t *rank);
-/* The run of its workflow that it takes part in, counted from 1. Ports end with the run. */
+/* The number of the workflow's run that the session takes part in, counted from 1. Ports end with the run. */
 crossdock_status crossdock_session_run(crossdock_session *session, uint64_t *run);
-/* Says how far this task is: `done` of `of` steps. People see it in `crossdock ps`, `top`, the live view of `run`, the web
- * page and the metrics; no task waits for it. `of` of 0 takes it back. It never waits for the daemon and may be called in
- * every iteration: calls within 20 ms of another one are joined to one message. INVALID: `done` is more than `of`. */
+/* Report how far this task is: `done` of `of` steps. `crossdock ps`, `top`, the live view of `run`, the web page and
+ * the metrics show it; no task waits for it. An `of` of 0 withdraws the report. The call never waits for the daemon, so
+ * it can be made in every iteration; if several calls follow within 20 ms, only the last one is sent. INVALID: `done`
+ * is more than `of`. */
 crossdock_status crossdock_session_progress(crossdock_session *session, uint64_t done, uint64_t of);
-/* Task and workflow, as the daemon sees them. Copied, zero-terminated; a buffer of CROSSDOCK_NAME_MAX + 1 is always
- * large enough; a smaller one that does not hold it gives NO_SPACE. */
+/* The names of the task and of the workflow, as the daemon knows them. They are copied with a terminating zero. A
+ * buffer of CROSSDOCK_NAME_MAX + 1 bytes is always large enough. NO_SPACE if the buffer is too small. */
 crossdock_status crossdock_session_task(crossdock_session *session, char *buffer, size_t buffer_size);
 crossdock_status crossdock_session_workflow(crossdock_session *session, char *buffer, size_t buffer_size);
 
 /* ------------------------------------------------------------------- region */
 
-/* Open or create a region. `size` is the capacity in bytes, headers included; memory is taken only as it is used.
- * It counts when the region is created, and is ignored by CROSSDOCK_OPEN_ONLY; CROSSDOCK_OPEN_OR_CREATE gives INVALID
- * if the existing region is smaller. Waits (timeout_ms) only in CROSSDOCK_OPEN_ONLY,
- * for another task to create it: NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline.
- * Other errors: EXISTS, INVALID (name, size), NO_SPACE (size beyond the quota), DENIED, INCOMPATIBLE, DISCONNECTED.
- * One reference for the caller. Opening the same region twice in one process maps it once. */
+/* Open or create a region. `size` is the capacity in bytes, with the headers; memory is taken only when it is used. The
+ * size is used if the region is created. CROSSDOCK_OPEN_ONLY ignores it; CROSSDOCK_OPEN_OR_CREATE gives INVALID if the
+ * existing region is smaller. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to create the region: with
+ * CROSSDOCK_NO_WAIT it gives NOT_FOUND at once, and after a deadline TIMED_OUT. Other errors: EXISTS, INVALID (name,
+ * size), NO_SPACE (size beyond the quota), DENIED, INCOMPATIBLE, DISCONNECTED. The caller gets one reference. If a
+ * process opens a region twice, it is mapped only once. */
 crossdock_status crossdock_region_open(crossdock_session *session, const char *name, crossdock_mode mode, uint64_t size,
                                        int64_t timeout_ms, crossdock_region **region);
 
-/* The region that a handle points into, attached if need be. Errors: BAD_HANDLE (no such segment), DENIED. */
+/* The region that a handle points into. It is attached if this process does not have it yet. Errors: BAD_HANDLE (there
+ * is no such segment), DENIED. */
 crossdock_status crossdock_region_of(crossdock_session *session, crossdock_handle handle, crossdock_region **region);
 
-/* The region of this process that is mapped with its header at `base`, as a new reference; NOT_FOUND if there is none.
- * For code that has a container but not its region. Allocators use crossdock_allocate_at, which is cheaper. */
+/* A new reference to the region whose header is mapped at `base` in this process; NOT_FOUND if there is none. It is for
+ * code that has a container but not its region. Allocators use crossdock_allocate_at, which is cheaper. */
 crossdock_status crossdock_region_at(const void *base, crossdock_region **region);
 
 crossdock_status crossdock_region_ref(crossdock_region *region);
-/* The last reference in this process unmaps it: addresses in it die. The region itself lives on until it is removed or
- * its workflow ends. */
+/* Giving up the last reference of this process unmaps the region. All addresses in it are invalid afterwards. The
+ * region itself exists until it is removed or its workflow ends. */
 crossdock_status crossdock_region_unref(crossdock_region *region);
 
-/* Remove the name. Members that have the region open keep it until they let go; its memory goes with the last of them.
- * Errors: NOT_FOUND, DENIED. */
+/* Remove the name of a region. Members that have the region open keep it; the memory is freed when the last of them
+ * closes it. Errors: NOT_FOUND, DENIED. */
 crossdock_status crossdock_region_remove(crossdock_session *session, const char *name);
 
 crossdock_status crossdock_region_name(crossdock_region *region, char *buffer, size_t buffer_size);
-/* The segment id that handles of this region carry. */
+/* The segment id that the handles of this region contain. */
 crossdock_status crossdock_region_id(crossdock_region *region, uint64_t *segment);
-/* Where it is mapped in this process, and how many bytes of address space it has. */
+/* The address at which the region is mapped in this process, and its bytes of address space. */
 crossdock_status crossdock_region_base(crossdock_region *region, void **base, uint64_t *capacity);
-/* 1 if this task may write to it; 0 if it was granted for reading only, and a store would be a SIGSEGV. */
+/* 1 if this task may write to the region. 0 if it was granted for reading only; then a store ends in a SIGSEGV. */
 crossdock_status crossdock_region_writable(crossdock_region *region, int *writable);
 
 typedef struct crossdock_region_statistics {
@@ -250,7 +254,7 @@ typedef struct crossdock_region_statistics {
     uint64_t unused;       /* 0 */
 } crossdock_region_statistics;
 
-/* Counted now; numbers of a busy region may be from slightly different instants. */
+/* The numbers are counted by this call. Those of a busy region may be from slightly different moments. */
 crossdock_status crossdock_region_statistics_get(crossdock_region *region, crossdock_region_statistics *statistics);
 
 typedef struct crossdock_heal_report {
@@ -259,36 +263,37 @@ typedef struct crossdock_heal_report {
     uint64_t objects;    /* objects whose maker or remover had died */
 } crossdock_heal_report;
 
-/* Put right what dead members left half done, now. Calling it is optional: it happens by itself where a dead member is
- * in the way. `report` may be NULL. */
+/* Repair now what dead members left half done. The call is optional, because a member that meets such a change repairs
+ * it. `report` may be NULL. */
 crossdock_status crossdock_region_heal(crossdock_region *region, crossdock_heal_report *report);
 
 /* --------------------------------------------------------------- allocation */
 
-/* Raw memory of the region, not zeroed. `align` is a power of two, at most 4096; `size` at least 1.
- * Errors: NO_SPACE (the region stays usable), INVALID. Does not block, except once in a while for the daemon's word on
- * the quota. Lost if the process dies before the address is stored in an object: crossdock_prepare is for that. */
+/* Allocate raw memory of the region, which is not zeroed. `align` is a power of two, at most 4096; `size` is at least
+ * 1. Errors: NO_SPACE (the region stays usable), INVALID. It does not block, except that it sometimes asks the daemon
+ * about the quota. If the process dies before it stores the address in an object, the block is lost; crossdock_prepare
+ * avoids this. */
 crossdock_status crossdock_allocate(crossdock_region *region, uint64_t size, uint64_t align, void **address);
 
-/* Give it back; any member may. NULL is ignored. BAD_HANDLE for what is not the start of an allocated block,
- * a second time included. */
+/* Free a block. Any member may do this. NULL is ignored. BAD_HANDLE if no allocated block starts at the address, for
+ * example when a block is freed twice. */
 crossdock_status crossdock_deallocate(crossdock_region *region, void *address);
 
-/* As crossdock_allocate, but the block is given back by itself if this process dies before it hands the block to
- * crossdock_replace or says crossdock_keep: no instruction at which a kill leaks. A thread may have four such blocks at
- * a time; further ones are ordinary. To change one's mind: keep, then deallocate. */
+/* Allocate a block as crossdock_allocate does. If this process dies before it passes the block to crossdock_replace or
+ * crossdock_keep, the block is freed, so no kill leaks it. A thread may have four such blocks at a time; further blocks
+ * are ordinary ones. If a block is no longer wanted: keep it, then deallocate it. */
 crossdock_status crossdock_prepare(crossdock_region *region, uint64_t size, uint64_t align, void **address);
 crossdock_status crossdock_keep(crossdock_region *region, void *address);
 
-/* Allocate and deallocate by the mapped base of the region, for allocators in shared containers: they know their region
- * only by a relative pointer. NOT_FOUND if nothing is mapped there. */
+/* Allocate and deallocate with the mapped base of the region. They are for allocators in shared containers, which know
+ * their region only by a relative pointer. NOT_FOUND if no region is mapped there. */
 crossdock_status crossdock_allocate_at(const void *base, uint64_t size, uint64_t align, void **address);
 crossdock_status crossdock_deallocate_at(const void *base, void *address);
 
-/* Put `new_block` in the place of `old_block` in one step that survives a kill at any instruction: afterwards either all
- * words are written and the old block is free, or none is and a prepared new block is free.
- * `header` lies in the region, 8-byte aligned; `words` are `word_count` (1 to 16) 64-bit words that are copied to it.
- * `new_block` and `old_block` are starts of allocated blocks, or NULL for none. */
+/* Replace `old_block` by `new_block` in one step. If the process is killed at any instruction, either all words are
+ * written and the old block is free, or none is written and a prepared new block is free. `header` lies in the region
+ * and is aligned to 8 bytes; `words` are `word_count` (1 to 16) 64-bit words that are copied to it. `new_block` and
+ * `old_block` are starts of allocated blocks, or NULL for none. */
 crossdock_status crossdock_replace(crossdock_region *region, void *header, const uint64_t *words, uint32_t word_count,
                                    void *new_block, void *old_block);
 
@@ -303,25 +308,25 @@ typedef struct crossdock_object {
     uint32_t reserved; /* 0 */
 } crossdock_object;
 
-/* Find or create a named object, ready to use: new memory is zeroed, and a growing type's header is set up empty.
- * For the types of the grammar (not cpp:Name). Waits (timeout_ms) in CROSSDOCK_OPEN_ONLY for another task to make it
- * (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline), and in every mode while another living member
- * is making it. CROSSDOCK_RECREATE frees the old one: no task may be using it.
- * Errors: EXISTS, WRONG_TYPE, INVALID (name, type), NO_SPACE, CORRUPT. */
+/* Find or create a named object that is ready to use: new memory is zero, and a growing type is empty. It is for the
+ * types of the grammar (not cpp:Name). With CROSSDOCK_OPEN_ONLY it waits (timeout_ms) for another task to make the
+ * object (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline). In every mode it waits while another
+ * living member is making the object. CROSSDOCK_RECREATE frees the old object, which no task may be using. Errors:
+ * EXISTS, WRONG_TYPE, INVALID (name, type), NO_SPACE, CORRUPT. */
 crossdock_status crossdock_object_open(crossdock_region *region, const char *name, const char *type, crossdock_mode mode,
                                        int64_t timeout_ms, crossdock_object *object);
 
-/* The same in two steps, for objects that need a constructor: if `object->created` is 1 the caller fills the zeroed
- * memory and then commits, upon which others see it; or abandons it. If the caller dies in between, name and memory are
- * free again. Errors as crossdock_object_open. */
+/* Find or create a named object in two steps, if it needs a constructor. If `object->created` is 1, the caller fills
+ * the zeroed memory, and then either commits the object, so that others see it, or abandons it. If the caller dies in
+ * between, the name and the memory are free again. Errors as crossdock_object_open. */
 crossdock_status crossdock_object_claim(crossdock_region *region, const char *name, const crossdock_type *type,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_object *object);
 crossdock_status crossdock_object_commit(crossdock_region *region, const crossdock_object *object);
 crossdock_status crossdock_object_abandon(crossdock_region *region, const crossdock_object *object);
 
-/* Remove a named object and free its memory, elements of a vector, string or ndarray included (a language's own type:
- * only the object itself; destroy what it holds first). No task may be using it. Handles to it become BAD_HANDLE, the
- * name is free again. Errors: NOT_FOUND, BUSY (being made by a living member). */
+/* Remove a named object and free its memory, with the elements of a vector, string or ndarray. Of a type of one
+ * language (cpp:Name) only the object itself is freed, so destroy its contents first. No task may be using the object.
+ * Handles to it become BAD_HANDLE, and the name is free again. Errors: NOT_FOUND, BUSY (a living member is making it). */
 crossdock_status crossdock_object_remove(crossdock_region *region, const char *name);
 
 typedef struct crossdock_object_info {
@@ -333,11 +338,11 @@ typedef struct crossdock_object_info {
     uint32_t reserved; /* 0 */
 } crossdock_object_info;
 
-/* What is known of one object; does not wait. NOT_FOUND. */
+/* What the directory knows about one object. It does not wait. NOT_FOUND. */
 crossdock_status crossdock_object_find(crossdock_region *region, const char *name, crossdock_object_info *info);
 
-/* All objects, by name; those that are still being made are not there. Writes at most `capacity` of them and in `count` how many there are; call with capacity 0
- * (infos may be NULL) to learn how many. */
+/* Lists all objects, sorted by name, except those that are still being made. Writes at most `capacity` of them, and to
+ * `count` how many there are. To learn only the number, call it with capacity 0 (then infos may be NULL). */
 crossdock_status crossdock_object_list(crossdock_region *region, crossdock_object_info *infos, size_t capacity,
                                        size_t *count);
 
@@ -347,20 +352,23 @@ crossdock_status crossdock_object_list(crossdock_region *region, crossdock_objec
  * region, BAD_HANDLE if no allocated block starts there. */
 crossdock_status crossdock_handle_save(crossdock_region *region, const void *address, crossdock_handle *handle);
 
-/* The inverse: address and size in this process (`object->created` is 0). `type` may be NULL: any. The handle is
- * checked: BAD_HANDLE if it is of another region, freed, not the start of a block, or nonsense; WRONG_TYPE if it is a
- * named object of another type. A raw allocation has no type: then only its size is checked against the type's. */
+/* Find the object that a handle names: its address and size in this process (`object->created` is 0). If `type` is
+ * NULL, any type is accepted. The handle is checked: BAD_HANDLE if it is of another region, was freed, is not the start
+ * of a block, or is nonsense; WRONG_TYPE if it is a named object of another type. A raw allocation has no type, so only
+ * its size is compared with that of the type. */
 crossdock_status crossdock_handle_load(crossdock_region *region, crossdock_handle handle, const crossdock_type *type,
                                        crossdock_object *object);
 
-/* The same when the region is not known: finds it, attaches it if need be, and gives a reference to it. */
+/* Find the object that a handle names when its region is not known. The region is attached if this process does not
+ * have it yet, and the caller gets a reference to it. */
 crossdock_status crossdock_session_load(crossdock_session *session, crossdock_handle handle, const crossdock_type *type,
                                         crossdock_region **region, crossdock_object *object);
 
 /* ------------------------------------------------- vector, string, ndarray */
 
-/* What lies in shared memory; one layout for all languages. `region` and `data` are self-relative: address of the
- * field + value; 0 is null. Change them only through the functions below (or crossdock_replace). */
+/* The header of a vector in shared memory. All languages have the same layout. `region` and `data` are self-relative:
+ * the target is the address of the field plus its value; 0 is null. Change the fields only through the functions below
+ * (or crossdock_replace). */
 typedef struct crossdock_vector {
     int64_t region;    /* to the region's header, so that a task with the vector finds the allocator */
     int64_t data;      /* to the elements, aligned to 64 bytes */
@@ -368,7 +376,7 @@ typedef struct crossdock_vector {
     uint64_t capacity; /* elements */
 } crossdock_vector;
 
-/* A string is a vector of bytes, not zero-terminated. */
+/* A string is a vector of bytes without a terminating zero. */
 typedef crossdock_vector crossdock_string;
 
 typedef enum crossdock_order {
@@ -396,11 +404,11 @@ crossdock_status crossdock_vector_open(crossdock_region *region, const char *nam
  * Errors: NO_SPACE (the vector is as it was), INVALID, BAD_HANDLE, CORRUPT. Does not wait. */
 crossdock_status crossdock_vector_resize(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
                                          uint64_t elements);
-/* Make room for so many, without changing the size. Never shrinks. */
+/* Make room for this many elements without changing the size. It never shrinks the vector. */
 crossdock_status crossdock_vector_reserve(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
                                           uint64_t elements);
-/* Data and size, checked against the region: CORRUPT rather than an address outside it. `data` is NULL when the vector
- * has never had room. */
+/* The address and the number of the elements. They are checked: CORRUPT if they do not lie in the region. `data` is
+ * NULL if the vector never had room. */
 crossdock_status crossdock_vector_view(crossdock_region *region, const crossdock_vector *vector, uint64_t element_size,
                                        void **data, uint64_t *elements);
 
@@ -412,19 +420,21 @@ crossdock_status crossdock_string_assign(crossdock_region *region, crossdock_str
                                          uint64_t length);
 
 /* Find or create a named ndarray of `element_type` ("f32" for an ndarray<f32>). A new one gets this shape and order,
- * and zeroes; of one that was there they are ignored (rank 0 and shape NULL are allowed then): read them from it. */
+ * and is zero. For an existing one they are ignored (then rank 0 and shape NULL are allowed); read its own with
+ * crossdock_ndarray_view. */
 crossdock_status crossdock_ndarray_open(crossdock_region *region, const char *name, const char *element_type,
                                         crossdock_order order, uint32_t rank, const uint64_t *shape,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_ndarray **array);
-/* Give it another shape, order, or both; the elements are zero afterwards, unless nothing changed. Errors and crash
- * behaviour as crossdock_vector_resize. */
+/* Give an ndarray another shape, order, or both. The elements are zero afterwards, unless nothing changed. Errors and
+ * behaviour after a kill as crossdock_vector_resize. */
 crossdock_status crossdock_ndarray_reshape(crossdock_region *region, crossdock_ndarray *array, uint64_t element_size,
                                            crossdock_order order, uint32_t rank, const uint64_t *shape);
-/* Data, order, rank and shape, checked. `shape` has room for CROSSDOCK_RANK_MAX. `order`, `rank`, `shape` may be NULL. */
+/* The address of the elements, the order, rank and shape, all checked. `shape` must have room for CROSSDOCK_RANK_MAX
+ * numbers. `order`, `rank` and `shape` may be NULL. */
 crossdock_status crossdock_ndarray_view(crossdock_region *region, const crossdock_ndarray *array, uint64_t element_size,
                                         void **data, crossdock_order *order, uint32_t *rank, uint64_t *shape);
 
-/* Unchecked accessors, for data of tasks that are trusted (caveat 5). NULL when there is nothing. */
+/* Accessors that check nothing, for data of tasks that are trusted (caveat 5). They give NULL if there is no data. */
 static inline void *crossdock_vector_data(const crossdock_vector *vector)
 {
     return vector->data ? (void *)((char *)(uintptr_t)&vector->data + vector->data) : NULL;
@@ -457,7 +467,7 @@ typedef struct crossdock_port_options {
 
 #define CROSSDOCK_PORT_OPTIONS_INIT {CROSSDOCK_ANY_PATTERN, 0, 0}
 
-/* What travels. 64 bytes. */
+/* A message, as it travels. It has 64 bytes. */
 typedef struct crossdock_message {
     crossdock_handle handle;                    /* the data; {0, 0} for none */
     uint64_t tag;                               /* yours: step, kind .. */
@@ -469,23 +479,24 @@ typedef struct crossdock_message {
 
 #define CROSSDOCK_MESSAGE_INIT {{0, 0}, 0, 0, 0, 0, {0}}
 
-/* Open one end of a port; the end that comes first creates it, so producer and consumer may start in any order. `options`
- * may be NULL: as the port was made (by another task, by the workflow file), else one-to-one, 8 messages. Does not wait
- * for the other end (see crossdock_port_wait_peer).
- * Errors: INVALID (name, capacity, or options that differ from those the port has), BUSY (the end is taken by a living
- * member; waited for up to timeout_ms), DENIED, NO_SPACE. One reference for the caller. */
+/* Open one end of a port. The end that is opened first creates the port, so producer and consumer may start in any
+ * order. If `options` is NULL, an existing port keeps its options (from another task or the workflow file), and a new
+ * one is one-to-one with 8 messages. The call does not wait for the other end (see crossdock_port_wait_peer). Errors:
+ * INVALID (name, capacity, or options that differ from those of the port), BUSY (a living member has the end; waits for
+ * it up to timeout_ms), DENIED, NO_SPACE. The caller gets one reference. */
 crossdock_status crossdock_port_open(crossdock_session *session, const char *name, crossdock_end end,
                                      const crossdock_port_options *options, int64_t timeout_ms, crossdock_port **port);
 
 crossdock_status crossdock_port_ref(crossdock_port *port);
-/* The last reference closes this end. A process that ends without closing its ports counts as dead (PEER_DIED), even if
- * it ends by exit(0): no other code can know that it was done. */
+/* Giving up the last reference closes this end. If a process ends by exit(0), its ports are closed in order, too. If it
+ * ends with another status or by a signal, it counts as dead (PEER_DIED). */
 crossdock_status crossdock_port_unref(crossdock_port *port);
 
-/* Leave in good order: a consumer at the other end still gets what was sent, then CLOSED; a producer gets CLOSED.
- * What was sent before any consumer came is lost when the last producer closes: call crossdock_port_wait_peer first.
- * Messages that a closing consumer has not released are delivered again to its successor. Later sends and receives at
- * this end give CLOSED, and so do, at once, those of other threads that wait. The reference is still to be given up. */
+/* Leave in order. A consumer at the other end still gets everything that was sent, and then CLOSED; a producer gets
+ * CLOSED. Messages that were sent before any consumer came are lost when the last producer closes, so call
+ * crossdock_port_wait_peer first. Messages that a closing consumer has not released are delivered again to the next
+ * consumer. Later sends and receives at this end give CLOSED, and so do those in which other threads wait. The caller
+ * still has to give up its reference. */
 crossdock_status crossdock_port_close(crossdock_port *port);
 
 /* Remove the name. Members that have the port open keep it. NOT_FOUND, DENIED. */
@@ -494,26 +505,27 @@ crossdock_status crossdock_port_remove(crossdock_session *session, const char *n
 /* Wait until a living peer is at the other end. TIMED_OUT, PEER_DIED. */
 crossdock_status crossdock_port_wait_peer(crossdock_port *port, int64_t timeout_ms);
 
-/* Send; waits for a free place, that is, for a credit. With CROSSDOCK_NO_WAIT and no place: NOT_YET.
- * `bytes` is how much data the handle stands for, for the statistics (0 if unknown).
- * The object must stay as it is until its credit is back (caveat 2).
- * Errors: TIMED_OUT (names the consumer that holds the place), CLOSED and PEER_DIED (no consumer is left),
- * INVALID (consumer's end, inline_length). On error nothing was sent. */
+/* Send a message. If the port is full, wait for a free cell, that is, for a credit. If there is none: NOT_YET with
+ * CROSSDOCK_NO_WAIT. `bytes` is the amount of data that the handle stands for; it is used for the statistics (0 if
+ * unknown). The object must not change until its credit is back (caveat 2). Errors: TIMED_OUT (names the consumer that
+ * has the cells), CLOSED and PEER_DIED (no consumer is left), INVALID (a consumer's end, inline_length). After an error
+ * nothing was sent. */
 crossdock_status crossdock_port_send(crossdock_port *port, const crossdock_message *message, uint64_t bytes,
                                      int64_t timeout_ms);
 
-/* Producer: wait until the next send finds a place, and get back a handle whose message was released: no consumer reads its
- * object any more, it may be written again. Each handle comes back once, oldest first. {0, 0}: there is a place, and no
- * handle waits to come back (at first, or when messages carried none). Errors as crossdock_port_send. */
+/* For a producer: wait until there is a free cell for the next send, and get back a handle whose message was released.
+ * No consumer reads its object any more, so it may be written again. Each handle comes back once, the oldest first. {0,
+ * 0}: there is a free cell, but no handle to give back (at first, or when messages carried none). Errors as
+ * crossdock_port_send. */
 crossdock_status crossdock_port_reclaim(crossdock_port *port, int64_t timeout_ms, crossdock_handle *handle);
 
-/* Receive; waits for a message. With CROSSDOCK_NO_WAIT and none there: NOT_YET. The message stays yours until it is
- * released. Errors: TIMED_OUT (names the producer), CLOSED (all producers left), PEER_DIED, INVALID (producer's end),
- * CORRUPT. What was sent before a producer left or died is received first. */
+/* Receive a message. If there is none, wait for one; with CROSSDOCK_NO_WAIT: NOT_YET. The message belongs to this
+ * consumer until it is released. Errors: TIMED_OUT (names the producer), CLOSED (all producers left), PEER_DIED,
+ * INVALID (a producer's end), CORRUPT. Messages that were sent before a producer left or died are received first. */
 crossdock_status crossdock_port_receive(crossdock_port *port, int64_t timeout_ms, crossdock_message *message);
 
-/* Give the place, and with it the data, back to the producer. Each received message once, in any order.
- * INVALID for one that was not received here or is released already. */
+/* Release a message: give its cell, and with it the data, back to the producer. Release each received message once, in
+ * any order. INVALID if it was not received here or was released already. */
 crossdock_status crossdock_port_release(crossdock_port *port, const crossdock_message *message);
 
 /* For event loops: a descriptor that poll(2) and epoll report readable when something happened after arm. It belongs to
@@ -528,22 +540,23 @@ crossdock_status crossdock_port_disarm(crossdock_port *port);
 typedef struct crossdock_port_statistics {
     uint64_t messages;          /* sent, by all producers */
     uint64_t received;          /* released, by all consumers */
-    uint64_t bytes_handed_over; /* as told to send, plus inline bytes */
-    uint64_t bytes_copied;      /* as told to crossdock_port_note_copied */
+    uint64_t bytes_handed_over; /* the `bytes` of all sends, plus inline bytes */
+    uint64_t bytes_copied;      /* the `bytes` of all calls of crossdock_port_note_copied */
     uint64_t producer_wait_ns;  /* time that producers waited for a place */
     uint64_t consumer_wait_ns;  /* time that consumers waited for a message */
     uint64_t sleeps;            /* times that an end went to sleep */
     uint64_t wakes;             /* times that an end woke another */
     uint64_t redelivered;       /* messages delivered again because their consumer died or left */
-    uint64_t voided;            /* messages in the middle of whose writing their producer died */
+    uint64_t voided;            /* messages whose producer died while it wrote them */
     uint64_t under_way;         /* messages in the port right now */
     uint64_t unused;            /* 0 */
 } crossdock_port_statistics;
 
-/* Of the port as a whole, not of this end. They live in shared memory: a lying member can falsify them. */
+/* The counters of the whole port, and not only of this end. They are in shared memory, where a member could falsify
+ * them. */
 crossdock_status crossdock_port_statistics_get(crossdock_port *port, crossdock_port_statistics *statistics);
 
-/* How this end waits. Adaptive unless told: spin while it pays and a processor is to spare, then sleep. */
+/* How this end waits. Without a call of crossdock_port_set_waiting it is adaptive. */
 typedef enum crossdock_waiting {
     CROSSDOCK_WAIT_ADAPTIVE = 0, /* spins while that pays and a CPU is free, and then sleeps */
     CROSSDOCK_WAIT_SPIN = 1,     /* spins until the deadline, for a task that has a CPU of its own */
@@ -552,7 +565,8 @@ typedef enum crossdock_waiting {
 
 crossdock_status crossdock_port_set_waiting(crossdock_port *port, crossdock_waiting waiting);
 
-/* Say that `bytes` had to be copied at this end, e.g. out of a buffer that is not in a region. */
+/* Add `bytes` to the statistics of bytes that this end had to copy, for example out of a buffer that is not in a
+ * region. */
 crossdock_status crossdock_port_note_copied(crossdock_port *port, uint64_t bytes);
 
 /* ------------------------------------------------------------------- series
@@ -571,15 +585,15 @@ crossdock_status crossdock_port_note_copied(crossdock_port *port, uint64_t bytes
  *         crossdock_publisher_publish(field, now, 1, NULL);
  *     }
  *
- * An observer's addresses hold until its version is given up (crossdock_series_version_unref) or refreshed. What they show
- * changes by a refresh only.
+ * An observer's addresses are valid until its version is given up (crossdock_series_version_unref). The data at them
+ * changes only when the version is refreshed.
  *
  * The pages of a published array stay where they are, so that it can be registered (RDMA, io_uring, CUDA, a pending
- * MPI_Irecv). Two things move them, and what a device writes through an earlier registration is lost then without a word:
- * CROSSDOCK_PAGES_MAY_MOVE, and crossdock_publisher_begin.
+ * MPI_Irecv). Only CROSSDOCK_PAGES_MAY_MOVE and crossdock_publisher_begin move them. What a device writes through an
+ * earlier registration is lost then, without an error.
  *
- * A publisher may be used by one thread at a time; calls of others wait for it. What a forked child does to a publisher's memory is the
- * child's alone. */
+ * One thread at a time may use a publisher; calls of other threads wait. What a forked child writes to a publisher's
+ * memory, only the child sees. */
 
 typedef struct crossdock_publisher crossdock_publisher; /* counted references, as sessions are */
 typedef struct crossdock_observer crossdock_observer;
@@ -607,7 +621,7 @@ typedef struct crossdock_value {
     char text[CROSSDOCK_TEXT_MAX + 1]; /* zero-terminated */
 } crossdock_value;
 
-/* A named value: an attribute of a version, or a constant. In a list of attributes to be declared only the kind counts. */
+/* A named value: an attribute of a version, or a constant. In a list of attributes to declare, only the kind is used. */
 typedef struct crossdock_attribute {
     const char *name;
     crossdock_value value;
@@ -664,9 +678,10 @@ typedef struct crossdock_series_options {
 
 #define CROSSDOCK_SERIES_OPTIONS_INIT {0, 0, 0, 64, CROSSDOCK_FULL_WITHHOLD, CROSSDOCK_DETECT_AUTO, CROSSDOCK_PAGES_STAY}
 
-/* Begin to publish. `attributes` (may be NULL) are those that versions will carry; others are declared by the first publish
- * that has them. `options` may be NULL. A name whose former publisher ended or died is taken over; its observers keep what
- * they have. Errors: EXISTS (names the living publisher), INVALID (names, types, shapes, sizes), DENIED, NO_SPACE. */
+/* Begin to publish a series. `attributes` (may be NULL) are the attributes that versions will carry; other attributes
+ * are declared by the first publish that has them. `options` may be NULL. If the former publisher of this name ended or
+ * died, the new series takes over the name; observers of the old series keep their versions. Errors: EXISTS (names the
+ * living publisher), INVALID (names, types, shapes, sizes), DENIED, NO_SPACE. */
 crossdock_status crossdock_publisher_open(crossdock_session *session, const char *name,
                                           const crossdock_variable *variables, size_t variable_count,
                                           const crossdock_attribute *attributes, size_t attribute_count,
@@ -675,29 +690,31 @@ crossdock_status crossdock_publisher_ref(crossdock_publisher *publisher);
 /* The last reference ends the series, as crossdock_publisher_end does. */
 crossdock_status crossdock_publisher_unref(crossdock_publisher *publisher);
 
-/* Where a variable lies, and how many bytes it has now (`bytes` may be NULL). The address stays for as long as the
- * publisher, over resizing, too; but for the time from begin to publish or abandon. The pages stay, too, unless the series
- * was opened with CROSSDOCK_PAGES_MAY_MOVE, and until crossdock_publisher_begin is called. NOT_FOUND. */
+/* The address of a variable, and its present number of bytes (`bytes` may be NULL). The address is the same as long as
+ * the publisher exists, also after a resize, except between begin and publish or abandon. The pages stay in place, too,
+ * unless the series was opened with CROSSDOCK_PAGES_MAY_MOVE, and until crossdock_publisher_begin is called. NOT_FOUND. */
 crossdock_status crossdock_publisher_memory(crossdock_publisher *publisher, const char *variable, void **data,
                                             uint64_t *bytes);
-/* Another shape, within the largest; new elements are zero. It is published with the next version. INVALID, NOT_FOUND. */
+/* Give a variable another shape, within its largest shape. New elements are zero. The shape is published with the next
+ * version. INVALID, NOT_FOUND. */
 crossdock_status crossdock_publisher_resize(crossdock_publisher *publisher, const char *variable, const uint64_t *shape,
                                             uint32_t dimensions);
-/* A hint: these bytes of a variable were written. Needed with CROSSDOCK_DETECT_HINTS only. */
+/* Tell the library that these bytes of a variable were written. It is needed with CROSSDOCK_DETECT_HINTS only. */
 crossdock_status crossdock_publisher_touched(crossdock_publisher *publisher, const char *variable, uint64_t from,
                                              uint64_t bytes);
 
-/* Publish what is in place as the next version, with these attributes; `sequence` (may be NULL) is its number, from 1 on.
- * 0: the version was withheld, since the pool cannot grow and observers hold all old ones; the next publish that finds room
- * has its changes. Waits for no observer. NO_SPACE: by CROSSDOCK_FULL_FAIL; nothing was published, and nothing is lost.
- * INVALID, WRONG_TYPE (attributes), CLOSED (ended). */
+/* Publish the present contents of the variables as the next version, with these attributes. `sequence` (may be NULL) is
+ * the number of the version, from 1 on. 0: the version was withheld, because the pool cannot grow and observers hold
+ * all old versions; its changes are part of the next version that finds room. The call waits for no observer. NO_SPACE
+ * (with CROSSDOCK_FULL_FAIL): nothing was published, and nothing is lost. INVALID, WRONG_TYPE (attributes), CLOSED
+ * (ended). */
 crossdock_status crossdock_publisher_publish(crossdock_publisher *publisher, const crossdock_attribute *attributes,
                                              size_t attribute_count, uint64_t *sequence);
 
-/* For codes that write everything anew: after begin the variables' memory is the next version itself, at other addresses
- * (crossdock_publisher_memory; what it holds is undefined): write all of it, then publish, which copies nothing. Afterwards
- * the variables are at their own addresses again, and other pages lie there: what was registered has to be registered anew.
- * abandon: as if begin had not been. BUSY: begun already. INVALID: not begun. */
+/* For programs that write all data anew. After begin, the variables' memory is the next version itself, at other
+ * addresses (crossdock_publisher_memory), with undefined contents. Write all of it, then publish, which copies nothing.
+ * Afterwards the variables are at their own addresses again, but other pages lie there, so memory that was registered
+ * must be registered anew. abandon gives up the begun version. BUSY: begun already. INVALID: not begun. */
 crossdock_status crossdock_publisher_begin(crossdock_publisher *publisher);
 crossdock_status crossdock_publisher_abandon(crossdock_publisher *publisher);
 
@@ -719,22 +736,25 @@ typedef struct crossdock_publisher_statistics {
 
 crossdock_status crossdock_publisher_statistics_get(crossdock_publisher *publisher,
                                                     crossdock_publisher_statistics *statistics);
-/* No more versions; observers still get the last one, then CLOSED. The memory stays until the last reference is given up. */
+/* End the series, so that no more versions come. Observers still get the last one, and then CLOSED. The memory stays
+ * until the last reference is given up. */
 crossdock_status crossdock_publisher_end(crossdock_publisher *publisher);
 
-/* Take the name away. Observers keep what they have. NOT_FOUND, DENIED, BUSY (it is being published). */
+/* Remove the name of a series. Observers keep their versions. NOT_FOUND, DENIED, BUSY (it is being published). */
 crossdock_status crossdock_series_remove(crossdock_session *session, const char *name);
 
-/* Observe the series of this name in the current run; waits for it up to `timeout_ms`. NOT_FOUND (no waiting), TIMED_OUT,
- * DENIED, NO_SPACE (observers). */
+/* Observe the series of this name in the current run. If it does not exist, wait for it up to `timeout_ms`. NOT_FOUND
+ * (without waiting), TIMED_OUT, DENIED, NO_SPACE (too many observers). */
 crossdock_status crossdock_observer_open(crossdock_session *session, const char *name, int64_t timeout_ms,
                                          crossdock_observer **observer);
-/* The same, but the latest series of this name, also one that a run left that has ended. */
+/* Observe the latest series of this name from any run, also from a run that has ended. Otherwise as
+ * crossdock_observer_open. */
 crossdock_status crossdock_observer_open_former(crossdock_session *session, const char *name, int64_t timeout_ms,
                                                 crossdock_observer **observer);
 crossdock_status crossdock_observer_ref(crossdock_observer *observer);
 crossdock_status crossdock_observer_unref(crossdock_observer *observer);
-/* A number for the series as it is observed; a restarted publisher's has another one. */
+/* A number that identifies this incarnation of the series. When a publisher is restarted, its series gets another
+ * number. */
 crossdock_status crossdock_observer_id(crossdock_observer *observer, uint64_t *id);
 
 typedef enum crossdock_series_state {
@@ -745,7 +765,7 @@ typedef enum crossdock_series_state {
 
 crossdock_status crossdock_observer_state(crossdock_observer *observer, crossdock_series_state *state);
 
-/* What a series says of a variable. Copies, which stay. */
+/* The description of a variable in a series. The texts are copies, which stay valid. */
 typedef struct crossdock_variable_info {
     char name[CROSSDOCK_NAME_MAX + 1];
     char type[CROSSDOCK_TYPE_NAME_MAX + 1];
@@ -758,44 +778,46 @@ typedef struct crossdock_variable_info {
 } crossdock_variable_info;
 
 crossdock_status crossdock_observer_variable_count(crossdock_observer *observer, uint32_t *count);
-/* By index, in the order of their declaration. NOT_FOUND beyond the last. */
+/* A variable by its index, in the order of declaration. NOT_FOUND if the index is too large. */
 crossdock_status crossdock_observer_variable(crossdock_observer *observer, uint32_t index,
                                              crossdock_variable_info *variable);
 /* A constant of a variable, by name. NOT_FOUND. */
 crossdock_status crossdock_observer_constant(crossdock_observer *observer, const char *variable, const char *name,
                                              crossdock_value *value);
 
-/* The newest version. With nothing published yet: NOT_YET (CLOSED, PEER_DIED if nothing will come). BUSY: this observer
- * holds CROSSDOCK_VERSIONS_MAX versions already. A version is the caller's until crossdock_series_version_unref. */
+/* The newest version. If none was published: NOT_YET; CLOSED or PEER_DIED if none will come. BUSY: this observer holds
+ * CROSSDOCK_VERSIONS_MAX versions already. The version belongs to the caller until crossdock_series_version_unref. */
 crossdock_status crossdock_observer_latest(crossdock_observer *observer, crossdock_series_version **version);
-/* The newest version, if it is newer than the last one given by this observer; waits for one. NOT_YET (no waiting),
- * TIMED_OUT, CLOSED (ended in order), PEER_DIED. */
+/* Wait for a version that is newer than the last one that this observer gave, and get the newest. NOT_YET (without
+ * waiting), TIMED_OUT, CLOSED (ended in order), PEER_DIED. */
 crossdock_status crossdock_observer_next(crossdock_observer *observer, int64_t timeout_ms, crossdock_series_version **version);
-/* The version that follows the one given last, in order; waits for it. Versions that are gone are passed over, and
- * crossdock_series_version_missed counts them. The first one given is the oldest there is. Errors as next. */
+/* Wait for the version that follows the one given last. Versions that no longer exist are skipped, and
+ * crossdock_series_version_missed counts them. The first version given is the oldest one that exists. Errors as
+ * crossdock_observer_next. */
 crossdock_status crossdock_observer_each(crossdock_observer *observer, int64_t timeout_ms, crossdock_series_version **version);
-/* The version of this number; waits until it is published. NOT_FOUND: gone, or never there. NOT_YET (no waiting): still to
- * come. Errors as next. */
+/* The version with this number. Wait until it is published. NOT_FOUND: it no longer exists, or never existed. NOT_YET
+ * (without waiting): it is not published yet. Other errors as crossdock_observer_next. */
 crossdock_status crossdock_observer_at(crossdock_observer *observer, uint64_t sequence, int64_t timeout_ms,
                                        crossdock_series_version **version);
 
 crossdock_status crossdock_series_version_ref(crossdock_series_version *version);
 crossdock_status crossdock_series_version_unref(crossdock_series_version *version);
 crossdock_status crossdock_series_version_sequence(crossdock_series_version *version, uint64_t *sequence);
-/* When it was published: nanoseconds since 1970. */
+/* The time at which the version was published, in nanoseconds since 1970. */
 crossdock_status crossdock_series_version_time(crossdock_series_version *version, uint64_t *time_ns);
-/* How many versions between this one and the one that crossdock_observer_each gave before were gone by then. */
+/* The number of versions between this one and the one that crossdock_observer_each gave before, which no longer
+ * existed. */
 crossdock_status crossdock_series_version_missed(crossdock_series_version *version, uint64_t *missed);
-/* 0 once it was taken back by the policy CROSSDOCK_FULL_TAKE_BACK. Data that was given stays as it is. */
+/* 0 if the version was taken back (CROSSDOCK_FULL_TAKE_BACK). Data that was given before stays as it is. */
 crossdock_status crossdock_series_version_valid(crossdock_series_version *version, int *valid);
-/* A variable's elements, one after the other, not to be written. NOT_FOUND: no such variable, or the version was taken back
- * before this was first asked for (the message names the policy). */
+/* The elements of a variable as contiguous memory, which must not be written. NOT_FOUND: there is no such variable, or
+ * the version was taken back before its data was first asked for (the message names the policy). */
 crossdock_status crossdock_series_version_data(crossdock_series_version *version, const char *variable, const void **data,
                                         uint64_t *bytes);
-/* What its series says of a variable, by name. NOT_FOUND. */
+/* The description of a variable, by its name. NOT_FOUND. */
 crossdock_status crossdock_series_version_variable(crossdock_series_version *version, const char *variable,
                                                    crossdock_variable_info *info);
-/* Its shape in this version; `shape` has CROSSDOCK_RANK_MAX places. */
+/* The shape of a variable in this version. `shape` must have room for CROSSDOCK_RANK_MAX numbers. */
 crossdock_status crossdock_series_version_shape(crossdock_series_version *version, const char *variable, uint32_t *dimensions,
                                          uint64_t *shape);
 crossdock_status crossdock_series_version_attribute_count(crossdock_series_version *version, uint32_t *count);
@@ -805,11 +827,12 @@ crossdock_status crossdock_series_version_attribute_at(crossdock_series_version 
 /* An attribute by name. NOT_FOUND: this version does not carry it. */
 crossdock_status crossdock_series_version_attribute(crossdock_series_version *version, const char *name, crossdock_value *value);
 
-/* Turn a version into the newest one, while no other thread uses it; only chunks that differ are mapped anew, so
- * addresses taken before hold again afterwards. `remapped` (may be NULL): how many chunks. */
+/* Turn a version into the newest one. No other thread may use it meanwhile. Only the chunks that differ are mapped
+ * anew, so addresses that were taken before are valid and show the new version. `remapped` (may be NULL) is the number
+ * of chunks that were mapped. */
 crossdock_status crossdock_series_version_refresh(crossdock_series_version *version, uint64_t *remapped);
 
-/* Bytes of a variable, by its index, that may differ. */
+/* A range of bytes that may differ, in the variable with this index. */
 typedef struct crossdock_change {
     uint32_t variable;
     uint32_t reserved;
@@ -817,35 +840,36 @@ typedef struct crossdock_change {
     uint64_t bytes;
 } crossdock_change;
 
-/* Where two versions of a series differ, in whole chunks. `count`: how many changes there are; the first `room` of them are
- * written. INVALID: versions of different series. */
+/* The chunks in which two versions of a series differ. `count` is the number of changes; at most `room` of them are
+ * written. INVALID: the versions are of different series. */
 crossdock_status crossdock_series_version_diff(crossdock_series_version *before, crossdock_series_version *after, crossdock_change *changes,
                                         size_t room, size_t *count);
 
 /* -------------------------------------------------------------- checkpoints */
 
-/* What `crossdock checkpoint` wrote, read back; no daemon is needed. One file holds one version of one series, or of those
- * of all ranks. `series` may be NULL where a file has only one. Nothing is given that its checksum does not vouch for. */
+/* Reads the files that `crossdock checkpoint` wrote; no daemon is needed. One file contains one version of one series,
+ * or of the series of all ranks. If a file has only one series, `series` may be NULL. Data is given only if its
+ * checksum is right. */
 typedef struct crossdock_checkpoint crossdock_checkpoint; /* a counted reference, as sessions are */
 
-/* The newest good checkpoint of a folder. `name` is what the files' names begin with (`field`); NULL: whatever there is, if
- * there is only one. Damaged ones are passed over (crossdock_checkpoint_skipped says which). Reads all of it once.
- * Errors: NOT_FOUND (there is none: a first start), CORRUPT (there are some, and none is good), INVALID (several names),
- * DENIED, SYSTEM. */
+/* Open the newest undamaged checkpoint of a folder. `name` is the beginning of the files' names (`field`); it may be
+ * NULL if there is only one. Damaged checkpoints are skipped (crossdock_checkpoint_skipped lists them). The whole file
+ * is read once. Errors: NOT_FOUND (there is none, so the program starts for the first time), CORRUPT (all are damaged),
+ * INVALID (several names), DENIED, SYSTEM. */
 crossdock_status crossdock_checkpoint_restart(const char *folder, const char *name, crossdock_checkpoint **checkpoint);
-/* A file by its path. Errors: NOT_FOUND, CORRUPT, DENIED, SYSTEM. */
+/* Open the checkpoint file at this path. Errors: NOT_FOUND, CORRUPT, DENIED, SYSTEM. */
 crossdock_status crossdock_checkpoint_open(const char *path, crossdock_checkpoint **checkpoint);
 crossdock_status crossdock_checkpoint_ref(crossdock_checkpoint *checkpoint);
 crossdock_status crossdock_checkpoint_unref(crossdock_checkpoint *checkpoint);
 
-/* The file. NO_SPACE if the buffer is too small. */
+/* The path of the file. NO_SPACE if the buffer is too small. */
 crossdock_status crossdock_checkpoint_path(crossdock_checkpoint *checkpoint, char *buffer, size_t buffer_size);
-/* How many newer ones were damaged, and into `buffer` (may be NULL) one line for each, as much of them as fits. */
+/* The number of newer checkpoints that were damaged. `buffer` (may be NULL) gets one line for each, as far as they fit. */
 crossdock_status crossdock_checkpoint_skipped(crossdock_checkpoint *checkpoint, uint32_t *count, char *buffer,
                                               size_t buffer_size);
 
-/* The version's number, and what its publisher said of it. Errors: NOT_FOUND (names those that there are), WRONG_TYPE,
- * NO_SPACE (the buffer). `real` takes whole numbers, too; `text` takes all. */
+/* The number of the version, and the attributes that its publisher gave it. Errors: NOT_FOUND (names the existing
+ * ones), WRONG_TYPE, NO_SPACE (the buffer). `real` accepts whole numbers, too; `text` accepts all kinds. */
 crossdock_status crossdock_checkpoint_sequence(crossdock_checkpoint *checkpoint, const char *series, uint64_t *sequence);
 crossdock_status crossdock_checkpoint_integer(crossdock_checkpoint *checkpoint, const char *series, const char *name,
                                               int64_t *value);
@@ -865,26 +889,27 @@ typedef struct crossdock_checkpoint_variable {
 /* Errors: NOT_FOUND (names those that there are). */
 crossdock_status crossdock_checkpoint_variable_info(crossdock_checkpoint *checkpoint, const char *series,
                                                     const char *name, crossdock_checkpoint_variable *info);
-/* All elements into memory of just `bytes` bytes, a publisher's in-place array for one. Errors: WRONG_TYPE (another size),
- * NOT_FOUND, CORRUPT (then what lies in the memory is not to be used), SYSTEM. */
+/* Read all elements into memory of exactly `bytes` bytes, for example into a publisher's array. Errors: WRONG_TYPE (the
+ * size differs), NOT_FOUND, CORRUPT (then do not use the memory's contents), SYSTEM. */
 crossdock_status crossdock_checkpoint_read(crossdock_checkpoint *checkpoint, const char *series, const char *name,
                                            void *into, size_t bytes);
 
-/* A publisher's variables from the newest good checkpoint of its series: each array that is stored is filled, and resized
- * if it had another shape. `checkpoint` (may be NULL) gets what it was, for its attributes. Nothing else may use the arrays
- * during the call. Errors: NOT_FOUND (there is none: a first start; or a variable that the publisher has not), CORRUPT,
- * INVALID (of another number of ranks), WRONG_TYPE, DENIED, SYSTEM. */
+/* Fill the variables of a publisher from the newest undamaged checkpoint of its series. Each array that is stored is
+ * filled, and is resized if it had another shape. `checkpoint` (may be NULL) gets the checkpoint, for its attributes.
+ * No other code may use the arrays during the call. Errors: NOT_FOUND (there is no checkpoint, so the program starts
+ * for the first time; or the publisher lacks a variable), CORRUPT, INVALID (the checkpoint is of another number of
+ * ranks), WRONG_TYPE, DENIED, SYSTEM. */
 crossdock_status crossdock_publisher_restart(crossdock_publisher *publisher, const char *folder,
                                              crossdock_checkpoint **checkpoint);
 
-/* `field` -> `field/3`: names of the series of parallel programs. `rank`: an MPI rank, or -1 for what the launcher said
- * (OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, MV2_COMM_WORLD_RANK, SLURM_PROCID, CROSSDOCK_RANK; 0 without any).
- * Errors: INVALID, NO_SPACE (the buffer; CROSSDOCK_NAME_MAX + 1 bytes always do). */
+/* Make `field/3` from `field` for the series of a parallel program. `rank` is an MPI rank, or -1 for the rank that the
+ * launcher gave (OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, MV2_COMM_WORLD_RANK, SLURM_PROCID, CROSSDOCK_RANK; 0
+ * without any). Errors: INVALID, NO_SPACE (the buffer; CROSSDOCK_NAME_MAX + 1 bytes are always enough). */
 crossdock_status crossdock_ranked_name(const char *name, int64_t rank, char *buffer, size_t buffer_size);
 /* --------------------------------------------------------------------- item */
 
-/* A data object that exactly one task owns. Its owner alone can read and write it, hand it to another task, share it for
- * reading, copy it, resize it and destroy it; the kernel proves at each transfer that the former owner kept no way in.
+/* A data object that exactly one task owns. Only its owner can read and write it, hand it to another task, share it for
+ * reading, copy it, resize it and destroy it. At each transfer the kernel proves that the former owner has no access left.
  *
  *     crossdock_item *frame;
  *     crossdock_item_create(session, "frame.1", 1 << 20, NULL, &frame);
@@ -895,11 +920,11 @@ crossdock_status crossdock_ranked_name(const char *name, int64_t rank, char *buf
  *     crossdock_item_transfer(frame, "detect/1");     -- `memory` is gone now; the reference is still to be given up
  *     crossdock_item_unref(frame);
  *
- * A reference that was transferred or destroyed is spent: each function gives CROSSDOCK_CLOSED and says to whom it went.
- * Addresses in an item end with its transfer, sharing, unsharing, resizing, destruction, and last reference: a later load
- * or store through one is a SIGSEGV, never another owner's bytes. `to` names a task: "combine" (whichever rank comes first),
- * "detect/1" (rank 1), "#7" (the task that registered 7). It need not exist yet. What is for owners gives CROSSDOCK_DENIED to
- * readers. */
+ * The reference of an item that was transferred or destroyed is spent: each function gives CROSSDOCK_CLOSED, and the message
+ * names the new owner. Addresses in an item are invalid after its transfer, sharing, unsharing, resizing and destruction,
+ * and after the last reference was given up: a later load or store is a SIGSEGV, and never shows another owner's bytes.
+ * `to` names a task: "combine" (the first rank that accesses the item), "detect/1" (rank 1), "#7" (the task that registered
+ * 7). The task need not exist yet. Calls for owners give CROSSDOCK_DENIED to readers. */
 typedef struct crossdock_item crossdock_item;
 
 typedef enum crossdock_item_level {
@@ -938,7 +963,7 @@ typedef struct crossdock_item_info {
     uint64_t size;                        /* bytes */
     uint64_t since_ms;                    /* how long the owner has had it */
     uint64_t transfers;                   /* how often it changed its owner */
-    uint64_t copies;                      /* how often a former owner clung to it, so that it had to be copied */
+    uint64_t copies;                      /* how often it was copied because a former owner still had it open */
     crossdock_item_state state;
     crossdock_item_level level;
     crossdock_item_policy on_death;
@@ -947,84 +972,92 @@ typedef struct crossdock_item_info {
     uint32_t mine;    /* 1: this task is its owner */
 } crossdock_item_info;
 
-/* Be reached by a number, too: a task that transfers to "#7" means the task and rank that registered 7, now or later.
- * EXISTS: another task has it. (CDI_register of crossdock/cdi.h) */
+/* Give this rank of this task a number as a second name: a transfer to "#7" goes to the rank that registered 7, even if
+ * it registers the number later. EXISTS: another task has the number. (CDI_register of crossdock/cdi.h) */
 crossdock_status crossdock_session_register_number(crossdock_session *session, uint64_t number);
 
-/* Make an item of `size` zero bytes, owned by this task. `options` may be NULL: verified, kept for the owner.
- * EXISTS (says who owns it), NO_SPACE (quota, node), INVALID (key, size 0), DENIED. One reference for the caller. */
+/* Make an item of `size` zero bytes, which this task owns. If `options` is NULL, the item is verified, and is kept for
+ * its owner. EXISTS (the message names the owner), NO_SPACE (quota, node), INVALID (key, size 0), DENIED. The caller
+ * gets one reference. */
 crossdock_status crossdock_item_create(crossdock_session *session, const char *key, uint64_t size,
                                        const crossdock_item_options *options, crossdock_item **item);
 
-/* What is known of an item of this workflow; does not wait, needs no ownership. NOT_FOUND. */
+/* What the daemon knows about an item of this workflow. It does not wait, and the task need not own the item.
+ * NOT_FOUND. */
 crossdock_status crossdock_item_find(crossdock_session *session, const char *key, crossdock_item_info *info);
 
-/* Wait until this task owns the item, also if it is still to be created; those who wait are served in the order in which
- * they came. NOT_YET with CROSSDOCK_NO_WAIT when another task owns it; TIMED_OUT says who owns it and since when;
- * NOT_FOUND with CROSSDOCK_NO_WAIT, or when it is destroyed during the wait; BUSY: this process has it open already. */
+/* Wait until this task owns the item, and open it. The item need not exist yet. Waiting tasks are served in the order
+ * of their calls. NOT_YET with CROSSDOCK_NO_WAIT if another task owns it; TIMED_OUT (the message names the owner and
+ * tells since when it has the item); NOT_FOUND with CROSSDOCK_NO_WAIT, or if it is destroyed during the wait; BUSY:
+ * this process has it open already. */
 crossdock_status crossdock_item_access(crossdock_session *session, const char *key, int64_t timeout_ms,
                                        crossdock_item **item);
 
-/* The same for the first of several that comes; `index` says which of `keys`. At most 24. */
+/* Wait for several items, at most 24, and open the first one that this task owns. `index` tells which of `keys` it is.
+ * Otherwise as crossdock_item_access. */
 crossdock_status crossdock_item_access_any(crossdock_session *session, const char *const *keys, size_t count,
                                            int64_t timeout_ms, size_t *index, crossdock_item **item);
 
-/* Read an item that its owner shares: waits until it does. Its memory cannot be written, by nothing that the reader does.
- * Give the reference up to let the owner have it for itself again. */
+/* Wait until the owner of an item shares it, and open it for reading. The reader cannot write the memory in any way.
+ * Give up the reference, so that the owner can take the item back. */
 crossdock_status crossdock_item_read(crossdock_session *session, const char *key, int64_t timeout_ms,
                                      crossdock_item **item);
 
-/* Hand it to a task, in one step: this task owns it no more, the other one does. A task that waits for it has it at once.
- * INVALID (no name of a task; oneself), DENIED, CLOSED. On error the item is still owned; take its address anew. */
+/* Hand the item to a task in one step. Afterwards the other task owns it. If that task waits for the item, it has the
+ * item at once. INVALID (there can be no task of this name, or it is this task), DENIED, CLOSED. After an error this
+ * task still owns the item; take its address anew. */
 crossdock_status crossdock_item_transfer(crossdock_item *item, const char *to);
 
-/* A new item with the same bytes, owned by this task; independent of the first. Errors as crossdock_item_create. */
+/* Make a new item with the same bytes. This task owns it, and it is independent of the first. Errors as
+ * crossdock_item_create. */
 crossdock_status crossdock_item_copy(crossdock_item *item, const char *key, crossdock_item **copy);
 
-/* It is gone. Tasks that wait for it get NOT_FOUND. */
+/* Destroy the item. Tasks that wait for it get NOT_FOUND. */
 crossdock_status crossdock_item_destroy(crossdock_item *item);
 
-/* Let others read: from now on no task can write, the owner included. Take the address anew. What else its owner may do has to
- * wait for unshare (BUSY). INVALID: a cooperative item, which all its tasks can read anyway. */
+/* Let other tasks read the item. From now on no task can write it, not even the owner. Take the address anew. The
+ * owner's other calls give BUSY until unshare. INVALID: a cooperative item, which all its tasks can read anyway. */
 crossdock_status crossdock_item_share(crossdock_item *item);
-/* Have it for oneself again: readers have until the deadline to let go. A task that still reads then keeps the bytes as they
- * were, and this task gets a copy of its own. */
+/* Take a shared item back. This waits until the deadline for the readers to close it. A reader that still has it open
+ * then keeps the old bytes, and this task gets a copy of its own. */
 crossdock_status crossdock_item_unshare(crossdock_item *item, int64_t timeout_ms);
 
-/* Another size; what was there stays as far as it fits, the rest is zero. Take the address anew. NO_SPACE: it is as it was.
- * INVALID: size 0, a cooperative item. */
+/* Give the item another size. Old bytes stay as far as they fit, and new bytes are zero. Take the address anew.
+ * NO_SPACE: the item is unchanged. INVALID: size 0, a cooperative item. */
 crossdock_status crossdock_item_resize(crossdock_item *item, uint64_t size);
 
-/* Address and size in this process. Page-aligned, and writable if crossdock_item_writable says so. */
+/* The address and the size of the item in this process. The address is page-aligned. crossdock_item_writable tells
+ * whether the memory may be written. */
 crossdock_status crossdock_item_data(crossdock_item *item, void **data, uint64_t *size);
 crossdock_status crossdock_item_writable(crossdock_item *item, int *writable);
-/* Copied, zero-terminated; a buffer of CROSSDOCK_NAME_MAX + 1 is always large enough. */
+/* The key of the item, copied with a terminating zero. A buffer of CROSSDOCK_NAME_MAX + 1 bytes is always large enough. */
 crossdock_status crossdock_item_key(crossdock_item *item, char *buffer, size_t buffer_size);
 
-/* Say that an item holds an array without gaps, from its first byte on: of `element_type`, in this order and shape. The
- * bytes stay as they are. INVALID if it does not fit. */
+/* Describe the item as an array without gaps that begins at its first byte, with this `element_type`, order and shape.
+ * The bytes stay as they are. INVALID if the array does not fit. */
 crossdock_status crossdock_item_set_array(crossdock_item *item, const char *element_type, crossdock_order order,
                                           uint32_t rank, const uint64_t *shape);
-/* What array it holds, checked against its size; `shape` has room for CROSSDOCK_RANK_MAX. WRONG_TYPE: it holds none. */
+/* The description of the item as an array, checked against its size. `shape` must have room for CROSSDOCK_RANK_MAX
+ * numbers. WRONG_TYPE: the item is not described as an array. */
 crossdock_status crossdock_item_array(crossdock_item *item, char *element_type, size_t element_type_size,
                                       crossdock_order *order, uint32_t *rank, uint64_t *shape);
 
-/* The heap in an item, as a region: objects, vectors, arrays and handles work in it as in any other, and they go with the item
- * when it is handed on. CROSSDOCK_CREATE_ONLY makes it in the item's zero bytes (at least 256 KiB),
- * CROSSDOCK_OPEN_ONLY finds what another task made (WRONG_TYPE: nothing of the kind), CROSSDOCK_RECREATE clears the item
- * first. Give the region up before the item is handed on: BUSY until then. */
+/* Open the heap in an item as a region. Objects, vectors, arrays and handles work in it as in any region, and are
+ * handed on together with the item. CROSSDOCK_CREATE_ONLY makes the heap in the item's zero bytes (at least 256 KiB);
+ * CROSSDOCK_OPEN_ONLY opens a heap that exists (WRONG_TYPE: there is none); CROSSDOCK_RECREATE clears the item first.
+ * Give up the region before the item is handed on: BUSY until then. */
 crossdock_status crossdock_item_region(crossdock_item *item, crossdock_mode mode, crossdock_region **region);
 
 crossdock_status crossdock_item_ref(crossdock_item *item);
-/* The last reference unmaps it. An item that this task owns stays its own: access it again. */
+/* Giving up the last reference unmaps the item. If this task owns the item, it still does, and can access it again. */
 crossdock_status crossdock_item_unref(crossdock_item *item);
 
 /* -------------------------------------------------------------------- files */
 
-/* Wait until the file is there, if it lies in a managed directory that this task consumes (`files:` in the workflow file);
- * for every other path, and outside of `crossdock run`, return OK at once. Open the file afterwards as always.
- * Blocks up to the directory's `wait`; any number of threads may wait; needs no session.
- * NOT_FOUND: the producers have ended without it. TIMED_OUT. SYSTEM: a signal handler ran that does not restart calls. */
+/* Wait until the file exists, if it lies in a managed directory that this task consumes (`files:` in the workflow
+ * file). For every other path, and outside of `crossdock run`, return OK at once. Open the file afterwards as usual.
+ * Blocks at most for the directory's `wait`. Any number of threads may wait, and no session is needed. NOT_FOUND: the
+ * producers have ended without the file. TIMED_OUT. SYSTEM: a signal handler ran that does not restart calls. */
 crossdock_status crossdock_file_await(const char *path);
 
 #ifdef __cplusplus
