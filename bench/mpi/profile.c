@@ -1,4 +1,5 @@
-/* The start of an MPI job, as its slowest rank sees it: seconds in MPI_Init, in the first broadcast and in the first barrier. */
+/* Measures the start of an MPI job, as its slowest rank sees it: the seconds in MPI_Init, in the first broadcast and in
+ * the first barrier. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>

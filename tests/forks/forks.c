@@ -125,7 +125,7 @@ static void *shares(void *count)
     return NULL;
 }
 
-/* Is nearly always inside a call of one observer. */
+/* A thread that is nearly always inside a call of one observer. */
 static void *watches(void *count)
 {
     while (!over) {
@@ -138,7 +138,7 @@ static void *watches(void *count)
     return NULL;
 }
 
-/* A child that uses its parent's observer all the same gets an answer. */
+/* A child that uses its parent's observer nevertheless must get an answer and not wait. */
 static void misuse(void)
 {
     crossdock_series_version *version;
@@ -148,7 +148,8 @@ static void misuse(void)
     atomic_fetch_add(told, 1);
 }
 
-/* What a child does: every noun, by a session of its own. Every other child takes the process's default session. */
+/* The work of a child: it uses every kind of object in a session of its own. Every second child uses the default
+ * session of the process. */
 static void child(int number)
 {
     alarm(DEADLINE);
@@ -229,7 +230,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < THREADS; i++)
         pthread_create(&threads[i], NULL, work[i], &rounds[i]);
     for (int i = 0; i < children && !failed; i++) {
-        /* Forks are spread over what the threads do. */
+        /* The forks happen at different moments of the work of the threads. */
         nanosleep(&(struct timespec){0, (i * 7919 % 500) * 1000}, NULL);
         pid_t pid = fork();
         if (pid == 0)

@@ -1,4 +1,4 @@
-/* What a rank sees, one line each, after data has gone between all ranks; then it ends as the first argument says. */
+/* Prints what a rank sees, one line each, after data was sent between all ranks. The first argument says how it ends. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ int main(int count, char **words) {
     if (!getcwd(folder, sizeof folder)) return 1;
     if (rank == 0) memset(block, 7, sizeof block);
     MPI_Bcast(block, sizeof block, MPI_CHAR, 0, MPI_COMM_WORLD);
-    /* Large messages to a neighbour on the same host are read straight from its memory. */
+    /* Ranks on the same host read large messages directly from each other's memory. */
     memset(far, rank + 1, sizeof far);
     MPI_Sendrecv_replace(far, sizeof far, MPI_CHAR, (rank + 1) % size, 0, (rank + size - 1) % size, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     int good = block[sizeof block - 1] == 7 && far[sizeof far - 1] == (rank + size - 1) % size + 1;

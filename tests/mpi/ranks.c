@@ -1,4 +1,5 @@
-/* A rank of a workflow's MPI task: it has a series of its own, an item, and the task's region, and reads all ranks' series. */
+/* A rank of an MPI task in a workflow. It has a series of its own, an item and the region of the task, and reads the
+ * series of all ranks. */
 
 #include <crossdock.h>
 #include <mpi.h>

@@ -32,7 +32,8 @@ static void wrong(const char *what, uint64_t seen, uint64_t wanted)
     exit(3);
 }
 
-/* What kills, stops, restarts and a lack of room explain. */
+/* Tells whether the status is an expected one: it can come from kills, stops and restarts of processes, or from a lack
+ * of room. */
 static int explained(crossdock_status status)
 {
     switch (status) {
@@ -48,7 +49,8 @@ static int explained(crossdock_status status)
 /* When the last call ended. */
 static double mark;
 
-/* Did it work? Anything unexplained ends the worker. A call of several seconds is told. */
+/* Tells whether the call succeeded. An unexpected error ends the worker. If the call took several seconds, a line is
+ * printed. */
 static int works(const char *call, crossdock_status status)
 {
     double began = mark;
@@ -111,7 +113,7 @@ static void heap_round(uint64_t round)
     }
     if (!vector && !WORKS(crossdock_vector_open(region, vector_name, "i64", CROSSDOCK_OPEN_OR_CREATE, WAIT, &vector)))
         return;
-    /* The first element is the stamp of the others, or 0 while they are being written. */
+    /* The first element is the stamp of the other elements, or 0 while they are being written. */
     uint64_t *words = crossdock_vector_data(vector);
     if (vector->size > 1 && words[0])
         check("vector", words + 1, vector->size - 1, words[0]);
@@ -152,7 +154,7 @@ static void port_round(void)
             memcpy(body, m.inline_bytes, sizeof body);
             if (body[0] != m.tag || body[1] != mix(m.tag))
                 wrong("message", body[1], mix(m.tag));
-            /* Of one producer: each once, in order. */
+            /* Messages of one producer must come in order and only once. */
             if (m.tag >> 32 == from && (uint32_t)m.tag != received + 1)
                 wrong("order of messages", (uint32_t)m.tag, received + 1);
             from = m.tag >> 32, received = (uint32_t)m.tag;

@@ -31,7 +31,7 @@ MPI_Datatype crossdock_mpi_handle_type(void);
 CROSSDOCK_MPI_ONE MPI_Datatype crossdock_mpi_handle_type_made;
 CROSSDOCK_MPI_ONE int crossdock_mpi_handle_type_state; /* 0 = none, 1 = being made, 2 = made */
 
-/* MPI_Finalize begins with deleting the attributes of MPI_COMM_SELF: that is when the datatype goes. */
+/* MPI_Finalize first deletes the attributes of MPI_COMM_SELF. The datatype is freed then. */
 CROSSDOCK_MPI_ONE int crossdock_mpi_handle_type_free(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     (void)comm, (void)keyval, (void)value, (void)extra;

@@ -1,5 +1,5 @@
-/* The header's layout, frozen. The library's own side has the same numbers in src/plain.rs: a change of one must
- * change both, and the library's version. */
+/* Checks the layout of the header's structs, which must not change. src/plain.rs has the same numbers for the library:
+ * a change must be made in both, and changes the version of the library. */
 #include <crossdock.h>
 
 #define SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " has changed its size")

@@ -1,4 +1,5 @@
-/* C stdio: `stdio read FILE` copies a file to standard output, `stdio write FILE` the other way round. */
+/* A program with C's stdio: `stdio read FILE` copies a file to standard output, and `stdio write FILE` copies standard
+ * input to a file. */
 #include <stdio.h>
 #include <string.h>
 

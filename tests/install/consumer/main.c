@@ -1,4 +1,4 @@
-/* Counts how often it ran, in a region: the second run finds what the first one left. */
+/* Counts in a region how often the program was run. The second run finds what the first one left. */
 #include <crossdock.h>
 #include <stdint.h>
 #include <stdio.h>

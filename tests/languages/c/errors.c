@@ -1,4 +1,4 @@
-/* Rows E1 to E4 of ../conformance.md, and what is C's own: NULL, wild and stale references. */
+/* Rows E1 to E4 of ../conformance.md, and tests for C alone: NULL, wild and stale references. */
 #define _GNU_SOURCE
 #include "suite.h"
 
@@ -141,7 +141,7 @@ static void c3(const char *role, const char *argument)
     OK(crossdock_deallocate(r, header));
 }
 
-/* An object with a constructor of the program's own. */
+/* An object with a constructor that the program wrote. */
 static void c4(const char *role, const char *argument)
 {
     (void)role, (void)argument;
@@ -214,7 +214,7 @@ static void refused(crossdock_status status)
         fail("the child was not refused: %s: %s", crossdock_status_name(status), crossdock_error_message());
 }
 
-/* What a child of fork() may not do, and that it can connect for itself. */
+/* Tests what a child of fork() may not do, and that it can connect a session of its own. */
 static void in_child(crossdock_region *inherited, crossdock_port *port)
 {
     crossdock_connect_options options = CROSSDOCK_CONNECT_OPTIONS_INIT;
@@ -263,7 +263,7 @@ static void c6(const char *role, const char *argument)
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child);
-    /* A check that failed in the child has told the reason already. */
+    /* A check that failed in the child has printed the reason already. */
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         fail("the child ended with %#x", (unsigned)status);
     EQUAL(*(int *)n.address, 8);
@@ -272,7 +272,7 @@ static void c6(const char *role, const char *argument)
     OK(crossdock_object_open(region(), "m", "i32", CROSSDOCK_CREATE_ONLY, 0, &n));
 }
 
-/* Each function, with each pointer of it NULL. */
+/* Calls each function once for each of its pointers, with this pointer being NULL. */
 static void c7(const char *role, const char *argument)
 {
     (void)role, (void)argument;
@@ -368,7 +368,7 @@ static void c7(const char *role, const char *argument)
 #undef NO
 }
 
-/* Threads that share references and give them up meet no crash and no other status than the right one. */
+/* Threads share references and give them up. There must be no crash, and no other status than the right one. */
 static void *use_and_let_go(void *argument)
 {
     crossdock_region *r = argument;
@@ -424,8 +424,8 @@ static void c9(const char *role, const char *argument)
     OK(crossdock_port_unref(in));
 }
 
-/* A region that threads allocated in by its base, and that is then closed, is held no longer: not found any more, the
- * session may go, and what is mapped at the same address later is what they find. */
+/* Threads allocate in a region by its base, and the region is then closed. Afterwards nothing holds it: it is not found
+ * any more, the session can be closed, and the threads find what is mapped at the same address later. */
 static struct {
     pthread_barrier_t used, closed, missed, opened;
     void *old, *new;

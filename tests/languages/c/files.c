@@ -60,7 +60,7 @@ static void comes(const char *row, const char *name, int byte)
 
 static bool is_seen(const char *row, const char *name) { return access(place(row, "published", name), F_OK) == 0; }
 
-/* B writes the file, and A opens it. */
+/* Process B writes the file, and process A opens it. */
 static FILE *opened(const char *row, const char *name)
 {
     ends_well(start("writes", name));

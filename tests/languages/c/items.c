@@ -80,7 +80,7 @@ static bool belongs_to(const crossdock_item_info *info, const char *task)
     return strncmp(info->owner, task, length) == 0 && (info->owner[length] == 0 || info->owner[length] == '/');
 }
 
-/* Until the item is as wanted, at most 2 s. */
+/* Waits until the item is as wanted, at most 2 s. */
 static void becomes(crossdock_status wanted, const char *suffix)
 {
     long long until = peer_now_ms() + 2000;
@@ -478,18 +478,19 @@ static void i16(const char *role, const char *argument)
     destroy(access_item(""));
 }
 
-/* The paper's interface: names and return codes of its section III-B. */
+/* Tests the paper's interface: the names and return codes of its section III-B. */
 static void c10(const char *role, const char *argument)
 {
     (void)argument;
     CDI frame = CDI_INIT, copy = CDI_INIT, other = CDI_INIT;
     char key[128], second[128];
-    /* The interface uses the process's default session. */
+    /* The paper's interface uses the default session of the process. */
     setenv("CROSSDOCK_TASK", *role ? "peer" : "test", 1);
     snprintf(key, sizeof key, "%s", name_of(""));
     snprintf(second, sizeof second, "%s", name_of("b"));
     if (*role) {
-        /* Another container: registers itself, uses the object that it does not own, waits, changes it, hands it back. */
+        /* The other container: it registers itself, uses an object that it does not own, waits for it, changes it, and
+         * hands it back. */
         int mine = atoi(argument) + 1, theirs = atoi(argument);
         EQUAL(CDI_register(mine), 1);
         EQUAL(CDI_use(&frame, key), 1);
@@ -532,7 +533,7 @@ static void c10(const char *role, const char *argument)
     ends_well(b);
 }
 
-/* A task that is not the owner may do nothing; an item cannot be handed to its owner; an old address is no way in. */
+/* A task that is not the owner may do nothing. An item cannot be handed to its owner. An old address gives no access. */
 static void c11(const char *role, const char *argument)
 {
     (void)argument;
@@ -589,7 +590,7 @@ static void c11(const char *role, const char *argument)
     WANT(CROSSDOCK_BUSY, crossdock_item_resize(item, 10));
     ends_well(start("B", NULL));
     OK(crossdock_item_unshare(item, WAIT));
-    /* The address that it had here is a fault once it is another task's. */
+    /* The old address of the item must be a fault after another task owns the item. */
     volatile unsigned char *old = bytes_of(item, 4096);
     OK(crossdock_item_transfer(item, "absent"));
     OK(crossdock_item_unref(item));

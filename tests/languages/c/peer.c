@@ -49,7 +49,8 @@ int peer_start(const char *row, const char *role, const char *prefix, const char
             _exit(126);
         dup2(to[0], 0);
         dup2(from[1], 1);
-        /* The rows across nodes: the other process has another daemon. The role "run" is the row's own process. */
+        /* For rows across nodes, the other process connects to another daemon. The role "run" is the first process of a
+         * row. */
         if (getenv("CROSSDOCK_PEER_SOCKET") != NULL && strcmp(role, "run") != 0)
             setenv("CROSSDOCK_SOCKET", getenv("CROSSDOCK_PEER_SOCKET"), 1);
         execl("/proc/self/exe", "peer", "--peer", row, role, prefix, argument, (char *)NULL);
@@ -70,7 +71,7 @@ static int tell(int descriptor, const char *line)
     return write(descriptor, text, (size_t)length) == length ? 0 : -1;
 }
 
-/* One line, byte by byte, so that nothing behind it is taken away. */
+/* Reads one line, byte by byte, so that nothing behind the line is read. */
 static int expect(int descriptor, const char *line)
 {
     long long deadline = peer_now_ms() + DEADLINE_MS;

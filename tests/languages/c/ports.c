@@ -263,7 +263,7 @@ static void p8(const char *role, const char *argument)
             OK(crossdock_port_close(port));
             return;
         }
-        /* Ticks off what came in a shared array. */
+        /* Marks in a shared array which messages came. */
         crossdock_object seen;
         crossdock_message message;
         crossdock_status status;

@@ -1,4 +1,4 @@
-/* Rows S1 to S14 of ../conformance.md. */
+/* Rows S1 to S19 of ../conformance.md. */
 #define _GNU_SOURCE
 #include "suite.h"
 
@@ -9,7 +9,7 @@
 
 enum { WAIT = 10000, U = 20 };
 
-/* u of f64, (4,5), unless its shape says otherwise. */
+/* The variable u of type f64, with the shape (4,5) unless another one is given. */
 static crossdock_variable u_of(uint64_t first, uint64_t second)
 {
     crossdock_variable u = {"u", "f64", second ? 2 : 1, CROSSDOCK_ORDER_C, {first, second}, {0}, NULL, 0};
@@ -277,7 +277,7 @@ static void s6(const char *role, const char *argument)
     ends_well(b);
 }
 
-/* B publishes 3 versions and goes; A observed before. */
+/* Process B publishes 3 versions and ends. Process A observes the series before that. */
 static crossdock_observer *after_three(const char *role, bool killed)
 {
     if (*role) {
@@ -434,7 +434,7 @@ static void s11(const char *role, const char *argument)
     CHECK(data(latest(observer))[N - 1] == count + 1);
 }
 
-/* All of u is `value`; the version's number. */
+/* Sets all elements of u to `value`, publishes, and returns the version's number. */
 static uint64_t publish_large(crossdock_publisher *publisher, int length, int value)
 {
     double *x = memory(publisher);

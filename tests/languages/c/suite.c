@@ -35,7 +35,7 @@ static void remember(bool port, const char *name)
 static _Noreturn void finish(int status)
 {
     for (int i = 0; own && i < left_count; i++) {
-        /* The row may have removed it itself. */
+        /* The row itself may have removed the object already. */
         if (left[i].port)
             crossdock_port_remove(own, left[i].name);
         else
@@ -149,7 +149,7 @@ void ends_well(int peer)
 {
     int status = peer_end(peer);
     if (status != 0) {
-        /* Its last words, if it had any. */
+        /* Reads the rest of the peer's output, if there is any. */
         peer_expect(peer, "");
         fail("the peer ended with %d: %s", status, peer_last());
     }
@@ -168,7 +168,7 @@ crossdock_handle handle_of_text(const char *text)
     return handle;
 }
 
-/* Runs one row in a child; its last words come through a pipe. */
+/* Runs one row in a child process. The reason of a failure comes through a pipe. */
 static int run_row(const row *r)
 {
     int words[2];

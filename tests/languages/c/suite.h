@@ -1,4 +1,4 @@
-/* The harness of the C suite: each row runs in a process of its own, so that one that crashes fails alone. */
+/* Runs the rows of the C suite. Each row runs in a process of its own, so that a row that crashes fails alone. */
 #ifndef SUITE_H
 #define SUITE_H
 
@@ -7,7 +7,7 @@
 
 #include "peer.h"
 
-/* A row's function runs as the test's own process (role "") or as one of its peers. */
+/* A row's function runs in the first process of the test (role "") or in one of its peers. */
 typedef void row_function(const char *role, const char *argument);
 
 typedef struct row {
@@ -20,27 +20,28 @@ extern const row region_rows[], error_rows[], port_rows[], series_rows[], item_r
 
 enum { MIB = 1 << 20 };
 
-/* "c-4711/r4" and, with a letter, "c-4711/r4b"; a static buffer each for "", "b", "c". */
+/* Makes a name for the row: "c-4711/r4", or with a letter "c-4711/r4b". There is a static buffer for each of "", "b"
+ * and "c". */
 const char *name_of(const char *suffix);
-/* A session of task "test", or "peer" in a peer. The same one each time. */
+/* The session of this process, as the task "test", or as "peer" in a peer. Each call gives the same session. */
 crossdock_session *session(void);
-/* The row's region (16 MiB), open_or_create; removed when the row ends. */
+/* Opens the row's region (16 MiB), or creates it. It is removed when the row ends. */
 crossdock_region *region(void);
 crossdock_region *region_named(const char *suffix, crossdock_mode mode, uint64_t size);
-/* One end of the row's port; removed when the row ends. */
+/* Opens one end of the row's port. The port is removed when the row ends. */
 crossdock_port *port_open(crossdock_end end, crossdock_pattern pattern, uint32_t capacity);
 
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 _Noreturn void skip(const char *why);
 
-/* Peers of this row. `argument` may be NULL. */
+/* Starts a peer of this row. `argument` may be NULL. */
 int start(const char *role, const char *argument);
 void tell(int peer, const char *line);
 void expect(int peer, const char *line);
-/* It ends by itself with exit status 0. */
+/* Checks that the peer ends by itself with exit status 0. */
 void ends_well(int peer);
 
-/* The last error's message contains the text. */
+/* Checks that the message of the last error contains the text. */
 void says(const char *text);
 
 void handle_to_text(crossdock_handle handle, char text[33]);

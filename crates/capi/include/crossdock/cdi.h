@@ -36,8 +36,8 @@ extern "C" {
 typedef const char *CDI_key;
 typedef int CDI_container;
 
-/* A CDI variable: which object it names, and the way in while this container owns it. Make it by CDI_create, CDI_use or
- * CDI_copy; give it up by CDI_release, which leaves the object as it is. */
+/* A CDI variable: it names an object, and gives access to it while this container owns the object. CDI_create, CDI_use
+ * or CDI_copy makes it. CDI_release gives it up and leaves the object as it is. */
 typedef struct CDI {
     char key[CROSSDOCK_NAME_MAX + 1];
     crossdock_item *item; /* NULL: this container does not own it, as far as this variable knows */
@@ -61,7 +61,8 @@ static inline int CDI_good_key(CDI_key k)
     return 0;
 }
 
-/* The container of this process is reachable by this id. 1; -1: it cannot be, e.g. another container has it. */
+/* Gives the container of this process this id. 1: done. -1: not possible, for example because another container has the
+ * id. */
 static inline int CDI_register(CDI_container c_id)
 {
     crossdock_session *session;
@@ -76,8 +77,8 @@ static inline int CDI_register(CDI_container c_id)
     return status == CROSSDOCK_OK ? 1 : -1;
 }
 
-/* 1: a new object of data size s, identifiable by k, owned by this container; 0: there is one of this key already; -1: it
- * cannot be created, e.g. for lack of memory. */
+/* Makes an object. 1: there is a new object with key k and s bytes of data, which this container owns. 0: an object of
+ * this key exists already. -1: it cannot be created, for example for lack of memory. */
 static inline int CDI_create(CDI *c, CDI_key k, size_t s)
 {
     crossdock_session *session;
@@ -91,7 +92,8 @@ static inline int CDI_create(CDI *c, CDI_key k, size_t s)
     return status == CROSSDOCK_EXISTS ? 0 : -1;
 }
 
-/* 1: the variable names the object of key k, also one that another task owns; 0: there is none; -1: that cannot be found out. */
+/* Makes the variable name an existing object. 1: it names the object of key k, even if another container owns the
+ * object. 0: there is no such object. -1: this cannot be found out. */
 static inline int CDI_use(CDI *c, CDI_key k)
 {
     crossdock_session *session;
@@ -105,8 +107,8 @@ static inline int CDI_use(CDI *c, CDI_key k)
     return status == CROSSDOCK_NOT_FOUND ? 0 : -1;
 }
 
-/* 1: `copy` is a new object of key k, an exact copy of c and independent of it, owned by this container; 0: there is one of
- * this key already; -1: it cannot be created, or c is not this container's. */
+/* Copies an object. 1: `copy` is a new object of key k, an exact copy of c and independent of it, which this container
+ * owns. 0: an object of this key exists already. -1: it cannot be created, or this container does not own c. */
 static inline int CDI_copy(CDI *copy, CDI *c, CDI_key k)
 {
     crossdock_item *item;
@@ -118,8 +120,8 @@ static inline int CDI_copy(CDI *copy, CDI *c, CDI_key k)
     return status == CROSSDOCK_EXISTS ? 0 : -1;
 }
 
-/* Blocks until this container owns the object: 1. -1: it was destroyed, or the node daemon is gone. With a deadline:
- * crossdock_item_access. */
+/* Blocks until this container owns the object, and returns 1. -1: the object was destroyed, or the node daemon is gone.
+ * For a wait with a deadline, use crossdock_item_access. */
 static inline int CDI_access(CDI *c)
 {
     crossdock_session *session;
@@ -139,7 +141,8 @@ static inline int CDI_access(CDI *c)
     return 1;
 }
 
-/* 1: container c_id owns the object, this one no more. -1: this container does not own it. */
+/* Transfers the object. 1: container c_id owns the object now, and this container does not. -1: this container does not
+ * own it. */
 static inline int CDI_transfer(CDI *c, CDI_container c_id)
 {
     char to[16];
@@ -151,7 +154,7 @@ static inline int CDI_transfer(CDI *c, CDI_container c_id)
     return 1;
 }
 
-/* 1: the object is no more. -1: this container does not own it. */
+/* Destroys the object. 1: the object is destroyed. -1: this container does not own it. */
 static inline int CDI_destroy(CDI *c)
 {
     if (crossdock_item_destroy(c->item) != CROSSDOCK_OK)
@@ -161,7 +164,7 @@ static inline int CDI_destroy(CDI *c)
     return 1;
 }
 
-/* The object's bytes, while this container owns it; else NULL. */
+/* The bytes of the object if this container owns it, or else NULL. */
 static inline void *CDI_data(const CDI *c)
 {
     void *data;
@@ -169,7 +172,7 @@ static inline void *CDI_data(const CDI *c)
     return c->item && crossdock_item_data(c->item, &data, &size) == CROSSDOCK_OK ? data : NULL;
 }
 
-/* The paper's dataSize, while this container owns it; else 0. */
+/* The size of the object (dataSize in the paper) if this container owns it, or else 0. */
 static inline size_t CDI_size(const CDI *c)
 {
     void *data;
@@ -177,7 +180,7 @@ static inline size_t CDI_size(const CDI *c)
     return c->item && crossdock_item_data(c->item, &data, &size) == CROSSDOCK_OK ? (size_t)size : 0;
 }
 
-/* The variable is not used any more. An object that this container owns stays its own. */
+/* Gives up the variable. If this container owns the object, it still does. */
 static inline void CDI_release(CDI *c)
 {
     crossdock_item_unref(c->item);

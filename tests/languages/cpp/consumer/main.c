@@ -1,4 +1,4 @@
-/* The same in C, over crossdock::c. */
+/* The program of main.cpp in C, with the CMake target crossdock::c. */
 #include <crossdock.h>
 
 int main(void)
