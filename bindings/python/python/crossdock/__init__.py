@@ -126,7 +126,8 @@ if _sys.version_info >= (3, 12):
 
 
 def open(file, mode="r", *args, **kwargs):  # noqa: A001: named as what it stands in for
-    """The built-in `open`, after `await_file` where the file is only read: a file of a managed directory is awaited."""
+    """Works as the built-in `open`. If the file is opened for reading only, `await_file` comes first, which waits for a file
+    of a managed directory."""
     if isinstance(file, (str, bytes, _os.PathLike)) and not set(mode) & set("wxa+"):
         await_file(_os.fsdecode(file))
     return _io.open(file, mode, *args, **kwargs)
@@ -136,7 +137,7 @@ _sessions: "_weakref.WeakSet[Session]" = _weakref.WeakSet()
 
 
 def _at_exit() -> None:
-    """Leaves in order, unless an error ended the program: then peers are to see that it died."""
+    """Leaves in order when the program ends. If an error ended it, it does not leave, so that peers see that it died."""
     _native._ending()
     failed = hasattr(_sys, "last_type") and not hasattr(_sys, "ps1")
     if failed:

@@ -15,7 +15,7 @@ SLICE_S = 0.1
 
 
 async def receive(port, timeout=None):
-    """The next message of `port`; other coroutines of the loop run meanwhile."""
+    """Waits for the next message of `port` and returns it. Other coroutines of the loop run meanwhile."""
     deadline = time.monotonic() + (DEFAULT_WAIT_S if timeout is None else timeout)
     while True:
         try:
@@ -63,7 +63,8 @@ async def next_message(port, timeout=None):
 
 
 async def next_version(observer, timeout=None):
-    """The next version of `observer`; other coroutines run meanwhile. A series has no descriptor: a thread waits."""
+    """Waits for the next version of `observer` and returns it. A thread waits, because a series has no descriptor; other
+    coroutines run meanwhile."""
     loop = asyncio.get_running_loop()
     waited = DEFAULT_WAIT_S if timeout is None else timeout
     deadline = time.monotonic() + waited

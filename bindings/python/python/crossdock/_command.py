@@ -1,11 +1,11 @@
-"""The `crossdock` command of this installation: hands over to the program beside this file, or to the distribution's."""
+"""The `crossdock` command of this installation. It starts the program beside this file, or that of the distribution."""
 
 import os
 import sys
 
 
 def path() -> str:
-    """Where the program lies: in the wheel, else where a distribution's package puts it."""
+    """The path of the program: in the wheel, or else where a distribution's package puts it."""
     here = os.path.dirname(os.path.abspath(__file__))
     bundled = os.path.join(here, "bin", "crossdock")
     system = os.path.join(sys.prefix, "bin", "crossdock")
@@ -13,7 +13,7 @@ def path() -> str:
 
 
 def main() -> None:
-    """Becomes that program, with the same arguments."""
+    """Replaces this process by the program, with the same arguments."""
     program = path()
     try:
         os.execv(program, [program, *sys.argv[1:]])

@@ -11,85 +11,85 @@ class Error(Exception):
 
 
 class NotYetError(Error, BlockingIOError):
-    """A poll (``timeout=0``) found nothing. Neither success nor failure: ask again, or wait."""
+    """A poll (``timeout=0``) found nothing. This is neither success nor failure: ask again, or wait."""
 
     status = 1
 
 
 class TimedOutError(Error, TimeoutError):
-    """The deadline passed before it happened; says who was waited for."""
+    """The deadline passed. The message names the member that the call waited for."""
 
     status = 2
 
 
 class ClosedError(Error, EOFError):
-    """The other end left in order and nothing is left to come; or the object was closed here."""
+    """The other end left in order and everything that it sent was received; or this process has closed the object."""
 
     status = 3
 
 
 class PeerDiedError(Error, ConnectionError):
-    """The member that was waited for is dead; says task, rank and when it was last seen."""
+    """The member that the call waited for is dead. The message has its task, its rank and the time when it was last seen."""
 
     status = 4
 
 
 class NotFoundError(Error, LookupError):
-    """There is no such region, port or object."""
+    """There is no region, port, item, series or object of this name."""
 
     status = 5
 
 
 class ExistsError(Error):
-    """There is one already, and a new one was asked for."""
+    """The object exists already, but the call asked for a new one."""
 
     status = 6
 
 
 class WrongTypeError(Error, TypeError):
-    """The object is of another type; prints both."""
+    """The object has another type. The message has both types."""
 
     status = 7
 
 
 class InvalidError(Error, ValueError):
-    """An argument is outside what the call takes."""
+    """An argument has a value that the call does not accept."""
 
     status = 8
 
 
 class BadHandleError(Error):
-    """The handle names nothing that is in use, or something of another segment."""
+    """The handle names no object that is in use, or an object of another segment."""
 
     status = 9
 
 
 class DeniedError(Error, PermissionError):
-    """The task was not granted this."""
+    """No grant of this task allows the call."""
 
     status = 10
 
 
 class NoSpaceError(Error, MemoryError):
-    """Region, quota or node has no room for it."""
+    """The region, the quota or the node is full."""
 
     status = 11
 
 
 class BusyError(Error):
-    """It is still in use: by a view that is alive, or a second producer."""
+    """The object is still in use, for example by an array that is alive or by another producer."""
 
     status = 12
 
 
 class CorruptError(Error):
-    """Shared memory holds what no honest member writes there."""
+    """Shared memory has contents that no correct member writes."""
 
     status = 13
 
 
 class DisconnectedError(Error, ConnectionError):
-    """The node daemon cannot be reached, or this process was forked from the one that connected."""
+    """The node daemon cannot be reached, or this process is a forked child of the one that connected."""
 
     status = 14
 
@@ -101,7 +101,7 @@ class IncompatibleError(Error):
 
 
 class KernelError(Error, OSError):
-    """The kernel refused; the text has its words."""
+    """The kernel refused a call. The message has the kernel's reason."""
 
     status = 16
 

@@ -1,4 +1,4 @@
-"""What listings and statistics are made of: plain named tuples."""
+"""The named tuples that listings and statistics consist of."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ class ObjectInfo(NamedTuple):
 
 
 class WorkflowInfo(NamedTuple):
-    """A workflow; bytes, quota 0 = no limit but the node's."""
+    """A workflow. Sizes are in bytes. A quota of 0 means that only the node's memory is the limit."""
 
     name: str
     quota: int
@@ -21,7 +21,7 @@ class WorkflowInfo(NamedTuple):
 
 
 class MemberInfo(NamedTuple):
-    """A member: one process that acts as a task; `progress`: steps done and steps in all, if it reports them."""
+    """A member: one process that acts as a task. `progress` is the steps done and the steps in all, if it reports them."""
 
     id: int
     workflow: str
@@ -34,7 +34,8 @@ class MemberInfo(NamedTuple):
 
 
 class SegmentInfo(NamedTuple):
-    """A segment: a region, a port, a series or an item's memory; bytes; made at `since`, in seconds since 1970."""
+    """A segment: a region, a port, a series or the memory of an item. Sizes are in bytes. It was made at `since`, in
+    seconds since 1970."""
 
     id: int
     kind: str
@@ -47,7 +48,7 @@ class SegmentInfo(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What the daemon has, as far as the asker may see it."""
+    """Everything that the daemon has and the asking task may see."""
 
     workflows: "list[WorkflowInfo]"
     members: "list[MemberInfo]"
@@ -59,7 +60,8 @@ for _class in (ObjectInfo, WorkflowInfo, MemberInfo, SegmentInfo, Listing):
 
 
 class ItemInfo(NamedTuple):
-    """An item: bytes; who owns and who made it ("detect/1", "#7"); for how many seconds the owner has had it."""
+    """An item. `size` is in bytes. `owner` and `creator` are tasks such as "detect/1" or "#7". `since` is how many seconds
+    the owner has had it."""
 
     key: str
     size: int
@@ -77,7 +79,8 @@ class ItemInfo(NamedTuple):
 
 
 class VariableInfo(NamedTuple):
-    """A variable of a series: type name, dtype (None if another language's own), largest shape, order, constants."""
+    """A variable of a series: the name of its type, the dtype (None if only another language has the type), the largest
+    shape, the order and the constants."""
 
     type: str
     dtype: object

@@ -1,4 +1,4 @@
-"""What a notebook shows of sessions, ports, series and versions: small tables that take the page's own colours."""
+"""Shows sessions, ports, series and versions in a notebook, as small tables in the colours of the page."""
 
 from html import escape
 
@@ -54,6 +54,6 @@ def version(self):
 
 
 def install(classes):
-    """Gives the classes what notebooks ask for."""
+    """Adds the methods that notebooks call to the classes."""
     for cls, show in zip(classes, (session, port, observer, publisher, version)):
         cls._repr_html_ = show

@@ -32,14 +32,14 @@ class FileSystem(LocalFileSystem):
         return super()._open(path, mode, block_size, **kwargs)
 
     def info(self, path, **kwargs):
-        """Size and kind, once the file is there."""
+        """Waits until the file exists, and returns its size and kind."""
         if not isinstance(path, os.DirEntry):
             path = self._strip_protocol(path)
             _await(path)
         return super().info(path, **kwargs)
 
     def exists(self, path, **kwargs):
-        """Waits as an open does; False where an open would fail."""
+        """Waits as an open does. Returns False if an open would fail."""
         try:
             self.info(path, **kwargs)
         except OSError:
