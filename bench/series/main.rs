@@ -37,7 +37,7 @@ fn timed(work: impl FnOnce()) -> f64 {
 /// Writes one number into each cache line of the range. A solver that changes everything writes at least this much.
 fn write_all(start: *mut u8, bytes: usize, step: u64) {
     for at in (0..bytes).step_by(64) {
-        // SAFETY: within the memory that the caller has.
+        // SAFETY: the address lies within the memory that the caller gave.
         unsafe { start.add(at).cast::<u64>().write_volatile(step + at as u64) };
     }
 }
@@ -47,7 +47,7 @@ fn publish_one(publisher: &mut Publisher) {
 }
 
 fn copy(to: &Buffer, from: *const u8, bytes: usize) {
-    // SAFETY: both have so many bytes and do not overlap.
+    // SAFETY: both ranges have this many bytes and do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(from, to.start(), bytes) };
 }
 
@@ -130,7 +130,7 @@ fn hundredth(
     let mut step = |publisher: &mut Publisher, step: u64| {
         let start = publisher.memory("u").expect("a variable");
         let mut touch = |at: usize, length: usize| {
-            // SAFETY: within the variable.
+            // SAFETY: the address lies within the memory of the variable.
             write_all(unsafe { start.add(at) }, length, step);
             if detect == Detect::Hints {
                 publisher.touched("u", at as u64..(at + length) as u64).expect("within the variable");
@@ -263,12 +263,12 @@ fn changing_over(bytes: usize, records: &mut Vec<Record>) {
         for _ in 0..STRETCH {
             step += 1;
             at = (at + part) % (bytes - part + 1) / PAGE * PAGE;
-            // SAFETY: within the variable.
+            // SAFETY: the address lies within the memory of the variable.
             let place = unsafe { publisher.memory("u").expect("a variable").add(at) };
             if scattered {
                 // Two of every three pages are written.
                 for page in (0..bytes / PAGE).filter(|page| page % 3 != step as usize % 3) {
-                    // SAFETY: as above.
+                    // SAFETY: the page lies within the memory of the variable.
                     write_all(unsafe { publisher.memory("u").expect("a variable").add(page * PAGE) }, PAGE, step);
                 }
             } else {

@@ -53,7 +53,7 @@ impl World {
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             work(self.attach(counter));
-            // SAFETY: ends the child.
+            // SAFETY: the call ends the child process.
             unsafe { libc::_exit(0) }
         }
         pid

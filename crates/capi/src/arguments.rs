@@ -36,7 +36,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
 /// # Safety
 /// As [`text`].
 pub(crate) unsafe fn optional_text<'a>(pointer: *const c_char, what: &str) -> Result<Option<&'a str>> {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: `text` has the same `# Safety` section, and the caller promises it.
     if pointer.is_null() { Ok(None) } else { unsafe { text(pointer, what) }.map(Some) }
 }
 
@@ -90,7 +90,7 @@ impl<T> Out<T> {
     /// # Safety
     /// The pointer that this was made from must point to a writable T.
     pub(crate) unsafe fn set(self, value: T) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises this, as the `# Safety` section asks.
         unsafe { self.0.write(value) }
     }
 }

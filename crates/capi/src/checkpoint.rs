@@ -130,7 +130,7 @@ unsafe extern "C" fn crossdock_checkpoint_sequence(reference: u64, series: *cons
 /// # Safety
 /// Both must be zero-terminated; `series` may be NULL.
 unsafe fn attribute(reference: u64, series: *const c_char, name: *const c_char) -> Result<(Value, String)> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises this, as the `# Safety` section asks.
     let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "attribute")?) };
     let opened = checkpoint(reference)?;
     Ok((opened.found.checkpoint.attribute(opened.meant(series), name)?, name.to_owned()))

@@ -85,7 +85,7 @@ unsafe fn item_options(size: u64, options: *const plain::ItemOptions) -> Result<
     if options.is_null() {
         return Ok(result);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { read(options, "options")? };
     if given.level != 0 {
         result.level = choice(given.level, "level", "crossdock_item_level")?;

@@ -25,9 +25,9 @@ pub(crate) fn type_of(name: &str) -> Result<(type_name::Type, TypeRef)> {
 /// # Safety
 /// `ty` must be NULL or point to a type whose name is NULL or zero-terminated.
 unsafe fn type_in(ty: *const plain::Type) -> Result<TypeRef> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { read(ty, "type")? };
-    // SAFETY: the same promise.
+    // SAFETY: the caller promises this for the texts in the struct, too.
     let name = unsafe { text(given.name, "type's name")? };
     if given.size == 0 {
         return type_of(name).map(|(_, ty)| ty);
@@ -278,7 +278,7 @@ unsafe extern "C" fn crossdock_object_list(
 /// `ty` must be NULL or point to a type whose name is NULL or zero-terminated.
 #[inline(always)]
 unsafe fn load(region: &Region, handle: Handle, ty: *const plain::Type) -> Result<plain::Object> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises this, as the `# Safety` section asks.
     let ty = if ty.is_null() { None } else { Some(unsafe { type_in(ty)? }) };
     let loaded = region.load(handle, ty.as_ref())?;
     Ok(object(region, loaded.offset, loaded.size, false))

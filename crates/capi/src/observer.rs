@@ -79,7 +79,7 @@ unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&O
     call(|| {
         let place = out(place, what)?;
         let answer = ask(&*observer(&reference)?)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises this, as the `# Safety` section asks.
         unsafe { place.set(answer) };
         Ok(())
     })
@@ -145,7 +145,7 @@ unsafe fn taken(reference: u64, place: *mut u64, ask: impl FnOnce(&mut Observer)
         let place: Out<u64> = out(place, "version")?;
         let version = ask(&mut *observer(&reference)?)?;
         let kept = keep(version)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises this, as the `# Safety` section asks.
         unsafe { place.set(kept) };
         Ok(())
     })

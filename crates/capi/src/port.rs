@@ -36,7 +36,7 @@ unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions
     if options.is_null() {
         return Ok(PortOptions::default());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { read(options, "options")? };
     let pattern = match given.pattern {
         ANY_PATTERN => None,
@@ -51,7 +51,7 @@ unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions
 /// `message` must be NULL or readable.
 #[inline(always)]
 unsafe fn message_in(message: *const plain::Message) -> Result<Message> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises this, as the `# Safety` section asks.
     let m = unsafe { read(message, "message")? };
     let inline = Inline::cut(m.inline_bytes, m.inline_length).ok_or_else(|| too_long(m.inline_length))?;
     Ok(Message { handle: m.handle, tag: m.tag, inline, position: m.position })

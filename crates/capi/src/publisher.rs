@@ -31,7 +31,7 @@ unsafe fn options(given: *const plain::SeriesOptions) -> Result<SeriesOptions> {
     if given.is_null() {
         return Ok(options);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { read(given, "options")? };
     options.capacity = Some(given.capacity).filter(|n| *n != 0);
     options.chunk = Some(given.chunk).filter(|n| *n != 0);
@@ -58,7 +58,7 @@ unsafe extern "C" fn crossdock_publisher_open(
         let publisher = out(publisher, "publisher")?;
         // SAFETY: the header asks for zero-terminated text, and for lists and options that are NULL or good.
         let (name, mut options) = unsafe { (text(name, "series' name")?, self::options(options)?) };
-        // SAFETY: the same.
+        // SAFETY: the header asks for lists that are NULL or good.
         unsafe {
             options.variables = values::variables(variables, variable_count)?;
             options.attributes = values::declared(attributes, attribute_count)?;

@@ -38,7 +38,7 @@ unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&V
     call(|| {
         let place = out(place, what)?;
         let answer = ask(&*version(&reference)?)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises this, as the `# Safety` section asks.
         unsafe { place.set(answer) };
         Ok(())
     })

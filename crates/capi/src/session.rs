@@ -32,9 +32,9 @@ unsafe fn connect_options(options: *const plain::ConnectOptions) -> Result<Conne
     if options.is_null() {
         return Ok(result);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { read(options, "options")? };
-    // SAFETY: the same promise, for the texts.
+    // SAFETY: the caller promises this for the texts in the struct, too.
     unsafe {
         result.socket = optional_text(given.socket, "socket path")?.map(PathBuf::from);
         result.task = optional_text(given.task, "task")?.map(str::to_owned);

@@ -65,9 +65,9 @@ pub(crate) fn value_out(value: &Value) -> plain::Value {
 /// # Safety
 /// `given` must be NULL or have `count` readable elements, whose names are zero-terminated.
 pub(crate) unsafe fn attributes<'a>(given: *const plain::Attribute, count: usize) -> Result<Vec<(&'a str, Value)>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { list(given, count, "attributes")? };
-    // SAFETY: the same promise, for the names.
+    // SAFETY: the caller promises this for the names in the list, too.
     given.iter().map(|a| Ok((unsafe { text(a.name, "attribute's name")? }, value_in(&a.value)?))).collect()
 }
 
@@ -76,10 +76,10 @@ pub(crate) unsafe fn attributes<'a>(given: *const plain::Attribute, count: usize
 /// # Safety
 /// As [`attributes`].
 pub(crate) unsafe fn declared(given: *const plain::Attribute, count: usize) -> Result<Vec<AttributeSpec>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { list(given, count, "attributes")? };
     let one = |a: &plain::Attribute| {
-        // SAFETY: the same promise, for the names.
+        // SAFETY: the caller promises this for the names in the list, too.
         let name = unsafe { text(a.name, "attribute's name")? };
         Ok(AttributeSpec { name: name.to_owned(), ty: kind(a.value.kind)? })
     };
@@ -91,10 +91,10 @@ pub(crate) unsafe fn declared(given: *const plain::Attribute, count: usize) -> R
 /// # Safety
 /// `given` must be NULL or have `count` readable elements, whose texts and constants are as the header asks.
 pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> Result<Vec<Variable>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { list(given, count, "variables")? };
     let one = |v: &plain::Variable| {
-        // SAFETY: the same promise, for the texts.
+        // SAFETY: the caller promises this for the texts in the struct, too.
         let (name, ty) = unsafe { (text(v.name, "variable's name")?, text(v.type_name, "variable's type")?) };
         let dimensions = v.dimensions as usize;
         let (Some(shape), Some(most)) = (v.shape.get(..dimensions), v.max_shape.get(..dimensions)) else {
@@ -105,7 +105,7 @@ pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> R
         } else {
             shape.iter().zip(most).map(|(now, most)| if *most == 0 { *now } else { *most }).collect()
         };
-        // SAFETY: the same promise, for the constants.
+        // SAFETY: the caller promises this for the lists of constants, too.
         let constants = unsafe { attributes(v.constants, v.constant_count)? };
         Ok(Variable {
             name: name.to_owned(),
@@ -145,7 +145,7 @@ pub(crate) unsafe fn name_out(name: &str, buffer: *mut c_char) -> Result<()> {
     if buffer.is_null() {
         return Ok(());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises this, as the `# Safety` section asks.
     unsafe { crate::arguments::copy_text(name, buffer, plain::NAME) }
 }
 

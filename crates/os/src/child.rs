@@ -49,7 +49,7 @@ pub fn fork_beside_threads(body: impl FnOnce() -> i32) -> OsResult<i32> {
     }
     if pid == 0 {
         let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(101);
-        // SAFETY: ends the child at once.
+        // SAFETY: the call ends the child process at once.
         unsafe { libc::_exit(code) }
     }
     Ok(pid)

@@ -54,7 +54,7 @@ pub fn load_eight(first: &[AtomicU8; 8]) -> u64 {
     #[cfg(all(target_arch = "aarch64", target_endian = "little", not(miri)))]
     {
         let eight: u64;
-        // SAFETY: as above.
+        // SAFETY: reads the eight bytes of the array, which are aligned to eight, and touches nothing else.
         unsafe {
             std::arch::asm!("ldr {eight}, [{at}]", eight = out(reg) eight, at = in(reg) first.as_ptr(),
                 options(nostack, preserves_flags, readonly));
@@ -157,7 +157,7 @@ unsafe fn stream_sse2(to: *mut u8, from: *const u8, length: usize) {
         }
         at += 16;
     }
-    // SAFETY: every x86_64 has it.
+    // SAFETY: every CPU of x86_64 has this instruction.
     unsafe { _mm_sfence() }
 }
 
@@ -176,7 +176,7 @@ mod tests {
         }
         for (at, length) in [(0, 3 * 4096), (3, 4096), (8, 17), (5, 2), (1, 0)] {
             let mut to = Block([0xee; 3 * 4096]);
-            // SAFETY: within the two blocks.
+            // SAFETY: both ranges lie within the two blocks of this test.
             unsafe { copy_racing(to.0.as_mut_ptr().add(1), from.0.as_ptr().add(at), length.min(3 * 4096 - 1)) };
             let length = length.min(3 * 4096 - 1);
             assert_eq!(to.0[1..=length], from.0[at..at + length], "{at} {length}");
@@ -193,7 +193,7 @@ mod tests {
         for way in [Way::Cached, Way::Streaming] {
             for (at, length) in [(0, 3 * 4096), (64, 4096), (0, 4096 + 17), (128, 63), (4096, 0), (1, 5000)] {
                 let mut to = Block([0xee; 3 * 4096]);
-                // SAFETY: within the two blocks.
+                // SAFETY: both ranges lie within the two blocks of this test.
                 unsafe { copy(to.0.as_mut_ptr().add(at), from.0.as_ptr().add(at), length, way) };
                 assert_eq!(to.0[at..at + length], from.0[at..at + length], "{way:?} {at} {length}");
                 assert!(to.0[..at].iter().chain(&to.0[at + length..]).all(|b| *b == 0xee), "{way:?} {at} {length}");

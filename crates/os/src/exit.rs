@@ -29,7 +29,7 @@ pub fn at_normal_exit(hook: fn()) {
         on_exit(ends, std::ptr::null_mut());
     }
     #[cfg(not(target_env = "gnu"))]
-    // SAFETY: the same.
+    // SAFETY: the function stays for the life of the process, because the library is never unloaded.
     unsafe {
         libc::atexit(ends_somehow);
     }

@@ -159,7 +159,7 @@ fn make_page(length: usize) -> Option<*mut std::ffi::c_void> {
     if sys::raw("madvise", || unsafe { libc::madvise(start, length, libc::MADV_WIPEONFORK) }) == 0 {
         return Some(start);
     }
-    // SAFETY: as above.
+    // SAFETY: the range was mapped just now and has no other owner.
     let _ = unsafe { sys::mm::munmap_whole(start, length) };
     None
 }

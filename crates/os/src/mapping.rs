@@ -228,7 +228,7 @@ mod tests {
         if taken != HUGE as u64 {
             return crate::testing::skip("huge-pages");
         }
-        // SAFETY: within the mapping.
+        // SAFETY: the address lies within the mapping.
         unsafe { mapping.start().as_ptr().add(HUGE + 5).write_volatile(7) };
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let start = format!("{:x}-", mapping.start().as_ptr() as usize);
@@ -236,7 +236,7 @@ mod tests {
             maps.lines().skip_while(|line| !line.starts_with(&start)).find(|line| line.starts_with("ShmemPmdMapped:"));
         assert_eq!(huge.unwrap().split_whitespace().nth(1), Some("2048"));
         let reader = Mapping::for_huge_pages(&fd, LENGTH, Access::Read).unwrap();
-        // SAFETY: within the mapping.
+        // SAFETY: the address lies within the mapping.
         assert_eq!(unsafe { reader.start().as_ptr().add(HUGE + 5).read_volatile() }, 7);
     }
 

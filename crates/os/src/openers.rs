@@ -36,7 +36,7 @@ impl Openers {
     pub fn new() -> OsResult<Self> {
         let kind = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | libc::FAN_UNLIMITED_QUEUE;
         let files = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
-        // SAFETY: takes numbers only.
+        // SAFETY: the call takes only numbers, and no pointers.
         let init = || unsafe { libc::fanotify_init(kind | libc::FAN_UNLIMITED_MARKS, files as libc::c_uint) };
         let fd = sys::raw("fanotify_init", init);
         if fd < 0 {

@@ -140,7 +140,7 @@ mod tests {
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), LENGTH, protection, MapFlags::PRIVATE, &fd, 0) }.unwrap();
         let page = |n: usize| start as usize + n * 4096;
         for n in [3, 4, 40] {
-            // SAFETY: within the mapping above.
+            // SAFETY: the address lies within the mapping that was made above.
             unsafe { (page(n) as *mut u8).write_volatile(1) };
         }
         // SAFETY: as above; a page that is only read stays the file's.

@@ -234,7 +234,7 @@ mod tests {
 
     fn byte(place: &Place, offset: usize) -> *mut u8 {
         assert!(offset < place.length());
-        // SAFETY: within the place.
+        // SAFETY: the address lies within the range of the place.
         unsafe { place.start().as_ptr().add(offset) }
     }
 
@@ -245,7 +245,7 @@ mod tests {
         let place = Place::reserve(8192).unwrap();
         assert_eq!(place.start().as_ptr() as usize % HUGE, 0);
         place.put_private(0, 8192, &fd, 4096).unwrap();
-        // SAFETY: live mappings of this test alone.
+        // SAFETY: the addresses lie in live mappings that only this test uses.
         unsafe {
             file.start().as_ptr().add(4096).write_volatile(3);
             assert_eq!(byte(&place, 0).read_volatile(), 3);
@@ -261,7 +261,7 @@ mod tests {
         let file = Mapping::new(&fd, 3 * 4096, crate::Access::ReadWrite).unwrap();
         let place = Place::reserve(3 * 4096).unwrap();
         place.put_private(0, 3 * 4096, &fd, 0).unwrap();
-        // SAFETY: live mappings of this test alone.
+        // SAFETY: the addresses lie in live mappings that only this test uses.
         unsafe {
             (0..3).for_each(|page| file.start().as_ptr().add(page * 4096).write_volatile(page as u8 + 1));
             byte(&place, 4096).write_volatile(9);
@@ -276,7 +276,7 @@ mod tests {
         let (place, other) = (Place::reserve(16384).unwrap(), Place::reserve(16384).unwrap());
         place.put_memory(0, 16384).unwrap();
         other.put_memory(0, 16384).unwrap();
-        // SAFETY: memory of this test alone.
+        // SAFETY: the address lies in memory that only this test uses.
         unsafe {
             byte(&other, 5000).write_volatile(9);
             place.take_from(&other, 16384).unwrap();
@@ -289,7 +289,7 @@ mod tests {
         let (fd, mapping) = memfd::create_for_own_writing("crossdock-test", 4 * 4096).unwrap();
         let place = Place::reserve(8192).unwrap();
         place.put_again(4096, 4096, &mapping, 2 * 4096).unwrap();
-        // SAFETY: live mappings of this test alone.
+        // SAFETY: the addresses lie in live mappings that only this test uses.
         unsafe {
             byte(&place, 4096).write_volatile(7);
             assert_eq!(mapping.start().as_ptr().add(2 * 4096).read_volatile(), 7);

@@ -101,7 +101,7 @@ pub struct Entry {
 
 // SAFETY: an address range that nothing reads or writes.
 unsafe impl Send for Entry {}
-// SAFETY: as for Send.
+// SAFETY: no code reads or writes the address range, so threads may share it.
 unsafe impl Sync for Entry {}
 
 impl Entry {
@@ -274,7 +274,7 @@ mod tests {
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let held = s.roll.enter(6).and_then(Entry::hold);
-            // SAFETY: as above; the grandchild sleeps and ends.
+            // SAFETY: the grandchild only sleeps and ends.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 std::thread::sleep(std::time::Duration::from_secs(4));
@@ -283,7 +283,7 @@ mod tests {
             }
             rustix::io::write(&tell, &[u8::from(held.is_ok())]).unwrap();
             std::thread::sleep(std::time::Duration::from_secs(20));
-            // SAFETY: as above, of the child.
+            // SAFETY: ends the child without running what the parent registered.
             unsafe { libc::_exit(0) };
         }
         let mut byte = [0];

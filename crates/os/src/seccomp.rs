@@ -143,7 +143,7 @@ impl Listener {
     /// # Errors
     /// The descriptor is not a listener for stopped calls.
     pub fn new(descriptor: OwnedFd) -> OsResult<Self> {
-        // SAFETY: three numbers that the kernel writes.
+        // SAFETY: the kernel writes three numbers into the struct.
         let sizes = unsafe {
             let mut sizes: libc::seccomp_notif_sizes = zeroed();
             let asked = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_NOTIF_SIZES, 0, &raw mut sizes);
@@ -157,7 +157,7 @@ impl Listener {
         // With this flag the answer wakes the program on the CPU of the thread that answers. Kernels before 6.6 do not
         // know the flag.
         const SYNC_WAKE_UP: libc::c_ulong = 1;
-        // SAFETY: takes a number.
+        // SAFETY: the call takes only a number, and no pointer.
         unsafe { libc::ioctl(descriptor.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) };
         Ok(Self(descriptor))
     }

@@ -126,7 +126,7 @@ pub fn signal_process(pid: i32, signal: i32) -> bool {
 
 /// Sends a signal, given by its number, to a process group. Gives `true` if the group exists.
 pub fn signal_group(leader: i32, signal: i32) -> bool {
-    // SAFETY: as above.
+    // SAFETY: a plain system call; a wrong number is an error of the call.
     leader > 1 && unsafe { libc::kill(-leader, signal) } == 0
 }
 

@@ -62,7 +62,7 @@ impl WriteNotes {
     /// kernel is too old.
     pub fn open() -> OsResult<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | UFFD_USER_MODE_ONLY;
-        // SAFETY: makes a descriptor and touches no memory.
+        // SAFETY: the call makes a descriptor and touches no memory.
         let fd = sys::raw("userfaultfd", || unsafe { libc::syscall(libc::SYS_userfaultfd, flags) });
         if fd < 0 {
             return Err(OsError::last("userfaultfd", "USER_MODE_ONLY"));
@@ -131,7 +131,7 @@ mod tests {
             place.put_memory(0, pages * 4096).unwrap();
             let page = |n: usize| place.start().as_ptr() as usize + n * 4096;
             let write = |n: usize, value: u8| {
-                // SAFETY: memory of this test alone.
+                // SAFETY: the address lies in memory that only this test uses.
                 unsafe { (page(n) as *mut u8).add(100).write_volatile(value) };
             };
             (0..pages / 2).for_each(|n| write(n, 1));

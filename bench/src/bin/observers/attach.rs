@@ -93,7 +93,7 @@ fn map_one_chunk() -> f64 {
         // SAFETY: within the mapping above, which no one reads; the file has these bytes.
         let place = unsafe { mapping.start().as_ptr().add(at) };
         let begun = Instant::now();
-        // SAFETY: the same.
+        // SAFETY: the call replaces a part of the mapping above, which no code reads.
         let mapped = unsafe {
             rustix::mm::mmap(
                 place.cast(),

@@ -155,7 +155,7 @@ pub fn observer(arguments: &[String]) {
 }
 
 fn bytes(data: &[f64]) -> &[u8] {
-    // SAFETY: numbers are bytes.
+    // SAFETY: the bytes of numbers are valid bytes.
     unsafe { data.align_to().1 }
 }
 

@@ -65,8 +65,8 @@ impl Session {
         }
     }
 
-    /// Opens the first of these items (at most 24) that this task owns or gets. If several of them are cooperative, it
-    /// waits only for the first cooperative one in the list.
+    /// Opens the first of these items (at most 24) that this task owns or gets. A cooperative item in the list is
+    /// chosen even if another member has it; the call then waits for this item alone.
     ///
     /// # Errors
     /// As for [`Session::access_item`].

@@ -21,7 +21,7 @@ macro_rules! failing_on_memory {
         /// The conditions of the `rustix` function that it calls.
         pub(crate) unsafe fn $name($($arg: $of),*) -> rustix::io::Result<$answer> {
             $crate::faults::check($call)?;
-            // SAFETY: the caller's.
+            // SAFETY: the caller keeps the conditions of the `rustix` function.
             unsafe { $($real)::+($($arg),*) }
         }
     )*};

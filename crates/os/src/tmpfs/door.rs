@@ -71,7 +71,7 @@ impl Gate {
         let kind = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
         let limits = libc::FAN_UNLIMITED_MARKS | libc::FAN_UNLIMITED_QUEUE;
         let files = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
-        // SAFETY: takes numbers only.
+        // SAFETY: the call takes only numbers, and no pointers.
         let fd = sys::raw("fanotify_init", || unsafe { libc::fanotify_init(kind | limits, files as libc::c_uint) });
         if fd < 0 {
             return Err(OsError::last("fanotify_init", "a gate"));

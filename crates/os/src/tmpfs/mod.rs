@@ -142,12 +142,12 @@ mod tests {
         let file = folder.create("one", 8 << 20).unwrap();
         assert_eq!(folder.create("one", 4096).unwrap_err().errno, Errno::EXIST);
         let mapping = Mapping::new(&file, 8 << 20, Access::ReadWrite).unwrap();
-        // SAFETY: within a live mapping of this test alone.
+        // SAFETY: the address lies in a live mapping that only this test uses.
         unsafe { mapping.start().as_ptr().write_volatile(7) };
 
         let reader = folder.open_reader("one").unwrap();
         let seen = Mapping::new(&reader, 4096, Access::Read).unwrap();
-        // SAFETY: as above.
+        // SAFETY: the address lies in a live mapping that only this test uses.
         assert_eq!(unsafe { seen.start().as_ptr().read_volatile() }, 7);
         assert_eq!(open_anew(&reader, Access::ReadWrite).unwrap_err().errno, Errno::ROFS);
         assert!(Mapping::new(&reader, 4096, Access::ReadWrite).is_err());
