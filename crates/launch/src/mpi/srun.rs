@@ -148,7 +148,7 @@ impl Srun {
 fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
     let mut lines = BufReader::new(child.stderr.take().expect("piped at its start"));
     let mut line = Vec::new();
-    let (mut killed, mut cancelled, mut told) = (None, false, false);
+    let (mut killed, mut ending, mut told) = (None, false, false);
     while matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
         let text = String::from_utf8_lossy(&line);
         let (rest, message) = marks::find(&text);
@@ -160,14 +160,14 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
         match message {
             Some(Message::Step(name)) => *step.lock().unwrap_or_else(PoisonError::into_inner) = name,
             // Slurm ends a step at its first failure, so reports of tasks after that are not the cause.
-            Some(_) if cancelled => {}
+            Some(_) if ending => {}
             Some(message) => {
                 told |= !matches!(message, Message::RankStarted(_));
                 let _ = send(link, &message, &[]);
             }
-            None if !cancelled => {
+            None if !ending => {
                 killed = killed.or_else(|| killed_task(&text));
-                cancelled = text.contains("*** STEP ") && text.contains(" CANCELLED ");
+                ending = ends_step(&text);
             }
             None => {}
         }
@@ -180,7 +180,7 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
     // Both messages matter only if no rank has reported a bad end of its own.
     if let Some(rank) = killed.filter(|_| end.code != 0) {
         let _ = send(link, &Message::RankLost(rank), &[]);
-    } else if cancelled && !told && end.code != 0 {
+    } else if ending && !told && end.code != 0 {
         let what =
             "Slurm has killed the step: a rank has called MPI_Abort, or the step was cancelled or ran out of time";
         let hint = "look at what the ranks wrote last, and at the job's limits";
@@ -188,6 +188,16 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
     }
     let _ = send(link, &Message::Ended(0, end), &[]);
     end
+}
+
+/// Tells whether srun says in this line that Slurm is ending the step.
+///
+/// Any of three lines may be the first. If a rank calls MPI_Abort, srun hears of it from Slurm's controller, and the node's
+/// line that the step is cancelled comes later: ranks that Slurm has killed may report their ends in between.
+fn ends_step(line: &str) -> bool {
+    line.starts_with("srun: Job step aborted: ")
+        || line.starts_with("srun: ") && line.contains(": Terminating StepId=")
+        || line.contains("*** STEP ") && line.contains(" CANCELLED ")
 }
 
 /// Reads a line such as `srun: error: n2: task 3: Killed`, which is about a task that could not report its end itself.
@@ -200,6 +210,8 @@ fn killed_task(line: &str) -> Option<Rank> {
 
 #[cfg(test)]
 mod tests {
+    use crossdock_shim::message::{Arrived, receive};
+
     use super::*;
 
     #[test]
@@ -228,5 +240,47 @@ mod tests {
         assert_eq!(killed_task("srun: error: n1: task 7: Killed\n").unwrap().rank, 7);
         assert!(killed_task("srun: error: n1: task 7: Exited with exit code 1\n").is_none());
         assert!(killed_task("srun: forcing job termination\n").is_none());
+    }
+
+    /// Gives the messages that the front gets for these lines of an srun that ends with code 137.
+    fn heard(lines: &[String]) -> Vec<Message> {
+        let mut command = Command::new("sh");
+        command.args(["-c", "cat >&2; exit 137"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(lines.concat().as_bytes()).unwrap();
+        let (link, theirs) = socket::pair().unwrap();
+        listen(child, &theirs, &Mutex::new(String::new()));
+        drop(theirs);
+        let mut messages = Vec::new();
+        while let Arrived::Message(message, _) = receive(&link) {
+            messages.push(message);
+        }
+        messages
+    }
+
+    #[test]
+    fn ranks_that_slurm_kills_after_an_abort_are_not_the_cause() {
+        let rank = |rank: i32| Rank { rank, size: 4, pid: rank + 2, host: "n2".into(), ..Rank::default() };
+        let mark = |message| marks::line(&message).unwrap();
+        let aborted = "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n".to_owned();
+        let cancelled = "slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-23T12:39:46 ***\n".to_owned();
+        let first = "srun: error: n2: task 3: Killed\n".to_owned();
+        let terminated = "srun: launch/slurm: _step_signal: Terminating StepId=2.0\n".to_owned();
+        // A rank calls MPI_Abort, and the killed ranks report their ends before the node's line arrives.
+        let victims =
+            [mark(Message::RankLost(rank(3))), mark(Message::RankEnded(rank(2), End { code: 0, signal: 9 }))].concat();
+        let lines = [aborted.clone(), victims.clone(), cancelled.clone(), first.clone(), terminated.clone()];
+        let messages = heard(&lines);
+        assert!(
+            matches!(&messages[..], [Message::Failed(_, what, _), Message::Ended(..)] if what.contains("MPI_Abort")),
+            "{messages:?}"
+        );
+        // A rank ends by itself before Slurm ends the step.
+        let own = Message::RankEnded(rank(1), End { code: 5, signal: 0 });
+        let messages = heard(&[mark(own.clone()), aborted, victims.clone(), cancelled]);
+        assert!(messages.len() == 2 && messages[0] == own, "{messages:?}");
+        // A task is killed, and srun ends the step because of that.
+        let messages = heard(&[first, terminated, victims]);
+        assert!(matches!(&messages[..], [Message::RankLost(r), Message::Ended(..)] if r.rank == 3), "{messages:?}");
     }
 }
