@@ -67,6 +67,8 @@ def run(command, limit, environment=None, folder=None):
     scratch = tempfile.mkdtemp(prefix="cdbench.")
     shared = set(os.listdir(SHARED)) if not namespaces() else set()
     given = {**os.environ, "TMPDIR": scratch, "XDG_RUNTIME_DIR": scratch, "CROSSDOCK_RUNS": scratch, **(environment or {})}
+    # The last lines of a program that fails say why, and a backtrace would come behind them.
+    given["RUST_BACKTRACE"] = "0"
     given.pop("CROSSDOCK_SOCKET", None)
     given["BENCH_HOSTS"] = _hosts(scratch)
     begun, problem, out, err = time.monotonic(), "", "", ""

@@ -97,7 +97,8 @@ def limits(rows):
     parts = [f'<rect x="0" y="{top + step * n}" width="{WIDTH}" height="{step}" fill="var(--line)" fill-opacity=".35"/>' for n in range(0, len(rows), 2)]
     for tick in across.ticks():
         x = across(tick)
-        parts.append(f'<line x1="{x}" x2="{x}" y1="{top}" y2="{bottom}" stroke="var(--{"text" if tick == 1 else "line"})" stroke-width="{1.4 if tick == 1 else 1}"/>')
+        # Beside the dots alone: a line through a name makes it hard to read.
+        parts += [f'<line x1="{x}" x2="{x}" y1="{top + step * n + 17}" y2="{top + step * (n + 1)}" stroke="var(--{"text" if tick == 1 else "soft"})" stroke-width="{1.4 if tick == 1 else 0.5}"/>' for n in range(len(rows))]
         parts.append(f'<text class="soft" x="{x}" y="{bottom + 14}" font-size="11" text-anchor="middle">{tick:g}</text>')
     for n, (name, cases) in enumerate(rows.items()):
         y = top + step * n

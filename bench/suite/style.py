@@ -23,7 +23,7 @@ th:nth-child(2) { width: 13%; } th:nth-child(3) { width: 16%; } th:nth-child(4) 
 @media (max-width: 44rem) {
   table, tbody, tr, td { display: block; width: auto; } tr:has(th) { display: none; } tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
   td, td.case, td.words { border: 0; padding: .05rem 0; width: auto; text-align: right; } td.case { text-align: left; font-weight: 600; } td.case .more { font-weight: 400; }
-  td[data-name] { display: flex; justify-content: space-between; gap: 1rem; } td[data-name]::before { content: attr(data-name); color: var(--soft); font-weight: 400; }
+  td[data-name] { display: flex; justify-content: space-between; gap: 1rem; } td[data-name]::before { content: attr(data-name); flex: none; color: var(--soft); font-weight: 400; }
   td.none[data-name] { display: none; }
 }
 @media (max-width: 30rem) { figure svg text { font-size: 14.5px; } }
