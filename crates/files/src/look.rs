@@ -139,7 +139,7 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
                 add(&mut line.readers, pid);
             }
         }
-        for name in awaited(pid, notice.ino(), path) {
+        for name in awaited(pid, notice.ino(), &[path]) {
             let line = lines.entry(name.clone()).or_insert_with(|| line_of(name.clone(), State::Awaited));
             if line.state == State::Dropped {
                 line.state = State::Awaited;
@@ -180,7 +180,7 @@ fn walk(folder: &Path, rest: &Path, see: &mut dyn FnMut(PathBuf, fs::Metadata)) 
     Ok(())
 }
 
-fn numbers(folder: &Path) -> Vec<i32> {
+pub(crate) fn numbers(folder: &Path) -> Vec<i32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
@@ -198,10 +198,10 @@ fn open_files(pid: i32) -> Vec<((u64, u64), bool)> {
     numbers(&folder).into_iter().filter_map(file).collect()
 }
 
-/// Lists the names below `path` that threads of the process `pid` wait for. Such a thread sleeps on the notice's page,
-/// and the fifth argument of its futex call is the address of the whole name (os/futex.rs). The kernel shows only the
-/// threads that this user may inspect.
-fn awaited(pid: i32, notice: u64, path: &str) -> Vec<PathBuf> {
+/// Lists the names below one of `paths` that threads of the process `pid` wait for. Such a thread sleeps on the notice's
+/// page, and the fifth argument of its futex call is the address of the whole name (os/futex.rs). The kernel shows only
+/// the threads that this user may inspect.
+pub(crate) fn awaited(pid: i32, notice: u64, paths: &[&str]) -> Vec<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let pages: Vec<(u64, u64)> = maps.lines().filter_map(|line| page_of(line, notice)).collect();
     if pages.is_empty() {
@@ -214,7 +214,7 @@ fn awaited(pid: i32, notice: u64, path: &str) -> Vec<PathBuf> {
         let (sleeps_on, what) = (*words.first()?, *words.get(4)?);
         pages.iter().any(|(start, end)| (*start..*end).contains(&sleeps_on)).then_some(())?;
         let whole = String::from_utf8(reader.text(thread, what)?).ok()?;
-        Some(PathBuf::from(whole.strip_prefix(path)?.strip_prefix('/')?))
+        paths.iter().find_map(|path| Some(PathBuf::from(whole.strip_prefix(path)?.strip_prefix('/')?)))
     };
     numbers(Path::new(&format!("/proc/{pid}/task"))).into_iter().filter_map(name).collect()
 }

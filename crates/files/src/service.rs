@@ -6,10 +6,12 @@
 //! next service clears. After the rename and before the notice: the file is published, and a waiting consumer finds it
 //! within 100 ms, because it checks the folder that often.
 
+mod backlog;
 mod exchange;
 mod fetch;
 mod ledger;
 mod news;
+mod wishes;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +35,8 @@ pub use fetch::FETCH_FAULT_POINTS;
 
 use self::fetch::Origin;
 use self::ledger::Ledger;
+use self::news::Held;
+use self::wishes::Wishes;
 use self::words::What;
 use crate::rules::{Action, Keep, Publish, is_hidden};
 use crate::spill::Spill;
@@ -112,6 +116,8 @@ struct Shared {
     room: Condvar,
     /// Signalled when there are changes to report to other hosts.
     told: Condvar,
+    /// The files for which consumers of this host wait.
+    wishes: Mutex<Wishes>,
 }
 
 #[derive(Debug)]
@@ -152,6 +158,10 @@ struct State {
     life: u64,
     /// The changes that other hosts must learn.
     ledger: Ledger,
+    /// Files that other hosts are fetching.
+    held: Vec<Held>,
+    /// The paths at which consumers and views of this host look for the directory's files.
+    seen_at: Vec<String>,
     /// What the producers of this host do; `None` if this host has no producers.
     own: Option<Phase>,
     /// The other hosts with producers.
@@ -193,6 +203,8 @@ impl Service {
             is_over: false,
             life: 0,
             ledger: Ledger::default(),
+            held: Vec::new(),
+            seen_at: Vec::new(),
             own: Some(Phase::Coming),
             origins: Vec::new(),
             fetched: BTreeMap::new(),
@@ -201,7 +213,8 @@ impl Service {
         let (stop_watching, stop_answering) = (event::eventfd().map_err(plain)?, event::eventfd().map_err(plain)?);
         let (state, writers) = (Mutex::new(state), Mutex::new(writers));
         let (nudge, room, told) = (event::eventfd().map_err(plain)?, Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room, told });
+        let wishes = Mutex::new(Wishes::of(notice)?);
+        let shared = Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room, told, wishes });
         let mut service = Self { shared: shared.clone(), answers: None, watcher: None, mover: None };
         // The kernel asks before each open in a watched folder, also before an open by the service. So a separate
         // thread, which opens no files, answers. It must run before the first folder is watched.
@@ -574,7 +587,7 @@ impl State {
         if let Some(Err(error)) = spill.as_mut().map(|spill| spill.published(&store.layout, rest)) {
             self.trouble(format!("{}: an older file stays on the disk: {error}", rest.display()));
         }
-        self.store.tell_published();
+        self.store.tell_published(rest);
         self.drop_old(rest);
         shared.room.notify_all();
         shared.told.notify_all();
@@ -613,7 +626,7 @@ impl State {
         // Remove it from the producers' folder first. Otherwise a service that follows a killed one would publish it again.
         let _ = fs::remove_file(self.store.layout.stage.join(rest));
         // The other hosts keep their copies of the file as long as their own rule says.
-        self.ledger.forget(rest);
+        self.ledger.dropped(rest);
         self.withdraw(rest);
         self.report.dropped += 1;
         self.store.note("dropped", rest);

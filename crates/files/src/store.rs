@@ -14,6 +14,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -303,12 +304,19 @@ impl Store {
     }
 
     /// Tells consumers that a file was published.
-    pub(crate) fn tell_published(&self) {
+    pub(crate) fn tell_published(&self, rest: &Path) {
         let notice = &self.notice;
+        notice.find(rest.as_os_str().as_bytes());
         notice.published.fetch_add(1, Ordering::Relaxed);
         notice.last_ns.store(clock::now_ns(), Ordering::Relaxed);
         self.tell();
         fault_point!("files.told");
+    }
+
+    /// Tells consumers that a file of another host will not come, because it was dropped there.
+    pub(crate) fn tell_lost(&self, rest: &Path) {
+        self.notice.lose(rest.as_os_str().as_bytes());
+        self.tell();
     }
 
     pub(crate) fn tell_torn(&self) {

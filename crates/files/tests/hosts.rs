@@ -121,7 +121,7 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 fn across(produces: bool, readers: &[&str], origins: &[&str]) -> Across {
-    Across { produces, readers: names(readers), origins: names(origins), wait: LONG }
+    Across { produces, readers: names(readers), origins: names(origins), wait: LONG, path: "/data/frames".into() }
 }
 
 /// Makes the host `a` with producers and the host `b` with consumers.
@@ -386,13 +386,15 @@ fn a_service_that_is_started_anew_on_either_side_fetches_nothing_twice_and_goes_
     assert_eq!((b.fetched(), fs::read(b.published("x")).unwrap()), (1, b"x".to_vec()));
 }
 
-/// A relay that passes bytes between a consumers' host and a producers' host. It can cut all connections after a number
-/// of bytes.
+/// A relay that passes bytes between a consumers' host and a producers' host. It can be slow, and can cut all connections
+/// after a number of bytes.
 struct Wire {
     address: String,
     /// How many bytes still pass towards the consumers' host before the cut.
     left: Arc<AtomicU64>,
     is_cut: Arc<AtomicBool>,
+    /// The pause after each 16 KiB of a connection towards the consumers' host, in milliseconds.
+    pause: Arc<AtomicU64>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -403,9 +405,11 @@ impl Wire {
             address: listener.local_addr().unwrap().to_string(),
             left: Arc::new(AtomicU64::new(u64::MAX / 2)),
             is_cut: Arc::default(),
+            pause: Arc::default(),
             open: Arc::default(),
         };
         let (left, is_cut, open) = (wire.left.clone(), wire.is_cut.clone(), wire.open.clone());
+        let pause = wire.pause.clone();
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 let Ok(far) = TcpStream::connect(&address) else { continue };
@@ -415,8 +419,8 @@ impl Wire {
                 open.lock().unwrap().extend([near.try_clone().unwrap(), far.try_clone().unwrap()]);
                 let (a, b) = (near.try_clone().unwrap(), far.try_clone().unwrap());
                 std::thread::spawn(move || pass(a, b, None));
-                let (left, is_cut, open) = (left.clone(), is_cut.clone(), open.clone());
-                std::thread::spawn(move || pass(far, near, Some((&left, &is_cut, &open))));
+                let (left, is_cut, open, pause) = (left.clone(), is_cut.clone(), open.clone(), pause.clone());
+                std::thread::spawn(move || pass(far, near, Some((&left, &is_cut, &open, &pause))));
             }
         });
         wire
@@ -428,12 +432,13 @@ impl Wire {
     }
 }
 
-type Limit<'a> = (&'a AtomicU64, &'a AtomicBool, &'a Mutex<Vec<TcpStream>>);
+type Limit<'a> = (&'a AtomicU64, &'a AtomicBool, &'a Mutex<Vec<TcpStream>>, &'a AtomicU64);
 
 fn pass(mut from: TcpStream, mut to: TcpStream, limit: Option<Limit<'_>>) {
     let mut buffer = [0; 16 << 10];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
-        if let Some((left, is_cut, open)) = limit {
+        if let Some((left, is_cut, open, pause)) = limit {
+            std::thread::sleep(Duration::from_millis(pause.load(Ordering::SeqCst)));
             let before = left.load(Ordering::SeqCst);
             left.store(before.saturating_sub(read as u64), Ordering::SeqCst);
             if before <= read as u64 {
@@ -474,6 +479,73 @@ fn a_link_that_is_cut_in_the_middle_of_a_file_shows_nothing_and_the_fetch_goes_o
     assert_eq!(b.wait("large"), Outcome::Published);
     assert!(fs::read(b.published("large")).unwrap() == bytes);
     assert_eq!(b.fetched(), 2);
+}
+
+/// Producers on `a`; consumers on `b`, with a slow wire between them.
+fn two_with_a_wire(keep: &Keep) -> (Host, Host, Wire) {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let a = Host::new(&authority, "a", keep, across(true, &["b"], &[]));
+    let mut b = Host::new(&authority, "b", keep, across(false, &[], &["a"]));
+    let wire = Wire::to(a.address());
+    b.meet(&[("a", &wire.address)]);
+    a.service().producers(Phase::Producing);
+    a.write("first", b"x");
+    assert_eq!(b.wait("first"), Outcome::Published);
+    (a, b, wire)
+}
+
+#[test]
+fn a_file_that_a_consumer_waits_for_does_not_queue_behind_files_that_none_has_opened() {
+    let (a, b, wire) = two_with_a_wire(&Keep::All);
+    // Each of the large files takes most of a minute.
+    wire.pause.store(10, Ordering::SeqCst);
+    let large = vec![7; 64 << 20];
+    std::thread::scope(|scope| {
+        let wait = scope.spawn(|| b.wait("z-small"));
+        for number in 0..5 {
+            a.write(&format!("large-{number}"), &large);
+        }
+        await_that("several fetches at once", || fs::read_dir(b.root.join("fetched")).unwrap().count() == 3);
+        a.write("other", b"no consumer waits for it");
+        a.write("z-small", b"small");
+        assert_eq!(wait.join().unwrap(), Outcome::Published);
+    });
+    assert_eq!(fs::read(b.published("z-small")).unwrap(), b"small");
+    assert_eq!((b.fetched(), b.published("large-0").exists(), b.published("other").exists()), (2, false, false));
+}
+
+#[test]
+fn a_file_that_is_dropped_while_it_is_fetched_comes_all_the_same() {
+    let (a, b, wire) = two_with_a_wire(&Keep::Newest(1));
+    wire.pause.store(2, Ordering::SeqCst);
+    let bytes: Vec<u8> = (0..3_000_000u32).flat_map(u32::to_le_bytes).collect();
+    a.write("large", &bytes);
+    await_that("its fetch to begin", || fs::read_dir(b.root.join("fetched")).unwrap().count() == 1);
+    a.write("next", b"x");
+    await_that("the drop", || !a.published("large").exists() && !a.root.join("stage/large").exists());
+    assert_eq!(b.wait("large"), Outcome::Published);
+    assert!(fs::read(b.published("large")).unwrap() == bytes);
+}
+
+#[test]
+fn a_wait_for_a_file_that_was_dropped_before_it_was_fetched_ends_at_once_and_names_the_rule() {
+    let authority = Authority::make("files", HOURS).unwrap();
+    let keep = Keep::Newest(2);
+    let a = Host::new(&authority, "a", &keep, across(true, &["b"], &[]));
+    let mut b = Host::new(&authority, "b", &keep, across(false, &[], &["a"]));
+    a.service().producers(Phase::Producing);
+    for number in 0..5 {
+        a.write(&number.to_string(), b"x");
+        await_that("the publication", || a.published(&number.to_string()).exists());
+    }
+    await_that("the drop", || !a.published("2").exists());
+    b.meet(&[("a", &a.address())]);
+    let Outcome::Gone(story) = b.wait("0") else { panic!("it cannot come") };
+    assert!(story.to_string().contains("the rule `keep` dropped it before this host had fetched it"), "{story}");
+    assert_eq!((b.wait("3"), b.wait("4")), (Outcome::Published, Outcome::Published));
+    a.write("0", b"anew");
+    await_that("the name's new file", || fs::read(b.published("0")).is_ok_and(|bytes| bytes == b"anew"));
+    assert_eq!(b.wait("0"), Outcome::Published);
 }
 
 #[test]

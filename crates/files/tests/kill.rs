@@ -90,7 +90,13 @@ fn spilling(root: &Path) -> Service {
 /// Starts the service of the host `b`, whose two consumers read what the host `a` publishes.
 fn fetching(root: &Path, from: &str) -> (Service, Exchange) {
     let service = start(root, true);
-    let across = Across { produces: false, readers: Vec::new(), origins: vec!["a".into()], wait: LONG };
+    let across = Across {
+        produces: false,
+        readers: Vec::new(),
+        origins: vec!["a".into()],
+        wait: LONG,
+        path: "/data/frames".into(),
+    };
     let mut exchange = Exchange::start(&Tcp::new(Trust::Loopback), "b", "", &[("f", &service, &across)]).unwrap();
     exchange.meet(&[("a".to_owned(), from.to_owned())].into()).unwrap();
     (service, exchange)
@@ -223,7 +229,13 @@ fn a_service_that_dies_at_any_step_of_a_fetch_shows_nothing_in_part_and_the_next
     for point in FETCH_FAULT_POINTS {
         let (here, there) = (Place::new(&format!("{point}-a")), Place::new(&format!("{point}-b")));
         let producers = start(&here.0, false);
-        let across = Across { produces: true, readers: vec!["b".into()], origins: Vec::new(), wait: LONG };
+        let across = Across {
+            produces: true,
+            readers: vec!["b".into()],
+            origins: Vec::new(),
+            wait: LONG,
+            path: "/data/frames".into(),
+        };
         let transport = Tcp::new(Trust::Loopback);
         let exchange = Exchange::start(&transport, "a", "127.0.0.1:0", &[("f", &producers, &across)]).unwrap();
         let from = exchange.address().to_owned();

@@ -15,6 +15,9 @@ pub const NOTICE_MAGIC: u64 = u64::from_le_bytes(*b"xdockfil");
 /// The number of bytes for the producers' names, which error messages show.
 pub const PRODUCERS_BYTES: usize = 256;
 
+/// The number of lost names that a notice remembers.
+pub const LOST: usize = 256;
+
 /// The phase of a directory's producers: whether files can still come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
@@ -60,10 +63,14 @@ pub struct Notice {
     pub last_ns: AtomicU64,
     /// The number of files that were not published because their writer was killed.
     pub torn: AtomicU64,
-    _pad2: [u8; 8],
+    /// How many files were lost. Only the service uses it.
+    pub lost_count: AtomicU64,
     /// The producers' names in UTF-8, separated by commas, with a zero byte at the end. They are written before
     /// `magic`.
     pub producers: [AtomicU64; PRODUCERS_BYTES / 8],
+    /// Hashes of the names that were lost last: another host published the file, and dropped it before this host had fetched it.
+    /// 0: free. A consumer that waits for such a name gets an error at once. A name that is published after all is taken out.
+    pub lost: [AtomicU64; LOST],
 }
 
 impl Notice {
@@ -87,6 +94,31 @@ impl Notice {
         self.magic.load(Ordering::Acquire) == NOTICE_MAGIC && self.version.load(Ordering::Acquire) == LAYOUT_VERSION
     }
 
+    /// For the service: this name, relative to the directory, will not come.
+    pub fn lose(&self, name: &[u8]) {
+        let hash = hash_of(name);
+        if !self.has_lost(name) {
+            let count = self.lost_count.fetch_add(1, Ordering::Relaxed);
+            self.lost[(count % LOST as u64) as usize].store(hash, Ordering::Release);
+        }
+    }
+
+    /// For the service: this name was published.
+    pub fn find(&self, name: &[u8]) {
+        if self.lost_count.load(Ordering::Relaxed) > 0 {
+            let hash = hash_of(name);
+            self.lost.iter().filter(|lost| lost.load(Ordering::Relaxed) == hash).for_each(|lost| {
+                lost.store(0, Ordering::Release);
+            });
+        }
+    }
+
+    /// Is this one of the names that were lost last?
+    pub fn has_lost(&self, name: &[u8]) -> bool {
+        let hash = hash_of(name);
+        self.lost_count.load(Ordering::Relaxed) > 0 && self.lost.iter().any(|lost| lost.load(Ordering::Acquire) == hash)
+    }
+
     /// The phase of the producers.
     pub fn phase(&self) -> Phase {
         Phase::from_number(self.phase.load(Ordering::Acquire))
@@ -98,6 +130,12 @@ impl Notice {
         let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..end]).into_owned()
     }
+}
+
+/// FNV-1a, and never 0. Two names of one directory have the same hash once in 2^64 pairs.
+fn hash_of(name: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    name.iter().fold(0xcbf2_9ce4_8422_2325, step).max(1)
 }
 
 #[cfg(test)]
@@ -115,8 +153,9 @@ mod tests {
             published: AtomicU64::new(0),
             last_ns: AtomicU64::new(0),
             torn: AtomicU64::new(0),
-            _pad2: [0; 8],
+            lost_count: AtomicU64::new(0),
             producers: [const { AtomicU64::new(0) }; PRODUCERS_BYTES / 8],
+            lost: [const { AtomicU64::new(0) }; LOST],
         }
     }
 
@@ -124,7 +163,22 @@ mod tests {
     fn layout_is_frozen() {
         assert_eq!((offset_of!(Notice, news), offset_of!(Notice, phase)), (12, 16));
         assert_eq!((offset_of!(Notice, published), offset_of!(Notice, producers)), (24, 56));
+        assert_eq!((offset_of!(Notice, lost_count), offset_of!(Notice, lost)), (48, 312));
         assert!(size_of::<Notice>() <= 4096);
+    }
+
+    #[test]
+    fn the_names_that_were_lost_last_are_known_until_they_are_published() {
+        let notice = fresh();
+        assert!(!notice.has_lost(b"a"));
+        notice.lose(b"a");
+        notice.lose(b"a");
+        assert!(notice.has_lost(b"a") && !notice.has_lost(b"b"));
+        assert_eq!(notice.lost_count.load(Ordering::Relaxed), 1);
+        notice.find(b"a");
+        assert!(!notice.has_lost(b"a"));
+        (0..=LOST).for_each(|number| notice.lose(number.to_string().as_bytes()));
+        assert!(!notice.has_lost(b"0") && notice.has_lost(b"1") && notice.has_lost(LOST.to_string().as_bytes()));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub enum Outcome {
     Pass,
     /// The file exists now: the program's call is tried again.
     Published,
-    /// All producers have ended or failed: the program gets ENOENT.
+    /// All producers have ended or failed, or the file was dropped before this host had it: the program gets ENOENT.
     Gone(Story),
     /// The deadline passed: the program gets ETIMEDOUT.
     TimedOut(Story),
@@ -40,6 +40,7 @@ pub struct Story {
     published: u64,
     last: Option<Duration>,
     torn: u64,
+    is_lost: bool,
 }
 
 impl Views {
@@ -58,17 +59,18 @@ impl Views {
     #[must_use]
     pub fn await_file_while(&self, path: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> Outcome {
         match self.find(path) {
-            Some((view, rest)) if view.awaits(rest) => view.wait(path, before, is_wanted),
+            Some((view, rest)) if view.awaits(rest) => view.wait(path, rest, before, is_wanted),
             _ => Outcome::Pass,
         }
     }
 
-    /// May a producer still publish a file of this name? The answer is `false` when the producers have ended.
+    /// May a producer still publish a file of this name? The answer is `false` when the producers have ended, and for a
+    /// file that was dropped before this host had it.
     #[must_use]
     pub fn is_coming(&self, path: &[u8]) -> bool {
-        let view = self.find(path).filter(|(view, rest)| view.awaits(rest)).map(|(view, _)| view);
-        let phase = view.and_then(View::notice).map(|notice| notice.phase());
-        phase.is_some_and(|phase| !matches!(phase, Phase::Ended | Phase::Failed))
+        let Some((view, rest)) = self.find(path).filter(|(view, rest)| view.awaits(rest)) else { return false };
+        let Some(notice) = view.notice() else { return false };
+        !matches!(notice.phase(), Phase::Ended | Phase::Failed) && !notice.has_lost(rest)
     }
 
     /// Would [`Views::await_file`] begin to wait for the file at this absolute, normalised path? The file system is
@@ -81,7 +83,7 @@ impl Views {
 }
 
 impl View {
-    fn wait(&self, path: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> Outcome {
+    fn wait(&self, path: &[u8], rest: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> Outcome {
         let (Some(notice), Ok(name)) = (self.notice(), CString::new(path)) else { return Outcome::Pass };
         let began = clock::now_ns().saturating_sub(u64::try_from(before.as_nanos()).unwrap_or(0));
         let deadline = Deadline::after(self.deadline.saturating_sub(before));
@@ -90,10 +92,11 @@ impl View {
             // come just before any of these steps, and then a later step notices it.
             let news = notice.news.load(Acquire);
             let phase = notice.phase();
+            let is_lost = notice.has_lost(rest);
             if file::exists(&name) {
                 return Outcome::Published;
             }
-            let over = matches!(phase, Phase::Ended | Phase::Failed);
+            let over = is_lost || matches!(phase, Phase::Ended | Phase::Failed);
             if over || deadline.passed() {
                 let last = notice.last_ns.load(Relaxed);
                 let now = clock::now_ns();
@@ -105,6 +108,7 @@ impl View {
                     published: notice.published.load(Relaxed),
                     last: (last != 0).then(|| Duration::from_nanos(now.saturating_sub(last))),
                     torn: notice.torn.load(Relaxed),
+                    is_lost,
                 };
                 return if over { Outcome::Gone(story) } else { Outcome::TimedOut(story) };
             }
@@ -119,6 +123,11 @@ impl fmt::Display for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, producers, published, .. } = self;
         match self.phase {
+            _ if self.is_lost => {
+                let why =
+                    "the rule `keep` dropped it before this host had fetched it; `keep: consumed` waits for all hosts";
+                write!(f, "{path} of {producers} will not come: {why}")?;
+            }
             Phase::Ended => write!(f, "{path} will not come: {producers} ended in order")?,
             Phase::Failed => write!(f, "{path} will not come: {producers} failed")?,
             Phase::Coming => {

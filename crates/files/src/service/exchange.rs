@@ -1,8 +1,8 @@
 //! The exchange of files with other hosts: the changes that this host's services report, and the files that they fetch.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub struct Across {
     pub origins: Vec<String>,
     /// How long a fetched file may wait until this host has room for it.
     pub wait: Duration,
+    /// Where consumers of this host see the directory.
+    pub path: String,
 }
 
 /// The exchange of one host. Dropping it ends the fetches.
@@ -109,6 +111,8 @@ impl Exchange {
                     link,
                     stop: self.stop.clone(),
                     wait: directory.across.wait,
+                    backlog: Mutex::default(),
+                    changed: Condvar::new(),
                 };
                 let thread = std::thread::Builder::new().name("crossdock-fetch".into());
                 let started = thread.spawn(move || fetcher.run());
@@ -139,6 +143,7 @@ impl Shared {
     fn share(&self, across: &Across, life: u64) {
         let mut state = self.state();
         state.life = life;
+        state.seen_at = vec![across.path.clone(), state.store.layout.published.display().to_string()];
         state.ledger = Ledger::of(&across.readers);
         state.own = across.produces.then_some(Phase::Coming);
         let origin = |node: &String| Origin { node: node.clone(), phase: Phase::Coming, torn: 0 };
@@ -150,7 +155,10 @@ impl Shared {
 
     /// From now on, answers the requests of other hosts at once, because the exchange has ended.
     fn unshare(&self) {
-        self.state().ledger = Ledger::default();
+        let mut state = self.state();
+        state.ledger = Ledger::default();
+        state.held.clear();
+        drop(state);
         self.told.notify_all();
     }
 }

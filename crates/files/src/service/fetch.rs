@@ -1,20 +1,22 @@
 //! Fetches the files that producers of another host publish, with one thread for each directory and host.
 //!
-//! The thread asks for changes and carries them out in their order. It makes a file in the hidden folder `fetched` with
-//! its whole size, so that the room is reserved. It pulls the bytes, and sets the mode and the time of the original.
-//! One rename shows the file to consumers. A file for which there is no room is put aside and tried again, while later
-//! changes are carried out. Consumers hear of the producers' end once no file is put aside.
+//! The thread asks for changes, and puts them into a backlog (`backlog.rs`). Up to [`LANES`] threads carry out what is in
+//! the backlog; they exist while there is something to do. A lane makes a file in the hidden folder `fetched` with its
+//! whole size, so that the room is reserved. It pulls the bytes, and sets the mode and the time of the original. One rename
+//! shows the file to consumers. A file for which there is no room is tried again, while later changes are carried out.
+//! Consumers hear of the producers' end once the backlog is empty.
 //!
 //! What if this host's service dies? The next one removes what is in `fetched`, asks for all changes again, and skips
 //! the files that consumers see already. What if the other host's service dies? Its successor has another `life`, so
 //! all changes are asked for again.
 
-use std::collections::VecDeque;
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
 use std::time::{Duration, Instant, SystemTime};
 
 use crossdock_core::fault_point;
@@ -24,7 +26,8 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{Link, Wanted};
 use crossdock_os::{Access, Deadline, Mapping, file};
 
-use super::words::{Answer, Entry, Meta, NEWS, Question, What};
+use super::backlog::{Backlog, LANES, Work};
+use super::words::{Answer, Meta, NEWS, Question, What};
 use super::{Shared, State};
 use crate::rules::Keep;
 use crate::store::same;
@@ -51,6 +54,11 @@ const PIECE_LEAST: usize = 256 << 10;
 const PULL: Duration = Duration::from_secs(10);
 /// How often the bytes of a file are asked for before the file is given up.
 const TRIES: u32 = 3;
+
+/// A lane ends when there was nothing to do for this time.
+const IDLE: Duration = Duration::from_secs(1);
+/// How soon a lane looks again at entries that wait for their turn: a consumer may wait for one of them by now.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Tells threads that they must end.
 #[derive(Debug, Default)]
@@ -89,13 +97,6 @@ struct Silence {
     is_told: bool,
 }
 
-/// A file that was put aside because there was no room for it.
-struct Aside {
-    entry: Entry,
-    meta: Meta,
-    since: Instant,
-}
-
 /// Why a file was not fetched.
 enum Failed {
     /// This host has no room for the file.
@@ -104,11 +105,16 @@ enum Failed {
     Bytes(crossdock_link::Error),
     /// This host refuses an operation on the file.
     Here(String),
+    /// A newer change of the name has come.
+    Overtaken,
     /// The fetching thread must end.
     Over,
 }
 
-/// The state of the thread that fetches files of one directory from one host.
+/// There is no room for a file; it is tried again.
+struct NoRoom;
+
+/// The state of the threads that fetch files of one directory from one host.
 pub(super) struct Fetcher {
     pub shared: Arc<Shared>,
     pub directory: String,
@@ -118,17 +124,25 @@ pub(super) struct Fetcher {
     pub stop: Arc<Stop>,
     /// How long a file may wait until there is room for it.
     pub wait: Duration,
+    pub backlog: Mutex<Backlog>,
+    /// Something was added to the backlog, or is done.
+    pub changed: Condvar,
 }
 
 impl Fetcher {
     /// Runs the thread that fetches files.
     pub fn run(&self) {
+        std::thread::scope(|scope| self.hear(scope));
+    }
+
+    /// Asks for news until the thread is to end.
+    fn hear<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         let (mut life, mut since) = (0, 0);
-        let mut aside: VecDeque<Aside> = VecDeque::new();
         let mut silence = Silence::default();
+        let lanes = Arc::new(AtomicUsize::new(0));
         loop {
             let asked = Instant::now();
-            let answer = match self.ask(life, since, &aside) {
+            let answer = match self.ask(life, since) {
                 Ok(answer) => answer,
                 Err(why) => {
                     self.is_silent(&mut silence, &why);
@@ -141,31 +155,79 @@ impl Fetcher {
             silence = Silence::default();
             // The other host answers at once if too many requests for changes wait there.
             let is_early = answer.entries.is_empty() && asked.elapsed() < PAUSE;
-            if answer.life != life {
-                // The other service was started anew, so ask for all changes from the first one.
-                (life, since) = (answer.life, 0);
-                aside.clear();
-            }
-            for entry in answer.entries {
-                since = entry.number;
-                aside.retain(|other| !other.entry.rest.starts_with(&entry.rest));
-                if !self.carry_out(answer.directory, entry, &mut aside) {
-                    return;
+            {
+                let mut backlog = self.backlog();
+                if answer.life != life {
+                    // The other service was started anew, so ask for all changes from the first one.
+                    (life, since) = (answer.life, 0);
+                    backlog.forget();
+                }
+                for entry in answer.entries {
+                    since = entry.number;
+                    backlog.add(answer.directory, entry, Instant::now());
                 }
             }
             since = since.max(answer.upto);
-            for _ in 0..aside.len() {
-                let Some(Aside { entry, meta, since }) = aside.pop_front() else { break };
-                if !self.fetch(answer.directory, entry, meta, since, &mut aside) {
-                    return;
-                }
-            }
-            if answer.is_complete && aside.is_empty() {
+            self.open_lanes(scope, &lanes);
+            if self.settles() && answer.is_complete {
                 self.shared.state().origin_is(self.origin, answer.phase, answer.torn);
             }
-            let pause = if !aside.is_empty() || is_early { PAUSE } else { Duration::ZERO };
-            if self.stop.within(pause) {
+            if self.stop.within(if is_early { PAUSE } else { Duration::ZERO }) {
                 return;
+            }
+        }
+    }
+
+    fn backlog(&self) -> MutexGuard<'_, Backlog> {
+        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits a moment until everything is done, so that the next question can say so. Returns whether everything is done.
+    fn settles(&self) -> bool {
+        let is_busy = |backlog: &mut Backlog| !backlog.is_empty();
+        let waited = self.changed.wait_timeout_while(self.backlog(), PAUSE, is_busy);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_empty()
+    }
+
+    /// Starts threads that carry out what is in the backlog.
+    fn open_lanes<'s>(&'s self, scope: &'s Scope<'s, '_>, open: &Arc<AtomicUsize>) {
+        self.changed.notify_all();
+        let wanted = self.backlog().left().min(LANES);
+        while open.load(Ordering::Relaxed) < wanted {
+            open.fetch_add(1, Ordering::Relaxed);
+            let counted = open.clone();
+            let lane = move || {
+                self.work();
+                counted.fetch_sub(1, Ordering::Relaxed);
+            };
+            let started = std::thread::Builder::new().name("crossdock-lane".into()).spawn_scoped(scope, lane);
+            if started.is_err() {
+                open.fetch_sub(1, Ordering::Relaxed);
+                break;
+            }
+        }
+    }
+
+    /// A lane: carries out entries until there were none for a while.
+    fn work(&self) {
+        let mut idle = Instant::now();
+        while idle.elapsed() < IDLE && !self.stop.within(Duration::ZERO) {
+            let has_choice = self.backlog().has_choice();
+            let awaited = if has_choice { self.shared.awaited() } else { Arc::default() };
+            let mut backlog = self.backlog();
+            if let Some(work) = backlog.take(&awaited, Instant::now()) {
+                drop(backlog);
+                self.carry_out(work);
+                self.changed.notify_all();
+                idle = Instant::now();
+            } else {
+                let is_waiting = backlog.is_waiting();
+                if is_waiting {
+                    // A consumer may wait for one of them soon.
+                    idle = Instant::now();
+                }
+                let pause = if is_waiting { LOOK } else { PAUSE };
+                drop(self.changed.wait_timeout(backlog, pause));
             }
         }
     }
@@ -178,43 +240,46 @@ impl Fetcher {
         }
     }
 
-    /// Asks the other host for changes. While files wait for room, the answer comes within a second.
-    fn ask(&self, life: u64, since: u64, aside: &VecDeque<Aside>) -> Result<Answer, String> {
+    /// Asks the other host for changes. While there is something to do, the answer comes within a second.
+    fn ask(&self, life: u64, since: u64) -> Result<Answer, String> {
         let Origin { phase, torn, .. } = self.shared.state().origins[self.origin].clone();
-        let done = aside.iter().map(|aside| aside.entry.number - 1).min().unwrap_or(since);
+        let lowest = self.backlog().lowest();
+        let done = lowest.map_or(since, |number| number - 1);
         let question = Question { directory: self.directory.clone(), life, since, done, phase, torn };
-        let by = Deadline::after(if aside.is_empty() { ASK } else { Duration::from_secs(1) });
+        let by = Deadline::after(if lowest.is_none() { ASK } else { Duration::from_secs(1) });
         let said = self.link.ask(NEWS, &question.write(), by).map_err(|error| error.to_string())?;
         Answer::read(&said).ok_or_else(|| "its answer cannot be read".to_owned())
     }
 
-    /// Carries out one change. Returns false if the thread must end.
-    fn carry_out(&self, directory: u64, entry: Entry, aside: &mut VecDeque<Aside>) -> bool {
-        match entry.what {
-            What::File(meta) => return self.fetch(directory, entry, meta, Instant::now(), aside),
-            What::Folder => self.shared.state().show_folder(&entry.rest),
-            What::Gone => self.shared.state().gone(self.origin, &entry.rest),
+    /// Carries out one change.
+    fn carry_out(&self, work: Work) {
+        let rest = &work.entry.rest;
+        match work.entry.what {
+            What::File(meta) => {
+                if let Err(NoRoom) = self.fetch(&work, &meta) {
+                    return self.backlog().put_back(work, Instant::now() + PAUSE);
+                }
+            }
+            What::Folder => self.shared.state().show_folder(rest),
+            What::Gone => self.shared.state().gone(self.origin, rest),
+            What::Dropped => self.shared.state().lost(rest),
         }
-        true
+        self.backlog().finish(&work);
     }
 
-    /// Fetches a file, or puts it aside. Returns false if the thread must end.
-    fn fetch(&self, directory: u64, entry: Entry, meta: Meta, since: Instant, aside: &mut VecDeque<Aside>) -> bool {
+    /// Fetches a file, or gives it up.
+    fn fetch(&self, work: &Work, meta: &Meta) -> Result<(), NoRoom> {
         let mut tries = 0;
         let why = loop {
-            match self.bring(directory, &entry, &meta) {
-                Ok(()) => return true,
-                Err(Failed::Over) => return false,
-                Err(Failed::Room(why)) if since.elapsed() >= self.wait => {
+            match self.bring(work, meta) {
+                Ok(()) | Err(Failed::Over | Failed::Overtaken) => return Ok(()),
+                Err(Failed::Room(why)) if work.since.elapsed() >= self.wait => {
                     break format!("no room within {:.0} s: {why}", self.wait.as_secs_f64());
                 }
-                Err(Failed::Room(_)) => {
-                    aside.push_back(Aside { entry, meta, since });
-                    return true;
-                }
+                Err(Failed::Room(_)) => return Err(NoRoom),
                 // The file was removed before it could be fetched, or the other service was started anew. Later changes
                 // tell of it.
-                Err(Failed::Bytes(error)) if matches!(error.status, Status::NotFound | Status::Closed) => return true,
+                Err(Failed::Bytes(error)) if matches!(error.status, Status::NotFound | Status::Closed) => return Ok(()),
                 Err(Failed::Bytes(error)) => {
                     tries += 1;
                     if tries >= TRIES {
@@ -224,19 +289,20 @@ impl Fetcher {
                 Err(Failed::Here(why)) => break why,
             }
             if self.stop.within(PAUSE) {
-                return false;
+                return Ok(());
             }
         };
         let node = self.link.seen().node;
-        self.trouble(&format!("{} was not fetched from host {node}: {why}", entry.rest.display()));
-        true
+        self.trouble(&format!("{} was not fetched from host {node}: {why}", work.entry.rest.display()));
+        Ok(())
     }
 
-    fn bring(&self, directory: u64, entry: &Entry, meta: &Meta) -> Result<(), Failed> {
+    fn bring(&self, work: &Work, meta: &Meta) -> Result<(), Failed> {
+        let entry = &work.entry;
         let Some((path, made)) = self.shared.state().begin(self.origin, &entry.rest, meta)? else { return Ok(()) };
         fault_point!("files.fetch.made");
-        let wanted = Wanted { kind: SegmentKind::Item, object: entry.number, epoch: directory };
-        let filled = self.fill(&made, &wanted, meta);
+        let wanted = Wanted { kind: SegmentKind::Item, object: entry.number, epoch: work.directory };
+        let filled = self.fill(&made, work, &wanted, meta);
         let shown = filled.and_then(|()| {
             fault_point!("files.fetch.filled");
             finish(&made, meta).map_err(|error| Failed::Here(error.to_string()))?;
@@ -256,7 +322,7 @@ impl Fetcher {
     }
 
     /// Reserves room for the whole file, and reads the bytes into it.
-    fn fill(&self, made: &File, wanted: &Wanted, meta: &Meta) -> Result<(), Failed> {
+    fn fill(&self, made: &File, work: &Work, wanted: &Wanted, meta: &Meta) -> Result<(), Failed> {
         if meta.size == 0 {
             return Ok(());
         }
@@ -272,6 +338,9 @@ impl Fetcher {
         while offset < length {
             if self.stop.within(Duration::ZERO) {
                 return Err(Failed::Over);
+            }
+            if self.backlog().is_overtaken(work) {
+                return Err(Failed::Overtaken);
             }
             let end = length.min(offset + piece);
             let asked = Instant::now();
@@ -401,6 +470,15 @@ impl State {
         }
         if !self.store.layout.stage.join(rest).is_dir() {
             self.store.remove_empty(rest);
+        }
+    }
+
+    /// Another host has dropped a file. If this host does not have the file, consumers that wait for it get an error.
+    fn lost(&mut self, rest: &Path) {
+        let layout = &self.store.layout;
+        if !layout.published.join(rest).exists() && !layout.spilled.join(rest).exists() {
+            self.store.note("dropped", rest);
+            self.store.tell_lost(rest);
         }
     }
 

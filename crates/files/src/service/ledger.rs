@@ -2,7 +2,7 @@
 //!
 //! Each change has a number. Another host asks for the changes beyond a number, so it misses none, however often its
 //! connection breaks. A name that changes again gets a new number, so the ledger has one entry for each name. The entry
-//! of a removed name is kept until every host knows of the removal.
+//! of a removed name, or of a dropped file, is kept until every host knows of it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,6 +22,13 @@ pub(super) struct Ledger {
     last: u64,
     entries: BTreeMap<u64, (PathBuf, What)>,
     numbers: BTreeMap<PathBuf, u64>,
+}
+
+impl What {
+    /// There is nothing to fetch of this name.
+    fn is_over(self) -> bool {
+        matches!(self, Self::Gone | Self::Dropped)
+    }
 }
 
 impl Meta {
@@ -62,7 +69,7 @@ impl Ledger {
     pub fn gone(&mut self, rest: &Path) {
         let below = self.numbers.range(rest.to_owned()..).take_while(|(name, _)| name.starts_with(rest));
         let below: Vec<(PathBuf, u64)> = below.map(|(name, number)| (name.clone(), *number)).collect();
-        let is_there = |number: &u64| self.entries.get(number).is_some_and(|(_, what)| *what != What::Gone);
+        let is_there = |number: &u64| self.entries.get(number).is_some_and(|(_, what)| !what.is_over());
         if !below.iter().any(|(_, number)| is_there(number)) {
             return;
         }
@@ -72,9 +79,18 @@ impl Ledger {
         self.note(rest, What::Gone);
     }
 
-    /// Forgets a file that was dropped on this host. A host that has the file keeps it, and the other hosts will not
-    /// get it.
-    pub fn forget(&mut self, rest: &Path) {
+    /// Notes that a file was dropped on this host. A host that has the file keeps it, and the other hosts are told that
+    /// they will not get it.
+    pub fn dropped(&mut self, rest: &Path) {
+        let Some(number) = self.numbers.get(rest).copied() else { return };
+        self.forget(rest);
+        if self.readers.iter().any(|(_, done)| *done < number) {
+            self.note(rest, What::Dropped);
+        }
+    }
+
+    /// Removes the entry of a name.
+    fn forget(&mut self, rest: &Path) {
         if let Some(number) = self.numbers.remove(rest) {
             self.entries.remove(&number);
         }
@@ -121,7 +137,7 @@ impl Ledger {
         let files = self.entries.range(before + 1..=number).filter(|(_, (_, what))| matches!(what, What::File(_)));
         let files = files.map(|(_, (rest, _))| rest.clone()).collect();
         let all = self.readers.iter().map(|(_, done)| *done).min().unwrap_or(0);
-        let told = self.entries.range(..=all).filter(|(_, (_, what))| *what == What::Gone);
+        let told = self.entries.range(..=all).filter(|(_, (_, what))| what.is_over());
         let told: Vec<PathBuf> = told.map(|(_, (rest, _))| rest.clone()).collect();
         told.iter().for_each(|rest| self.forget(rest));
         files
@@ -180,12 +196,22 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_file_is_told_no_more() {
-        let mut ledger = Ledger::of(&["n2".into()]);
+    fn a_dropped_file_is_told_until_every_host_has_it_or_knows_that_it_will_not() {
+        let mut ledger = Ledger::of(&["n2".into(), "n3".into()]);
         ledger.note(Path::new("a"), file(1));
-        ledger.forget(Path::new("a"));
+        ledger.done(0, 1);
+        ledger.dropped(Path::new("a"));
+        // The withdrawal that follows is no news of its own.
         ledger.gone(Path::new("a"));
+        assert_eq!(told(&ledger, 0), [("a".into(), What::Dropped)]);
+        ledger.done(0, 2);
+        ledger.done(1, 2);
         assert_eq!(told(&ledger, 0), []);
+        ledger.note(Path::new("b"), file(1));
+        ledger.done(0, 3);
+        ledger.done(1, 3);
+        ledger.dropped(Path::new("b"));
+        assert_eq!(told(&ledger, 0), [], "every host has it");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crossdock_layout::Status;
 use crossdock_link::{Peer, Refusal, Serve, Source, Wanted};
@@ -66,16 +66,25 @@ impl Serve for Served {
         let (_asked, may_wait) = Asked::new(&self.asked);
         let by = by.at_most(if may_wait { WAIT } else { Duration::ZERO });
         let answer = shared.news(&peer.node.name, &question, by)?;
-        Ok(Answer { directory: number as u64, ..answer }.write())
+        Ok(Answer { directory: address(answer.life, number), ..answer }.write())
     }
 
     fn open(&self, peer: &Peer, wanted: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
-        let directory = usize::try_from(wanted.epoch).ok().and_then(|number| self.directories.get(number));
-        let Some((_, shared)) = directory else {
+        let number = usize::try_from(wanted.epoch & DIRECTORIES).ok();
+        let Some((_, shared)) = number.and_then(|number| self.directories.get(number)) else {
             return Err(Refusal::new(Status::NotFound, "there is no managed directory of this number"));
         };
-        shared.open(&peer.node.name, wanted.object)
+        shared.open(&peer.node.name, wanted)
     }
+}
+
+/// The bits of a directory's address that have its number.
+const DIRECTORIES: u64 = 0xffff;
+
+/// How other hosts name a directory: by its number, and by the start of this service. A number of a former start means
+/// another file.
+fn address(life: u64, number: usize) -> u64 {
+    life & !DIRECTORIES | number as u64 & DIRECTORIES
 }
 
 impl Shared {
@@ -83,12 +92,14 @@ impl Shared {
     fn news(&self, node: &str, asked: &Question, by: Deadline) -> Result<Answer, Refusal> {
         let mut state = self.state();
         let reader = state.reader(node)?;
+        state.release();
         let is_same_life = asked.life == state.life;
         let since = if is_same_life { asked.since } else { 0 };
         if is_same_life {
             for rest in state.ledger.done(reader, asked.done) {
                 state.has_fetched(reader, rest);
             }
+            state.held.retain(|held| held.reader != reader || held.number > asked.done);
             event::signal(&self.nudge);
         }
         let by = by.at_most(by.left().saturating_sub(TRAVEL));
@@ -108,20 +119,32 @@ impl Shared {
         }
     }
 
-    /// Opens the file of the change with this number, so that another host can pull its bytes.
-    fn open(&self, node: &str, number: u64) -> Result<Arc<dyn Source>, Refusal> {
-        let state = self.state();
-        state.reader(node)?;
+    /// Opens a file, so that another host can pull its bytes. The file is held until that host has its bytes, also when
+    /// the file is removed, replaced or dropped meanwhile.
+    fn open(&self, node: &str, wanted: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
+        let mut state = self.state();
+        let reader = state.reader(node)?;
         let gone = || Refusal::new(Status::NotFound, "the file was removed, replaced or dropped meanwhile");
-        let (rest, wanted) = state.ledger.file(number).ok_or_else(gone)?;
-        for folder in [&state.store.layout.published, &state.store.layout.spilled] {
-            let path = folder.join(rest);
+        if wanted.epoch & !DIRECTORIES != state.life & !DIRECTORIES {
+            return Err(Refusal::new(Status::NotFound, "the service of the files was started anew meanwhile"));
+        }
+        let number = wanted.object;
+        state.release();
+        if let Some(held) = state.held.iter().find(|held| (held.reader, held.number) == (reader, number)) {
+            return Ok(held.file.clone());
+        }
+        let (rest, wanted) = state.ledger.file(number).map(|(rest, meta)| (rest.to_owned(), *meta)).ok_or_else(gone)?;
+        let layout = &state.store.layout;
+        for folder in [layout.published.clone(), layout.spilled.clone()] {
+            let path = folder.join(&rest);
             let system = |error: std::io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
             let Some(file) = ordinary(&path).map_err(system)? else { continue };
             let meta = Meta::of(&file.metadata().map_err(system)?);
             // The copy of a file on a disk has the size and the time of the original, by which it is recognised.
             if (meta.size, meta.modified) == (wanted.size, wanted.modified) {
-                return Ok(Arc::new(Bytes { file, length: meta.size }));
+                let file = Arc::new(Bytes::of(file, meta.size));
+                state.held.push(Held { reader, number, file: file.clone() });
+                return Ok(file);
             }
         }
         Err(gone())
@@ -133,6 +156,11 @@ impl State {
     fn reader(&self, node: &str) -> Result<usize, Refusal> {
         let text = || format!("node '{node}' has no consumer of this managed directory");
         self.ledger.reader(node).ok_or_else(|| Refusal::new(Status::Denied, text()))
+    }
+
+    /// Lets go of files that were fetched, or that no host has asked for any more.
+    fn release(&mut self) {
+        self.held.retain(|held| !held.file.is_done());
     }
 
     /// Notes that another host has fetched a file or has given it up. The host counts as a consumer that has read the
@@ -177,11 +205,37 @@ impl State {
     }
 }
 
+/// A file that another host is fetching.
+#[derive(Debug)]
+pub(super) struct Held {
+    reader: usize,
+    /// The number of the change that published the file.
+    number: u64,
+    file: Arc<Bytes>,
+}
+
+/// A file that a host has not asked for in so long is held no more.
+const HELD: Duration = Duration::from_secs(60);
+
 /// The bytes of a published file. They are read and not mapped, because a mapping of a file that is shortened against
 /// the rules would end this process.
+#[derive(Debug)]
 struct Bytes {
     file: File,
     length: u64,
+    /// How many bytes were sent, and when the last ones were.
+    sent: Mutex<(u64, Instant)>,
+}
+
+impl Bytes {
+    fn of(file: File, length: u64) -> Self {
+        Self { file, length, sent: Mutex::new((0, Instant::now())) }
+    }
+
+    fn is_done(&self) -> bool {
+        let (bytes, last) = *self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        bytes >= self.length || last.elapsed() > HELD
+    }
 }
 
 impl Source for Bytes {
@@ -192,6 +246,8 @@ impl Source for Bytes {
     fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
         let mut bytes = vec![0; usize::try_from(length).ok()?];
         self.file.read_exact_at(&mut bytes, offset).ok()?;
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        *sent = (sent.0 + length, Instant::now());
         Some(Cow::Owned(bytes))
     }
 }

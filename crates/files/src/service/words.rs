@@ -62,6 +62,8 @@ pub enum What {
     Folder,
     /// The name, and all names below it, were removed.
     Gone,
+    /// The file was dropped by the rule of `keep` before every host had it.
+    Dropped,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +176,7 @@ impl Entry {
             }
             What::Folder => put(to, 2),
             What::Gone => put(to, 3),
+            What::Dropped => put(to, 4),
         }
     }
 
@@ -188,6 +191,7 @@ impl Entry {
             }),
             2 => What::Folder,
             3 => What::Gone,
+            4 => What::Dropped,
             _ => return Err(wrong()),
         };
         if is_safe(&rest) { Ok(Self { number, rest, what }) } else { Err(wrong()) }
@@ -200,8 +204,8 @@ mod tests {
 
     fn answer(names: &[&str]) -> Answer {
         let meta = Meta { size: 7, mode: 0o444, modified: (-5, 999) };
-        let whats = [What::File(meta), What::Folder, What::Gone];
-        let entry = |(n, name): (usize, &&str)| Entry { number: n as u64 + 1, rest: name.into(), what: whats[n % 3] };
+        let whats = [What::File(meta), What::Folder, What::Gone, What::Dropped];
+        let entry = |(n, name): (usize, &&str)| Entry { number: n as u64 + 1, rest: name.into(), what: whats[n % 4] };
         let entries: Vec<Entry> = names.iter().enumerate().map(entry).collect();
         Answer {
             life: 9,
@@ -216,7 +220,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_nothing_shorter_or_longer() {
-        let answer = answer(&["a", "b/c", "b/d"]);
+        let answer = answer(&["a", "b/c", "b/d", "e"]);
         let question =
             Question { directory: "frames".into(), life: 1, since: 2, done: 3, phase: Phase::Producing, torn: 4 };
         let (answered, asked) = (answer.write(), question.write());

@@ -67,6 +67,7 @@ impl Neighbours {
                 readers: others(&to, produces),
                 origins: others(&from, consumes),
                 wait: Duration::from_secs(directory.wait_s.into()),
+                path: directory.path.clone(),
             };
             let with_hosts = |task: &String| {
                 let hosts = places.hosts_of(workflow, std::slice::from_ref(task));
@@ -123,6 +124,7 @@ mod tests {
             readers: readers.iter().map(|n| (*n).to_owned()).collect(),
             origins: origins.iter().map(|n| (*n).to_owned()).collect(),
             wait,
+            path: "/f".to_owned(),
         };
         let told = "a on n1 and n2".to_owned();
         for (number, wanted) in [

@@ -1,0 +1,272 @@
+//! What is still to be fetched from one host, and which of it comes next: no system call, no clock.
+//!
+//! Several files are fetched at once. A file that a consumer waits for comes before the files that no consumer has opened,
+//! and one lane is kept free for such files. So it never waits for another file to be complete.
+//!
+//! News of one name, and of a folder and what is below it, are carried out in their order. News that overtake older ones of
+//! the same name end these.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::words::{Entry, What};
+
+/// So many files of one directory are fetched from one host at once.
+pub const LANES: usize = 4;
+
+/// An entry that is to be carried out.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Its place in the order of all entries.
+    order: u64,
+    /// The directory's number on the other host.
+    pub directory: u64,
+    pub entry: Entry,
+    /// When it was heard of.
+    pub since: Instant,
+    /// It is not tried again before: there was no room for it.
+    pub not_before: Option<Instant>,
+    /// A consumer waits for it, or it takes no time.
+    is_first: bool,
+}
+
+/// An entry that is being carried out.
+#[derive(Debug)]
+struct Flight {
+    rest: PathBuf,
+    /// Its number; `None` once the other host's service was started anew.
+    number: Option<u64>,
+    is_first: bool,
+    /// Newer news of the name have come.
+    is_overtaken: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Backlog {
+    last: u64,
+    pending: BTreeMap<u64, Work>,
+    flights: BTreeMap<u64, Flight>,
+}
+
+impl Backlog {
+    /// Takes in one piece of news.
+    pub fn add(&mut self, directory: u64, entry: Entry, now: Instant) {
+        let is_about = |name: &Path| match entry.what {
+            What::File(_) | What::Dropped => name == entry.rest,
+            What::Gone => name.starts_with(&entry.rest),
+            What::Folder => false,
+        };
+        self.pending.retain(|_, work| !is_about(&work.entry.rest));
+        // A file that was dropped comes to its end: the other host holds what is being fetched.
+        if entry.what != What::Dropped {
+            for flight in self.flights.values_mut().filter(|flight| is_about(&flight.rest)) {
+                flight.is_overtaken = true;
+            }
+        }
+        self.last += 1;
+        let order = self.last;
+        let work = Work { order, directory, entry, since: now, not_before: None, is_first: false };
+        self.pending.insert(order, work);
+    }
+
+    /// The other host's service was started anew: all news come again.
+    pub fn forget(&mut self) {
+        self.pending.clear();
+        self.flights.values_mut().for_each(|flight| flight.number = None);
+    }
+
+    /// Does it matter for which files consumers wait?
+    pub fn has_choice(&self) -> bool {
+        self.pending.len() > 1 || (!self.pending.is_empty() && self.others() + 1 >= LANES)
+    }
+
+    /// The next entry to carry out, if a lane is free for it. The caller calls `finish` or `put_back` when it is done.
+    pub fn take(&mut self, awaited: &HashSet<PathBuf>, now: Instant) -> Option<Work> {
+        if self.flights.len() >= LANES {
+            return None;
+        }
+        let is_first = |work: &Work| !matches!(work.entry.what, What::File(_)) || awaited.contains(&work.entry.rest);
+        let may_start = |work: &&Work| work.not_before.is_none_or(|time| time <= now) && self.is_in_order(work);
+        let first = self.pending.values().filter(|work| is_first(work)).find(may_start);
+        let other = || self.pending.values().find(may_start).filter(|_| self.others() + 1 < LANES);
+        let order = first.or_else(other)?.order;
+        let mut work = self.pending.remove(&order)?;
+        work.is_first = is_first(&work);
+        let Work { entry, is_first, .. } = &work;
+        let flight =
+            Flight { rest: entry.rest.clone(), number: Some(entry.number), is_first: *is_first, is_overtaken: false };
+        self.flights.insert(order, flight);
+        Some(work)
+    }
+
+    /// How many lanes have files that no consumer waited for when their fetch began.
+    fn others(&self) -> usize {
+        self.flights.values().filter(|flight| !flight.is_first).count()
+    }
+
+    /// Is nothing about this name, about a folder above it, or about names below it still to be done before?
+    fn is_in_order(&self, work: &Work) -> bool {
+        let touches = |name: &Path| name.starts_with(&work.entry.rest) || work.entry.rest.starts_with(name);
+        let before = self.pending.range(..work.order).map(|(_, other)| &other.entry.rest);
+        let in_flight = self.flights.values().map(|flight| &flight.rest);
+        !before.chain(in_flight).any(|name| touches(name))
+    }
+
+    /// Has newer news of the name come meanwhile?
+    pub fn is_overtaken(&self, work: &Work) -> bool {
+        self.flights.get(&work.order).is_none_or(|flight| flight.is_overtaken)
+    }
+
+    /// An entry was carried out, or given up.
+    pub fn finish(&mut self, work: &Work) {
+        self.flights.remove(&work.order);
+    }
+
+    /// There was no room for a file: it is tried again from `not_before` on.
+    pub fn put_back(&mut self, work: Work, not_before: Instant) {
+        let flight = self.flights.remove(&work.order);
+        if flight.is_some_and(|flight| !flight.is_overtaken && flight.number.is_some()) {
+            self.pending.insert(work.order, Work { not_before: Some(not_before), ..work });
+        }
+    }
+
+    /// Everything before this number is done; `None`: nothing is left to do.
+    pub fn lowest(&self) -> Option<u64> {
+        let pending = self.pending.values().map(|work| work.entry.number);
+        pending.chain(self.flights.values().filter_map(|flight| flight.number)).min()
+    }
+
+    /// Is nothing left to do?
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.flights.is_empty()
+    }
+
+    /// Does an entry wait for its turn?
+    pub fn is_waiting(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// How many entries are to be done, with those in flight.
+    pub fn left(&self) -> usize {
+        self.pending.len() + self.flights.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::words::Meta;
+    use super::*;
+
+    struct Tried {
+        backlog: Backlog,
+        number: u64,
+        now: Instant,
+    }
+
+    impl Tried {
+        fn new() -> Self {
+            Self { backlog: Backlog::default(), number: 0, now: Instant::now() }
+        }
+
+        fn add(&mut self, rest: &str, what: What) {
+            self.number += 1;
+            self.backlog.add(0, Entry { number: self.number, rest: rest.into(), what }, self.now);
+        }
+
+        fn files(&mut self, names: &[&str]) {
+            let meta = Meta { size: 1, mode: 0o444, modified: (1, 2) };
+            names.iter().for_each(|name| self.add(name, What::File(meta)));
+        }
+
+        fn take(&mut self, awaited: &[&str]) -> Option<Work> {
+            self.backlog.take(&awaited.iter().map(PathBuf::from).collect(), self.now)
+        }
+
+        fn name(&mut self, awaited: &[&str]) -> Option<String> {
+            self.take(awaited).map(|work| work.entry.rest.display().to_string())
+        }
+    }
+
+    #[test]
+    fn an_awaited_file_comes_first_and_has_a_lane_when_the_others_are_busy() {
+        let mut tried = Tried::new();
+        tried.files(&["a", "b", "c", "d", "e", "f"]);
+        assert_eq!(tried.name(&["c"]).as_deref(), Some("c"));
+        for name in ["a", "b", "d"] {
+            assert_eq!(tried.name(&[]).as_deref(), Some(name));
+        }
+        assert_eq!(tried.name(&["e"]), None, "{LANES} files are fetched at once");
+        let mut tried = Tried::new();
+        tried.files(&["a", "b", "c", "d", "e"]);
+        let busy: Vec<Work> = (0..3).map(|_| tried.take(&[]).unwrap()).collect();
+        assert!(tried.backlog.has_choice());
+        assert_eq!(tried.name(&[]), None, "one lane is kept free");
+        assert_eq!(tried.name(&["e"]).as_deref(), Some("e"));
+        tried.backlog.finish(&busy[0]);
+        assert_eq!(tried.name(&[]).as_deref(), Some("d"));
+    }
+
+    #[test]
+    fn news_of_one_name_are_carried_out_in_their_order_and_the_newest_alone() {
+        let mut tried = Tried::new();
+        tried.files(&["a"]);
+        let first = tried.take(&[]).unwrap();
+        tried.files(&["a", "a"]);
+        assert!(tried.backlog.is_overtaken(&first));
+        assert_eq!(tried.name(&["a"]), None, "the older one is not finished");
+        tried.backlog.finish(&first);
+        assert_eq!(tried.take(&[]).unwrap().entry.number, 3);
+        assert_eq!(tried.name(&[]), None);
+    }
+
+    #[test]
+    fn a_folder_is_made_before_its_files_and_goes_with_them() {
+        let mut tried = Tried::new();
+        tried.add("d", What::Folder);
+        tried.files(&["d/a", "d/b", "d.x"]);
+        let folder = tried.take(&["d/a"]).unwrap();
+        assert_eq!((folder.entry.what, tried.name(&["d/a"]).as_deref()), (What::Folder, Some("d.x")));
+        tried.backlog.finish(&folder);
+        let inside = tried.take(&["d/a"]).unwrap();
+        assert_eq!(inside.entry.rest, Path::new("d/a"));
+        tried.add("d", What::Gone);
+        assert!(tried.backlog.is_overtaken(&inside));
+        assert_eq!(tried.name(&[]), None, "d/b is gone with its folder");
+        tried.backlog.finish(&inside);
+        assert_eq!(tried.take(&[]).unwrap().entry.what, What::Gone);
+    }
+
+    #[test]
+    fn a_dropped_file_that_is_in_flight_comes_and_one_that_is_not_does_not() {
+        let mut tried = Tried::new();
+        tried.files(&["a", "b"]);
+        let flying = tried.take(&[]).unwrap();
+        tried.add("a", What::Dropped);
+        tried.add("b", What::Dropped);
+        assert!(!tried.backlog.is_overtaken(&flying));
+        let next = tried.take(&[]).unwrap();
+        assert_eq!((next.entry.rest.as_path(), next.entry.what), (Path::new("b"), What::Dropped));
+        assert_eq!(tried.name(&[]), None);
+    }
+
+    #[test]
+    fn what_has_no_room_is_overtaken_by_other_names_and_counts_as_not_done() {
+        let mut tried = Tried::new();
+        tried.files(&["a", "b"]);
+        let large = tried.take(&[]).unwrap();
+        tried.backlog.put_back(large, tried.now + Duration::from_secs(1));
+        let small = tried.take(&[]).unwrap();
+        assert_eq!((small.entry.number, tried.name(&[])), (2, None));
+        tried.backlog.finish(&small);
+        assert_eq!((tried.backlog.lowest(), tried.backlog.is_empty()), (Some(1), false));
+        tried.now += Duration::from_secs(1);
+        let large = tried.take(&[]).unwrap();
+        tried.backlog.forget();
+        assert_eq!(tried.backlog.lowest(), None, "its number is of the former start of the other service");
+        tried.backlog.put_back(large, tried.now);
+        assert!(tried.backlog.is_empty());
+    }
+}
