@@ -520,7 +520,14 @@ fn a_file_that_is_dropped_while_it_is_fetched_comes_all_the_same() {
     wire.pause.store(2, Ordering::SeqCst);
     let bytes: Vec<u8> = (0..3_000_000u32).flat_map(u32::to_le_bytes).collect();
     a.write("large", &bytes);
-    await_that("its fetch to begin", || fs::read_dir(b.root.join("fetched")).unwrap().count() == 1);
+    // The fetch has begun when bytes have come. Before, the other host does not know of it.
+    let begins = |file: &Path| {
+        let mut bytes = [0; 8];
+        fs::File::open(file).is_ok_and(|file| file.read_exact_at(&mut bytes, 0).is_ok()) && bytes[4] == 1
+    };
+    await_that("its first bytes", || {
+        fs::read_dir(b.root.join("fetched")).unwrap().any(|entry| begins(&entry.unwrap().path()))
+    });
     a.write("next", b"x");
     await_that("the drop", || !a.published("large").exists() && !a.root.join("stage/large").exists());
     assert_eq!(b.wait("large"), Outcome::Published);

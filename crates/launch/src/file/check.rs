@@ -27,6 +27,7 @@ pub fn check(w: &mut Workflow, notes: &Notes) {
     super::grants::check(w, notes);
     super::placement::check(w, notes);
     super::directories::check(w, notes);
+    super::cycles::check(w, notes);
     for task in &w.tasks {
         processors(task, notes);
         image_engine(w, task, notes);

@@ -1,6 +1,7 @@
 //! Reads the workflow file: text → checked [`Workflow`], or [`Problems`] with positions and hints.
 
 mod check;
+mod cycles;
 mod directories;
 pub mod grants;
 mod keys;

@@ -1,0 +1,65 @@
+//! Tasks and managed directories that wait for each other for ever.
+//!
+//! A task that is `after:` another one, and a consumer of a directory with `publish: end`, get nothing before another task has ended.
+//! A task that cannot end before one of its consumers has ended never gives that consumer a file. Directories that publish
+//! finished files at once may form a cycle, because two coupled codes that feed each other are usual.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::directories::Directory;
+use super::reader::{Notes, clip};
+use super::workflow::{Task, Workflow};
+
+/// The word of `publish` for files that are published when the producers have ended.
+const END: &str = "end";
+
+pub(super) fn check(w: &Workflow, notes: &Notes) {
+    for d in &w.directories {
+        for (consumer, producer) in d.consume.iter().flat_map(|c| d.produce.iter().map(move |p| (c, p))) {
+            let Some(trail) = trail(w, d, producer, consumer) else { continue };
+            let chain = trail.iter().map(|name| format!("`{}`", clip(name))).collect::<Vec<_>>().join(" → ");
+            let what = format!(
+                "a cycle: `{}` waits for files of `{}`, and each of these tasks for the end of the next: {chain}",
+                clip(consumer),
+                clip(producer)
+            );
+            let hint = "take a task out of `after:` or `consume:`, or replace `publish: end` by `publish: close`";
+            notes.add(d.position, &format!("files.{}.consume", clip(&d.name)), what, hint);
+        }
+    }
+}
+
+/// The tasks from the producer to the consumer, each of which waits for the end of the next; `None` if there is no such chain.
+fn trail<'w>(w: &'w Workflow, d: &Directory, producer: &'w str, consumer: &str) -> Option<Vec<&'w str>> {
+    let mut before: HashMap<&str, &str> = HashMap::new();
+    let mut open = VecDeque::from([producer]);
+    while let Some(name) = open.pop_front() {
+        let Some(task) = w.tasks.iter().find(|task| task.name == name) else { continue };
+        // Before it has ended, a producer gives files of another kind of directory once it has started.
+        let may_give = name == producer && d.publish != END;
+        let after = task.after.iter().map(String::as_str);
+        let ends = if may_give { Vec::new() } else { ends_of_producers(w, task) };
+        for next in after.chain(ends) {
+            if next == producer || before.contains_key(next) {
+                continue;
+            }
+            before.insert(next, name);
+            if next == consumer {
+                let mut trail = vec![next];
+                while let Some(name) = before.get(trail[trail.len() - 1]) {
+                    trail.push(name);
+                }
+                trail.reverse();
+                return Some(trail);
+            }
+            open.push_back(next);
+        }
+    }
+    None
+}
+
+/// The tasks for whose end this one waits as a consumer.
+fn ends_of_producers<'w>(w: &'w Workflow, task: &Task) -> Vec<&'w str> {
+    let waited = w.directories.iter().filter(|d| d.publish == END && d.consume.contains(&task.name));
+    waited.flat_map(|d| d.produce.iter().map(String::as_str)).collect()
+}
