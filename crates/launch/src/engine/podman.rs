@@ -9,7 +9,7 @@ use super::container::{Flavour, arguments};
 use super::{CommandLine, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool};
 use crate::file::{Files, Task};
 
-/// The value for `--runtime` that works. It is found once, by trying.
+/// The value for `--runtime`, which is found out once.
 #[derive(Default)]
 pub struct Podman {
     runtime: OnceLock<Option<&'static str>>,

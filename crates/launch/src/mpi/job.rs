@@ -39,7 +39,7 @@ pub struct Job {
     pub shm: Option<u64>,
     /// The number of ranks.
     pub ranks: u32,
-    /// The MPI that the user asked for, or `auto` with the program that is examined. `detect` reads this text.
+    /// The MPI that the user asked for and the program of the job, as `MPI:PROGRAM`. `detect` reads this text.
     pub mpi: String,
     /// The MPI of the first host, once it is known. All other hosts must have the same MPI.
     pub expected: Option<String>,

@@ -65,7 +65,7 @@ pub struct Part {
 pub struct Begun {
     /// The process of the rank.
     pub running: Running,
-    /// Where the rank runs, in words for the user.
+    /// The rank's process and its processors, in words for the user.
     pub words: String,
     /// A note about the task for the user.
     pub note: Option<String>,

@@ -85,7 +85,7 @@ pub enum Up {
         index: usize,
         /// The id of the rank's process on its host.
         pid: u32,
-        /// Where the rank runs, in words for the user.
+        /// The rank's process and its processors, in words for the user.
         words: String,
         /// A note about the rank's task for the user.
         note: Option<String>,
