@@ -22,7 +22,7 @@ const ETC_MAX: u64 = 4 << 20;
 /// A small folder with the outline of a root, and the list of folders to bind over it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skeleton {
-    /// The path of the small folder.
+    /// The path of the skeleton's folder.
     pub folder: PathBuf,
     /// Paths of the host with their absolute paths in the task. They are bound read-only in this order.
     pub binds: Vec<(PathBuf, String)>,

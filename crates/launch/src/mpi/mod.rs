@@ -40,7 +40,7 @@ pub(crate) use place::{is_static, shim};
 pub use starter::starter;
 pub use task::task;
 
-/// The hidden commands of `crossdock`.
+/// The hidden command that runs a job's starter on another host.
 pub const STARTER: &str = "mpi-starter";
 /// The hidden command that runs a job's keeper.
 pub const KEEPER: &str = "mpi-keeper";

@@ -16,7 +16,7 @@ const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt",
 /// The outline of a root folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
-    /// The path of the small folder.
+    /// The path of the outline's folder.
     pub folder: PathBuf,
     /// Paths of the host with their paths in the container. They are bound read-only, outer folders first.
     pub binds: Vec<(PathBuf, String)>,

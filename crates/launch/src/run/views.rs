@@ -8,7 +8,7 @@ use crossdock_files::{Moved, Service, Show, Told, View};
 
 use crate::file::{Directory, DoorKey, Workflow};
 
-/// The views of one directory.
+/// The mounted views of one managed directory.
 pub struct Shown {
     /// For each consumer the path of its view; `None` if the consumer sees the folder itself.
     consumers: Vec<Option<PathBuf>>,
