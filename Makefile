@@ -6,7 +6,7 @@
 #   make files [ENGINE=…] [QUICK=1]
 #   make mpi [QUICK=1]
 #   make soak [MINUTES=10]
-#   make nodes
+#   make nodes [QUICK=1]
 #   make test [SUITES="NAME…"] · lint · fmt · clean · setup
 #   make install [PREFIX=/usr/local] [DESTDIR=] [LIBDIR=lib] [FROM=folder of what is built]
 #   make docs · release · release-check
@@ -53,10 +53,12 @@ soak:
 	@scripts/setup test demo heat street
 	@scripts/with-rust tests/soak/run $(if $(MINUTES),$(MINUTES),10) --applications
 
-# Daemons of three hosts in network namespaces join a site; links are cut.
+# Daemons of three hosts in network namespaces join a site; links are cut. Then workflows on the three hosts, and the examples
+# melt, heat and street, with the results of one host bit for bit. QUICK=1: only the examples, and small.
 nodes:
 	@scripts/setup nodes
-	@tests/nodes/run
+	@$(if $(filter-out 0,$(QUICK)),,tests/nodes/run)
+	@scripts/nodes $(if $(filter-out 0,$(QUICK)),--quick)
 
 # Every suite of tests/suites, each closing with how many passed.
 test:

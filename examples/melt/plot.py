@@ -36,20 +36,21 @@ def main():
         ours, theirs = session.port("results", "consumer"), session.port("reference", "consumer")
         while True:
             try:
-                result = ours.receive(timeout=60)
+                reference = theirs.receive(timeout=60)
             except crossdock.ClosedError:
                 break
-            with result, theirs.receive(timeout=60) as reference:
+            with reference, ours.receive(timeout=60) as result:
                 curves.add(result, reference)
             if time.monotonic() - drawn >= options.draw_every:
                 curves.draw(options.out)
                 drawn = time.monotonic()
-        curves.check_histories(session.region("results", mode="open_only"))
-    if not curves.steps:
-        sys.exit("error: no result came; see what simulate and analyse say")
+        if not curves.steps:
+            sys.exit("error: no frame came; see what simulate says")
+        curves.check_histories(ours)
     curves.draw(options.out)
     with plt.style.context(DARK):
         curves.draw(options.out, "melt-dark.png")
+    curves.save(options.out)
     sys.exit(curves.prove(options.out))
 
 
@@ -65,7 +66,7 @@ class Curves:
     """What has come so far."""
 
     def __init__(self):
-        self.steps, self.temperature, self.displacement = [], [], []
+        self.steps, self.temperature, self.displacement, self.tables = [], [], [], []
         self.radius = self.latest = self.reference = self.sum = None
         self.worst = {"g(r)": 0.0, "temperature": 0.0, "mean-square displacement": 0.0}
 
@@ -81,6 +82,7 @@ class Curves:
             self.worst["mean-square displacement"], difference(displacement, their_displacement))
 
         # These are copies for the picture, because the buffers go back to their writers.
+        self.tables.append(ours.copy())
         self.radius, self.latest, self.reference = ours[:, 0].copy(), ours[:, 1].copy(), theirs[:, 1].copy()
         if result.tag > 0:  # step 0 is the lattice
             self.sum = self.latest.copy() if self.sum is None else self.sum + self.latest
@@ -88,12 +90,12 @@ class Curves:
         self.temperature.append(temperature)
         self.displacement.append(displacement)
 
-    def check_histories(self, region):
-        """The analysis keeps its histories in named vectors; what it streamed must be what it kept."""
+    def check_histories(self, port):
+        """Behind its last table the analysis sends the vectors in which it keeps its histories: they must be what it streamed."""
         for name, streamed in (("temperature", self.temperature), ("displacement", self.displacement)):
-            kept = region.vector(name, "f8")
-            if not np.array_equal(kept.array, streamed):
-                sys.exit(f"error: vector {name} in region results is not what came through the port")
+            with port.receive(timeout=60) as kept:
+                if not np.array_equal(kept.load().array, streamed):
+                    sys.exit(f"error: the vector {name} of the analysis is not what it streamed")
 
     def draw(self, folder, name="melt.png"):
         # The plots are one below the other and have large letters, so that they can be read on a phone.
@@ -121,6 +123,11 @@ class Curves:
         figure.savefig(path + ".new", dpi=110, format="png")
         plt.close(figure)
         os.replace(path + ".new", path)
+
+    def save(self, folder):
+        """All numbers of the picture: the same bytes for the same numbers."""
+        np.savez(os.path.join(folder, "melt.npz"), step=self.steps, temperature=self.temperature, displacement=self.displacement,
+                 tables=self.tables)
 
     def prove(self, folder):
         """Prints the proof, leaves it in proof.txt, and returns the exit code."""
