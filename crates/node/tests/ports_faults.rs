@@ -9,16 +9,15 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Mutex, Weak};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
     ConnectOptions, End, Handle, Inline, Message, Mode, ObjectMode, Pattern, Port, PortOptions, Session, Status,
 };
-use crossdock_link::{Error, Source, Wanted};
-use crossdock_os::Deadline;
-use crossdock_relay::{Reach, Relay, Want};
+use crossdock_relay::{Relay, Want};
 use support::Daemon;
+use support::net::{Defect, Net, Random};
 
 const LONG: Duration = Duration::from_secs(180);
 const MESSAGES: u64 = 40;
@@ -35,105 +34,13 @@ enum Planted {
     ChangedByte,
 }
 
-#[derive(Debug)]
-struct Random(AtomicU64);
-
-impl Random {
-    fn below(&self, most: u64) -> u64 {
-        let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % most
-    }
-}
-
-/// The network between the two relays.
-struct Net {
-    relays: Mutex<BTreeMap<&'static str, Weak<Relay>>>,
-    random: Random,
-    planted: Planted,
-    /// How many questions and pulls met a fault.
-    faults: AtomicU64,
-}
-
-/// How the relay of one node reaches the network.
-struct Way {
-    net: Arc<Net>,
-    own: &'static str,
-}
-
-fn failed(status: Status, what: &str) -> Error {
-    Error::new(status, what.to_owned(), "the network has a fault")
-}
-
-impl Net {
-    fn relay(&self, node: &str) -> Option<Arc<Relay>> {
-        self.relays.lock().unwrap().get(node)?.upgrade()
-    }
-
-    fn fault(&self) -> u64 {
-        let fault = self.random.below(24);
-        self.faults.fetch_add(u64::from(fault < 6), Ordering::Relaxed);
-        fault
-    }
-
-    fn delay(&self) {
-        std::thread::sleep(Duration::from_micros(self.random.below(3000)));
-    }
-
-    fn answer(&self, from: &str, to: &str, service: u32, body: &[u8]) -> Result<Vec<u8>, Error> {
-        let relay = self.relay(to).ok_or_else(|| failed(Status::Disconnected, "ask"))?;
-        relay.answer(from, service, body).map_err(|refusal| Error::new(refusal.status, "ask".to_owned(), refusal.text))
-    }
-}
-
-impl Reach for Way {
-    fn ask(&self, node: &str, service: u32, body: &[u8], _: Deadline) -> Result<Vec<u8>, Error> {
-        let net = &self.net;
-        if net.planted == Planted::LostWords && service == DELIVER && net.random.below(8) == 0 {
-            return Ok(Vec::new());
+impl Planted {
+    fn defect(self) -> Defect {
+        match self {
+            Self::Nothing => Defect::None,
+            Self::LostWords => Defect::Swallows(DELIVER),
+            Self::ChangedByte => Defect::ChangesByte(8 * 7),
         }
-        match net.fault() {
-            0 => Err(failed(Status::Disconnected, "the question did not come")),
-            1 => {
-                let _ = net.answer(self.own, node, service, body);
-                Err(failed(Status::Disconnected, "the answer was lost"))
-            }
-            2 => {
-                let _ = net.answer(self.own, node, service, body);
-                net.answer(self.own, node, service, body)
-            }
-            3 => {
-                // The question is brought a second time, after later ones.
-                let (net, own, node, body) = (Arc::clone(net), self.own, node.to_owned(), body.to_vec());
-                let again = (Arc::clone(&net), node.clone(), body.clone());
-                std::thread::spawn(move || {
-                    let (net, node, body) = again;
-                    std::thread::sleep(Duration::from_millis(net.random.below(100)));
-                    let _ = net.answer(own, &node, service, &body);
-                });
-                net.answer(own, &node, service, &body)
-            }
-            4 | 5 => {
-                net.delay();
-                net.answer(self.own, node, service, body)
-            }
-            _ => net.answer(self.own, node, service, body),
-        }
-    }
-
-    fn pull(&self, node: &str, wanted: &Wanted, offset: u64, memory: &mut [u8], _: Deadline) -> Result<(), Error> {
-        if self.net.fault() < 3 {
-            return Err(failed(Status::Disconnected, "the bytes did not come"));
-        }
-        let relay = self.net.relay(node).ok_or_else(|| failed(Status::Disconnected, "pull"))?;
-        let source: Arc<dyn Source> = relay.source(wanted).ok_or_else(|| failed(Status::NotFound, "pull"))?;
-        let bytes = source.bytes(offset, memory.len() as u64).ok_or_else(|| failed(Status::Invalid, "pull"))?;
-        memory.copy_from_slice(&bytes);
-        if self.net.planted == Planted::ChangedByte {
-            memory[8 * 7] ^= 1;
-        }
-        Ok(())
     }
 }
 
@@ -150,16 +57,9 @@ const NODES: [&str; 2] = ["a", "b"];
 
 impl World {
     fn new(seed: u64, planted: Planted) -> Self {
-        let (relays, random) = (Mutex::default(), Random(AtomicU64::new(seed)));
-        let net = Arc::new(Net { relays, random, planted, faults: AtomicU64::new(0) });
+        let net = Net::new(seed, planted.defect());
         let daemons: BTreeMap<_, _> = NODES.into_iter().map(|node| (node, Daemon::start())).collect();
-        let relay = |(node, daemon): (&&'static str, &Daemon)| {
-            let way = Arc::new(Way { net: Arc::clone(&net), own: node });
-            let relay = Relay::new(seed * 2 + 2 + u64::from(*node == "b"), way, daemon.socket(), |_| {});
-            (*node, Arc::new(relay.unwrap()))
-        };
-        let relays: BTreeMap<_, _> = daemons.iter().map(relay).collect();
-        *net.relays.lock().unwrap() = relays.iter().map(|(node, relay)| (*node, Arc::downgrade(relay))).collect();
+        let relays = net.relays(&daemons);
         let patience = Some(if planted == Planted::Nothing { LONG } else { Duration::from_secs(10) });
         Self { daemons, relays, net, patience }
     }
@@ -234,7 +134,7 @@ impl Task<'_> {
     }
 
     fn produce(&self, opened: &Opened, seed: u64) -> Result<(), String> {
-        let random = Random(AtomicU64::new(seed));
+        let random = Random::new(seed);
         let name = format!("{}-{}", self.port, self.number);
         let region =
             opened.session.region(&name, Mode::CreateOnly, 64 << 20, None).map_err(|error| error.to_string())?;
@@ -262,7 +162,7 @@ impl Task<'_> {
     }
 
     fn consume(&self, opened: &Opened, seed: u64) -> Result<Vec<u64>, String> {
-        let random = Random(AtomicU64::new(seed));
+        let random = Random::new(seed);
         let port = opened.port.as_ref().unwrap();
         let mut tags = Vec::new();
         loop {
@@ -294,7 +194,7 @@ impl Task<'_> {
 
 /// Runs one schedule on one port.
 fn run(world: &World, seed: u64) -> Result<(), String> {
-    let random = Random(AtomicU64::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)));
+    let random = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let which = random.below(4) as usize;
     let pattern = [Pattern::OneToOne, Pattern::FanIn, Pattern::FanOut, Pattern::WorkQueue][which];
     let (producers, consumers) = [(1, 1), (2, 1), (1, 2), (2, 2)][which];
@@ -382,7 +282,7 @@ fn messages_come_once_and_in_order_over_a_network_with_faults() {
             });
         }
     });
-    let faults = world.net.faults.load(Ordering::Relaxed);
+    let faults = world.net.faults();
     println!("{count} schedules, {faults} faults");
     assert!(faults > count, "the network was too good");
 }

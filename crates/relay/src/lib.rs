@@ -157,7 +157,7 @@ struct Shared {
     series: series::All,
     /// Keys of channels and mirrors that are being opened.
     opening: Mutex<BTreeSet<Key>>,
-    /// Keys of channels that other nodes have asked this one to open, the newest last.
+    /// Keys of channels and supplies that other nodes have asked this one to open, the newest last.
     seen: Mutex<VecDeque<Key>>,
     offered: Mutex<HashMap<u64, Arc<dyn Source>>>,
     stop: AtomicBool,
@@ -534,8 +534,9 @@ impl Peers for Shared {
         }
         let Ok(session) = self.session(workflow, "mirrors", 0, true) else { return };
         for (kind, name) in names {
-            // A mirror that cannot be removed now is removed at the daemon's next start.
-            let _ = session.remove(kind, &name, InUse::Keep);
+            // A mirror that cannot be removed now is removed at the daemon's next start. The broker may still count a
+            // series as being published by this relay's member, which the relay has just abandoned: hence `Force`.
+            let _ = session.remove(kind, &name, InUse::Force);
         }
     }
 

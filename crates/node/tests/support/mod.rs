@@ -1,6 +1,7 @@
 //! A daemon with its own folder, and a client that can send any message.
 #![allow(dead_code)]
 
+pub mod net;
 pub mod series;
 pub mod sites;
 

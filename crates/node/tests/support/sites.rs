@@ -38,17 +38,19 @@ pub struct Site {
     /// The name of the site, which differs for each one. If another program takes the catalog's port, at least the
     /// sites do not mix.
     pub name: String,
+    /// How long a node's names stay its own when the catalog does not hear of it.
+    pub lease_ms: String,
 }
 
 impl Site {
     pub fn new() -> Self {
         let catalog = free_port();
         let name = format!("here-{}-{}", std::process::id(), catalog.rsplit(':').next().unwrap());
-        Self { catalog, name }
+        Self { catalog, name, lease_ms: "6000".into() }
     }
 
     pub fn arguments<'a>(&'a self, node: &'a str, catalog: &'a str) -> Vec<&'a str> {
-        vec!["--site", &self.name, "--node", node, "--lease-ms", "6000", "--catalog", catalog]
+        vec!["--site", &self.name, "--node", node, "--lease-ms", &self.lease_ms, "--catalog", catalog]
     }
 
     pub fn keeper(&self) -> Daemon {

@@ -262,7 +262,7 @@ impl Mirror {
         if is_alive {
             let _ = replica.end();
             // A name that cannot be removed now is removed at the daemon's next start.
-            let _ = self.session.remove(SegmentKind::Series, &self.name, InUse::Keep);
+            let _ = self.session.remove(SegmentKind::Series, &self.name, InUse::Force);
         } else {
             peers.remove(&self.workflow, vec![(SegmentKind::Series, self.name.clone())]);
         }

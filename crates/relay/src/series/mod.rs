@@ -219,8 +219,25 @@ impl Shared {
         })
     }
 
-    /// Makes a supply: it observes a series of this node for a mirror on the node `node`.
+    /// Makes a supply: it observes a series of this node for a mirror on the node `node`. The same question may come again, also
+    /// late; a mirror has one supply.
     fn supply(self: &Arc<Self>, node: &str, question: &words::Supply) -> Result<Supplied> {
+        let key = question.key;
+        if let Some(supply) = self.series.supply(node, key) {
+            return Ok(supply.supplied.clone());
+        }
+        if !self.is_first(key) {
+            // The asking node has the answer, has given up, or asks again with another key.
+            return Err(Error::new(Status::Disconnected, "this mirror's supply is being made, or has ended"));
+        }
+        let supplied = self.supply_first(node, question);
+        if supplied.is_err() {
+            lock(&self.seen).retain(|seen| *seen != key);
+        }
+        supplied
+    }
+
+    fn supply_first(self: &Arc<Self>, node: &str, question: &words::Supply) -> Result<Supplied> {
         let words::Supply { key, workflow, series, segment, former, has } = question;
         let session = self.session_of(node, workflow, *former)?;
         let observer = session.observe_former(series, Duration::ZERO)?;
@@ -229,7 +246,7 @@ impl Shared {
         }
         let publisher = session.task_of(observer.publisher()).unwrap_or_default();
         let supplied = Supplied { original: observer.original(), publisher: publisher.replace('@', "-") };
-        let supply = Supply::new(*key, node, session);
+        let supply = Supply::new(*key, node, session, supplied.clone());
         lock(&self.series.supplies).insert(*key, supply.clone());
         let (own, has) = (Arc::clone(self), *has);
         let started = thread::Builder::new().name("series-supply".into()).spawn(move || {

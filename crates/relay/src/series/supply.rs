@@ -14,7 +14,7 @@ use crossdock_client::{Observer, Session, Status, Version};
 use crossdock_core::series::{Head, Piece, pieces};
 use crossdock_link::Source;
 
-use super::words::{Load, OVER, Offered, Over, Taken, VERSION, fit};
+use super::words::{Load, OVER, Offered, Over, Supplied, Taken, VERSION, fit};
 use crate::tell::{Side, Told, tell};
 use crate::words::{How, Key, Word};
 use crate::{Peers, lock};
@@ -36,6 +36,8 @@ pub struct Supply {
     pub key: Key,
     /// The node that has the mirror.
     pub peer: String,
+    /// The answer to the question that made it.
+    pub supplied: Supplied,
     _session: Session,
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -55,9 +57,9 @@ impl Side for Supply {
 }
 
 impl Supply {
-    pub fn new(key: Key, peer: &str, session: Session) -> Arc<Self> {
+    pub fn new(key: Key, peer: &str, session: Session, supplied: Supplied) -> Arc<Self> {
         let (progress, changed) = (Mutex::default(), Condvar::new());
-        Arc::new(Self { key, peer: peer.to_owned(), _session: session, progress, changed })
+        Arc::new(Self { key, peer: peer.to_owned(), supplied, _session: session, progress, changed })
     }
 
     pub fn is_over(&self) -> bool {
@@ -70,9 +72,13 @@ impl Supply {
         self.changed.notify_all();
     }
 
-    /// Notes that the mirror has taken or skipped a version.
+    /// Notes that the mirror has taken or skipped a version. The network may repeat this message for an earlier version.
     pub fn taken(&self, taken: Taken) {
-        lock(&self.progress).taken = Some(taken);
+        let mut progress = lock(&self.progress);
+        if progress.taken.as_ref().is_none_or(|known| known.sequence < taken.sequence) {
+            progress.taken = Some(taken);
+        }
+        drop(progress);
         self.changed.notify_all();
     }
 

@@ -1,0 +1,174 @@
+//! A network between relays of several nodes of one process, instead of links: it delays questions, drops them or their answers,
+//! brings some twice, also late, and can be cut in one direction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use crossdock_client::Status;
+use crossdock_link::{Error, Source, Wanted};
+use crossdock_os::Deadline;
+use crossdock_relay::{Reach, Relay};
+
+use super::Daemon;
+
+/// Random numbers of a seed.
+#[derive(Debug)]
+pub struct Random(AtomicU64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed))
+    }
+
+    pub fn below(&self, most: u64) -> u64 {
+        let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % most
+    }
+}
+
+/// A defect that the schedules have to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    None,
+    /// One in eight questions to this service is lost, and the network says that it has brought it.
+    Swallows(u32),
+    /// This byte of what is pulled is changed.
+    ChangesByte(usize),
+}
+
+/// The network between the relays of the nodes.
+pub struct Net {
+    relays: Mutex<BTreeMap<&'static str, Weak<Relay>>>,
+    random: Random,
+    defect: Defect,
+    /// How many questions and pulls met a fault.
+    faults: AtomicU64,
+    /// Directions, from one node to another, in which nothing passes.
+    cuts: Mutex<BTreeSet<(&'static str, &'static str)>>,
+}
+
+/// How the relay of one node reaches the network.
+struct Way {
+    net: Arc<Net>,
+    own: &'static str,
+}
+
+fn failed(status: Status, what: &str) -> Error {
+    Error::new(status, what.to_owned(), "the network has a fault")
+}
+
+impl Net {
+    pub fn new(seed: u64, defect: Defect) -> Arc<Self> {
+        let (relays, cuts) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { relays, random: Random::new(seed), defect, faults: AtomicU64::new(0), cuts })
+    }
+
+    /// A relay for each of these nodes, with this network between them.
+    pub fn relays(self: &Arc<Self>, daemons: &BTreeMap<&'static str, Daemon>) -> BTreeMap<&'static str, Arc<Relay>> {
+        let relay = |(number, (node, daemon)): (usize, (&&'static str, &Daemon))| {
+            let way = Arc::new(Way { net: Arc::clone(self), own: node });
+            let relay = Relay::new(number as u64 + 1, way, daemon.socket(), |_| {});
+            (*node, Arc::new(relay.unwrap()))
+        };
+        let relays: BTreeMap<_, _> = daemons.iter().enumerate().map(relay).collect();
+        *self.relays.lock().unwrap() = relays.iter().map(|(node, relay)| (*node, Arc::downgrade(relay))).collect();
+        relays
+    }
+
+    pub fn faults(&self) -> u64 {
+        self.faults.load(Ordering::Relaxed)
+    }
+
+    /// Nothing passes in these directions from now on.
+    pub fn cut(&self, directions: impl IntoIterator<Item = (&'static str, &'static str)>) {
+        *self.cuts.lock().unwrap() = directions.into_iter().collect();
+    }
+
+    fn is_cut(&self, from: &str, to: &str) -> bool {
+        let is_cut = self.cuts.lock().unwrap().iter().any(|cut| *cut == (from, to));
+        self.faults.fetch_add(u64::from(is_cut), Ordering::Relaxed);
+        is_cut
+    }
+
+    fn relay(&self, node: &str) -> Option<Arc<Relay>> {
+        self.relays.lock().unwrap().get(node)?.upgrade()
+    }
+
+    fn fault(&self) -> u64 {
+        let fault = self.random.below(24);
+        self.faults.fetch_add(u64::from(fault < 6), Ordering::Relaxed);
+        fault
+    }
+
+    fn delay(&self) {
+        std::thread::sleep(Duration::from_micros(self.random.below(3000)));
+    }
+
+    fn answer(&self, from: &str, to: &str, service: u32, body: &[u8]) -> Result<Vec<u8>, Error> {
+        if self.is_cut(from, to) {
+            return Err(failed(Status::Disconnected, "the question did not come"));
+        }
+        let relay = self.relay(to).ok_or_else(|| failed(Status::Disconnected, "ask"))?;
+        let answer = relay.answer(from, service, body);
+        if self.is_cut(to, from) {
+            return Err(failed(Status::TimedOut, "the answer did not come"));
+        }
+        answer.map_err(|refusal| Error::new(refusal.status, "ask".to_owned(), refusal.text))
+    }
+}
+
+impl Reach for Way {
+    fn ask(&self, node: &str, service: u32, body: &[u8], _: Deadline) -> Result<Vec<u8>, Error> {
+        let net = &self.net;
+        if net.defect == Defect::Swallows(service) && net.random.below(8) == 0 {
+            return Ok(Vec::new());
+        }
+        match net.fault() {
+            0 => Err(failed(Status::Disconnected, "the question did not come")),
+            1 => {
+                let _ = net.answer(self.own, node, service, body);
+                Err(failed(Status::Disconnected, "the answer was lost"))
+            }
+            2 => {
+                let _ = net.answer(self.own, node, service, body);
+                net.answer(self.own, node, service, body)
+            }
+            3 => {
+                // The question is brought a second time, after later ones.
+                let (net, own, node, body) = (Arc::clone(net), self.own, node.to_owned(), body.to_vec());
+                let again = (Arc::clone(&net), node.clone(), body.clone());
+                std::thread::spawn(move || {
+                    let (net, node, body) = again;
+                    std::thread::sleep(Duration::from_millis(net.random.below(100)));
+                    let _ = net.answer(own, &node, service, &body);
+                });
+                net.answer(own, &node, service, &body)
+            }
+            4 | 5 => {
+                net.delay();
+                net.answer(self.own, node, service, body)
+            }
+            _ => net.answer(self.own, node, service, body),
+        }
+    }
+
+    fn pull(&self, node: &str, wanted: &Wanted, offset: u64, memory: &mut [u8], _: Deadline) -> Result<(), Error> {
+        if self.net.is_cut(self.own, node) || self.net.is_cut(node, self.own) || self.net.fault() < 3 {
+            return Err(failed(Status::Disconnected, "the bytes did not come"));
+        }
+        let relay = self.net.relay(node).ok_or_else(|| failed(Status::Disconnected, "pull"))?;
+        let source: Arc<dyn Source> = relay.source(wanted).ok_or_else(|| failed(Status::NotFound, "pull"))?;
+        let bytes = source.bytes(offset, memory.len() as u64).ok_or_else(|| failed(Status::Invalid, "pull"))?;
+        memory.copy_from_slice(&bytes);
+        if let Defect::ChangesByte(at) = self.net.defect
+            && let Some(byte) = memory.get_mut(at)
+        {
+            *byte ^= 1;
+        }
+        Ok(())
+    }
+}
