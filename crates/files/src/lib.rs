@@ -1,7 +1,8 @@
 //! Publishes the files of managed directories.
 //!
-//! A file is published when its last writer has closed it, or when it is renamed into place: the service links the very file
-//! that the producer wrote into the consumers' folder. Nothing is copied, and a consumer sees a file whole or not at all.
+//! A file is published when its last writer has closed it, or when it is renamed into place: the service links the very
+//! file that the producer wrote into the consumers' folder. Nothing is copied, and a consumer sees a file whole or not
+//! at all.
 //!
 //! Events tell the service *when* to look at a file. A lease tells *whether* the file still has a writer
 //! ([`crossdock_os::lease`]). A file whose writer is killed by a signal stays unpublished. The consumers' folder is the

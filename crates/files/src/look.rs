@@ -198,9 +198,9 @@ fn open_files(pid: i32) -> Vec<((u64, u64), bool)> {
     numbers(&folder).into_iter().filter_map(file).collect()
 }
 
-/// Lists the names below one of `paths` that threads of the process `pid` wait for. Such a thread sleeps on the notice's
-/// page, and the fifth argument of its futex call is the address of the whole name (os/futex.rs). The kernel shows only
-/// the threads that this user may inspect.
+/// Lists the names below one of `paths` that threads of the process `pid` wait for. Such a thread sleeps on the
+/// notice's page, and the fifth argument of its futex call is the address of the whole name (os/futex.rs). The kernel
+/// shows only the threads that this user may inspect.
 pub(crate) fn awaited(pid: i32, notice: u64, paths: &[&str]) -> Vec<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let pages: Vec<(u64, u64)> = maps.lines().filter_map(|line| page_of(line, notice)).collect();

@@ -116,7 +116,7 @@ struct Shared {
     room: Condvar,
     /// Signalled when there are changes to report to other hosts.
     told: Condvar,
-    /// The files for which consumers of this host wait.
+    /// The files for which consumers of this host wait, as the kernel last showed them.
     wishes: Mutex<Wishes>,
 }
 
@@ -158,7 +158,7 @@ struct State {
     life: u64,
     /// The changes that other hosts must learn.
     ledger: Ledger,
-    /// Files that other hosts are fetching.
+    /// Files that other hosts are fetching, which are held open meanwhile.
     held: Vec<Held>,
     /// The paths at which consumers and views of this host look for the directory's files.
     seen_at: Vec<String>,
@@ -623,7 +623,8 @@ impl State {
     }
 
     fn drop_file(&mut self, rest: &Path) {
-        // Remove it from the producers' folder first. Otherwise a service that follows a killed one would publish it again.
+        // Remove it from the producers' folder first. Otherwise a service that follows a killed one would publish it
+        // again.
         let _ = fs::remove_file(self.store.layout.stage.join(rest));
         // The other hosts keep their copies of the file as long as their own rule says.
         self.ledger.dropped(rest);

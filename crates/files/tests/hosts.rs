@@ -156,7 +156,8 @@ fn a_file_comes_whole_and_once_with_its_mode_and_time_and_a_waiting_open_gets_it
     a.write("empty", b"");
     assert_eq!(b.wait("empty"), Outcome::Published);
     let report = b.service().report();
-    // The file was published under two names, one after the other; the first one may have been gone before it could come.
+    // The file was published under two names, one after the other; the first one may have been gone before it could
+    // come.
     assert!((2..=3).contains(&report.fetched), "{report:?}");
     assert_eq!((report.published, report.troubles), (0, Vec::new()));
 }
@@ -386,8 +387,8 @@ fn a_service_that_is_started_anew_on_either_side_fetches_nothing_twice_and_goes_
     assert_eq!((b.fetched(), fs::read(b.published("x")).unwrap()), (1, b"x".to_vec()));
 }
 
-/// A relay that passes bytes between a consumers' host and a producers' host. It can be slow, and can cut all connections
-/// after a number of bytes.
+/// A relay that passes bytes between a consumers' host and a producers' host. It can be slow, and can cut all
+/// connections after a number of bytes.
 struct Wire {
     address: String,
     /// How many bytes still pass towards the consumers' host before the cut.
@@ -481,7 +482,7 @@ fn a_link_that_is_cut_in_the_middle_of_a_file_shows_nothing_and_the_fetch_goes_o
     assert_eq!(b.fetched(), 2);
 }
 
-/// Producers on `a`; consumers on `b`, with a slow wire between them.
+/// Makes the host `a` with producers and the host `b` with consumers, and a slow wire between them.
 fn two_with_a_wire(keep: &Keep) -> (Host, Host, Wire) {
     let authority = Authority::make("files", HOURS).unwrap();
     let a = Host::new(&authority, "a", keep, across(true, &["b"], &[]));
@@ -497,7 +498,7 @@ fn two_with_a_wire(keep: &Keep) -> (Host, Host, Wire) {
 #[test]
 fn a_file_that_a_consumer_waits_for_does_not_queue_behind_files_that_none_has_opened() {
     let (a, b, wire) = two_with_a_wire(&Keep::All);
-    // Each of the large files takes most of a minute.
+    // With this pause, each of the large files takes most of a minute.
     wire.pause.store(10, Ordering::SeqCst);
     let large = vec![7; 64 << 20];
     std::thread::scope(|scope| {
@@ -520,7 +521,7 @@ fn a_file_that_is_dropped_while_it_is_fetched_comes_all_the_same() {
     wire.pause.store(2, Ordering::SeqCst);
     let bytes: Vec<u8> = (0..3_000_000u32).flat_map(u32::to_le_bytes).collect();
     a.write("large", &bytes);
-    // The fetch has begun when bytes have come. Before, the other host does not know of it.
+    // A fetch has begun when the first bytes have come. Before that, the other host does not know of the fetch.
     let begins = |file: &Path| {
         let mut bytes = [0; 8];
         fs::File::open(file).is_ok_and(|file| file.read_exact_at(&mut bytes, 0).is_ok()) && bytes[4] == 1

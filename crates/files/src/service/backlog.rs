@@ -1,10 +1,12 @@
-//! What is still to be fetched from one host, and which of it comes next: no system call, no clock.
+//! The backlog of one host: the changes that are still to be carried out, and which of them comes next. It makes no
+//! system call and reads no clock.
 //!
-//! Several files are fetched at once. A file that a consumer waits for comes before the files that no consumer has opened,
-//! and one lane is kept free for such files. So it never waits for another file to be complete.
+//! Several files are fetched at once, each by a thread called a lane. A file that a consumer waits for comes before the
+//! files that no consumer has opened. One lane is kept free for such files, so that such a file never waits until
+//! another file is complete.
 //!
-//! News of one name, and of a folder and what is below it, are carried out in their order. News that overtake older ones of
-//! the same name end these.
+//! Changes of the same name are carried out in their order, and so are the changes of a folder and of the names below
+//! it. A change that makes an older change of the same name obsolete ends the older one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,33 +14,33 @@ use std::time::Instant;
 
 use super::words::{Entry, What};
 
-/// So many files of one directory are fetched from one host at once.
+/// The most files of one directory that are fetched from one host at the same time.
 pub const LANES: usize = 4;
 
-/// An entry that is to be carried out.
+/// A change that must be carried out.
 #[derive(Clone, Debug)]
 pub struct Work {
-    /// Its place in the order of all entries.
+    /// The position of the change in the order of all changes.
     order: u64,
-    /// The directory's number on the other host.
+    /// The number that the other host gave to the directory.
     pub directory: u64,
     pub entry: Entry,
-    /// When it was heard of.
+    /// When this host heard of the change.
     pub since: Instant,
-    /// It is not tried again before: there was no room for it.
+    /// If there was no room for the file, the time of the next attempt.
     pub not_before: Option<Instant>,
-    /// A consumer waits for it, or it takes no time.
+    /// True if a consumer waits for the file, or if the change is not about a file and takes no time.
     is_first: bool,
 }
 
-/// An entry that is being carried out.
+/// A change that is being carried out.
 #[derive(Debug)]
 struct Flight {
     rest: PathBuf,
-    /// Its number; `None` once the other host's service was started anew.
+    /// The number of the change; `None` after the other host's service was started anew.
     number: Option<u64>,
     is_first: bool,
-    /// Newer news of the name have come.
+    /// True if a newer change of the name has come.
     is_overtaken: bool,
 }
 
@@ -50,7 +52,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Takes in one piece of news.
+    /// Adds a change. Older changes that it makes obsolete are removed.
     pub fn add(&mut self, directory: u64, entry: Entry, now: Instant) {
         let is_about = |name: &Path| match entry.what {
             What::File(_) | What::Dropped => name == entry.rest,
@@ -58,7 +60,7 @@ impl Backlog {
             What::Folder => false,
         };
         self.pending.retain(|_, work| !is_about(&work.entry.rest));
-        // A file that was dropped comes to its end: the other host holds what is being fetched.
+        // If a file was dropped, its fetch continues, because the other host holds a file that is being fetched.
         if entry.what != What::Dropped {
             for flight in self.flights.values_mut().filter(|flight| is_about(&flight.rest)) {
                 flight.is_overtaken = true;
@@ -70,18 +72,19 @@ impl Backlog {
         self.pending.insert(order, work);
     }
 
-    /// The other host's service was started anew: all news come again.
+    /// Empties the backlog, because the other host's service was started anew and all changes will come again.
     pub fn forget(&mut self) {
         self.pending.clear();
         self.flights.values_mut().for_each(|flight| flight.number = None);
     }
 
-    /// Does it matter for which files consumers wait?
+    /// Tells whether the order of the changes depends on the files for which consumers wait.
     pub fn has_choice(&self) -> bool {
         self.pending.len() > 1 || (!self.pending.is_empty() && self.others() + 1 >= LANES)
     }
 
-    /// The next entry to carry out, if a lane is free for it. The caller calls `finish` or `put_back` when it is done.
+    /// Takes the next change to carry out, if a lane is free for it. The caller calls `finish` or `put_back` at the
+    /// end.
     pub fn take(&mut self, awaited: &HashSet<PathBuf>, now: Instant) -> Option<Work> {
         if self.flights.len() >= LANES {
             return None;
@@ -100,12 +103,13 @@ impl Backlog {
         Some(work)
     }
 
-    /// How many lanes have files that no consumer waited for when their fetch began.
+    /// Counts the lanes with files for which no consumer waited when the fetch began.
     fn others(&self) -> usize {
         self.flights.values().filter(|flight| !flight.is_first).count()
     }
 
-    /// Is nothing about this name, about a folder above it, or about names below it still to be done before?
+    /// Tells whether the change may begin: no earlier change of this name, of a folder above it or of a name below it
+    /// is left.
     fn is_in_order(&self, work: &Work) -> bool {
         let touches = |name: &Path| name.starts_with(&work.entry.rest) || work.entry.rest.starts_with(name);
         let before = self.pending.range(..work.order).map(|(_, other)| &other.entry.rest);
@@ -113,17 +117,17 @@ impl Backlog {
         !before.chain(in_flight).any(|name| touches(name))
     }
 
-    /// Has newer news of the name come meanwhile?
+    /// Tells whether a newer change of the name has come meanwhile.
     pub fn is_overtaken(&self, work: &Work) -> bool {
         self.flights.get(&work.order).is_none_or(|flight| flight.is_overtaken)
     }
 
-    /// An entry was carried out, or given up.
+    /// Notes that a change was carried out or given up.
     pub fn finish(&mut self, work: &Work) {
         self.flights.remove(&work.order);
     }
 
-    /// There was no room for a file: it is tried again from `not_before` on.
+    /// Puts a file for which there was no room back. It is tried again from `not_before` on.
     pub fn put_back(&mut self, work: Work, not_before: Instant) {
         let flight = self.flights.remove(&work.order);
         if flight.is_some_and(|flight| !flight.is_overtaken && flight.number.is_some()) {
@@ -131,23 +135,23 @@ impl Backlog {
         }
     }
 
-    /// Everything before this number is done; `None`: nothing is left to do.
+    /// Gives the lowest number of a change that is not done; `None` if all changes are done.
     pub fn lowest(&self) -> Option<u64> {
         let pending = self.pending.values().map(|work| work.entry.number);
         pending.chain(self.flights.values().filter_map(|flight| flight.number)).min()
     }
 
-    /// Is nothing left to do?
+    /// Tells whether all changes are done.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.flights.is_empty()
     }
 
-    /// Does an entry wait for its turn?
+    /// Tells whether a change waits for its turn.
     pub fn is_waiting(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// How many entries are to be done, with those in flight.
+    /// Counts the changes that are not done, including those in flight.
     pub fn left(&self) -> usize {
         self.pending.len() + self.flights.len()
     }

@@ -27,7 +27,7 @@ pub struct Across {
     pub origins: Vec<String>,
     /// How long a fetched file may wait until this host has room for it.
     pub wait: Duration,
-    /// Where consumers of this host see the directory.
+    /// The path at which consumers of this host see the directory.
     pub path: String,
 }
 

@@ -1,10 +1,10 @@
 //! Fetches the files that producers of another host publish, with one thread for each directory and host.
 //!
-//! The thread asks for changes, and puts them into a backlog (`backlog.rs`). Up to [`LANES`] threads carry out what is in
-//! the backlog; they exist while there is something to do. A lane makes a file in the hidden folder `fetched` with its
-//! whole size, so that the room is reserved. It pulls the bytes, and sets the mode and the time of the original. One rename
-//! shows the file to consumers. A file for which there is no room is tried again, while later changes are carried out.
-//! Consumers hear of the producers' end once the backlog is empty.
+//! The thread asks for changes, and puts them into a backlog (`backlog.rs`). Up to [`LANES`] threads carry out what is
+//! in the backlog; they exist while there is something to do. A lane makes a file in the hidden folder `fetched` with
+//! its whole size, so that the room is reserved. It pulls the bytes, and sets the mode and the time of the original.
+//! One rename shows the file to consumers. A file for which there is no room is tried again, while later changes are
+//! carried out. Consumers hear of the producers' end once the backlog is empty.
 //!
 //! What if this host's service dies? The next one removes what is in `fetched`, asks for all changes again, and skips
 //! the files that consumers see already. What if the other host's service dies? Its successor has another `life`, so
@@ -55,9 +55,10 @@ const PULL: Duration = Duration::from_secs(10);
 /// How often the bytes of a file are asked for before the file is given up.
 const TRIES: u32 = 3;
 
-/// A lane ends when there was nothing to do for this time.
+/// A lane ends after it had nothing to do for this time.
 const IDLE: Duration = Duration::from_secs(1);
-/// How soon a lane looks again at entries that wait for their turn: a consumer may wait for one of them by now.
+/// How soon a lane looks again at changes that wait for their turn, because a consumer may wait for one of the files by
+/// now.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Tells threads that they must end.
@@ -111,7 +112,7 @@ enum Failed {
     Over,
 }
 
-/// There is no room for a file; it is tried again.
+/// There was no room for a file, which is tried again later.
 struct NoRoom;
 
 /// The state of the threads that fetch files of one directory from one host.
@@ -125,7 +126,7 @@ pub(super) struct Fetcher {
     /// How long a file may wait until there is room for it.
     pub wait: Duration,
     pub backlog: Mutex<Backlog>,
-    /// Something was added to the backlog, or is done.
+    /// Signalled when a change was added to the backlog, and when one is done.
     pub changed: Condvar,
 }
 
@@ -135,7 +136,7 @@ impl Fetcher {
         std::thread::scope(|scope| self.hear(scope));
     }
 
-    /// Asks for news until the thread is to end.
+    /// Asks the other host for changes, until the thread must end.
     fn hear<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         let (mut life, mut since) = (0, 0);
         let mut silence = Silence::default();
@@ -182,14 +183,14 @@ impl Fetcher {
         self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits a moment until everything is done, so that the next question can say so. Returns whether everything is done.
+    /// Waits a moment until all changes are done, so that the next request can say so. Tells whether they are done.
     fn settles(&self) -> bool {
         let is_busy = |backlog: &mut Backlog| !backlog.is_empty();
         let waited = self.changed.wait_timeout_while(self.backlog(), PAUSE, is_busy);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_empty()
     }
 
-    /// Starts threads that carry out what is in the backlog.
+    /// Starts lanes: threads that carry out the changes in the backlog.
     fn open_lanes<'s>(&'s self, scope: &'s Scope<'s, '_>, open: &Arc<AtomicUsize>) {
         self.changed.notify_all();
         let wanted = self.backlog().left().min(LANES);
@@ -208,7 +209,7 @@ impl Fetcher {
         }
     }
 
-    /// A lane: carries out entries until there were none for a while.
+    /// Runs a lane: carries out changes until there were none for a while.
     fn work(&self) {
         let mut idle = Instant::now();
         while idle.elapsed() < IDLE && !self.stop.within(Duration::ZERO) {
@@ -223,7 +224,7 @@ impl Fetcher {
             } else {
                 let is_waiting = backlog.is_waiting();
                 if is_waiting {
-                    // A consumer may wait for one of them soon.
+                    // The lane stays, because a consumer may soon wait for one of the files in the backlog.
                     idle = Instant::now();
                 }
                 let pause = if is_waiting { LOOK } else { PAUSE };
@@ -240,7 +241,7 @@ impl Fetcher {
         }
     }
 
-    /// Asks the other host for changes. While there is something to do, the answer comes within a second.
+    /// Asks the other host for changes. While the backlog is not empty, the answer comes within a second.
     fn ask(&self, life: u64, since: u64) -> Result<Answer, String> {
         let Origin { phase, torn, .. } = self.shared.state().origins[self.origin].clone();
         let lowest = self.backlog().lowest();
@@ -251,7 +252,7 @@ impl Fetcher {
         Answer::read(&said).ok_or_else(|| "its answer cannot be read".to_owned())
     }
 
-    /// Carries out one change.
+    /// Carries out one change of the backlog.
     fn carry_out(&self, work: Work) {
         let rest = &work.entry.rest;
         match work.entry.what {
@@ -267,7 +268,7 @@ impl Fetcher {
         self.backlog().finish(&work);
     }
 
-    /// Fetches a file, or gives it up.
+    /// Fetches a file, or gives it up. The error means that there was no room.
     fn fetch(&self, work: &Work, meta: &Meta) -> Result<(), NoRoom> {
         let mut tries = 0;
         let why = loop {

@@ -25,7 +25,7 @@ pub(super) struct Ledger {
 }
 
 impl What {
-    /// There is nothing to fetch of this name.
+    /// Tells whether no file can be fetched under this name any more.
     fn is_over(self) -> bool {
         matches!(self, Self::Gone | Self::Dropped)
     }
@@ -201,7 +201,7 @@ mod tests {
         ledger.note(Path::new("a"), file(1));
         ledger.done(0, 1);
         ledger.dropped(Path::new("a"));
-        // The withdrawal that follows is no news of its own.
+        // The removal of the name that follows a drop is not a change of its own.
         ledger.gone(Path::new("a"));
         assert_eq!(told(&ledger, 0), [("a".into(), What::Dropped)]);
         ledger.done(0, 2);

@@ -78,11 +78,11 @@ impl Serve for Served {
     }
 }
 
-/// The bits of a directory's address that have its number.
+/// The bits of a directory's address that contain the directory's number.
 const DIRECTORIES: u64 = 0xffff;
 
-/// How other hosts name a directory: by its number, and by the start of this service. A number of a former start means
-/// another file.
+/// Gives the number by which other hosts name a directory. It contains the directory's index and this start of the
+/// service, because a number from an earlier start would mean another file.
 fn address(life: u64, number: usize) -> u64 {
     life & !DIRECTORIES | number as u64 & DIRECTORIES
 }
@@ -158,7 +158,7 @@ impl State {
         self.ledger.reader(node).ok_or_else(|| Refusal::new(Status::Denied, text()))
     }
 
-    /// Lets go of files that were fetched, or that no host has asked for any more.
+    /// Closes files that were fetched, or that no host has asked for in the last minute.
     fn release(&mut self) {
         self.held.retain(|held| !held.file.is_done());
     }
@@ -214,7 +214,7 @@ pub(super) struct Held {
     file: Arc<Bytes>,
 }
 
-/// A file that a host has not asked for in so long is held no more.
+/// How long a file is held after a host last asked for it.
 const HELD: Duration = Duration::from_secs(60);
 
 /// The bytes of a published file. They are read and not mapped, because a mapping of a file that is shortened against
@@ -223,7 +223,7 @@ const HELD: Duration = Duration::from_secs(60);
 struct Bytes {
     file: File,
     length: u64,
-    /// How many bytes were sent, and when the last ones were.
+    /// The number of bytes that were sent, and when the last ones were sent.
     sent: Mutex<(u64, Instant)>,
 }
 

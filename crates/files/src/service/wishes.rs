@@ -1,8 +1,8 @@
-//! For which files consumers of this host wait: those are fetched first.
+//! Finds out for which files consumers of this host wait, because these files are fetched first.
 //!
-//! The kernel says it ([`crate::look::awaited`]): a thread that waits sleeps on the notice's page, and names its file. So a consumer
-//! needs no channel to this service. A user who may not look at a consumer's threads gets the files in the order of their
-//! publication.
+//! The kernel shows it ([`crate::look::awaited`]): a thread that waits sleeps on the notice's page, and names its file.
+//! So a consumer needs no channel to this service. If this user may not inspect the consumers' threads, files are
+//! fetched in the order of their publication.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,18 +14,18 @@ use std::time::{Duration, Instant};
 use super::Shared;
 use crate::look;
 
-/// The kernel is asked so often at most.
+/// The shortest time between two questions to the kernel.
 const LOOK: Duration = Duration::from_millis(20);
-/// Looking takes at most one part in so many of the time.
+/// The questions to the kernel take at most one part in `SHARE` of the time.
 const SHARE: u32 = 20;
 
-/// What consumers wait for, as it was a moment ago.
+/// The names for which consumers wait, as the kernel last showed them.
 #[derive(Debug)]
 pub(super) struct Wishes {
-    /// The inode number of the notice.
+    /// The inode number of the notice, on whose page waiting threads sleep.
     notice: u64,
     names: Arc<HashSet<PathBuf>>,
-    /// From then on the kernel is asked again.
+    /// When the kernel is asked again.
     next: Option<Instant>,
 }
 
@@ -36,7 +36,8 @@ impl Wishes {
 }
 
 impl Shared {
-    /// The files for which consumers of this host wait, relative to the directory.
+    /// Gives the files for which consumers of this host wait, relative to the directory. The answer may be a moment
+    /// old.
     pub(super) fn awaited(&self) -> Arc<HashSet<PathBuf>> {
         let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
         let began = Instant::now();

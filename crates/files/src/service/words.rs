@@ -62,7 +62,7 @@ pub enum What {
     Folder,
     /// The name, and all names below it, were removed.
     Gone,
-    /// The file was dropped by the rule of `keep` before every host had it.
+    /// The file was dropped by the rule of `keep` before every host had fetched it.
     Dropped,
 }
 

@@ -1,8 +1,9 @@
-//! Tasks and managed directories that wait for each other for ever.
+//! Finds tasks and managed directories that would wait for each other for ever.
 //!
-//! A task that is `after:` another one, and a consumer of a directory with `publish: end`, get nothing before another task has ended.
-//! A task that cannot end before one of its consumers has ended never gives that consumer a file. Directories that publish
-//! finished files at once may form a cycle, because two coupled codes that feed each other are usual.
+//! A task that is `after:` another one, and a consumer of a directory with `publish: end`, get nothing before another
+//! task has ended. A task that cannot end before one of its consumers has ended never gives that consumer a file.
+//! Directories that publish finished files at once may form a cycle, because two coupled codes that feed each other are
+//! usual.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -29,13 +30,15 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// The tasks from the producer to the consumer, each of which waits for the end of the next; `None` if there is no such chain.
+/// Finds the tasks from the producer to the consumer, each of which waits for the end of the next; `None` if there is
+/// no such chain.
 fn trail<'w>(w: &'w Workflow, d: &Directory, producer: &'w str, consumer: &str) -> Option<Vec<&'w str>> {
     let mut before: HashMap<&str, &str> = HashMap::new();
     let mut open = VecDeque::from([producer]);
     while let Some(name) = open.pop_front() {
         let Some(task) = w.tasks.iter().find(|task| task.name == name) else { continue };
-        // Before it has ended, a producer gives files of another kind of directory once it has started.
+        // In a directory with another `publish`, a producer gives files before it has ended, so it only must have
+        // started.
         let may_give = name == producer && d.publish != END;
         let after = task.after.iter().map(String::as_str);
         let ends = if may_give { Vec::new() } else { ends_of_producers(w, task) };
@@ -58,7 +61,7 @@ fn trail<'w>(w: &'w Workflow, d: &Directory, producer: &'w str, consumer: &str) 
     None
 }
 
-/// The tasks for whose end this one waits as a consumer.
+/// Gives the tasks for whose end this task waits as a consumer.
 fn ends_of_producers<'w>(w: &'w Workflow, task: &Task) -> Vec<&'w str> {
     let waited = w.directories.iter().filter(|d| d.publish == END && d.consume.contains(&task.name));
     waited.flat_map(|d| d.produce.iter().map(String::as_str)).collect()
