@@ -1,11 +1,12 @@
-//! Series across nodes over a network with faults: three daemons and their relays, and between the relays, instead of links, a
-//! network that delays questions, drops them or their answers, brings some twice, also late, and is cut between two nodes now
-//! and then, in one direction or both. Random schedules: the publisher's node, which chunks change, observers of all nodes that come
-//! early and late, hold versions and leave; the publisher ends, is killed, or its node's lease ends.
+//! Series across nodes over a network with faults. There are three daemons with their relays. In place of links, the
+//! relays have a network that delays questions, drops them or their answers, and brings some of them twice, also late.
+//! Now and then it is cut between two nodes, in one direction or both. The schedules are random: the publisher's node,
+//! the chunks that change, and observers on all nodes, which come early or late, hold versions and leave. The publisher
+//! ends, is killed, or loses its node's lease.
 //!
-//! Checked: each version that an observer gets is what its publisher had at that step, under the number that it has on every other
-//! node; the numbers of an observer's versions grow; what it holds does not change; CLOSED or PEER_DIED come behind the last
-//! version; and when the observers have left, no mirror is left.
+//! Checks that each version which an observer gets has the bytes that its publisher had at that step, and the same
+//! number on every node. An observer's version numbers grow, and versions that it holds do not change. CLOSED or
+//! PEER_DIED come after the last version. When all observers have left, no mirror exists any more.
 
 mod support;
 
@@ -24,24 +25,24 @@ use support::net::{Defect, Net, Random};
 use support::{Daemon, kill};
 
 const NODES: [&str; 3] = ["a", "b", "c"];
-/// Longer than anything takes, also on a loaded machine.
+/// A time that no call takes, even on a loaded machine.
 const LONG: Duration = Duration::from_secs(180);
 const STEPS: u64 = 16;
 const CHUNKS: u64 = 12;
-/// Numbers in a chunk.
+/// How many numbers a chunk holds.
 const PART: u64 = 512;
-/// The services by which a version is offered, and the end of a series told.
+/// The number of the service that offers a version to a mirror. `OVER` is the service that reports the end of a series.
 const VERSION: u32 = 42;
 const OVER: u32 = 44;
 
-/// How a schedule's series ends.
+/// How the series of a schedule ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// By its publisher.
+    /// The publisher ends the series.
     InOrder,
-    /// Its publisher is killed after this step.
+    /// The publisher is killed after this step.
     Killed(u64),
-    /// For the other nodes, by the end of its node's lease.
+    /// The lease of the publisher's node ends, so the other nodes lose the series.
     NodeLost,
 }
 
@@ -49,12 +50,12 @@ fn mix(a: u64, b: u64, c: u64) -> u64 {
     Random::new(a.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ (b << 20) ^ (c << 40)).below(1 << 40)
 }
 
-/// Does this chunk change in this step? All do in the first; afterwards few or many.
+/// Whether this chunk changes in this step. In the first step all chunks change, later few or many.
 fn changes(seed: u64, step: u64, chunk: u64) -> bool {
     step == 1 || mix(seed, step, chunk) % 12 < mix(seed, step, 99) % 9
 }
 
-/// The first number of a chunk as it is at a step; the others count up from it.
+/// The first number of a chunk at this step. The chunk's other numbers count up from it.
 fn content(seed: u64, step: u64, chunk: u64) -> u64 {
     let latest = (1..=step).rev().find(|step| changes(seed, *step, chunk)).unwrap();
     mix(seed, latest, chunk + 1000)
@@ -78,7 +79,7 @@ fn options(keep: u32) -> SeriesOptions {
     }
 }
 
-/// Publishes all steps with pauses; the last one is `steps`.
+/// Publishes the steps 1 to `steps`, with pauses.
 fn publish_steps(publisher: &mut Publisher, seed: u64, steps: u64) {
     let random = Random::new(seed ^ 0x5eed);
     for step in 1..=steps {
@@ -87,7 +88,7 @@ fn publish_steps(publisher: &mut Publisher, seed: u64, steps: u64) {
     }
 }
 
-/// Publishes and is killed by itself.
+/// A process that publishes some steps and then kills itself.
 #[test]
 #[ignore = "a part that other tests start in a process of its own"]
 fn child() {
@@ -106,10 +107,10 @@ fn child() {
 struct World {
     daemons: BTreeMap<&'static str, Daemon>,
     relays: BTreeMap<&'static str, Arc<Relay>>,
-    /// Visitors of each node, which list what is there.
+    /// For each node a visitor's session, which lists the node's segments.
     lookers: BTreeMap<&'static str, Session>,
     net: Arc<Net>,
-    /// How long a version is waited for.
+    /// How long an observer waits for a version.
     patience: Duration,
 }
 
@@ -147,20 +148,20 @@ impl World {
     }
 }
 
-/// One series.
+/// A schedule: one series, with its publisher and its observers.
 struct Schedule<'a> {
     world: &'a World,
     seed: u64,
     home: &'static str,
     name: String,
     ending: Ending,
-    /// The step of each version's number, as the first observer saw it.
+    /// For each version number its step, as the first observer of the version saw it.
     steps: Mutex<BTreeMap<u64, u64>>,
-    /// Observers of each node's mirrors, which its broker counts otherwise.
+    /// For each node the number of observers of each mirror. In a real site the broker counts them.
     users: BTreeMap<&'static str, Mutex<BTreeMap<SegmentId, u64>>>,
 }
 
-/// An observer, which leaves its mirror behind it when it is the last one.
+/// An observer. If it is the last one of its mirror, it tells the relay when it leaves.
 struct Place<'a> {
     schedule: &'a Schedule<'a>,
     node: &'static str,
@@ -178,7 +179,7 @@ impl Drop for Place<'_> {
         let count = users.get_mut(&mirror).unwrap();
         *count -= 1;
         if *count == 0 {
-            // A broker says so when the last member besides the relay has left.
+            // In a real site the broker tells the relay when the last member, other than the relay itself, has left.
             let (world, began) = (self.schedule.world, Instant::now());
             let is_open = || {
                 let listing = world.lookers[self.node].list().unwrap();
@@ -226,7 +227,7 @@ impl Schedule<'_> {
         Ok(place)
     }
 
-    /// The step of a version, whose bytes are checked.
+    /// Checks a version's bytes, and returns its step.
     fn check(&self, version: &Version) -> Result<u64, String> {
         let Ok(Value::U64(step)) = version.attribute("step").cloned() else {
             return Err(format!("version {} has no step", version.sequence()));
@@ -286,12 +287,12 @@ impl Schedule<'_> {
         Ok(count)
     }
 
-    /// No version comes any more: is that so, and for the right reason?
+    /// Checks the end of a series: that no further version can come, and that the status is the right one.
     fn ended(&self, node: &str, status: Status, observer: &mut Observer) -> Result<(), String> {
         let lost = self.ending == Ending::NodeLost && node != self.home;
         let expected = match self.ending {
             Ending::Killed(_) => status == Status::PeerDied,
-            // An observer may have seen the end before the lease's.
+            // An observer may have seen the series end before the lease ended.
             _ => status == Status::Closed || (lost && status == Status::PeerDied),
         };
         if !expected {
@@ -332,7 +333,7 @@ impl Schedule<'_> {
     }
 }
 
-/// How many versions the observers of one schedule got.
+/// Runs one schedule. Returns how many versions its observers got.
 fn run(world: &World, seed: u64, with_losses: bool) -> Result<u64, String> {
     let random = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let home = NODES[random.below(3) as usize];
@@ -345,7 +346,7 @@ fn run(world: &World, seed: u64, with_losses: bool) -> Result<u64, String> {
     let users = NODES.into_iter().map(|node| (node, Mutex::default())).collect();
     let schedule = Schedule { world, seed, home, name: format!("s{seed}"), ending, steps: Mutex::default(), users };
     let at = |why| format!("seed {seed}, {ending:?}, of node {home}, keep {keep}: {why}");
-    // While it is there, the run of this schedule's series goes on.
+    // While this session exists, the run to which the schedule's series belongs goes on.
     let holder = world.session(home, "holder");
     let count = std::thread::scope(|scope| {
         let schedule = &schedule;
@@ -360,7 +361,7 @@ fn run(world: &World, seed: u64, with_losses: bool) -> Result<u64, String> {
         outcomes.into_iter().sum::<Result<u64, String>>()
     });
     let count = count.map_err(at)?;
-    // Nothing of its mirrors is left.
+    // Wait until no mirror of the series exists any more.
     let began = Instant::now();
     for node in NODES.into_iter().filter(|node| *node != home) {
         let left = || {
@@ -377,7 +378,7 @@ fn run(world: &World, seed: u64, with_losses: bool) -> Result<u64, String> {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-    // The daemon's own observers may be leaving still.
+    // The removal may fail, because the daemon's own observers may still be leaving.
     let _ = holder.remove(SegmentKind::Series, &schedule.name, InUse::Keep);
     Ok(count)
 }
@@ -386,7 +387,8 @@ fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Schedules from seed `first` on, four at a time; lost leases concern a whole node, and so all schedules of that moment.
+/// Runs `count` schedules, with the seeds from `first` on, four at a time. A lost lease concerns a whole node, and so
+/// all schedules that run at that moment.
 fn schedules(first: u64, count: u64, with_losses: bool) {
     let world = World::new(first, Defect::None);
     let (next, versions, stop) = (AtomicU64::new(first), AtomicU64::new(0), AtomicBool::new(false));

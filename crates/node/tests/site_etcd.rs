@@ -1,5 +1,5 @@
-//! Daemons of one site whose catalog is in Debian's etcd: items are handed over while etcd's leaders are killed, and a site
-//! without a majority of etcd's members makes no names.
+//! Daemons of a site whose catalog is in Debian's etcd. Items are handed over while etcd's leaders are killed. Without
+//! a majority of etcd's members, no name can be made in the site.
 
 #[path = "../../catalog/tests/members/mod.rs"]
 mod members;
@@ -19,7 +19,7 @@ fn until(what: &str, holds: impl FnMut() -> bool) {
     until_within(PATIENCE, what, holds);
 }
 
-/// Two daemons, neither of which keeps the catalog.
+/// Starts two daemons of one site, whose catalog is in etcd.
 fn daemons(etcd: &Cluster, lease_ms: &str) -> (Daemon, Daemon) {
     let site = Site { lease_ms: lease_ms.into(), ..Site::new() };
     let catalog = format!("etcd:{},{},{}", etcd.url(0), etcd.url(1), etcd.url(2));
@@ -34,7 +34,7 @@ fn make(session: &Session, name: &str) -> crossdock_client::Result<()> {
 #[test]
 fn items_are_handed_over_while_leaders_are_killed() {
     let mut etcd = Cluster::start();
-    // Longer than elections take on a loaded machine: no lease ends.
+    // The lease is longer than an election of etcd takes on a loaded machine, so no lease ends.
     let (a, b) = daemons(&etcd, "60000");
     let (one, two) = (connect(&a, "one"), connect(&b, "two"));
     let mut item = one.create_item("ball", &ItemOptions::bytes(3 << 20)).unwrap();
@@ -51,7 +51,7 @@ fn items_are_handed_over_while_leaders_are_killed() {
             assert_eq!(item.bytes()[3 << 19] as usize, if next == "one" { 2 * round } else { 2 * round + 1 });
             item.transfer(next).unwrap();
         }
-        // Names are claimed by the two members that are left, and the site has each of them once.
+        // Two etcd members are left. Names can be claimed through them, and each name exists once in the site.
         let name = format!("made-{round}");
         make(&one, &name).unwrap();
         let error = make(&two, &name).unwrap_err();
@@ -78,7 +78,7 @@ fn without_a_majority_no_name_is_made_and_what_is_there_goes_on() {
     etcd.run(0, "existing");
     etcd.run(1, "existing");
     until("names are made again", || make(&two, "after").is_ok());
-    // The node's names are announced again, so that another node cannot take them.
+    // Node a announces its names again. From then on node b cannot take them.
     until("the name is node a's", || {
         make(&two, "before")
             .is_err_and(|error| error.status == Status::Exists && error.to_string().contains("is on node a"))

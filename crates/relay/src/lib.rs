@@ -534,8 +534,8 @@ impl Peers for Shared {
         }
         let Ok(session) = self.session(workflow, "mirrors", 0, true) else { return };
         for (kind, name) in names {
-            // A mirror that cannot be removed now is removed at the daemon's next start. The broker may still count a
-            // series as being published by this relay's member, which the relay has just abandoned: hence `Force`.
+            // A mirror that cannot be removed now is removed at the daemon's next start. `Force` is needed because the
+            // broker may still see a publisher: this relay's own member, which the relay has just abandoned.
             let _ = session.remove(kind, &name, InUse::Force);
         }
     }

@@ -12,7 +12,7 @@ use crossdock_catalog::etcd::{Etcd, EtcdOptions};
 use crossdock_os::Deadline;
 use tempfile::TempDir;
 
-/// Far more than an election takes, also on a loaded machine.
+/// Far longer than an election of etcd takes, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Three etcd members on loopback. The kernel ends them with the thread that started them.
@@ -77,7 +77,7 @@ impl Cluster {
         Etcd::new(&EtcdOptions { members, ..EtcdOptions::default() }).unwrap()
     }
 
-    /// Where clients reach this member.
+    /// The URL at which clients reach this member.
     pub fn url(&self, n: usize) -> String {
         format!("http://127.0.0.1:{}", self.ports[n].0)
     }

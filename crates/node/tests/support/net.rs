@@ -1,5 +1,6 @@
-//! A network between relays of several nodes of one process, instead of links: it delays questions, drops them or their answers,
-//! brings some twice, also late, and can be cut in one direction.
+//! A network for tests, in place of the links between the relays of several nodes, which are all in one process. It
+//! delays questions, drops them or their answers, and brings some of them twice, also late. It can be cut in one
+//! direction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use crossdock_relay::{Reach, Relay};
 
 use super::Daemon;
 
-/// Random numbers of a seed.
+/// Random numbers that depend on the seed alone.
 #[derive(Debug)]
 pub struct Random(AtomicU64);
 
@@ -30,13 +31,13 @@ impl Random {
     }
 }
 
-/// A defect that the schedules have to find.
+/// A defect that is planted on purpose, and that the schedules must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
     None,
-    /// One in eight questions to this service is lost, and the network says that it has brought it.
+    /// The network loses one in eight questions to this service, but confirms that it has brought it.
     Swallows(u32),
-    /// This byte of what is pulled is changed.
+    /// The network changes the byte at this position of all pulled bytes.
     ChangesByte(usize),
 }
 
@@ -47,7 +48,7 @@ pub struct Net {
     defect: Defect,
     /// How many questions and pulls met a fault.
     faults: AtomicU64,
-    /// Directions, from one node to another, in which nothing passes.
+    /// The directions, from one node to another, in which the network is cut.
     cuts: Mutex<BTreeSet<(&'static str, &'static str)>>,
 }
 
@@ -67,7 +68,7 @@ impl Net {
         Arc::new(Self { relays, random: Random::new(seed), defect, faults: AtomicU64::new(0), cuts })
     }
 
-    /// A relay for each of these nodes, with this network between them.
+    /// Makes a relay for each of these nodes. The relays reach each other through this network.
     pub fn relays(self: &Arc<Self>, daemons: &BTreeMap<&'static str, Daemon>) -> BTreeMap<&'static str, Arc<Relay>> {
         let relay = |(number, (node, daemon)): (usize, (&&'static str, &Daemon))| {
             let way = Arc::new(Way { net: Arc::clone(self), own: node });
@@ -83,7 +84,7 @@ impl Net {
         self.faults.load(Ordering::Relaxed)
     }
 
-    /// Nothing passes in these directions from now on.
+    /// Cuts the network in these directions, and joins it in all others.
     pub fn cut(&self, directions: impl IntoIterator<Item = (&'static str, &'static str)>) {
         *self.cuts.lock().unwrap() = directions.into_iter().collect();
     }

@@ -219,8 +219,8 @@ impl Shared {
         })
     }
 
-    /// Makes a supply: it observes a series of this node for a mirror on the node `node`. The same question may come again, also
-    /// late; a mirror has one supply.
+    /// Makes a supply: it observes a series of this node for a mirror on the node `node`. If the same question comes
+    /// again, no second supply is made.
     fn supply(self: &Arc<Self>, node: &str, question: &words::Supply) -> Result<Supplied> {
         let key = question.key;
         if let Some(supply) = self.series.supply(node, key) {

@@ -36,7 +36,7 @@ pub struct Supply {
     pub key: Key,
     /// The node that has the mirror.
     pub peer: String,
-    /// The answer to the question that made it.
+    /// The answer to the question for this supply. A repeated question gets the same answer.
     pub supplied: Supplied,
     _session: Session,
     progress: Mutex<Progress>,
@@ -72,7 +72,8 @@ impl Supply {
         self.changed.notify_all();
     }
 
-    /// Notes that the mirror has taken or skipped a version. The network may repeat this message for an earlier version.
+    /// Notes that the mirror has taken or skipped a version. The network may bring this message again later, when a
+    /// newer version is already offered.
     pub fn taken(&self, taken: Taken) {
         let mut progress = lock(&self.progress);
         if progress.taken.as_ref().is_none_or(|known| known.sequence < taken.sequence) {
