@@ -367,7 +367,7 @@ impl Shared {
             state.take_in_reads();
             state.drop_consumed();
             if ready.is_empty() {
-                let again: Vec<PathBuf> = std::mem::take(&mut state.written).into_iter().collect();
+                let again: Vec<PathBuf> = state.written.iter().cloned().collect();
                 again.iter().for_each(|rest| state.publish_found(self, rest));
             }
         }
@@ -537,7 +537,8 @@ impl State {
             self.written.remove(rest);
             return;
         };
-        match self.store.publish(rest, &mut || shared.writers().is_torn(meta.ino())) {
+        let was_written = self.written.contains(rest);
+        match self.store.publish(rest, was_written, &mut || shared.writers().is_torn(meta.ino())) {
             Ok(Attempt::Done) => {
                 self.written.remove(rest);
                 self.torn.remove(rest);

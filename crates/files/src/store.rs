@@ -13,7 +13,6 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -32,7 +31,7 @@ const EVENTS_MAX: u64 = 1 << 20;
 /// their own.
 #[cfg(feature = "fault-points")]
 pub const FAULT_POINTS: &[&str] =
-    &["files.leased", "files.final", "files.linked", "files.copied", "files.shown", "files.renamed", "files.told"];
+    &["files.linked", "files.leased", "files.final", "files.copied", "files.shown", "files.renamed", "files.told"];
 
 /// The paths of a store's parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,14 +166,52 @@ impl Store {
 
     /// Publishes a file of `stage` under the same name if no process writes it. `rest` is its path relative to both
     /// folders. `is_torn` is called once the lease has proved that no writer is left.
-    pub(crate) fn publish(&mut self, rest: &Path, is_torn: &mut dyn FnMut() -> bool) -> io::Result<Attempt> {
+    ///
+    /// The file is opened by a link in the folder `new`. An open in `stage` would wait until the thread that answers opens
+    /// has run (`writers.rs`), and each waiting consumer with it. A file that `was_written` at the last attempt is looked at
+    /// without a link first, because each link changes the file's status time.
+    pub(crate) fn publish(
+        &mut self,
+        rest: &Path,
+        was_written: bool,
+        is_torn: &mut dyn FnMut() -> bool,
+    ) -> io::Result<Attempt> {
         let (from, to) = (self.layout.stage.join(rest), self.layout.published.join(rest));
-        let Some(file) = ordinary(&from)? else { return Ok(Attempt::Nothing) };
-        let meta = file.metadata()?;
+        let Some(meta) = present(fs::symlink_metadata(&from))?.filter(fs::Metadata::is_file) else {
+            return Ok(Attempt::Nothing);
+        };
         if same(&to, &meta) {
             return Ok(Attempt::Already);
         }
-        let file = OwnedFd::from(file);
+        if was_written {
+            let Some(file) = ordinary(&from)? else { return Ok(Attempt::Nothing) };
+            if !lease::prove(&file, Proof::NoWriter).map_err(|e| e.reason())? {
+                return Ok(Attempt::Written);
+            }
+        }
+        self.links += 1;
+        let waiting = self.layout.new.join(self.links.to_string());
+        if present(fs::hard_link(&from, &waiting))?.is_none() {
+            return Ok(Attempt::Nothing);
+        }
+        fault_point!("files.linked");
+        let tried = self.publish_link(rest, &waiting, &meta, is_torn);
+        if !matches!(tried, Ok(Attempt::Done)) {
+            present(fs::remove_file(&waiting))?;
+        }
+        tried
+    }
+
+    /// Publishes the file at the path `waiting`. `meta` is what the file of the name `rest` was before the link was made.
+    fn publish_link(
+        &self,
+        rest: &Path,
+        waiting: &Path,
+        meta: &fs::Metadata,
+        is_torn: &mut dyn FnMut() -> bool,
+    ) -> io::Result<Attempt> {
+        // Another file has taken the name before the link was made.
+        let Some(file) = ordinary(waiting)?.filter(|_| same(waiting, meta)) else { return Ok(Attempt::Written) };
         let Some(held) = lease::hold(&file, Proof::NoWriter).map_err(|e| e.reason())? else {
             return Ok(Attempt::Written);
         };
@@ -186,37 +223,30 @@ impl Store {
         }
         // From here on the file is made read-only, so that a later open for writing fails with EACCES.
         fault_point!("files.leased");
-        let mode = meta.mode() & 0o7555;
-        fs::set_permissions(&from, fs::Permissions::from_mode(mode | 0o444))?;
+        let mode = file.metadata()?.mode() & 0o7777;
+        file.set_permissions(fs::Permissions::from_mode(mode & 0o7555 | 0o444))?;
         fault_point!("files.final");
-        self.links += 1;
-        let waiting = self.layout.new.join(self.links.to_string());
-        let linked = fs::hard_link(&from, &waiting).and_then(|()| {
-            let same_file = fs::symlink_metadata(&waiting)?.ino() == meta.ino();
-            Ok(same_file && !held.is_being_broken())
-        });
-        fault_point!("files.linked");
-        match linked {
-            Ok(true) => {}
-            // A process opened the file for writing before its mode changed, or another file has taken the name.
-            Ok(false) => {
-                fs::remove_file(&waiting)?;
-                fs::set_permissions(&from, fs::Permissions::from_mode(meta.mode() & 0o7777))?;
-                return Ok(Attempt::Written);
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Attempt::Nothing),
-            Err(error) => return Err(error),
+        // A process opened the file for writing before its mode changed, or another file has taken the name.
+        if held.is_being_broken() || !same(&self.layout.stage.join(rest), meta) {
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
+            return Ok(Attempt::Written);
         }
-        self.show_everywhere(&waiting, rest).map(|()| Attempt::Done)
+        self.show_everywhere(waiting, rest).map(|()| Attempt::Done)
     }
 
     /// Gives the finished file at the path `waiting` its name `rest` in all folders that consumers see.
     pub(crate) fn show_everywhere(&self, waiting: &Path, rest: &Path) -> io::Result<()> {
         let to = self.layout.published.join(rest);
         let shown = self.layout.single.iter().try_for_each(|folder| self.show(waiting, &folder.join(rest)));
-        let shown = shown.and_then(|()| to.parent().map_or(Ok(()), fs::create_dir_all));
         fault_point!("files.shown");
-        let shown = shown.and_then(|()| fs::rename(waiting, &to));
+        let renamed = || match (fs::rename(waiting, &to), to.parent()) {
+            // The folder is not there yet.
+            (Err(error), Some(folder)) if error.kind() == ErrorKind::NotFound => {
+                fs::create_dir_all(folder).and_then(|()| fs::rename(waiting, &to))
+            }
+            (renamed, _) => renamed,
+        };
+        let shown = shown.and_then(|()| renamed());
         fault_point!("files.renamed");
         if shown.is_err() {
             let _ = fs::remove_file(waiting);
@@ -348,6 +378,14 @@ pub(crate) fn ordinary(path: &Path) -> io::Result<Option<File>> {
         Ok(file) => Ok(file.map(File::from)),
         Err(error) if error.is_absent() => Ok(None),
         Err(error) => Err(io::Error::new(error.reason().kind(), error.to_string())),
+    }
+}
+
+/// `None` if what was tried met a name that is not there.
+fn present<T>(tried: io::Result<T>) -> io::Result<Option<T>> {
+    match tried {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        tried => tried.map(Some),
     }
 }
 

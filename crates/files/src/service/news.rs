@@ -173,6 +173,9 @@ impl State {
 
     /// Tells other hosts of a file that was published here.
     pub(super) fn note_file(&mut self, rest: &Path) {
+        if self.ledger.readers() == 0 {
+            return;
+        }
         if let Ok(meta) = std::fs::metadata(self.store.layout.published.join(rest)) {
             self.ledger.note(rest, What::File(Meta::of(&meta)));
         }
