@@ -159,13 +159,13 @@ impl Session {
         py.detach(|| session.remove_region(name)).or_raise(py)
     }
 
-    /// Opens one end of a port; `end` is "producer" or "consumer". The task that opens an end first makes the port, so
-    /// tasks may start in any order.
+    /// Opens one end of a port; `end` is "producer" or "consumer". The first task that opens an end also makes the port,
+    /// so tasks may start in any order.
     ///
     /// `pattern` is one-to-one, fan-out (each consumer gets each message), fan-in, or work-queue (each message goes to
-    /// one consumer). `capacity` is the number of messages in flight, a power of two up to 4096. If they are None, an
-    /// existing port keeps its own (from another task or the workflow file), and a new port is one-to-one with 8. A
-    /// value that is given must be that of the port. If another living member has the end, the call waits `timeout`
+    /// one consumer). `capacity` is the number of messages in flight, a power of two up to 4096. If
+    /// `pattern` or `capacity` is None, an existing port keeps the value from the task or workflow file that made it,
+    /// and a new port is one-to-one with 8 messages. A value that is given must be that of the port. If another living member has the end, the call waits `timeout`
     /// seconds for it (None: it does not wait). `persistent` counts if this call makes the port: then the port and its
     /// messages stay after the run, until the port is removed. Otherwise the port ends with the last member of the
     /// workflow's run. Raises BusyError, InvalidError, DeniedError or NoSpaceError.

@@ -7,10 +7,12 @@ use std::fs;
 
 use common::{Place, engines};
 
-/// Ways to keep access that the kernel reports, so that the item is copied; and ways that the kernel has no trace of.
+/// Ways in which the hostile test program keeps access to an item that it has handed over. The kernel reports those of
+/// `COPIED`, so the next owner gets a copy. The kernel has no trace of those of `MOVED`.
 const COPIED: [&str; 6] = ["mapping", "duplicate", "fork", "child", "flight", "reopened"];
 const MOVED: [&str; 4] = ["numbered", "spliced", "sent", "path"];
-/// Ways that are tried all the time. An attempt during the kernel's check leads to a copy.
+/// Ways that the hostile program tries again and again during the transfer. An attempt during the kernel's check leads to
+/// a copy.
 const RACES: [&str; 2] = ["racing", "spying"];
 
 fn place(user: &str) -> Place {

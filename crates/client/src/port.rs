@@ -225,8 +225,8 @@ impl std::ops::Deref for Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // The thread behind the descriptor, if there is one, keeps the rest of the port until it sees that the port is
-        // closed.
+        // If the program asked for a descriptor to poll, a thread serves it and keeps the port's memory mapped. The thread
+        // ends when it sees that the port is closed.
         self.shared.close();
         if let Some(bell) = self.shared.bell.get() {
             bell.dismiss();

@@ -221,8 +221,8 @@ pub fn arm_thread(n: u64, which: u64) {
     OWN.with_borrow_mut(|own| *own = Some(words));
 }
 
-/// Ends this thread's plan. Gives the name and the possible errors of the call that failed; `None` if the n-th call was
-/// not reached.
+/// Ends the thread's plan of [`arm_thread`], which made its n-th system call fail. Gives the name and the possible errors
+/// of that call; `None` if the thread has made fewer than n calls.
 pub fn disarm_thread() -> Option<(&'static str, &'static [Failure])> {
     OWN.take().and_then(|words| words.disarm())
 }

@@ -60,8 +60,9 @@ thread_local! {
 /// The slots of a thread in all regions. They are given back to their regions when the thread ends.
 struct Mine(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
 
-/// The slots belong to the parent process, so the child forgets them. If a child is made without the C library, this
-/// hook does not run. Such a child cannot be told from its parent in other respects either.
+/// Runs in a forked child: the child forgets the heap slots of its parent, which go on belonging to the parent. The C
+/// library calls this hook. It does not run in a child that a program makes by the system call alone; for crossdock such a
+/// child and its parent look like one process.
 extern "C" fn forget_in_child() {
     let _ = LAST.try_with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
     near::forget();

@@ -64,7 +64,7 @@ pub struct EndInfo {
 /// A description of a port's present state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortReport {
-    /// The shape that the port was made with.
+    /// The pattern and the capacity that the port was made with.
     pub shape: Shape,
     /// The counters of the whole port.
     pub statistics: PortStatistics,

@@ -110,7 +110,8 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
         let _ = pipe.write_all(first.as_bytes()).and_then(|()| std::io::copy(&mut input, &mut pipe).map(drop));
     });
     let status = child.wait().map_err(|e| format!("cannot wait for the part: {e}"))?;
-    // Processes that a killed supervisor of the part left have become children of this process, and are killed here.
+    // If this host's supervisor was killed, the processes that it had started are children of this process now. This
+    // call kills them.
     processes::kill_descendants(&[], Duration::from_secs(10));
     if folder::is_left(&order.id) {
         folder::clean_up_after(&order.id);
@@ -223,8 +224,8 @@ pub fn part_supervisor() -> u8 {
     child::leave_session();
     let _ = child::adopt_orphans();
     let Ok(ear) = Ear::new() else { return code::SYSTEM };
-    // Slurm sends a signal to every process of a step that it ends. The signal is taken as a request to stop the tasks
-    // and to remove what the part made.
+    // When Slurm ends a job step, it sends a signal to each process of the step. Such a signal sets `ear.ended`, so this
+    // process stops the tasks of this host and removes the files that were made for them.
     let _ = outlive_signals(&ear.ended);
     let first = ear.queue.recv_timeout(Duration::from_secs(SILENCE_S));
     let Ok(Down::Part(order)) = first else {

@@ -68,7 +68,7 @@ pub enum Up {
         #[serde(default)]
         files: String,
     },
-    /// The part cannot be prepared: the run's exit code, and the reason.
+    /// This host's part of the run cannot be prepared.
     Refused {
         /// The exit code of the run.
         code: u8,

@@ -1,4 +1,5 @@
-//! The files of a daemon: a folder that belongs to its user, with the socket, the lock, the journal and the roll.
+//! The files of a daemon: a folder that belongs to its user, with the socket, the lock, the journal and the roll (the file
+//! whose locks show which members live).
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

@@ -14,7 +14,7 @@ macro_rules! failing {
     )*};
 }
 
-/// Declares the same kind of functions for calls on memory, which are unsafe.
+/// Declares functions like those of `failing!`, for system calls on memory, which are unsafe.
 macro_rules! failing_on_memory {
     ($($name:ident($($arg:ident: $of:ty),*) -> $answer:ty = $call:literal, $($real:ident)::+;)*) => {$(
         /// # Safety

@@ -35,7 +35,7 @@ enum End {
 
 struct State {
     key: Key,
-    /// The version that was offered and is not taken yet.
+    /// The version that the publisher's node has offered, as long as this node has not taken it.
     offered: Option<Offered>,
     /// The number of the newest version that was offered.
     accepted: u64,
