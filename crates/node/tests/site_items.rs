@@ -44,6 +44,14 @@ fn an_item_has_one_owner_in_the_site_and_keeps_its_bytes() {
     assert!(!tame, "the schedules are too tame: {totals:?}");
 }
 
+/// This schedule found a defect: a proof was kept although another node had begun to pull the bytes, so the next owner wrote
+/// while they were pulled.
+#[test]
+fn a_proof_ends_when_another_node_begins_to_read() {
+    let outcome = run(61_548, Planted::Nothing);
+    assert!(outcome.is_ok(), "{}", outcome.err().unwrap_or_default());
+}
+
 #[test]
 fn planted_defects_are_found() {
     use Planted::{LostAnswerIsNo, MissingFence, NoProof, OldEpochAccepted, PullUnseen, ReadersDenied};

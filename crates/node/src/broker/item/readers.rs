@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use crossdock_layout::wire::{ItemLevel, OnDeath};
 use crossdock_layout::{SegmentId, Status, record};
 
+use super::handover::Phase;
 use super::want::{COMES, LASTS_MS, NEVER, NOT_HERE, NOT_YET, VERSION, unreadable};
 use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
@@ -218,6 +219,10 @@ impl Broker {
             let text = format!("item {} is not shared any more", item.0);
             NodeFailure { status: Status::NotFound, text }
         });
+        if outcome.is_ok() && matches!(self.items.handovers.phase(item), Phase::Proved) {
+            // The other node reads the file from now on, so the proof for the next owner holds no longer.
+            self.items.handovers.enter(item, Phase::Open);
+        }
         self.effects.push(Effect::Nodes(NodeOrder::Opened { id, outcome }));
     }
 
