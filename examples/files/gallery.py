@@ -182,8 +182,10 @@ def main():
     for program in present:
         (out / ("in-" + files[program.name])).write_bytes(content(program.name))
     # The tasks would not see a virtual environment at its usual place, so it is mounted for them.
-    environment = str(pathlib.Path(given.packages).parent.parent)
-    mounts = [{"host": str(out), "task": "/b"}] + ([] if environment == "/usr" else [{"host": environment, "task": environment}])
+    environment = pathlib.Path(given.packages).parent.parent
+    mounts = [{"host": str(out), "task": "/b"}]
+    if environment != pathlib.Path("/usr") and environment.is_dir():
+        mounts.append({"host": str(environment), "task": str(environment)})
     path, logs = out / "workflow.yaml", out / "logs"
     path.write_text(json.dumps(workflow(present, files, mounts, given.door), indent=1))
     ran = subprocess.run(
