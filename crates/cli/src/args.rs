@@ -149,7 +149,7 @@ pub enum Command {
     /// The supervisor of `run`, which `run` starts itself
     #[command(name = SUPERVISE, hide = true)]
     Supervise,
-    /// The keeper of an MPI job on one host, which `mpirun` starts itself
+    /// The process that keeps the container of an MPI job on one host; `mpirun` starts it
     #[command(name = crossdock_launch::mpi::KEEPER, hide = true)]
     MpiKeeper {
         /// The folder of the job

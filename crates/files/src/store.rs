@@ -221,7 +221,7 @@ impl Store {
         if self.is_limited && mount::is_full(&self.layout.stage) {
             return Ok(Attempt::Full);
         }
-        // From here on the file is made read-only, so that a later open for writing fails with EACCES.
+        // The next step makes the file read-only. After it, a program that opens the file for writing gets EACCES.
         fault_point!("files.leased");
         let mode = file.metadata()?.mode() & 0o7777;
         file.set_permissions(fs::Permissions::from_mode(mode & 0o7555 | 0o444))?;

@@ -42,7 +42,7 @@ struct Host(Guard);
 impl Host {
     fn make() -> Self {
         let mut holder = Command::new("unshare");
-        // The child's `read` ends, and with it the child, when this process has ended, because then its input ends.
+        // The shell waits in `read` for input from this process. When this process ends, `read` returns and the shell exits.
         holder.args(["--net", "sh", "-c", "ip link set lo up && echo ready && read wait"]);
         let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();

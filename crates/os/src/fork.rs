@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 /// The address of the page; null until it is first needed. It is no lock, because a thread could fork while another
 /// thread makes the page, and no thread of the child would release the inherited lock.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-/// A word that is used if the page cannot be made.
+/// Only its address is used: [`PAGE`] has this address if the kernel gave no page.
 static NO_PAGE: AtomicU32 = AtomicU32::new(0);
 
 /// A number that is the same during the whole life of a process and is different in each of its children. It is never

@@ -21,8 +21,8 @@ impl Item {
         self.transfer_mut(to)
     }
 
-    /// Works as [`Item::transfer`], for callers that must keep the handle. Afterwards the handle is spent. After an
-    /// error the handle still has the item, perhaps at another address.
+    /// Works as [`Item::transfer`], for a caller that cannot move the `Item` out of where it lies. After a transfer every
+    /// further call on this `Item` fails. After an error the `Item` is as before, but its bytes may have another address.
     ///
     /// # Errors
     /// `INVALID` (no addressee, or this task itself), `DENIED` (the addressee may not own the item), `BUSY` while the

@@ -1,6 +1,7 @@
 //! Finds out for which files consumers of this host wait, because these files are fetched first.
 //!
-//! The kernel shows it ([`crate::look::awaited`]): a thread that waits sleeps on the notice's page, and names its file.
+//! The kernel shows it ([`crate::look::awaited`]): a consumer's thread that waits for a file sleeps in a call of the kernel,
+//! and an argument of this call points to the name of the file.
 //! So a consumer needs no channel to this service. If this user may not inspect the consumers' threads, files are
 //! fetched in the order of their publication.
 

@@ -159,7 +159,7 @@ pub enum Effect {
         from: SegmentId,
         /// The fresh file, which gets the bytes.
         to: SegmentId,
-        /// The size of both files in bytes.
+        /// The size of each of the two files in bytes.
         size: u64,
     },
     /// Make a fresh file, pass it to the keeper, and carry out the order `pull`, which fills the file. If the file
