@@ -17,7 +17,7 @@ STREET_FRAMES = {True: 20, False: 200}
 def add(suite, quick):
     for host in suite.names:
         suite.said(host, "mkdir", "-p", suite.here / "top")
-        suite.said(host, "mount", "--bind", "-o", "ro", suite.top, suite.here / "top")
+        suite.expect(suite.end(suite.on(host, "root", "mount", "--bind", "-o", "ro", suite.top, suite.here / "top")), 0)
     # Docker and podman have storage of their own on each host, bubblewrap has none.
     settings = [("alice", "bubblewrap")] if quick else [(user, engine) for engine in ("bubblewrap", "podman") for user in ("root", "alice")]
     for name, example in (("melt", Melt), ("heat", Heat), ("street", Street)):
