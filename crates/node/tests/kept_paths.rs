@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crossdock_client::{ConnectOptions, Grant, ItemLevel, ItemOptions, OnDeath, Party, Rights, SegmentKind, Session};
-use crossdock_layout::wire::{Answer, ItemRequest, Request};
+use crossdock_layout::wire::{Answer, ItemRequest, OpenMode, Request};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::OpenTreeFlags;
 use support::{Daemon, Raw};
@@ -203,6 +203,39 @@ fn spliced(fd: &OwnedFd) -> OwnedFd {
     let length = rustix::pipe::splice(fd, Some(&mut offset), &writer, None, 4096, rustix::pipe::SpliceFlags::NONBLOCK);
     assert_eq!(length, Ok(4096), "an ordinary user's daemon does not stop the splice itself");
     reader
+}
+
+/// A request that comes again gets the answer of the first one. The broker must not answer an `Open` with what a `Create` of
+/// the same number has made, because the item belongs to another task now.
+/// A request that comes again gets the answer of the first one. The broker must not answer an `Open` with what a `Create` of
+/// the same number has made, because the item may belong to another task by then.
+#[test]
+fn a_former_owner_that_uses_the_number_of_its_create_again_gets_no_file() {
+    let daemon = Daemon::start();
+    let next = task(&daemon, "next");
+    let former = former(&daemon);
+    // The member confirms no answer, so the broker keeps the outcomes of its requests.
+    let ask = |number: u64, request: Request| {
+        assert!(former.send(&request.encode(number, 0), &[]));
+        former.receive().expect("an answer")
+    };
+    let (level, on_death) = (ItemLevel::Verified, OnDeath::Keep);
+    let (_, answer, fds) =
+        ask(50, Request::Item(ItemRequest::Create { size: SIZE, level, on_death, key: "frame".into() }));
+    let Answer::Item(given) = answer else { panic!("no item but {answer:?}") };
+    drop(fds);
+    let transfer = ItemRequest::Transfer { item: given.item, to: Party::task("next") };
+    assert!(matches!(ask(51, Request::Item(transfer)).1, Answer::Done { .. }));
+    let mut owned = next.access_item("frame", LONG).unwrap();
+    owned.bytes_mut().fill(SECRET);
+    let open = support::open("frame", OpenMode::OpenOnly, SIZE, 0);
+    assert!(former.send(&open.encode(50, 0), &[]));
+    if let Some((_, answer, fds)) = former.receive() {
+        panic!("the former owner got {answer:?} and {} descriptors", fds.len());
+    }
+    assert!(former.was_dropped());
+    drop((owned, next, former));
+    daemon.stop();
 }
 
 #[test]

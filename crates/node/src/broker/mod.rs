@@ -35,7 +35,7 @@ mod workflows;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crossdock_layout::wire::{Answer, MemberEntry, Request};
+use crossdock_layout::wire::{Answer, MemberEntry, Request, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
 pub use event::{Attachment, Connection, Descriptor, Effect, Event};
@@ -376,19 +376,25 @@ impl Broker {
             return self.repeat_item(asker, request.clone(), outcome);
         }
         match (outcome, request) {
-            (Outcome::Made(segment), Request::Open { .. }) => match self.lasting.segments.get(&segment) {
-                Some(found) if found.removed.is_none() && self.lost.contains(&segment) => {
-                    self.await_offer(asker, segment, request.clone(), 0);
+            (Outcome::Made(segment), Request::Open { kind, .. }) if !self.is_of_other_kind(segment, *kind) => {
+                match self.lasting.segments.get(&segment) {
+                    Some(found) if found.removed.is_none() && self.lost.contains(&segment) => {
+                        self.await_offer(asker, segment, request.clone(), 0);
+                    }
+                    Some(found) if found.removed.is_none() => self.give(asker, segment, open::Given::Created),
+                    _ => self.fail(asker, Status::NotFound, format!("{segment} was removed again by another task")),
                 }
-                Some(found) if found.removed.is_none() => self.give(asker, segment, open::Given::Created),
-                _ => self.fail(asker, Status::NotFound, format!("{segment} was removed again by another task")),
-            },
+            }
             (Outcome::Made(pin), Request::Observe { .. }) => {
                 if let Some((series, number)) = self.lasting.pin_of(pin) {
                     self.give_pin(asker, series, number);
                 }
             }
-            (Outcome::Made(segment), Request::Publish { .. }) => self.published_again(asker, segment),
+            (Outcome::Made(segment), Request::Publish { .. })
+                if !self.is_of_other_kind(segment, SegmentKind::Series) =>
+            {
+                self.published_again(asker, segment);
+            }
             (
                 Outcome::Done(value),
                 Request::Remove { .. }
@@ -400,6 +406,12 @@ impl Broker {
             ) => self.answer(asker, &Answer::Done { value }),
             _ => self.expel(asker.connection, "it used a request number for two requests"),
         }
+    }
+
+    /// Whether the segment exists and is not of this kind. Then it was made by another request of the same number, and the
+    /// member may have given it away since, as a former owner of an item has.
+    fn is_of_other_kind(&self, segment: SegmentId, kind: SegmentKind) -> bool {
+        self.lasting.segments.get(&segment).is_some_and(|found| found.kind != kind)
     }
 
     fn answer(&mut self, asker: Asker, answer: &Answer) {
