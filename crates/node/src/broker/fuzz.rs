@@ -279,6 +279,13 @@ mod tests {
     }
 
     #[test]
+    fn inputs_that_once_found_a_defect_do_no_harm() {
+        super::fuzz(include_bytes!("../../../../fuzz/corpus/broker/number-of-a-create-used-again"));
+        super::fuzz(include_bytes!("../../../../fuzz/corpus/broker/number-of-a-create-used-for-a-publish"));
+        super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/proof-of-a-request-that-waited"));
+    }
+
+    #[test]
     fn a_hundred_thousand_random_inputs_do_no_harm() {
         try_random(1, if cfg!(debug_assertions) { 20_000 } else { 100_000 }, 200, super::fuzz);
     }

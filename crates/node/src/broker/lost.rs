@@ -83,6 +83,8 @@ impl Broker {
             let Some((waits, member, request)) = self.again.pop_front() else { return };
             if self.has_member(waits.0, member) {
                 self.ask_again(waits, member, request);
+                // A request for an item may need a proof, which the host gives before any other event.
+                self.finish_items();
             }
         }
     }
