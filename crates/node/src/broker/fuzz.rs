@@ -283,6 +283,7 @@ mod tests {
         super::fuzz(include_bytes!("../../../../fuzz/corpus/broker/number-of-a-create-used-again"));
         super::fuzz(include_bytes!("../../../../fuzz/corpus/broker/number-of-a-create-used-for-a-publish"));
         super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/proof-of-a-request-that-waited"));
+        super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/place-of-an-item-that-never-left"));
     }
 
     #[test]

@@ -123,7 +123,8 @@ impl Broker {
         let Some(site) = &self.site else { return };
         let is_own = place.node == site.node();
         let Some(known) = self.lasting.items.residences.get(&item).cloned() else {
-            if is_own {
+            // An item that is here without a residence has never left this node, so a report that it comes is wrong.
+            if is_own && !self.lasting.items.all.contains_key(&item) {
                 self.item_came(place, SegmentId(0));
             }
             return;
