@@ -284,6 +284,8 @@ mod tests {
         super::fuzz(include_bytes!("../../../../fuzz/corpus/broker/number-of-a-create-used-for-a-publish"));
         super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/proof-of-a-request-that-waited"));
         super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/place-of-an-item-that-never-left"));
+        super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/mirror-that-was-removed-at-once"));
+        super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/mirror-that-was-lost-at-once"));
     }
 
     #[test]

@@ -127,9 +127,14 @@ impl Broker {
                     self.observe_again(asker, series, (Status::Disconnected, text.into()));
                 }
             }
-            Ok(mirror) if is_there && self.lasting.segments.contains_key(&mirror) => {
+            Ok(mirror) if is_there && self.is_named(mirror) && !self.is_lost(mirror) => {
                 self.mirrors.owners.insert(mirror, member);
                 self.give(asker, mirror, Given::ToWrite);
+            }
+            Ok(mirror) if is_there => {
+                self.effects.push(Effect::Nodes(NodeOrder::MirrorLeft { mirror, died: false }));
+                let text = "the mirror of the port ended while it was opened; open the port again";
+                self.fail(asker, Status::Disconnected, text);
             }
             // The member died while it waited. This counts as a death before the member took its end of the mirror.
             Ok(mirror) => self.effects.push(Effect::Nodes(NodeOrder::MirrorLeft { mirror, died: true })),
