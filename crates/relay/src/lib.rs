@@ -348,28 +348,28 @@ impl Shared {
         if let Some(channel) = lock(&self.channels).get(&key).filter(|channel| channel.peer == node) {
             return Ok(Self::opened(channel));
         }
-        if !self.is_first(key) {
-            // This question was asked before. The asking node has the first answer, has given up, or asks again.
-            return Err(Error::new(Status::Disconnected, "this end of a port is being opened, or has ended"));
+        self.open_once(key, "this end of a port is being opened, or has ended", || self.open_first(node, open))
+    }
+
+    /// Carries out the first question with this key. If the same question comes again, `open` is not called: the asking
+    /// node has the first answer, has given up, or asks again with another key. Then the error has the reason `why`. A
+    /// question that failed may come again. Only the last questions are remembered.
+    fn open_once<T>(&self, key: Key, why: &'static str, open: impl FnOnce() -> Result<T>) -> Result<T> {
+        {
+            let mut seen = lock(&self.seen);
+            if seen.contains(&key) {
+                return Err(Error::new(Status::Disconnected, why));
+            }
+            if seen.len() >= SEEN {
+                seen.pop_front();
+            }
+            seen.push_back(key);
         }
-        let opened = self.open_first(node, open);
+        let opened = open();
         if opened.is_err() {
             lock(&self.seen).retain(|seen| *seen != key);
         }
         opened
-    }
-
-    /// Whether this is the first question with this key. Only the last questions are remembered.
-    fn is_first(&self, key: Key) -> bool {
-        let mut seen = lock(&self.seen);
-        if seen.contains(&key) {
-            return false;
-        }
-        if seen.len() >= SEEN {
-            seen.pop_front();
-        }
-        seen.push_back(key);
-        true
     }
 
     fn opened(channel: &Channel) -> Opened {

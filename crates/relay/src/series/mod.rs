@@ -226,15 +226,7 @@ impl Shared {
         if let Some(supply) = self.series.supply(node, key) {
             return Ok(supply.supplied.clone());
         }
-        if !self.is_first(key) {
-            // The asking node has the answer, has given up, or asks again with another key.
-            return Err(Error::new(Status::Disconnected, "this mirror's supply is being made, or has ended"));
-        }
-        let supplied = self.supply_first(node, question);
-        if supplied.is_err() {
-            lock(&self.seen).retain(|seen| *seen != key);
-        }
-        supplied
+        self.open_once(key, "this mirror's supply is being made, or has ended", || self.supply_first(node, question))
     }
 
     fn supply_first(self: &Arc<Self>, node: &str, question: &words::Supply) -> Result<Supplied> {
