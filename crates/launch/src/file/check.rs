@@ -10,6 +10,7 @@ use std::collections::HashSet;
 
 use crate::engine;
 
+use super::cycles::chain;
 use super::reader::{Notes, clip, list};
 use super::suggest::nearest;
 use super::workflow::{Files, Port, Processors, Task, Workflow};
@@ -210,19 +211,7 @@ fn twin(w: &Workflow, name: &str, produce: bool) -> Option<String> {
 
 /// Tells whether `task` starts only after `other` has ended, by any number of `after:` steps.
 fn waits_for(w: &Workflow, task: &Task, other: &Task) -> bool {
-    let mut open = vec![task.name.as_str()];
-    let mut seen = HashSet::new();
-    while let Some(name) = open.pop() {
-        if !seen.insert(name) {
-            continue;
-        }
-        let Some(task) = w.tasks.iter().find(|t| t.name == name) else { continue };
-        if task.after.contains(&other.name) {
-            return true;
-        }
-        open.extend(task.after.iter().map(String::as_str));
-    }
-    false
+    chain(w, &task.name, &other.name, |task| task.after.iter().map(String::as_str).collect()).is_some()
 }
 
 fn regions(w: &Workflow, notes: &Notes) {

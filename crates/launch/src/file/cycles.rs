@@ -16,7 +16,8 @@ const END: &str = "end";
 
 pub(super) fn check(w: &Workflow, notes: &Notes) {
     for d in &w.directories {
-        for (consumer, producer) in d.consume.iter().flat_map(|c| d.produce.iter().map(move |p| (c, p))) {
+        let pairs = d.consume.iter().flat_map(|c| d.produce.iter().map(move |p| (c, p)));
+        for (consumer, producer) in pairs.filter(|(consumer, producer)| consumer != producer) {
             let Some(trail) = trail(w, d, producer, consumer) else { continue };
             let chain = trail.iter().map(|name| format!("`{}`", clip(name))).collect::<Vec<_>>().join(" → ");
             let what = format!(
@@ -33,29 +34,40 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
 /// Finds the tasks from the producer to the consumer, each of which waits for the end of the next; `None` if there is
 /// no such chain.
 fn trail<'w>(w: &'w Workflow, d: &Directory, producer: &'w str, consumer: &str) -> Option<Vec<&'w str>> {
-    let mut before: HashMap<&str, &str> = HashMap::new();
-    let mut open = VecDeque::from([producer]);
-    while let Some(name) = open.pop_front() {
-        let Some(task) = w.tasks.iter().find(|task| task.name == name) else { continue };
+    chain(w, producer, consumer, |task| {
         // In a directory with another `publish`, a producer gives files before it has ended, so it only must have
         // started.
-        let may_give = name == producer && d.publish != END;
-        let after = task.after.iter().map(String::as_str);
+        let may_give = task.name == producer && d.publish != END;
         let ends = if may_give { Vec::new() } else { ends_of_producers(w, task) };
-        for next in after.chain(ends) {
-            if next == producer || before.contains_key(next) {
-                continue;
-            }
-            before.insert(next, name);
-            if next == consumer {
-                let mut trail = vec![next];
-                while let Some(name) = before.get(trail[trail.len() - 1]) {
-                    trail.push(name);
+        task.after.iter().map(String::as_str).chain(ends).collect()
+    })
+}
+
+/// Finds a shortest chain of tasks that begins with `from` and ends with `to`; `None` if there is no chain. `steps` gives
+/// the tasks that may follow a task in the chain.
+pub(super) fn chain<'w>(
+    w: &'w Workflow,
+    from: &'w str,
+    to: &str,
+    steps: impl Fn(&'w Task) -> Vec<&'w str>,
+) -> Option<Vec<&'w str>> {
+    let mut before: HashMap<&str, &str> = HashMap::new();
+    let mut open = VecDeque::from([from]);
+    while let Some(name) = open.pop_front() {
+        let Some(task) = w.tasks.iter().find(|task| task.name == name) else { continue };
+        for next in steps(task) {
+            if next == to {
+                let mut chain = vec![next, name];
+                while let Some(name) = before.get(chain[chain.len() - 1]) {
+                    chain.push(name);
                 }
-                trail.reverse();
-                return Some(trail);
+                chain.reverse();
+                return Some(chain);
             }
-            open.push_back(next);
+            if next != from && !before.contains_key(next) {
+                before.insert(next, name);
+                open.push_back(next);
+            }
         }
     }
     None
