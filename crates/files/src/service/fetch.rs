@@ -28,7 +28,7 @@ use crossdock_os::{Access, Deadline, Mapping, file};
 
 use super::backlog::{Backlog, LANES, Work};
 use super::words::{Answer, Meta, NEWS, Question, What};
-use super::{Shared, State};
+use super::{Shared, State, wishes};
 use crate::rules::Keep;
 use crate::store::same;
 
@@ -57,9 +57,6 @@ const TRIES: u32 = 3;
 
 /// A lane ends after it had nothing to do for this time.
 const IDLE: Duration = Duration::from_secs(1);
-/// How soon a lane looks again at changes that wait for their turn, because a consumer may wait for one of the files by
-/// now.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Tells threads that they must end.
 #[derive(Debug, Default)]
@@ -227,7 +224,7 @@ impl Fetcher {
                     // The lane stays, because a consumer may soon wait for one of the files in the backlog.
                     idle = Instant::now();
                 }
-                let pause = if is_waiting { LOOK } else { PAUSE };
+                let pause = if is_waiting { wishes::LOOK } else { PAUSE };
                 drop(self.changed.wait_timeout(backlog, pause));
             }
         }

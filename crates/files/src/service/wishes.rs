@@ -1,9 +1,8 @@
 //! Finds out for which files consumers of this host wait, because these files are fetched first.
 //!
-//! The kernel shows it ([`crate::look::awaited`]): a consumer's thread that waits for a file sleeps in a call of the kernel,
-//! and an argument of this call points to the name of the file.
-//! So a consumer needs no channel to this service. If this user may not inspect the consumers' threads, files are
-//! fetched in the order of their publication.
+//! The kernel shows it ([`crate::look::awaited`]): a consumer's thread that waits for a file sleeps in a system call, and
+//! an argument of this call points to the name of the file. So a consumer needs no channel to this service. If this user
+//! may not inspect the consumers' threads, files are fetched in the order of their publication.
 
 use std::collections::HashSet;
 use std::io;
@@ -16,7 +15,7 @@ use super::Shared;
 use crate::look;
 
 /// The shortest time between two questions to the kernel.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// The questions to the kernel take at most one part in `SHARE` of the time.
 const SHARE: u32 = 20;
 
