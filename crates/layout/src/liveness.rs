@@ -63,7 +63,7 @@ impl LivenessTable {
     }
 
     /// Does the table prove that this member is dead? The answer `false` does not prove that it is alive.
-    /// [`MemberId::NOBODY`] counts as dead.
+    /// The id [`MemberId::NOBODY`] belongs to no member, so it counts as dead.
     pub fn says_dead(&self, member: MemberId) -> bool {
         is_proof(self.slots[member.slot()].load(Ordering::Acquire), member)
     }

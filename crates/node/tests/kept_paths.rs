@@ -19,7 +19,7 @@ use support::{Daemon, Raw};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 const SIZE: u64 = 8192;
-/// A user id other than root's. This one is `nobody` on most systems.
+/// The user id of an ordinary user: any id but root's.
 const ORDINARY: u32 = 65534;
 const SECRET: u8 = 0x5e;
 

@@ -252,8 +252,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Removes an item, whoever owns it. Only a member with the right to remove may do this: the daemon's own user has
-    /// it, and no task.
+    /// Removes an item of any owner. This needs the right to remove, which only programs of the daemon's own user have,
+    /// and no task.
     pub(in crate::broker) fn remove_item(&mut self, asker: Asker, workflow: u64, in_use: InUse, key: &str) {
         let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
             return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));
