@@ -13,7 +13,7 @@ use world::{alone, anonymous, memory_of};
 
 const PAGE: usize = 4096;
 
-/// Ordinary memory with huge pages. The variables of a series have such memory, so the memcpy gets it, too.
+/// A buffer for the memcpy: private memory with huge pages. The variables of a series have memory of the same kind.
 struct Buffer(crossdock_os::place::Place);
 
 impl Buffer {
@@ -51,8 +51,8 @@ fn copy(to: &Buffer, from: *const u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to.start(), bytes) };
 }
 
-/// Allows moving pages for the method of private copies, which needs it. A method that crossdock chooses leaves the
-/// pages in place.
+/// Says whether crossdock may move a variable's pages. Only the method of private copies needs this. A method that
+/// crossdock chooses itself leaves the pages in place.
 fn pages_of(detect: Detect) -> Pages {
     if detect == Detect::PrivateCopies { Pages::MayMove } else { Pages::Stay }
 }
@@ -308,7 +308,7 @@ fn changing_over(bytes: usize, records: &mut Vec<Record>) {
 fn main() {
     let mut records = Vec::new();
     let quick = std::env::var("QUICK").is_ok_and(|value| !value.is_empty() && value != "0");
-    // With the argument `begin`, the program repeats `begin` many times, for use under a profiler.
+    // With the argument `begin`, the program only calls `begin` and `publish` many times, for use under a profiler.
     if std::env::args().any(|argument| argument == "begin") {
         let (mut publisher, _kept) = publisher(16 << 20, Detect::Auto);
         for step in 0..if quick { 300 } else { 3000 } {

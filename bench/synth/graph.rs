@@ -101,8 +101,8 @@ impl Graph {
         self.ports.iter().any(|p| p.method == method)
     }
 
-    /// The number of bytes that the region must have room for: the buffers of each task twice (its own, and copies for
-    /// others), tables, and words.
+    /// The number of bytes that the region must have room for: the buffers of each task, the copies of them that other
+    /// tasks make, and the tables of the region.
     pub fn region_bytes(&self) -> u64 {
         let buffers: u64 = self.tasks.iter().map(|t| (t.elements * 8 + 8192) * u64::from(self.depth)).sum();
         let copied = self.ports.iter().any(|p| matches!(p.method, Method::Copy | Method::Copyinto));

@@ -79,7 +79,8 @@ fn compile(home: &Path, compiler: &str, flags: &[&str], library: &Path) -> Resul
     if home.join("program").is_file() { Ok(()) } else { Err(format!("{} is not there", home.display())) }
 }
 
-/// Finds the library: in the folder CROSSDOCK_LIBRARY_DIR, or beside this program, whether built or installed.
+/// Finds the library: in the folder CROSSDOCK_LIBRARY_DIR, or in the folders where the build or an installation puts
+/// it, relative to this program.
 fn library() -> Result<PathBuf, String> {
     let mut places: Vec<PathBuf> = std::env::var_os("CROSSDOCK_LIBRARY_DIR").map(PathBuf::from).into_iter().collect();
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program in the file system: {e}"))?;

@@ -33,8 +33,9 @@ pub fn graph_text(graph: &Graph, options: &Synth, run: &str) -> String {
     text
 }
 
-/// Writes the workflow file. A task that is a process is a task of the file. All tasks that are threads, or ranks of an
-/// MPI job, are one task of the file together. `shared` is a folder in memory for Open MPI.
+/// Writes the workflow file. If the graph's tasks are processes, each is a task of the workflow file. If they are
+/// threads or ranks of an MPI job, all of them together are one task of the workflow file. `shared` is a folder in
+/// memory for Open MPI.
 pub fn workflow_text(graph: &Graph, options: &Synth, folder: &Path, shared: Option<&Path>) -> Result<String, String> {
     let mut text = String::from("workflow: synth\ngrace: 1\ntasks:\n");
     let program = |argument: &str| -> (Vec<String>, Vec<String>) {
@@ -69,7 +70,8 @@ pub fn workflow_text(graph: &Graph, options: &Synth, folder: &Path, shared: Opti
     Ok(text)
 }
 
-/// Writes the ports of one task; of all tasks, if they are one task of the workflow file.
+/// Gives the `ports` line for one task of the graph. If `task` is `None`, gives the line for the task of the workflow
+/// file that contains all tasks of the graph.
 fn ends(graph: &Graph, task: Option<usize>) -> String {
     let of = |(number, port): (usize, &crate::graph::Port)| {
         let right = match task {

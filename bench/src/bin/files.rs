@@ -148,7 +148,8 @@ impl Place {
         self.root.join(name).to_str().expect("plain letters").to_owned()
     }
 
-    /// Starts this program in another role. `door` is the door through which it sees the directory, or none.
+    /// Starts this program in another role. `door` names the means by which the program's calls wait for a file:
+    /// `preload`, `notification` or `none`.
     fn start(&self, doors: &Doors<'_>, door: &str, words: &[&str]) -> Child {
         let own = std::env::current_exe().expect("this program");
         let mut command = match door {
@@ -207,8 +208,8 @@ fn measure(doors: &Doors<'_>, quick: bool) {
     print(&records);
 }
 
-/// Measures how much longer the open of a published file takes behind each door. Plain opens are measured in the same
-/// rounds.
+/// Measures how much longer it takes to open a published file with each door (the means by which a call waits for a
+/// file). Opens without a door are measured in the same rounds.
 fn open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     let place = Place::new("open");
     fs::write(place.root.join("stage/file"), "x").expect("room");

@@ -96,8 +96,8 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("eight bytes were taken")))
     }
 
-    /// Reads the number of the things that follow. Each thing takes at least one byte, so a number above that of the
-    /// bytes is wrong.
+    /// Reads a count of the things that follow. Each thing takes at least one byte, so a count above the number of
+    /// remaining bytes is an error.
     pub fn count(&mut self, most: usize) -> CatalogResult<usize> {
         let count = self.u32()? as usize;
         if count > most || count > self.0.len() {

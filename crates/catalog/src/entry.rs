@@ -20,7 +20,8 @@ pub struct Entry {
     pub value: Vec<u8>,
     /// The revision of the change that made the key.
     pub created: Revision,
-    /// The revision of the change that set this value. Commits name it as their fence: [`Expect::At`].
+    /// The revision of the change that set this value. A commit can have the condition that this is still the last
+    /// change: [`Expect::At`].
     pub modified: Revision,
     /// The lease that the entry hangs on: the entry is deleted when the lease ends.
     pub lease: Option<LeaseId>,

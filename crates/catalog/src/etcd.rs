@@ -314,7 +314,7 @@ impl Catalog for Etcd {
     fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
         check_prefix(prefix)?;
         let members = Arc::clone(&self.members);
-        // The first change is 1 at the least, because etcd takes revision zero for "from now on".
+        // The watch never begins at revision 0, because etcd takes 0 for "from now on".
         Ok(Box::new(EtcdWatch { members, prefix: prefix.to_owned(), next: from.max(1), stream: None }))
     }
 }

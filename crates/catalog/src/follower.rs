@@ -44,10 +44,12 @@ impl Follower {
         &self.known
     }
 
-    /// Updates the copy and returns the differences. Waits for a change until the deadline; then the list is empty.
+    /// Updates the copy and returns the differences. Waits for a change until the deadline. If nothing changes before
+    /// the deadline, the returned list is empty.
     ///
     /// # Errors
-    /// The catalog cannot be reached. The next call continues from there, and no difference is lost.
+    /// The catalog cannot be reached. A later call reports everything that this call has not reported, so no difference
+    /// is lost.
     pub fn next(&mut self, catalog: &dyn Catalog, by: Deadline) -> CatalogResult<Vec<News>> {
         let Some(watch) = &mut self.watch else { return self.list(catalog, by) };
         match watch.next(by) {

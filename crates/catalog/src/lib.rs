@@ -127,7 +127,8 @@ pub trait Watch: Send {
     /// together. The list is empty if nothing changed before the deadline.
     ///
     /// # Errors
-    /// [`CatalogError::Compacted`]: the catalog forgot changes before this watch read them; list again and watch from
-    /// there. After any other error, the next call continues where the watch was.
+    /// [`CatalogError::Compacted`]: the catalog forgot changes before this watch read them. The caller must list the
+    /// entries again and begin a new watch from the revision of that list. After any other error, the next call
+    /// continues where the watch was.
     fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>>;
 }

@@ -78,8 +78,8 @@ impl std::fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// The socket of a daemon that is given none: root's serves the whole node, and that of another user is in the user's
-/// runtime folder.
+/// The socket of a daemon whose options name none. Root's daemon has a socket for the whole node. The daemon of another
+/// user has its socket in the user's runtime folder, or in /tmp if there is no such folder.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let user = crossdock_os::child::user();

@@ -79,8 +79,9 @@ pub(crate) fn begin(words: &Mapping, next_member: u64, holder: impl Fn(usize) ->
         match holder(number) {
             Some(member) if !is_proof(word, member) => set_alive(words, member),
             Some(_) => {}
-            // In a new table, the slot's former holder has a smaller number than the next member. Marking the last
-            // possible number covers it.
+            // The table is new, so it does not say which member had this slot. That member's number was smaller than
+            // the number of the next member. So the greatest possible number is marked as dead, which covers all
+            // smaller ones.
             None if word == 0 && next_member > 1 => {
                 let last = MemberId::new(next_member - 1, number);
                 slot(words, number).store(last.0 | DEAD, Ordering::Release);

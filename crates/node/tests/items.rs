@@ -333,7 +333,8 @@ fn a_cooperative_item_is_handed_over_without_the_daemon() {
     let item = a.create_item("k", &options(ItemLevel::Cooperative, OnDeath::Return)).unwrap();
     let mut item = Some(item);
     item.as_mut().unwrap().bytes_mut()[0] = 1;
-    // Each task has the item once, so that both know the other's owner word. After that, the daemon may be stopped.
+    // Each task opens the item once. After that, each task knows the number of the other one for the owner word, so
+    // both go on without the daemon, which is stopped here.
     item.take().unwrap().transfer("b").unwrap();
     b.access_item("k", LONG).unwrap().transfer("a").unwrap();
     support::kill(daemon.broker(), "STOP");

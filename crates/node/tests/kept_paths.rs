@@ -114,7 +114,8 @@ fn check_a_kept_path() {
         let third = rustix::fs::open(name, OFlags::from_bits_retain(3) | OFlags::CLOEXEC, Mode::empty());
         let tree = rustix::mount::open_tree(&fd, "", OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC);
         drop(fd);
-        // For the kernel's proof, this descriptor is an open file. So the test keeps it only in one of its two cases.
+        // A descriptor with access mode 3 counts as an open file in the kernel's proof. If the test kept it in both
+        // cases, no proof here would succeed. So only the case without a restart keeps it.
         let third = third.ok().filter(|_| !restart);
         give(&mut former, item);
         if restart {
@@ -205,10 +206,8 @@ fn spliced(fd: &OwnedFd) -> OwnedFd {
     reader
 }
 
-/// A request that comes again gets the answer of the first one. The broker must not answer an `Open` with what a `Create` of
-/// the same number has made, because the item belongs to another task now.
-/// A request that comes again gets the answer of the first one. The broker must not answer an `Open` with what a `Create` of
-/// the same number has made, because the item may belong to another task by then.
+/// A member sends a request `Open` with the request number of its earlier `Create`. The broker must not answer with the
+/// file of the item that the `Create` made, because the item may belong to another task by then.
 #[test]
 fn a_former_owner_that_uses_the_number_of_its_create_again_gets_no_file() {
     let daemon = Daemon::start();

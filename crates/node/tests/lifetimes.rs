@@ -132,8 +132,8 @@ fn helper_runs_out_of_descriptors() {
     session.close().unwrap();
 }
 
-/// For a defect that once existed: members that had a dead daemon's table took living newcomers for dead, and used
-/// their blocks.
+/// Tests for a former defect: members that still used the liveness table of a dead daemon took new members for dead,
+/// and used their blocks.
 #[test]
 fn blocks_of_living_members_stay_theirs_while_keepers_are_killed() {
     let mut daemon = Daemon::start();
@@ -178,8 +178,8 @@ fn a_keeper_that_is_stopped_holds_no_member_up() {
     daemon.stop();
 }
 
-/// For a defect that once existed: a member without descriptors lost its connection and was taken for dead. It went on
-/// in a heap slot that another member had got.
+/// Tests for a former defect: a member without descriptors lost its connection and was taken for dead. It then used a
+/// heap slot that another member had got.
 #[test]
 fn bystanders_blocks_stay_theirs_while_members_run_out_of_descriptors() {
     let daemon = Daemon::start();

@@ -1,5 +1,5 @@
 //! Ports across nodes over a network with faults. There are two daemons with their relays. In place of links, the
-//! relays have a network that delays questions, drops them or their answers, and brings some of them twice, also late.
+//! relays have a network that delays questions, drops them or their answers, and delivers some questions twice or late.
 //! The schedules are random: patterns, nodes of the ends, small and large objects, slow consumers.
 //!
 //! Checks that each consumer gets the messages that its pattern promises: exactly once, with unharmed objects, and

@@ -112,7 +112,8 @@ fn progress_is_the_last_that_was_said_and_outlasts_the_broker() {
     until("the last of many is told", || listed() == Some((100_000, 100_000)));
     daemon.kill_broker();
     until("the next broker hears of it", || listed() == Some((100_000, 100_000)));
-    // A stopped daemon reads no message. The calls do not wait for it, and it gets the last report later.
+    // A stopped daemon reads no message. The calls that report progress do not wait for the daemon. It reads the last
+    // report after it is continued.
     let broker = daemon.broker();
     kill(broker, "STOP");
     let began = Instant::now();

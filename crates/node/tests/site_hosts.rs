@@ -1,5 +1,5 @@
-//! A site of three hosts, which are network namespaces, inside TLS: cuts of one host, cuts of one direction, cuts of
-//! the catalog's host, and a slow link. Needs root. `tests/nodes/run` starts it.
+//! A site of three hosts that talk through TLS. Each host is a network namespace. The test cuts one host off, cuts one
+//! direction, cuts off the catalog's host, and makes a link slow. It needs root. `tests/nodes/run` starts it.
 
 mod support;
 
@@ -166,7 +166,8 @@ fn names_are_one_hosts_and_a_host_that_was_cut_off_learns_what_it_lost() {
     hosts.network.cut(2, false);
     hosts.until_state(2, 2, NodeState::Here);
     until("n2 learns that x is another's", || is_on(open(&two, "x"), 1));
-    // This name was made after the node had announced all of its names. So they are known now.
+    // The node can make a name only after it has announced all names that it has. So after this call the other nodes
+    // know its older names.
     make(&two, "z").unwrap();
     open(&two, "y").unwrap();
     assert!(is_on(make(&three, "y"), 2));
@@ -194,7 +195,8 @@ fn a_host_that_hears_nothing_is_cut_off_and_one_on_a_slow_link_is_not() {
     }
     hosts.network.deafen(2, false);
     hosts.until_state(2, 2, NodeState::Here);
-    // This name was made after the node had announced all of its names. So they are known now.
+    // The node can make a name only after it has announced all names that it has. So after this call the other nodes
+    // know its older names.
     make(&two, "z").unwrap();
     assert!(is_on(make(&one, "x"), 2));
 }
@@ -212,7 +214,8 @@ fn while_the_catalogs_host_is_cut_off_the_others_go_on_and_have_their_names_afte
     hosts.network.cut(1, false);
     hosts.until_state(2, 2, NodeState::Here);
     hosts.until_state(3, 3, NodeState::Here);
-    // These names were made after the nodes had announced all of their names. So they are known now.
+    // A node can make a name only after it has announced all names that it has. So after these calls all nodes know the
+    // older names.
     make(&two, "after2").unwrap();
     make(&three, "after3").unwrap();
     assert!(is_on(make(&one, "x"), 2) && is_on(make(&one, "y"), 3) && is_on(make(&two, "z"), 1));

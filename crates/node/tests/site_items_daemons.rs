@@ -211,8 +211,8 @@ fn an_item_of_another_node_is_found_as_soon_as_it_is_made() {
     }
 }
 
-/// The daemon's end of a port has the name of the task for which it acts. The end of this member is not the end of the
-/// task.
+/// The daemon has an end of the port for a task of another node, under the name of that task. When this end is closed,
+/// the task itself still lives, and its item must wait for it.
 #[test]
 fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
     let nodes = site();

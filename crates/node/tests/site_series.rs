@@ -226,7 +226,7 @@ fn the_end_of_a_series_comes_behind_its_last_version() {
     let mut later = observe(&on_b, "field");
     shows(&later.latest().unwrap(), 2);
     assert_eq!(failed(later.next(LONG)).0, Status::Closed);
-    // The next series of this name is another one, on the other node, too.
+    // The series that is published next under this name is a new series, also for observers on the other node.
     let mut second = on_a.publisher("field", &options(4)).unwrap();
     publish(&mut second, 3);
     let mut latest = observe(&on_b, "field");

@@ -39,8 +39,8 @@ const MOST: usize = 256;
 const PULL: Duration = Duration::from_secs(60);
 /// How often a source looks for the next message of a work queue while its task still works on a former message.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long a sink at the port keeps its messages' objects after its task has left, while the port has no consumer.
-/// While the port has a consumer, they are kept.
+/// How long a sink keeps its messages' objects after its task has left, if the port is on this node and has no
+/// consumer. While the port has a consumer, the objects are kept.
 const KEEP: Duration = Duration::from_secs(10);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -73,8 +73,8 @@ struct Sent {
     made: Option<Made>,
 }
 
-/// The messages that a sink has found to be taken or released and has not reported yet, by their positions in the
-/// source's ring.
+/// The messages whose taking or release a sink has noticed, but has not reported to the source yet. A message is named
+/// by its position in the source's ring.
 #[derive(Default)]
 struct Found {
     taken: Vec<u64>,
@@ -96,8 +96,8 @@ pub struct Channel {
     held: Mutex<Held>,
     inbox: Mutex<Inbox>,
     sent: Mutex<BTreeMap<u64, Sent>>,
-    /// The number of release reports that the source has not confirmed yet. A sink reports its end after them, because
-    /// a source gives every message without such a report to another consumer.
+    /// The number of release reports that the source has not confirmed yet. A sink reports its end only after the
+    /// source has confirmed them, because a source gives every message without a release report to another consumer.
     untold: AtomicUsize,
     regions: Mutex<BTreeMap<u64, Region>>,
     /// The mirrors that are removed when this side ends: their kinds and names.
@@ -270,9 +270,9 @@ impl Channel {
                 continue;
             }
             let Some(work) = self.work() else { return };
-            // A consumer that waits for the next message of a work queue does not count as working. At the queue's end
-            // the other consumers would then not wait for the messages that it holds. So while the task works on a
-            // message, this end does not wait; it only looks now and then.
+            // In a work queue, a consumer that blocks in `receive` counts as idle. If the queue ended then, the other
+            // consumers would not wait for the messages that this consumer still has. So while the task works on a
+            // message, this thread does not block in `receive`. It only looks for a message now and then.
             let works = is_shared && !lock(&self.held).messages.is_empty();
             let first = match self.port.receive(Some(if works { Duration::ZERO } else { SLICE })) {
                 Ok(message) => message,
@@ -369,7 +369,8 @@ impl Channel {
             if let Some(ticket) = ticket {
                 peers.withdraw(ticket);
             }
-            // This fails if the end was given up. Then the message has gone to another consumer, which is correct.
+            // This fails if this end of the port is closed already. Then the port has given the message to another
+            // consumer, so the failure is ignored.
             let _ = self.port.release(&message);
         }
         drop(held);
@@ -404,7 +405,7 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// The first thread of a sink: sends the messages that have come into the ring.
+    /// The first thread of a sink: puts the messages that the source has sent into the ring of this node.
     pub fn put(&self, peers: &dyn Peers) {
         let mut number = 0u64;
         loop {

@@ -55,7 +55,7 @@ mod tests {
         }
     }
 
-    /// Once, a flag had many encodings: each number other than 1 was read as false.
+    /// Tests for a former defect: a flag had many encodings, because each number other than 1 was read as false.
     #[test]
     fn a_flag_is_zero_or_one() {
         let mut open = vec![0; 1 + 16 + 24 + 8];

@@ -54,8 +54,8 @@ const SEEN: usize = 4096;
 const COMPARE: Duration = Duration::from_secs(1);
 /// The deadline for a request to the daemon of this node.
 const LOCAL: Duration = Duration::from_secs(10);
-/// The least time that opening an end waits for a free place, because a former end of the same task may be about to
-/// close.
+/// Opening an end waits at least this long for a free place at the port, because a former end of the same task may be
+/// about to close.
 const PLACE: Duration = Duration::from_secs(1);
 /// How long the other daemon may take to open an end, in addition to the time for a free place.
 const REACH: Duration = Duration::from_secs(10);
@@ -351,9 +351,10 @@ impl Shared {
         self.open_once(key, "this end of a port is being opened, or has ended", || self.open_first(node, open))
     }
 
-    /// Carries out the first question with this key. If the same question comes again, `open` is not called: the asking
-    /// node has the first answer, has given up, or asks again with another key. Then the error has the reason `why`. A
-    /// question that failed may come again. Only the last questions are remembered.
+    /// Carries out the first question with this key. If the same question comes again, `open` is not called, and the
+    /// error has the reason `why`. This is right, because the asking node has the first answer, has given up, or asks
+    /// again with another key. If the first question failed, the same question may be asked again. Only the keys of the
+    /// last questions are remembered.
     fn open_once<T>(&self, key: Key, why: &'static str, open: impl FnOnce() -> Result<T>) -> Result<T> {
         {
             let mut seen = lock(&self.seen);
@@ -489,8 +490,8 @@ impl Shared {
                 by_peer.entry(peer).or_default().push(key);
             }
             for (peer, mut keys) in by_peer {
-                // A question has room for 4000 keys. If there are more, later rounds ask about the rest, when some of
-                // these have ended.
+                // One question has room for at most 4000 keys. The keys beyond the first 3000 are asked about later,
+                // when some channels have ended.
                 keys.truncate(3000);
                 let Ok(body) = self.ask(&peer, words::KNOWN, &Keys(keys).encode(), COMPARE) else { continue };
                 let Ok(Keys(unknown)) = Keys::decode(&body) else { continue };

@@ -23,7 +23,7 @@ pub enum Told {
 
 /// The side that sends a report.
 pub trait Side {
-    /// Returns why sending is of no use any more; `None` while it is.
+    /// `None` while the report should still be sent. Otherwise the reason why sending it is useless.
     fn stopped(&self) -> Option<Told>;
     /// Waits for `time`, or until this side ends.
     fn pause(&self, time: Duration);

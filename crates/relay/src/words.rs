@@ -99,7 +99,7 @@ pub struct Released {
 pub struct Ended {
     pub key: Key,
     pub how: How,
-    /// How many messages there were in all, if the side that sends has ended.
+    /// If the sending side has ended: the number of all messages that it has sent.
     pub count: u64,
 }
 
@@ -234,7 +234,7 @@ impl Word for Object {
                 words.iter().for_each(|word| put(to, *word));
             }
         }
-        // No type is encoded as an empty text.
+        // An object without a type's name has an empty text here.
         put_bytes(to, self.ty.as_deref().unwrap_or("").as_bytes());
         put_bytes(to, &self.bytes);
     }

@@ -60,7 +60,7 @@ pub fn text(sample: &Sample) -> String {
     text
 }
 
-/// Takes a metric's name, its labels and its value.
+/// A function that takes a metric's name, its labels and its value.
 type Add<'a> = dyn FnMut(&'static str, &[(&str, &str)], f64) + 'a;
 
 fn collect(sample: &Sample, add: &mut Add<'_>) {

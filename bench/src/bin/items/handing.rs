@@ -30,7 +30,7 @@ fn key(name: &str) -> String {
     name.replace(' ', "-")
 }
 
-/// An item as one side of a hand-over sees it: the side that has it now can use it.
+/// One side of a hand-over with items. `item` is `None` while the other side has the item.
 pub struct Hand<'a> {
     session: &'a Session,
     key: String,

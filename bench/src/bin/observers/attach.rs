@@ -118,7 +118,8 @@ pub fn publisher(arguments: &[String]) {
     for line in std::io::stdin().lines() {
         let Ok(chunks) = line.expect("a line").parse::<usize>() else { break };
         for n in 0..chunks {
-            // The changed chunks are spread out, because one call would map several neighbours.
+            // The changed chunks are spread out. If they were neighbours, the observer could map several of them by one
+            // call.
             let at = n * (CHUNKS / chunks) * CHUNK;
             series::array(&mut publisher, CHUNK * CHUNKS)[at / 8] += 1.0;
             publisher.touched("u", at as u64..at as u64 + 8).expect("within the array");

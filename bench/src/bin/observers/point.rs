@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crossdock_bench::{Record, median};
 use serde::Serialize;
 
-/// The figure of this point, for plots and tables.
+/// A measured figure, with its position in a plot or a table.
 #[derive(Serialize)]
 pub struct Point {
-    /// The record with the figure of this point.
+    /// The measured figure.
     #[serde(flatten)]
     pub record: Record,
     /// The name of the plot, for example `tcasm-2`; `None` for a row that is in no plot.

@@ -10,10 +10,10 @@ use crossdock_os::{Access, Deadline, Mapping, futex, memfd};
 
 /// The number of slots in the queue.
 const PLACES: usize = 4;
-/// The size of the first page, which contains the words.
+/// The size of the first page, which contains the queue's counters.
 const HEAD: usize = 4096;
 
-/// A queue in shared memory: words that both processes see, followed by the slots.
+/// A queue in shared memory: counters that both processes see, followed by the slots.
 pub struct Queue {
     memory: Mapping,
     size: usize,

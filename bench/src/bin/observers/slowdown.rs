@@ -3,10 +3,10 @@
 //!
 //! Two things are measured separately. **Iterations** are measured in wall time, with observers that read the whole
 //! array at each look. If there are fewer CPUs than processes, this figure also contains the competition for CPUs,
-//! caches and memory. **Publishing** is measured in the publisher's own CPU time, with observers that look as often but
-//! read only a few numbers each. This figure contains what observers make the publisher itself do: it finds slots that
-//! are held, and reads pins. So two CPUs are enough for it. For comparison there is a publisher without observers that
-//! keeps eight older versions: this shows the cost of colder slots alone.
+//! caches and memory. **Publishing** is measured in the publisher's own CPU time. Its observers look equally often, but
+//! each reads only a few numbers. This figure contains the work that observers cause in the publisher: it reads their
+//! pins and finds the slots that they hold. Two CPUs are enough to measure it. For comparison there is a publisher
+//! without observers that keeps eight older versions. It shows how much slower slots are that are not in the caches.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader};
@@ -22,7 +22,8 @@ use crate::shared::{look, numbers, often_enough, pin, timed, work};
 
 /// The size of the array in bytes.
 const SIZE: usize = 8 << 20;
-/// How often each observer looks per second. A plot or an analysis looks like this, and does not loop at full speed.
+/// How often each observer looks per second. A program that plots or analyses the data looks about this often, and
+/// pauses in between.
 const LOOKS: u32 = 20;
 const KEPT: &str = "no observer, eight older versions kept";
 

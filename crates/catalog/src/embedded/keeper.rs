@@ -66,8 +66,9 @@ impl Keeper {
         let (mut journal, records) = Journal::open(&options.folder)?;
         let mut store = Store::new();
         if records.is_empty() {
-            // A new catalog's revisions begin with the present time in microseconds. They are above those of a former
-            // catalog here whose journal was lost, so no fence of the former catalog holds.
+            // The revisions of a new catalog begin with the present time in microseconds. If this folder had a former
+            // catalog whose journal was lost, its revisions were smaller. So no condition of a commit that names a
+            // revision of the former catalog holds by chance.
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let start = Record::Start { revision: since.as_micros() as u64, next_lease: since.as_micros() as u64 };
             let begun = journal.append(&start).and_then(|()| store.apply(&start, 0));

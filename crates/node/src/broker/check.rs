@@ -20,8 +20,9 @@ impl Broker {
         self.check_ids();
     }
 
-    /// Panics if a segment is to be made behind a proof. The segment's id counts as used only when the segment is made.
-    /// The host answers the proof first, and the answer may begin a copy, which would take the same id.
+    /// Panics if an event has first the effect to prove an item and then the effect to make a segment. The host answers
+    /// the proof before it makes the segment. The answer may begin a copy, and the copy would take the id that the
+    /// segment was to get.
     fn check_ids(&self) {
         let mut behind_a_proof = false;
         for effect in &self.effects {
@@ -103,12 +104,13 @@ impl Broker {
         self.waits.check(self.now, |at, due| match due {
             Due::Hello(connection) => self.links.get(&connection).is_some_and(|link| link.hello_due == at),
             Due::Item(connection, number) => self.items.waits_until(connection, number, at),
-            // A deadline for asking again may outlive its request: an answered request is not asked for again.
+            // The deadline for repeating a question may remain after the question was answered. Nothing is then
+            // repeated.
             Due::Want(..) | Due::Readers(_) | Due::ReadAgain(..) => true,
             Due::Parked(..) => false,
         });
-        // No request outlives its connection: the waiting requests of all existing connections are all waiting
-        // requests.
+        // A request ends with its connection. So the requests that wait on existing connections are all the requests
+        // that wait.
         let of_links: usize = self.links.keys().map(|connection| self.waits.of_connection(*connection).len()).sum();
         assert_eq!(of_links, self.waits.parked(), "a request outlives its connection");
     }

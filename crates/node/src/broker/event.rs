@@ -150,8 +150,9 @@ pub enum Effect {
         /// The last holder is dead, so the kernel may still be dropping that process's references to the file.
         dying: bool,
     },
-    /// Make a fresh file, pass it to the keeper, and copy the item's bytes there. The copy runs beside all other work.
-    /// The answer is [`Event::Copied`]. Until then the file may be forgotten.
+    /// Make a fresh file, pass it to the keeper, and copy the item's bytes into it. The copy runs beside all other
+    /// work. The answer is [`Event::Copied`]. Before the answer comes, the broker may order [`Effect::Forget`] for the
+    /// fresh file, which ends the copy.
     CopyItem {
         /// The item that is to be copied.
         item: SegmentId,
@@ -163,7 +164,8 @@ pub enum Effect {
         size: u64,
     },
     /// Make a fresh file, pass it to the keeper, and carry out the order `pull`, which fills the file. If the file
-    /// cannot be made, answer the order with [`NodeNews::Pulled`]. Until then the file may be forgotten.
+    /// cannot be made, answer the order with [`NodeNews::Pulled`]. Before the pull has ended, the broker may order
+    /// [`Effect::Forget`] for the fresh file.
     FetchItem {
         /// The fresh file, which gets the bytes.
         to: SegmentId,

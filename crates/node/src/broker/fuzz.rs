@@ -64,7 +64,7 @@ impl World {
 
     fn run(mut self, bytes: &[u8]) {
         let mut rest = bytes;
-        // The number of steps is limited, so that every input ends. So many steps suffice for any finding.
+        // The number of steps is limited, so that every input ends.
         for _ in 0..512 {
             let Some((op, tail)) = rest.split_first() else { break };
             rest = tail;
@@ -249,7 +249,8 @@ impl World {
         assert!(lasting.segments.values().all(|s| lasting.workflows.contains_key(&s.workflow)));
         let mut again = Lasting::default();
         journal::replay(&self.journal, |record| again.apply(&record));
-        // Outcomes that a member has certainly received are forgotten in memory only, so they are not compared.
+        // When a member has confirmed an answer, the broker forgets the request's outcome without a record. So outcomes
+        // are not compared.
         let plain = |mut lasting: Lasting| {
             lasting.members.values_mut().for_each(|m| m.outcomes.clear());
             lasting

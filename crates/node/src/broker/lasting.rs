@@ -80,7 +80,7 @@ pub struct Segment {
     pub since_ms: u64,
     /// Set when the segment's name was removed: the members that had the segment open then, and how often.
     pub removed: Option<Vec<(MemberId, u32)>>,
-    /// For a series: its part besides the segment.
+    /// The state that only a series has; `None` for other kinds of segments.
     pub series: Option<Series>,
 }
 
@@ -414,7 +414,7 @@ impl Lasting {
             }
         }
         records.extend(self.items.snapshot().into_iter().map(Record::Item));
-        // Members come last, so that the records above add nothing to their outcomes.
+        // Members come last. A record above could otherwise add an outcome to the member that caused it.
         for (id, m) in &self.members {
             records.push(Record::Member {
                 member: *id,

@@ -69,9 +69,10 @@ impl Broker {
         self.park(asker, key, Rights::NONE, wait_ms.max(PATIENCE_MS), Some(request));
     }
 
-    /// Serves requests that no longer wait for lost memory. The host makes one segment at a time. So after a request
-    /// that makes a segment, the others wait until it is made, because they may then find its name. They also wait for
-    /// a proof of an item. The host answers the proof first, and the answer may begin a copy, which takes the next id.
+    /// Serves requests that no longer wait for lost memory. The host makes one segment at a time. If a request makes a
+    /// segment, the following requests wait until it is made, because the segment may have the name that they ask for.
+    /// The requests also wait while an item is being proved. The reason is that the host answers the proof first, and
+    /// the answer may begin a copy, which takes the next id.
     pub(super) fn serve_again(&mut self) {
         let goes_first = |effect: &Effect| {
             matches!(
@@ -94,7 +95,8 @@ impl Broker {
         let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&waits.1)).copied();
         match (outcome, request) {
-            // The observer's request still waits, even if it had found a series that is gone now. So it is served anew.
+            // An observer still waits for this request's answer. The series that the request had found may be gone by
+            // now, so the request is served anew.
             (_, Request::Observe { wait_ms, former, name }) => self.observe(asker, wait_ms, former, name),
             // The segment that the request made was lost with the keeper, and no member ever had it. So the request is
             // served anew.

@@ -172,7 +172,8 @@ impl Broker {
     fn leave_standing(&mut self, member: MemberId, state: MemberState, record: Record) {
         let Some(entry) = self.entry(member) else { return };
         let of = self.lasting.members[&member].workflow;
-        // Its items come first: if the broker is killed in between, the next one handles the member's end again.
+        // The member's items come first. If the broker is killed after that, the next broker handles the member's end
+        // again.
         self.items_of_gone(member);
         if let Some(connection) = self.connected.remove(&member) {
             if let Some(link) = self.links.get_mut(&connection) {
@@ -255,7 +256,7 @@ impl Broker {
         let silent_ms = self.now - self.heard.get(&member).copied().unwrap_or(self.now);
         Some(MemberEntry {
             member,
-            // For a member of the daemon that acts for another node: the time since this node was heard.
+            // If the daemon has this member for a task of another node: the time since that other node was last heard.
             silent_ms: self.heard_for(&known.task).unwrap_or(silent_ms),
             done,
             of,

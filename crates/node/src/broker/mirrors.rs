@@ -2,9 +2,9 @@
 //!
 //! A task that opens a port of another node gets a *mirror*: a port of this node, whose other end the daemon has
 //! (`crossdock_relay`). The task's request waits until the host has made the mirror ([`NodeOrder::Mirror`],
-//! [`NodeNews::Mirrored`]). A mirror of a port belongs to one member. When this member closes it, the host is told
-//! ([`NodeOrder::MirrorLeft`]). So the end at the port itself ends, too, even if the member never took its end of the
-//! mirror.
+//! [`NodeNews::Mirrored`]). A mirror of a port belongs to one member. When this member has closed the mirror or is
+//! dead, the broker tells the host ([`NodeOrder::MirrorLeft`]). The host then ends the daemon's end at the original
+//! port, even if the member never took its end of the mirror.
 //!
 //! A series of another node is mirrored once for all members of this node, and the daemon publishes the mirror
 //! ([`NodeOrder::MirrorSeries`]). When no member observes it any more, the host is told.
@@ -196,13 +196,13 @@ impl Broker {
         }
     }
 
-    /// If a member's task name shows that it acts for another node: the time since this node was heard.
+    /// The time since another node was last heard, if `task` is the name of a member that acts for that node.
     pub(super) fn heard_for(&self, task: &str) -> Option<u64> {
         let (_, node) = task.split_once(".on.")?;
         self.node_silent_ms(node)
     }
 
-    /// The node that has this port or series, if it is another one and tasks of this node use a mirror.
+    /// The node that has this port or series, if that is another node. Tasks of this node then use a mirror.
     pub(super) fn node_of_mirrored(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
         if !matches!(kind, SegmentKind::Port | SegmentKind::Series) || is_mirror(name) {
             return None;

@@ -73,7 +73,8 @@ pub struct Limits {
     pub era: Era,
     /// The calendar time at which the broker's clock was 0, in milliseconds since 1970. It is only shown to people.
     pub began_ms: u64,
-    /// The process id of the broker itself. It has members, too: they are at ports for tasks of other nodes.
+    /// The process id of the broker itself. Members with this process id belong to the daemon, and use ports for tasks
+    /// of other nodes.
     pub pid: u32,
     /// The site to which this daemon belongs, if any.
     pub site: Option<SiteLimits>,
@@ -144,7 +145,7 @@ pub struct Broker {
     again: VecDeque<((Connection, u64), MemberId, Request)>,
     items: item::Transient,
     site: Option<site::Site>,
-    /// How many orders about other nodes this broker has given; from it come their ids.
+    /// How many orders about other nodes this broker has given. The next order's id is computed from this number.
     node_orders: u64,
     mirrors: mirrors::Mirrors,
     /// The names of series that move from node to node.
@@ -408,8 +409,9 @@ impl Broker {
         }
     }
 
-    /// Whether the segment exists and is not of this kind. Then it was made by another request of the same number, and the
-    /// member may have given it away since, as a former owner of an item has.
+    /// Whether the segment exists and is of another kind than the request asks for. Then another request of the same
+    /// number made the segment, and the member may have lost its right to the segment since then. For example, it may
+    /// have been the owner of an item.
     fn is_of_other_kind(&self, segment: SegmentId, kind: SegmentKind) -> bool {
         self.lasting.segments.get(&segment).is_some_and(|found| found.kind != kind)
     }

@@ -226,8 +226,8 @@ impl Broker {
                     self.free_pin(id, pin);
                 }
             }
-            // An observer's end is recorded before its slot is cleared on a page that was offered again. If the former
-            // broker ended in between, the slot is still to be cleared.
+            // A page can be offered again after the keeper was lost, with slots whose observers had ended by then. The
+            // former broker may have been killed before it cleared these slots. So all free slots are cleared.
             for page in (0..pages).filter(|page| !self.pages.is_lost(page_id(id, *page))).collect::<Vec<_>>() {
                 self.clear_free(id, page);
             }

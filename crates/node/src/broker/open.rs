@@ -241,7 +241,8 @@ impl Broker {
             let (endpoint, Some(member)) = (link.endpoint, link.member) else { continue };
             let rights = self.lasting.rights(endpoint, key.1, &key.2);
             if key.1 == SegmentKind::Series {
-                // Each observer may need a new pin page, and the host makes one at a time.
+                // Each of these observers may need a new pin page, and the host makes one page at a time. So the
+                // requests are served one after another.
                 let wait_ms = parked.deadline.saturating_sub(self.now);
                 let request = Request::Observe { wait_ms, former: true, name: key.2.clone() };
                 self.again.push_back((waits, member, request));
@@ -259,8 +260,8 @@ impl Broker {
     }
 }
 
-/// All rights by which these rights allow to open the segment. If they allow nothing, the result is the right to read
-/// or to consume, which is then refused.
+/// The access that a member with these rights gets if it asks for all that it may have. Without any right to the
+/// segment, the result is the right to read or to consume, and the request is then refused.
 fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
     let (least, more) = match kind {
         SegmentKind::Region => (Rights::READ, Rights::WRITE),

@@ -19,7 +19,7 @@ record! {
 }
 
 impl Cause {
-    /// For a change that no request caused.
+    /// The cause of a change that no request caused.
     pub const NONE: Self = Self { member: MemberId::NOBODY, request: 0 };
 }
 
@@ -38,8 +38,8 @@ record! {
 }
 
 record! {
-    /// What a daemon's proofs of death are based on, from one roll to the next. With another roll, no death of a member
-    /// that was recorded before can be proved.
+    /// The roll and the namespace on which a daemon's proofs of death depend. If a later daemon has another roll, it
+    /// can prove no death of a member that was recorded under this one.
     #[derive(Copy, Default)]
     pub struct Era as Stored {
         /// The device of the roll's file.

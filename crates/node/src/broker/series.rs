@@ -15,7 +15,7 @@ use crossdock_layout::{MemberId, SegmentId};
 use super::lasting::{Lasting, Outcome, Segment};
 use super::record::{Cause, Record};
 
-/// The part of a series besides its segment.
+/// The state of a series besides its segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     pub publisher: MemberId,
@@ -107,7 +107,7 @@ impl Series {
 }
 
 impl Segment {
-    /// How many descriptors the segment takes in the keeper, and as many in the broker.
+    /// How many descriptors the keeper holds for the segment. The broker holds the same number.
     pub(super) fn descriptors(&self) -> u64 {
         1 + self.series.as_ref().map_or(0, |s| s.pages.len() as u64)
     }

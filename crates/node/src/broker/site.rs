@@ -238,7 +238,7 @@ pub(super) struct Site {
     owned: BTreeSet<SiteName>,
     contested: BTreeMap<SiteName, SiteNode>,
     claims: BTreeMap<SiteName, Vec<Claim>>,
-    /// Names of this node that may not be used any more.
+    /// Names of this node that are perhaps not in use any more.
     touched: BTreeSet<SiteName>,
     /// Names that came to this node together with items which the broker does not know yet.
     given: BTreeSet<SiteName>,
@@ -518,7 +518,7 @@ impl Broker {
                     let known = site.nodes.get(&node);
                     let (number, address) = known.map_or((0, String::new()), |n| (n.number, n.address.clone()));
                     if let Some(at) = site.contested.get_mut(&name) {
-                        // The item of a contested name was passed on to a further node, and its name with it.
+                        // The item of a contested name went on to a further node, and the name went with the item.
                         *at = SiteNode { node: node.clone(), number, address };
                     }
                     site.elsewhere.insert(name.clone(), node);
@@ -664,7 +664,7 @@ impl Broker {
         }
     }
 
-    /// Lets requests fail that wait for a name, because another node has made it.
+    /// Fails the requests that wait for a name, because another node has made an object of that name.
     fn end_waits_for(&mut self, name: &SiteName) {
         let Some(key) = self.local_key(name).filter(|_| !self.is_here(name)) else { return };
         let Some(text) = self.elsewhere(key.0, key.1, &key.2) else { return };
@@ -689,7 +689,7 @@ impl Broker {
         }
     }
 
-    /// Notes the names that may not be used any more after this record takes effect.
+    /// If this record may end the use of names, notes these names.
     pub(super) fn touch_names(&mut self, record: &Record) {
         if self.site.is_none() {
             return;

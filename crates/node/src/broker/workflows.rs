@@ -88,7 +88,7 @@ impl Broker {
     }
 
     pub(super) fn end_workflow(&mut self, asker: Asker, name: &str) {
-        // This is allowed with a full journal, too, because ending a workflow makes room.
+        // A workflow may be ended even if the journal is full, because this makes room in the journal.
         if !self.is_admin(asker.connection) {
             let text = "a task cannot end its workflow; the launcher does";
             return self.fail(asker, Status::Denied, text);

@@ -18,8 +18,8 @@ use crate::table;
 /// The pause before the kernel is first asked about a member that is away. The pauses grow up to `PAUSE`.
 const FIRST: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause while a pidfd is watched for each member that is away. The roll then only finds members whose
-/// process executes another program.
+/// The longest pause while the kernel watches a pidfd for each member that is away. The pidfds report deaths at once.
+/// The roll is then only needed for members whose process executes another program.
 const PAUSE_WATCHED: Duration = Duration::from_millis(500);
 
 /// The time at which the kernel is next asked about the members that are away, and the pause after that.

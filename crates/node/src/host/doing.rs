@@ -15,8 +15,8 @@ impl Host<'_> {
     pub(super) fn perform(&mut self, effects: Vec<Effect>, descriptors: Vec<OwnedFd>) {
         let mut came = descriptors.into_iter();
         for effect in effects {
-            // All records must be in the journal before the effects that follow are visible. A question to the kernel
-            // is not visible, so it does not need that.
+            // All records must be in the journal before the effects that follow become visible to clients. A question
+            // to the kernel is not visible to clients, so it may come earlier.
             if !matches!(effect, Effect::Record(_) | Effect::ProveItem { .. }) {
                 self.write_down();
             }

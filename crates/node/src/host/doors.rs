@@ -12,8 +12,8 @@ use crossdock_os::tmpfs::Folder;
 use crossdock_os::tmpfs::door::{Door, Gate};
 use crossdock_os::{Access, OsResult, child};
 
-/// The most doors that one file may keep for parties that come back. `PART` limits the doors of all files: one for each
-/// eight descriptors.
+/// The most doors that one file may keep for members that come back. `PART` limits the doors of all files together: the
+/// most is one eighth of the number of descriptors.
 const MANY: usize = 16;
 const PART: u64 = 8;
 
@@ -105,7 +105,8 @@ impl Doors {
         Ok(true)
     }
 
-    /// Whether a file has so many doors that new ones should be made instead of keeping these.
+    /// Whether a file has too many doors to keep them. Then they are dropped, and the next user of the file gets a new
+    /// door.
     pub(super) fn are_many(&self, file: u64) -> bool {
         let of_file = self.files.get(&file).map_or(0, Vec::len);
         of_file >= MANY || of_file > 0 && self.count >= self.most

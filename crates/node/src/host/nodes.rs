@@ -128,7 +128,8 @@ impl Serve for Desk {
     }
 }
 
-/// Through this, the broker's thread reaches other nodes.
+/// The broker's access to other nodes: the queue for questions and replies, the links, the threads that wait, and the
+/// relay.
 pub(super) struct Reach {
     pub desk: Arc<Desk>,
     nodes: Arc<Nodes>,
@@ -151,8 +152,9 @@ impl Reach {
     /// Tells the relay that a node's lease has ended.
     pub fn gone(&self, node: String) {
         let relay = Arc::clone(&self.relay);
-        // The relay asks this daemon, whose thread must not wait for itself. So another thread does it. If no thread is
-        // left, the relays find out a second later, when they compare which channels they know.
+        // The relay sends requests to this daemon. The broker's thread must not wait for itself, so another thread
+        // calls the relay. If no thread is free, nothing is lost: the relays compare every second which channels they
+        // know, and notice it then.
         self.workers.run(Box::new(move || relay.gone(&node)));
     }
 

@@ -28,8 +28,8 @@ pub(super) struct Membership {
     pub reach: Reach,
 }
 
-/// Joins the site. `next_segment` comes from the journal. A daemon that was a node before knows its number from it, and
-/// serves at once, even if the site cannot be reached.
+/// Joins the site. `next_segment` comes from the journal. If the daemon was a node before, `next_segment` contains its
+/// node number, and the daemon serves at once, even if the site cannot be reached.
 pub(super) fn join(
     options: &SiteOptions,
     token: u64,
@@ -82,8 +82,8 @@ impl Membership {
                 }
             }
             let number = news.iter().find_map(|n| if let News::Joined { number } = n { Some(*number) } else { None });
-            // All reports are kept, also those before and after the node's number, because each report about a node or
-            // a name comes only once.
+            // All reports are kept, not only the one with the node's number, because each report about a node or a name
+            // comes only once.
             self.early.extend(news);
             if let Some(number) = number {
                 return Ok(number);

@@ -184,7 +184,8 @@ impl Journal {
             files::rename(&beside, &self.path).map_err(|e| e.reason())?;
             Ok((file, copy, end))
         });
-        // If this failed, the journal may grow: the next attempt is made when it is twice as long.
+        // If making the new journal failed, the old one stays in use. The next attempt comes when the old one is twice
+        // as long.
         self.compact_at = self.end * 2;
         let (file, copy, end) = file.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
         (self.file, self.end, self.room) = (file, end, end + AHEAD);

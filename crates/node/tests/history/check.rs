@@ -19,8 +19,8 @@ struct State {
     value: u64,
 }
 
-/// The state after an operation, if the operation could have given its answer in this state. An operation without an
-/// answer is done as far as possible.
+/// The item's state after an operation; `None` if the operation could not have given its answer in the state before it.
+/// An operation without an answer changes the state as if it had succeeded.
 fn step(state: Option<State>, e: &Event) -> Option<Option<State>> {
     let holds = state.is_some_and(|s| s.holder.is_some_and(|(who, _)| who == e.who));
     // Whether the item has no holder, or its holder is killed before the operation returns.
@@ -34,7 +34,7 @@ fn step(state: Option<State>, e: &Event) -> Option<Option<State>> {
         (Kind::Create, Some(Outcome::Exists)) => state.is_some().then_some(state),
         (Kind::Access, None) => mine.map(|s| Some(held(s))),
         (Kind::Access, Some(Outcome::Saw(value))) => mine.filter(|s| s.value == value).map(|s| Some(held(s))),
-        // No access is answered "not yet" if the item belongs to the asking task and no process has it open.
+        // The answer "not yet" is wrong if the item belongs to the asking task and no process has the item open.
         (Kind::Access, Some(Outcome::NotYet)) => {
             let surely = state.is_some_and(|s| s.owner == e.task() && s.holder.is_none());
             (!surely).then_some(state)

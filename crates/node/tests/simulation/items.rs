@@ -282,7 +282,8 @@ impl World {
                 } else {
                     let own = Own { file: given.file, open: true, shared: false, busy: false };
                     client.items.insert(given.item, own);
-                    // What the client itself had kept open is not another task's any more.
+                    // If this client itself had secretly kept the file open, this is allowed now, because the client is
+                    // the owner.
                     client.clings.remove(&given.file);
                 }
             }

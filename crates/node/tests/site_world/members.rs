@@ -31,7 +31,8 @@ pub struct Member {
     asked: u64,
     /// How long the member waits for readers before it writes again.
     patience: u64,
-    /// Items that the member closes in its next message. The host first carries out all effects of the present event.
+    /// Items for which the member's next message reports that it has closed them. The message is sent after the host
+    /// has carried out all effects of the present event.
     closes: Vec<SegmentId>,
 }
 

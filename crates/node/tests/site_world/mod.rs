@@ -304,8 +304,8 @@ impl World {
         }
     }
 
-    /// What the test knows of an item. A new item holds zeros, because its maker may have been killed before it got the
-    /// answer.
+    /// What the test knows of an item. If the test does not know the item yet, its bytes are zero: its maker was killed
+    /// before it got the answer, and wrote nothing.
     fn known(&mut self, item: SegmentId) -> &mut Known {
         self.items.entry(item).or_insert(Known {
             written: 0,

@@ -1,6 +1,6 @@
-//! A network for tests, in place of the links between the relays of several nodes, which are all in one process. It
-//! delays questions, drops them or their answers, and brings some of them twice, also late. It can be cut in one
-//! direction.
+//! A network for tests, in place of the links between the relays of several nodes, which are all in one process. The
+//! network delays questions, drops them or their answers, and delivers some questions twice or late. It can be cut in
+//! one direction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -27,7 +27,7 @@ const TOGETHER: usize = 4 << 20;
 /// How a mirror has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// As the series itself ended: the series has no further version.
+    /// The series has ended, so it has no further version. The mirror ends in the same way as the series.
     Series(How),
     /// The other node is lost, or does not have the series any more.
     Lost,
@@ -245,7 +245,8 @@ impl Mirror {
                 Step::End(how) => {
                     ended = true;
                     match how {
-                        // The result is not needed here: removing the name asks the daemon again.
+                        // An error of `end` is ignored here, because removing the mirror later reports the end to the
+                        // daemon again.
                         How::Closed => drop(replica.end()),
                         How::Died => self.die(),
                     }

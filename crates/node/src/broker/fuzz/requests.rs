@@ -39,7 +39,7 @@ pub(super) fn some_request(which: u8) -> Request {
         name: name.clone(),
     };
     if which % 32 >= 24 {
-        // Requests about series. All use the same few names, and series for two observers.
+        // Requests about series. All of them use the same few names, and each published series allows two observers.
         return match which % 8 {
             0 | 1 => Request::Publish { size: 65_536, reserved: 4096, attribute: 0, observers: 2, name },
             2 | 3 => Request::Pins { segment, from: u32::from(which % 2) },

@@ -51,8 +51,8 @@ impl Broker {
         let (source, left) = away.clone().map_or((String::new(), 0), |source| (source.node, source.left));
         let here = Record::Item(ItemRecord::Here { item, epoch, source, left });
         let made = Record::Item(ItemRecord::Made { item, state, cause: Cause::NONE });
-        // The broker may be killed between the two records. If the item's bytes were left on this node, one of the
-        // records must keep their file.
+        // The broker may be killed between the two records. If this node still has a file with the item's bytes, the
+        // first record must already name that file, so that the next broker keeps it.
         let (first, second) = if file.0 == 0 { (here, made) } else { (made, here) };
         self.commit(first);
         self.commit(second);

@@ -1,9 +1,10 @@
 //! Copies of other nodes' items for readers on this node. For each sharing of an item, a node has one copy for all of
 //! its readers.
 //!
-//! [`super::readers`] says what the nodes tell each other. A copy is dropped when no member has it open and no open
-//! question may bring a reader. A broker that follows a killed one does not know of its copies: their readers keep
-//! them, the other node is not asked again about them, and new readers get a new copy.
+//! [`super::readers`] says what the nodes tell each other. A copy is dropped when no member has it open and no question
+//! is unanswered whose answer could bring a reader. After a broker was killed, the next broker does not know of the
+//! copies. Members that read a copy keep it. The node that has the item is not asked again about it. New readers get a
+//! new copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -233,7 +234,8 @@ impl Broker {
         true
     }
 
-    /// Drops a copy, if no member has it open and no open question may bring it a reader.
+    /// Drops a copy if no member has it open, and if no question to another node is unanswered whose answer could bring
+    /// a reader.
     fn copy_unread(&mut self, id: CopyId) {
         let Some(copy) = self.items.copies.all.get(&id) else { return };
         let is_used = copy.waiting.is_some() || self.holds.is_open(copy.file);
@@ -242,7 +244,8 @@ impl Broker {
         }
     }
 
-    /// Drops the copies of an item that are not used any more. Called when a question about the item was answered.
+    /// Drops the copies of an item that are not used any more. The broker calls this after each answer to a question
+    /// about the item.
     pub(super) fn copies_unread(&mut self, workflow: u64, key: &str) {
         let copies = self.items.copies.all.iter();
         let copies = copies.filter(|(_, copy)| copy.workflow == workflow && copy.key == key).map(|(id, _)| *id);
@@ -259,7 +262,8 @@ impl Broker {
         self.tell_unread(&copy.node, copy.workflow, &copy.key, id.1);
     }
 
-    /// Tells the other node that no member of this node reads the item, unless an open question asks to read it.
+    /// Reports to the node `node` that no member of this node reads its item. Reports nothing while a question to read
+    /// the item is unanswered.
     fn tell_unread(&mut self, node: &str, workflow: u64, key: &str, sharing: u64) {
         if !self.is_asked_to_read(workflow, key) {
             self.tell_of_copy(node, workflow, key, sharing, 0);

@@ -1,4 +1,5 @@
-//! The ends of openings, members, items and workflows; and what a new broker does about items when it starts.
+//! What happens to items when a member closes one or dies, and when an item or a workflow ends. Also what a new broker
+//! does about items when it starts.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// Lets the owner's waiting request fail, which was to share the item or to write it again.
+    /// Fails the owner's request to share the item, or to write it again, if such a request waits.
     fn abandon(&mut self, item: SegmentId, why: &str) {
         if let Some(asker) = self.items.handovers.drop_pending(item) {
             self.refuse_abandoned(asker, item, why);
@@ -53,8 +54,8 @@ impl Broker {
         self.items.resuming.remove(&member);
         let Some(known) = self.lasting.members.get(&member) else { return };
         if self.limits.pid != 0 && known.peer.pid == self.limits.pid {
-            // This member belongs to the daemon itself: it is at a port for a task of another node. Only the member
-            // ends; that task lives on.
+            // The daemon itself has this member, which uses a port for a task of another node. The end of this member
+            // is not the end of the task, so the task's items stay as they are.
             return;
         }
         let workflow = known.workflow;
@@ -63,7 +64,8 @@ impl Broker {
             // The daemon does nothing: the tasks that use a cooperative item see its holder in shared memory, and find
             // it dead themselves.
             ItemLevel::Cooperative => false,
-            // The item is on its way to another node. If it stays after all, the broker looks at it again then.
+            // The item is about to go to another node. If it stays on this node after all, the broker applies the
+            // policy then.
             _ if self.lasting.items.is_leaving(**id) => false,
             _ if i.holder == member => true,
             _ => {
@@ -136,8 +138,8 @@ impl Broker {
         }
     }
 
-    /// After the broker's start: ends items without memory, drops files without an item, and lets every item begin
-    /// unproved.
+    /// After the broker's start: ends items without memory, removes files without an item, and marks every item as not
+    /// proved.
     pub(in crate::broker) fn recover_items(&mut self, held: &BTreeSet<SegmentId>) {
         let files = self.lasting.segments.iter();
         let files = files.filter(|(_, s)| s.kind == SegmentKind::Item && s.removed.is_none()).map(|(id, _)| *id);
@@ -192,8 +194,8 @@ impl Broker {
                 let mine = found.is_some_and(|i| i.holder == asker.member || i.level == ItemLevel::Cooperative);
                 match (mine, found.map(|i| i.key.clone()), request) {
                     (true, ..) => self.give_item(asker, item, false),
-                    // The member has connected again without naming this item, so its opening was given up. The request
-                    // is served anew.
+                    // The member has connected again, and did not list this item among those that it has open. So the
+                    // request is served anew.
                     (false, Some(key), ItemRequest::Create { .. }) => {
                         let access = ItemRequest::Access { read: false, wait_ms: 0, keys: vec![key] };
                         self.serve_item(asker, access);

@@ -195,13 +195,13 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let (old, size) = (found.file, found.size);
         self.commit(Record::Item(ItemRecord::Memory { item, file: to, size, clung, cause: Cause::NONE }));
-        // A user that still has the old file open keeps its memory allocated. So this memory stays counted, as open for
-        // its known readers or for its last user.
+        // If a former user still has the old file open, the file's memory stays allocated. So the memory still counts:
+        // for the file's known readers, or otherwise for the member that had the item open last.
         let read = self.holds.is_open(old);
         let former = self.items.handovers.former(item).filter(|_| clung && !read);
         self.ready(item, purpose);
-        // Members wait for the answers, so those come first. If the broker is killed in between, the next broker drops
-        // the file, because it holds no item.
+        // The old file is dropped after the answers, because members wait for the answers. If the broker is killed
+        // before it drops the file, the next broker does it, because then the file belongs to no item.
         self.drop_file(old, former);
     }
 

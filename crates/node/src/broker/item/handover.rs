@@ -140,7 +140,7 @@ impl Handovers {
         items
     }
 
-    /// Notes that the item has another owner from now on.
+    /// Notes `now` as the time at which the item got its present owner.
     pub(super) fn restart_clock(&mut self, item: SegmentId, now: u64) {
         if let Some(found) = self.all.get_mut(&item) {
             found.since = now;

@@ -12,7 +12,8 @@ use crate::broker::{Broker, Effect, NodeFailure, NodeOrder, Record, SiteOrder};
 impl Broker {
     /// Begins to pass an item to the node `to`. No process of this node has the item's bytes open.
     pub(super) fn pass_item(&mut self, item: SegmentId, to: &str) {
-        // Without a lease, this node could not pass the item on soon. The next owner's node asks again anyway.
+        // Without a lease, this node cannot change the item's entry in the catalog, so it does nothing now. The next
+        // owner's node repeats its request for the item.
         if !self.site.as_ref().is_some_and(|site| site.is_in() && site.is_there(to)) || self.journal.is_err() {
             return;
         }
@@ -85,7 +86,7 @@ impl Broker {
         let open = self.items.passes.remove(&item).unwrap_or(1) - 1;
         let Err(why) = outcome else { return self.item_left(item, &to) };
         if open > 0 {
-            // Another order to pass this item is still open, and may succeed.
+            // Another order to pass this item is not answered yet, and may succeed.
             self.items.passes.insert(item, open);
             return;
         }
@@ -123,7 +124,8 @@ impl Broker {
         let Some(site) = &self.site else { return };
         let is_own = place.node == site.node();
         let Some(known) = self.lasting.items.residences.get(&item).cloned() else {
-            // An item that is here without a residence has never left this node, so a report that it comes is wrong.
+            // If an item is on this node and has never been on another one, the broker keeps no residence for it. A
+            // report that such an item comes to this node is wrong.
             if is_own && !self.lasting.items.all.contains_key(&item) {
                 self.item_came(place, SegmentId(0));
             }
@@ -207,8 +209,8 @@ impl Broker {
         }
     }
 
-    /// Asks the catalog about items whose bytes are kept here for another node, because a change that was soon undone
-    /// is never reported.
+    /// Asks the catalog about items whose bytes are kept here for another node. If such an item's entry changed and
+    /// soon changed back, the catalog has reported nothing.
     pub(in crate::broker) fn look_after_left_items(&mut self) {
         for (item, at) in &self.lasting.items.residences {
             if matches!(at, Residence::Left { .. }) {
@@ -261,8 +263,8 @@ impl Broker {
         for (item, at) in self.lasting.items.residences.clone() {
             let is_here = self.lasting.items.all.contains_key(&item);
             match at {
-                // The former broker was killed before the item began on this node. The catalog will report the item
-                // again.
+                // The former broker was killed before it had recorded that the item is on this node. The catalog will
+                // report the item again.
                 Residence::Here { .. } | Residence::Leaving { .. } if !is_here => {
                     self.commit(Record::Item(ItemRecord::Settled { item }));
                 }

@@ -196,7 +196,7 @@ impl Broker {
         found.ok_or_else(|| (Status::NotFound, format!("item {} is not there any more: it was destroyed", item.0)))
     }
 
-    /// The item with this id, if the asking member may do with it what only owners may do.
+    /// The item with this id, if the asking member may act as the item's owner.
     fn own_item(&self, asker: Asker, item: SegmentId, what: &str) -> Result<&Item, Refusal> {
         let workflow = self.place(asker).map_or(0, |(_, workflow)| workflow);
         if let Some((node, key)) = self.items.copies.node_of(item, workflow) {

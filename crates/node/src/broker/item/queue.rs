@@ -14,7 +14,7 @@ pub(super) type RequestId = (Connection, u64);
 pub(super) enum For {
     Owning,
     Reading,
-    /// To write this item again, after all of its readers have closed it.
+    /// The item's owner waits until all readers have closed the item, so that it can write the item again.
     Readers(SegmentId),
 }
 

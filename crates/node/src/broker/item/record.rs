@@ -14,7 +14,8 @@ use crate::broker::{Cause, Lasting, NODE_SHIFT, Outcome};
 messages! {
     /// One lasting change of items, as the journal has it.
     pub enum ItemRecord: u32 as Stored {
-        /// An item begins. In a compacted journal: an item exists. An earlier record has made its memory, as a segment.
+        /// An item begins. In a compacted journal: an item exists. The item's memory is a segment, which an earlier
+        /// record has made.
         20 Made { item: SegmentId, state: Item, cause: Cause, },
         /// The item has another owner, or its owner has opened it, closed it, shared it or ended the sharing.
         21 Owner { item: SegmentId, owner: Party, holder: MemberId, shared + transferred + made: bool as Bits, cause: Cause, },
@@ -26,7 +27,7 @@ messages! {
         24 Policy { item: SegmentId, on_death: OnDeath, cause: Cause, },
         /// From now on this number stands for a rank of a task.
         25 Number { workflow: u64, number: u64, party: Party, cause: Cause, },
-        /// From now on owner words name this party by the number `word`.
+        /// From now on the number `word` in owner words means this party.
         26 Word { workflow: u64, party: Party, word: u64, cause: Cause, },
         /// The item is on this node, with this epoch. `source` is the node that has its bytes, and `left` the epoch
         /// with which they left that node. If `source` is empty, the bytes are on this node.
@@ -48,7 +49,8 @@ record! {
     pub struct Item as Stored {
         workflow: u64,
         key: String,
-        /// The segment that holds the item's bytes. The first one also gave the item its id.
+        /// The segment that holds the item's bytes. The item's id is that of its first segment; after a copy, the bytes
+        /// are in another segment.
         file: SegmentId,
         size: u64,
         level: ItemLevel,
@@ -91,7 +93,8 @@ impl Lasting {
                 if !self.workflows.contains_key(&state.workflow) {
                     return;
                 }
-                // Only ids that this node gave out count here. Other nodes' items have other ids.
+                // If this node gave out the item's id, the next id must be greater. Ids of items from other nodes have
+                // other upper bits, and do not matter here.
                 if item.0 >> NODE_SHIFT == self.next_segment >> NODE_SHIFT {
                     self.next_segment = self.next_segment.max(item.0.saturating_add(1));
                 }
@@ -219,7 +222,7 @@ impl Items {
         let cause = Cause::NONE;
         let mut records = Vec::new();
         if self.last_word > 0 {
-            // A record for the largest word that was ever given out, even if its workflow is gone.
+            // A record for the largest number that was ever given out for owner words, even if its workflow is gone.
             let party = Party::Number(0);
             records.push(ItemRecord::Word { workflow: u64::MAX, party, word: self.last_word, cause });
         }

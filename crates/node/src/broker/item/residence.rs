@@ -11,8 +11,9 @@
 //! changes this entry, and each move increments the epoch. A report with an earlier epoch than the broker knows is
 //! outdated, and is ignored. Between `Leaving` and the answer of the catalog, no member of this node gets the item.
 //!
-//! An item may go on to a further node while its bytes are still on a former node. The entry then names that node, and
-//! the epoch with which the bytes left it. That node keeps the bytes until the entry says that they are elsewhere.
+//! An item may go on to a third node while its bytes are still on the first one. The catalog's entry then names the
+//! first node, and the epoch with which the bytes left it. The first node keeps the bytes until the entry says that
+//! they are elsewhere.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records")]
 

@@ -13,9 +13,9 @@ use crate::broker::{Asker, Broker, Cause, Effect, Record, text};
 pub(super) const MAX_SIZE: u64 = 1 << 46;
 /// The most numbers that one task may register.
 const NUMBERS: usize = 256;
-/// The most parties that one workflow may name in owner words.
+/// The most parties that may have a number for owner words in one workflow.
 const WORDS_OF_WORKFLOW: usize = 4096;
-/// The limit of owner words, which have 32 bits.
+/// The greatest number of a party in owner words is below this, because an owner word has 32 bits.
 const WORDS: u64 = 1 << 31;
 
 impl Broker {
@@ -392,7 +392,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The number that stands for a party in owner words. Gives a new number to a party that has none.
+    /// The number that stands for a party in owner words. If the party has no number yet, it gets a new one.
     pub(super) fn word(&mut self, workflow: u64, party: Party) -> Result<u64, Refusal> {
         if let Some(word) = self.lasting.items.words.get(&(workflow, party.clone())) {
             return Ok(*word);

@@ -10,7 +10,7 @@ use crate::broker::{Asker, Broker, Connection, Due, PARKED};
 
 /// How long the copy of an item may take, for a request that does not wait for the item's owner.
 const READY_MS: u64 = 60_000;
-/// How much longer than its own time a request waits for the first answer of another node.
+/// A request waits at most this much longer than the member asked for, if another node has not answered yet.
 const GRACE_MS: u64 = 1_000;
 
 impl Broker {
@@ -98,7 +98,8 @@ impl Broker {
         self.await_for(asker, what, wait_ms, wait_ms, keys)
     }
 
-    /// As `await_item`, but the request waits for `patience_ms`, while `waited_ms` is the time that the member named.
+    /// Works as `await_item`, but the request waits for `patience_ms`. `waited_ms` is the time that the member asked
+    /// for.
     fn await_for(
         &mut self,
         asker: Asker,

@@ -249,12 +249,12 @@ impl Broker {
         Ok(Vec::new())
     }
 
-    /// Whether a question to another node is open for this request.
+    /// Whether a question to another node is still unanswered for this request.
     pub(super) fn is_asked_for(&self, waits: RequestId) -> bool {
         self.items.asked.values().any(|question| question.waits == waits)
     }
 
-    /// Whether a question about this key to this node is open for the request.
+    /// Whether a question about this key to this node is still unanswered for the request.
     pub(super) fn is_asked(&self, waits: RequestId, key: &str, node: &str) -> bool {
         let is_it = |other: &Question| other.waits == waits && other.key == key && other.node == node;
         self.items.asked.values().any(is_it)
@@ -323,7 +323,8 @@ impl Broker {
         }
         let Question { waits, key, node, .. } = question;
         let Some(wait) = self.items.waits.get(waits) else { return };
-        // A request whose time is over fails with this answer, if no other question is open for it.
+        // A request whose time is over fails with this answer, unless another question for the request is still
+        // unanswered.
         let (is_over, waits_at_all) = (self.now >= wait.since + wait.waited_ms, wait.waited_ms > 0);
         let is_last = is_over && !self.is_asked_for(waits);
         let stands = outcome.map(|body| {
