@@ -78,7 +78,7 @@ fn everything(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     copy(&to, from.start(), bytes);
     let (mut auto, _kept) = publisher(bytes, Detect::Auto);
     let (mut begun, _kept_too) = publisher(bytes, Detect::Auto);
-    // The first steps are not measured, because they take the memory for two versions.
+    // The first three steps are not measured, because in them the series takes the memory for two versions.
     for step in 0..3 {
         write_all(auto.memory("u").expect("a variable"), bytes, step);
         auto.publish(&[]).expect("room");
@@ -105,8 +105,8 @@ fn everything(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     records.push(aim("P8", case, flip, memcpy, 0.01 * memcpy, "≤ 1 % of memcpy"));
 }
 
-/// Measures P9: one hundredth of the data changes in each step. With `scattered` these are single pages everywhere,
-/// otherwise one window that moves on.
+/// Measures P9: one hundredth of the data changes in each step. With `scattered`, single pages all over the data
+/// change. Otherwise one contiguous range changes, which moves on with each step.
 fn hundredth(
     bytes: usize,
     rounds: usize,

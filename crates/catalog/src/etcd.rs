@@ -2,8 +2,8 @@
 //!
 //! Each call goes to the member of the etcd cluster that answered last. If this member does not answer within a second,
 //! the call goes to the next one. A balanced channel would go on sending calls to a dead member. etcd's client ends
-//! watches and keep-alive streams when their member is lost. Here a watch continues at another member, from the
-//! revision that it had reached, and each keep-alive is a call of its own.
+//! watches and keep-alive streams when their member is lost. So this catalog continues a watch at another member, from
+//! the revision that the watch had reached, and makes each keep-alive a call of its own.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};

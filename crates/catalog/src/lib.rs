@@ -111,7 +111,8 @@ pub trait Catalog: Send + Sync {
     }
 }
 
-/// Repeats a call until its answer arrives or the deadline has passed. Only for calls that may be made twice.
+/// Repeats a call until its answer arrives or the deadline has passed. The call must be one that does no harm if it is
+/// made twice.
 fn retry<T>(by: Deadline, mut call: impl FnMut() -> CatalogResult<T>) -> CatalogResult<T> {
     loop {
         match call() {

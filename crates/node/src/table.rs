@@ -17,7 +17,7 @@ pub(crate) fn create(incarnation: u64) -> OsResult<(OwnedFd, Mapping)> {
     word32(&words, offset_of!(LivenessTable, epoch)).store(incarnation as u32, Ordering::Release);
     for number in 0..PAGE_WORDS {
         // These counts differ from those of a former daemon's table, so that every publisher asks for its pin pages
-        // again. The value 0 is used for no series.
+        // again. No count is 0 here, because a publisher takes 0 for a series that the daemon does not know yet.
         pages(&words, number).store(incarnation as u32 | 1, Ordering::Release);
     }
     word32(&words, offset_of!(LivenessTable, version)).store(LAYOUT_VERSION, Ordering::Release);

@@ -118,7 +118,7 @@ fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
     let broker = setting.daemon.broker();
     let descriptors =
         || descriptors("self") + if fails == Fails::Daemon { descriptors(&broker.to_string()) } else { 0 };
-    // Two lives without a failure come first, because some things are made once for the whole process.
+    // The function `life` runs twice without a failure first, because some things are made only once in a process.
     for _ in 0..2 {
         let mut none = Failures::default();
         life(&setting, &mut none);

@@ -36,7 +36,8 @@ fn ten_thousand_connections_leave_the_daemon_serving() {
     let members_before = members.len();
     drop(strangers);
     drop(members);
-    // On a loaded machine the daemon may notice the ends later than a session waits. So the test tries again.
+    // On a loaded machine the daemon may take longer to notice that so many members have ended than a session waits for
+    // its connection. So the test connects again and again.
     until("all are gone again", || {
         let members = Session::connect(&daemon.options()).and_then(|session| Ok(session.list()?.members.len()));
         members.is_ok_and(|count| count <= 2)

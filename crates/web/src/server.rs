@@ -97,7 +97,7 @@ impl Web {
 impl Drop for Web {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Release);
-        // The connection wakes the thread that accepts connections, so that it sees the end.
+        // This connection wakes the thread that accepts connections, so that the thread notices that it must end.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.shared.port));
         for thread in self.threads.drain(..) {
             let _ = thread.join();

@@ -1,5 +1,5 @@
-//! The floors of a hand-over: a futex; a message with two hops through a process that only relays it; and the mapping
-//! of a file.
+//! The floors of a hand-over (the least times that this machine needs): a futex; a message with two hops through a
+//! process that only relays it; and the mapping of a file.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -15,7 +15,7 @@ use crate::shared::{numbers, pin};
 const CHUNK: usize = 64 << 10;
 const CHUNKS: usize = 1024;
 
-/// Measures attaching, and following when 1, 64 or 512 of 1024 chunks changed.
+/// Measures how long it takes to attach, and to follow a version in which 1, 64 or 512 of 1024 chunks changed.
 pub fn attach(daemon: &Daemon, runs: usize) -> Vec<Record> {
     pin(true);
     let program = std::env::current_exe().expect("this program's path");

@@ -76,7 +76,7 @@ impl Queue {
         futex::wake(self.word(0), 1);
     }
 
-    /// Waits until the announced number is above `seen`, and gives it. Gives `None` at the end.
+    /// Waits until more than `seen` messages were announced, and returns how many. Returns `None` if no more will come.
     pub fn wait(&self, seen: u32) -> Option<u32> {
         loop {
             let now = self.word(0).load(Ordering::Acquire);

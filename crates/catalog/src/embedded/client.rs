@@ -69,8 +69,8 @@ impl Client {
         Self { connections: Arc::new(Connections { dial: Box::new(dial), kept: Mutex::default() }) }
     }
 
-    /// Sends the request, and sends it again after a lost connection, until an answer comes. Only for requests that may
-    /// be served twice.
+    /// Sends the request, and sends it again after a lost connection, until an answer comes. The request must be one
+    /// that does no harm if it is served twice.
     fn ask<T>(
         &self,
         request: &Request,
@@ -249,7 +249,7 @@ struct ClientWatch {
     prefix: String,
     next: Revision,
     stream: Option<(Framed, Instant)>,
-    /// Events that arrived in messages of a page that is not complete yet.
+    /// The events of a report that takes several messages, as far as these have arrived.
     events: Vec<Event>,
 }
 

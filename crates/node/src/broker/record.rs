@@ -66,7 +66,7 @@ impl Era {
 messages! {
     /// One change of lasting state.
     pub enum Record: u32 as Stored {
-        /// Smaller ids than these are used up.
+        /// The next ids that are to be given out. All smaller ids are used up.
         1 Counters {
             /// The next number of a member.
             member: u64,

@@ -104,8 +104,8 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
-    /// Removes everything that belongs to a workflow: first by one record, then its descriptors, members and
-    /// connections.
+    /// Removes everything that belongs to a workflow: first its lasting state, by one record, and then its descriptors,
+    /// members and connections.
     pub(super) fn finish_workflow(&mut self, number: u64, cause: Cause) {
         let segments = self.lasting.segments_of(number);
         let descriptors: Vec<_> = segments.iter().flat_map(|s| self.lasting.descriptors_of(*s)).collect();

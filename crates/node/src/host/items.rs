@@ -297,8 +297,8 @@ impl Host<'_> {
     }
 }
 
-/// Copies an item's bytes, mostly in a thread of its own. The former owner may write to its file or truncate it
-/// meanwhile. This affects only its own last bytes; missing bytes become zero.
+/// Copies an item's bytes, mostly in a thread of its own. Meanwhile the former owner may still write to its file or
+/// truncate it. Then the copy has the bytes that the former owner wrote last, and zeros for bytes that are missing.
 fn copy(job: Job) -> Result<(), String> {
     memfd::reserve(&job.target, 0, job.size).map_err(|e| format!("the node has no memory left for it: {e}"))?;
     let mut buffer = vec![0; PART];

@@ -339,7 +339,7 @@ impl World {
         let (asked, is_open) =
             (self.members[m].asked, self.members.iter().any(|member| member.open.contains_key(&item)));
         let known = self.known(item);
-        // An owner that was killed may have shared the item without being told.
+        // An owner that was killed may have shared the item without getting the answer.
         let is_last = !is_open && bytes == known.written;
         if !is_last && known.shared.get(&bytes).is_none_or(|until| *until < asked) {
             let (written, shared) = (known.written, known.shared.clone());

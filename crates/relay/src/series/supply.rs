@@ -168,7 +168,8 @@ impl Supply {
 /// The bytes of all pieces of a version, one after another.
 struct Changed {
     version: Arc<Version>,
-    /// For each piece: its first byte in this sequence, its variable, and its range of bytes in the variable.
+    /// For each piece: the position of its first byte among the bytes of all pieces, its variable, and its range of
+    /// bytes in the variable.
     parts: Vec<(u64, String, Range<u64>)>,
     length: u64,
 }

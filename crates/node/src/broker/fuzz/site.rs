@@ -26,7 +26,7 @@ pub(super) struct Site {
     orders: Vec<NodeOrder>,
     /// The ids of other nodes' questions that the broker has not answered yet.
     asked: Vec<u64>,
-    /// The item, and the number of its sharing, that the broker named last.
+    /// The item that the broker last named as readable, with the number of its sharing.
     sharing: Option<(SegmentId, u64)>,
     next: u64,
 }

@@ -19,7 +19,7 @@ use crate::broker::stored::{decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Asker, Attachment, Broker, Cause, Effect, NodeFailure, NodeOrder};
 
-/// How often a node repeats that it has readers.
+/// How often a node repeats its report that its members read an item of another node.
 const AGAIN_MS: u64 = 2_000;
 /// How long a pull may take, in addition to the time that the slowest link needs for the bytes.
 const PULL_MS: u64 = 30_000;

@@ -43,11 +43,11 @@ pub(super) enum Phase {
 /// The reason for a proof.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
-    /// For the item's next owner, which need not have asked yet.
+    /// The proof is for the item's next owner, even if that owner has not asked for the item yet.
     NextOwner,
-    /// For the owner's request to share the item with readers.
+    /// The proof is for the owner's request to share the item with readers.
     Share(Asker),
-    /// For the owner's request to write the item again after sharing it.
+    /// The proof is for the owner's request to write the item again after sharing it.
     Unshare(Asker),
 }
 

@@ -27,8 +27,8 @@ pub(in crate::broker) const READ: u32 = 20;
 /// The service by which a node reports that an item, which was not shared before, may be shared now.
 pub(in crate::broker) const SHARED: u32 = 21;
 
-/// This bit is set in the number of a sharing, and not in an epoch. When bytes are pulled, it tells a shared item from
-/// an item that left.
+/// Another node pulls an item's bytes under an epoch or under the number of a sharing. This bit is set in numbers of
+/// sharings only, so it tells the two apart.
 pub(in crate::broker) const SHARING: u64 = 1 << 63;
 
 record! {

@@ -2,9 +2,9 @@
 //! tasks want.
 //!
 //! For each request that waits for an item of another node, a node asks that node with [`WANT`], and asks again while
-//! the request waits. The answer only says how things are. If the item's owner is the waiting task, the item's node
-//! passes the item on, and the asking node learns this from the catalog. So a lost answer loses nothing. A want that is
-//! not repeated ends after a while.
+//! the request waits. The answer only says whether the item is there and whether it comes. If the item's owner is the
+//! waiting task, the item's node passes the item on, and the asking node learns this from the catalog. So a lost answer
+//! loses nothing. A want that is not repeated ends after a while.
 //!
 //! When an item ends, its node reports this to the nodes that want it ([`ENDED`]). If this message is lost, their
 //! requests wait until their deadlines.
@@ -27,13 +27,13 @@ pub(in crate::broker) const WANT: u32 = 10;
 /// The service by which a node reports that an item is gone.
 pub(in crate::broker) const ENDED: u32 = 11;
 
-/// How often a node asks again for a waiting request.
+/// How often a node repeats its question to the item's node while a request waits for the item.
 const AGAIN_MS: u64 = 2_000;
 /// The pause before a node asks again after a failed question.
 pub(super) const RETRY_MS: u64 = 300;
-/// How long a want lasts after it was repeated last.
+/// If a node does not repeat its want within this time, the want ends.
 pub(super) const LASTS_MS: u64 = 6_000;
-/// The most wants of one item.
+/// The most tasks of other nodes that can wait for one item.
 const WANTS: usize = 1024;
 
 record! {
