@@ -1,4 +1,5 @@
-//! The embedded catalog: the common claims over TCP, restarts of the keeper, and peers that send wrong bytes.
+//! Tests of the embedded catalog: the claims of `conformance` over TCP, restarts of the keeper, and peers that send
+//! wrong bytes.
 
 mod conformance;
 

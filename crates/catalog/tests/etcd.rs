@@ -1,4 +1,4 @@
-//! The catalog in etcd: the common claims on three members, and members that are killed.
+//! Tests of the catalog in etcd: the claims of `conformance` with three etcd members, also while members are killed.
 //!
 //! The path of etcd as Debian installs it; `scripts/setup catalog` does this.
 

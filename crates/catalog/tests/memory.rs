@@ -1,4 +1,4 @@
-//! The catalog in memory: the common claims, its clock and its faults.
+//! Tests of the catalog in memory: the claims of `conformance`, and its clock and its faults.
 
 mod conformance;
 

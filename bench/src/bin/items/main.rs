@@ -114,7 +114,7 @@ fn records(pace: Pace, times: &Times, maps: &BTreeMap<&str, Vec<f64>>) -> Vec<Re
         let aim = "≤ 1.5 × (two SOCK_SEQPACKET hops + map)";
         records.push(record("P12", format!("verified, {name}"), times(name), floor, 1.5 * floor, aim));
     }
-    // Both sizes alternate, so that changes of the machine affect both alike.
+    // Both sizes are measured in turn, so that changes of the machine's speed affect both alike.
     let ends = [times(SIZES[0].0), times(SIZES[SIZES.len() - 1].0)];
     let over: Vec<f64> = ends[0].iter().zip(ends[1]).map(|(least, most)| most / least).collect();
     let case = format!("verified, 1 GB over 10 KB, {}", pace.name());

@@ -201,7 +201,7 @@ impl Shared {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Writes the change into the journal, then makes it, then wakes the watches.
+    /// Writes the change into the journal, then applies it to the state, then wakes the watches.
     fn apply(&self, state: &mut State, record: &Record) -> CatalogResult<()> {
         state.journal.append(record)?;
         state.store.apply(record, self.now())?;

@@ -26,7 +26,8 @@ pub(super) fn start<'a>(
     keeper: i32,
 ) -> Result<(Host<'a>, OwnedFd), String> {
     let text = |error: crossdock_os::OsError| error.to_string();
-    // The broker needs the keeper for everything that it promises. So the kernel kills it when the keeper dies.
+    // The broker needs the keeper for everything that it promises to clients. So the kernel kills the broker when the
+    // keeper dies.
     process::set_parent_death_signal(child::Signal::KILL).map_err(text)?;
     if child::parent() != keeper {
         return Err("the keeper is gone already".into());

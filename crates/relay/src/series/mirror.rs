@@ -70,7 +70,8 @@ pub struct Mirror {
     alive: RwLock<bool>,
 }
 
-/// A function that asks the other node for a new supply. Its number is the newest version that the mirror has.
+/// A function that asks the other node for a new supply. Its second parameter is the number of the newest version that
+/// the mirror has.
 pub type Reopen<'a> = &'a dyn Fn(&Mirror, u64) -> crossdock_client::Result<()>;
 
 impl Side for Mirror {

@@ -1,7 +1,7 @@
 //! The site of a fuzzed broker: a catalog that answers the broker's orders, and other nodes that send anything.
 //!
-//! The catalog and the host are simulated as they are: an answer comes only to a question, and only once. The other
-//! nodes are not trusted: their catalog entries, questions and answers have any content.
+//! The catalog and the host behave as the real ones do: an answer comes only to a question, and only once. The other
+//! nodes may send anything: their catalog entries, questions and answers have any content.
 
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};

@@ -8,7 +8,8 @@ use super::queue::{For, RequestId, Wait};
 use super::{Phase, Refusal};
 use crate::broker::{Asker, Broker, Connection, Due, PARKED};
 
-/// How long the copy of an item may take, for a request that does not wait for the item's owner.
+/// A request with a waiting time of 0 does not wait for the item's owner. It waits this long if the item must first be
+/// copied.
 const READY_MS: u64 = 60_000;
 /// A request waits at most this much longer than the member asked for, if another node has not answered yet.
 const GRACE_MS: u64 = 1_000;
