@@ -16,8 +16,8 @@ use requests::{hello, some_item_request, some_request};
 use site::Site;
 
 /// Drives a broker with events that the bytes describe. Checks that the broker never panics, never answers a connection
-/// that it has closed, and never gives out a segment that the host does not hold. Also checks that its sums are right,
-/// and that its journal agrees with its memory.
+/// that it has closed, and never gives out a segment that the host does not hold. Also checks that its counters and
+/// sums are right, and that its journal agrees with its memory.
 pub fn fuzz(bytes: &[u8]) {
     World::new(None).run(bytes);
 }

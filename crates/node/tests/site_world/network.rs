@@ -107,7 +107,8 @@ impl World {
         let index = |node: &str| NAMES.iter().position(|name| *name == node).expect("a node of the site");
         match order {
             NodeOrder::Ask { id, node, service, mut body, .. } => {
-                // The positions of `sharing` and `readers` in the body of a question to read.
+                // The positions of the fields `sharing` and `readers` in the body of a question that asks to read an
+                // item.
                 let (sharing, readers) = (body.len().wrapping_sub(20), body.len().wrapping_sub(12));
                 if self.planted == Planted::ReadersDenied && service == 20 && body[sharing..readers] != [0; 8] {
                     body[readers..readers + 4].fill(0);
