@@ -64,8 +64,8 @@ pub fn measure(graph: &Graph, said: &[Said]) -> Result<Figures, String> {
         if all.len() != said.len() || all.iter().any(|t| t.iterations != iterations) {
             return Err(format!("the tasks do not agree on how long trial {trial} was"));
         }
-        // The expected checksums are computed again only if this trial has another length. Trials of equal length have
-        // equal checksums.
+        // The expected checksums are computed again only if this trial has another length than the one before. Trials
+        // of equal length have equal checksums.
         if known.as_ref().is_none_or(|(of, _)| *of != iterations) {
             known = Some((iterations, verify::expected(graph, iterations)?));
         }

@@ -85,7 +85,7 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     })
     .map_err(text)?;
     drop(theirs);
-    // A byte arrives when the daemon serves. If it fails to start, the socket ends without a byte.
+    // The daemon sends a byte when it serves. If it cannot start, its end of the socket is closed without a byte.
     let joining = options.site.as_ref().map_or(Duration::ZERO, |site| host::JOIN + site.lease);
     let told = event::wait_readable(&ours, Deadline::after(START + joining)).map_err(text)?;
     let mut byte = [0];

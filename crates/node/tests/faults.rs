@@ -149,8 +149,8 @@ fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
             || setting.segments().is_empty(),
         );
         until(&format!("no descriptor leaks by {fails:?}, call {n}, {call} with {how:?}"), || descriptors() == before);
-        // The daemon does not make the same calls in each life. So each life lets another of the daemon's calls fail,
-        // with another error.
+        // The daemon does not make the same calls each time that `life` runs. So each run lets another of the daemon's
+        // calls fail, with another error.
         if fails == Fails::Daemon {
             (n, which) = (n + 1, which + 1);
         } else if which as usize + 1 < errors.len() {

@@ -27,7 +27,8 @@ use crate::tell::{AGAIN, Side, Told, may_pass, tell};
 use crate::words::{Cargo, DELIVER, Deliver, ENDED, Ended, How, Key, Parcel, RELEASED, Released, Word};
 use crate::{Peers, mirror_name};
 
-/// The longest time for which a thread waits without a check. Events wake it earlier.
+/// The longest time for which a thread of a channel sleeps before it looks at the channel's state again. Events wake
+/// the thread earlier.
 const SLICE: Duration = Duration::from_millis(200);
 /// The bytes of messages that fit into one question.
 const BATCH: usize = 48 << 10;
@@ -184,7 +185,7 @@ impl Channel {
         }
     }
 
-    /// Ends this side because the daemon ends. The daemon is asked nothing more.
+    /// Ends this side because the daemon ends. No more requests are sent to the daemon.
     pub fn drop_now(&self) {
         self.over.store(true, Ordering::Release);
         self.die();

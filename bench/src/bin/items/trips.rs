@@ -11,8 +11,8 @@ const TRIPS: u32 = 200;
 /// The pause is long enough for the other side to fall asleep while it waits.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Memory that both processes share. It has the words by which the floors wake each other, and the time of the last
-/// send.
+/// Memory that both processes share. It has the words by which the two processes wake each other, and the time of the
+/// last send.
 pub struct Words(pub Mapping);
 
 impl Words {

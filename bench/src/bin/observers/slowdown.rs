@@ -52,8 +52,8 @@ pub fn slowdown(daemon: &Daemon, runs: usize, seconds: f64) -> Vec<Record> {
         for (index, observers) in [0usize, 1, 8].into_iter().enumerate() {
             with_watchers(daemon, observers, "all", || times[index].push(timed(count, &mut iterate)));
             with_watchers(daemon, observers, "little", || {
-                // When a version is held for the first time, the publisher takes new memory. This does not happen at
-                // every publish, so it comes before the measurement.
+                // The publisher takes new memory when a version is held for the first time, but not at later publishes.
+                // So it publishes some versions before the measurement.
                 timed(count / 4 + 1, &mut iterate);
                 published.set(0.0);
                 timed(count, &mut iterate);

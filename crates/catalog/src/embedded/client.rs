@@ -144,7 +144,7 @@ fn receive(framed: &mut Framed, by: Deadline) -> Result<Answer, String> {
     Answer::decode(&bytes).map_err(|error| error.to_string())
 }
 
-/// Makes a reader for answers of one message: `pick` takes the expected kind of answer out of it.
+/// Makes a reader for answers that are one message long. `pick` takes the expected kind of answer out of the message.
 fn one<T>(pick: impl Fn(Answer) -> Option<T>) -> impl Fn(&mut Framed, Deadline) -> Taken<T> {
     move |framed, by| match receive(framed, by)? {
         Answer::Failed(error @ CatalogError::Broken(_)) => Err(error.to_string()),

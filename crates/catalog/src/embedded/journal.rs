@@ -256,8 +256,9 @@ mod tests {
                 bent[at] ^= 1 << bit;
                 if let Ok((found, _)) = read(&bent) {
                     assert_eq!(found, records()[..found.len()]);
-                    // The changed bit lies in the last record, or it made a length that reaches beyond the end. Only
-                    // these look like a record that was cut off.
+                    // The changed journal was accepted. So the bit lies in the last record, or it made a length
+                    // greater, so that the record reaches beyond the end. Only then a record looks as if it was cut
+                    // off while it was written.
                     assert!(at >= last || bent[at] > bytes[at], "byte {at} bit {bit}");
                 }
             }

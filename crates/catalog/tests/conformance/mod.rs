@@ -216,8 +216,8 @@ pub fn entries_go_with_their_lease(clients: Clients<'_>) {
 
 pub fn a_lease_that_is_kept_alive_stays(clients: Clients<'_>) {
     let (c, p) = (clients(), prefix());
-    // Long enough that a loaded machine keeps the lease alive in time, and short enough that it would end during the
-    // test if it were not kept alive.
+    // The lease is long enough that a loaded machine keeps it alive in time, and short enough to end during the test if
+    // it is not kept alive.
     let time = Duration::from_secs(4);
     let lease = c.grant(time, soon()).unwrap();
     let key = format!("{p}a");

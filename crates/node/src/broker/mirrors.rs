@@ -55,7 +55,8 @@ pub(super) fn is_mirror(name: &str) -> bool {
 }
 
 impl Broker {
-    /// After the broker's start: removes all mirrors, because the former broker's ends at them died with it.
+    /// After the broker's start: removes all mirrors. The daemon's ends of these mirrors were in the former broker's
+    /// process, and died with it.
     pub(super) fn drop_mirrors(&mut self) {
         let names = self.lasting.names.iter().filter(|((.., name), _)| is_mirror(name));
         for segment in names.map(|(_, segment)| *segment).collect::<Vec<_>>() {

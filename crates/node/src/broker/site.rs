@@ -92,7 +92,7 @@ pub struct ItemPlace {
     pub epoch: u64,
     /// The node that owns the item.
     pub node: String,
-    /// The token of that node's daemon, which differs for each start. 0 in orders.
+    /// The token of that node's daemon, which differs for each start of a daemon. In an order it is 0.
     pub daemon: u64,
     /// The description of the item for that node.
     pub about: Vec<u8>,

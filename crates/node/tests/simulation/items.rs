@@ -205,7 +205,8 @@ impl World {
         Some((Request::Item(request), vec![]))
     }
 
-    /// Notes what a client closes before it sends a request about its item. If `clings` is set, it keeps the file open.
+    /// Notes what a client closes before it sends a request about its item. If `clings` is set, the client keeps the
+    /// file open.
     fn close(&mut self, number: usize, item: SegmentId, clings: bool, request: &ItemRequest) {
         let client = &mut self.clients[number];
         let own = client.items.get_mut(&item).expect("picked from these");

@@ -129,7 +129,7 @@ impl World {
         assert!(before.is_none(), "page {page} goes from endpoint {before:?} to {endpoint}");
     }
 
-    /// Notes that publishers know all pin pages that the keeper has now, or will ask for them.
+    /// Notes that every publisher knows the pin pages that the keeper has now, or will ask for them.
     pub fn tell_of_pages(&mut self) {
         if self.sabotage != Sabotage::TellNoPublisher {
             self.told_of.extend(self.kept.iter().copied());

@@ -14,7 +14,7 @@ pub struct Member {
     pub task: String,
     token: u64,
     pub(super) id: MemberId,
-    /// The number of its connection; 0 if it has none, or was not welcomed yet.
+    /// The number of the member's connection. It is 0 if the member has no connection, or was not welcomed yet.
     pub connection: u64,
     request: u64,
     /// The request for whose answer the member waits, with its number.

@@ -268,7 +268,8 @@ impl Mirror {
         } else {
             peers.remove(&self.workflow, vec![(SegmentKind::Series, self.name.clone())]);
         }
-        // If the other daemon does not get this, it learns the same when the daemons compare which mirrors they know.
+        // If this report does not reach the other daemon, the other daemon learns the same when the daemons compare
+        // which mirrors they know.
         let body = self.key().encode();
         let _ = peers.ask(&self.peer, LEFT, &body, AGAIN);
     }

@@ -19,7 +19,8 @@ use crate::tell::{Side, Told, tell};
 use crate::words::{How, Key, Word};
 use crate::{Peers, lock};
 
-/// The longest time for which the thread waits without a check. Events wake it earlier.
+/// The longest time for which the thread sleeps before it looks at the supply's state again. Events wake the thread
+/// earlier.
 const SLICE: Duration = Duration::from_millis(200);
 /// Changes of more bytes than this do not come with the offer: the mirror pulls them.
 const SMALL: u64 = 16 << 10;

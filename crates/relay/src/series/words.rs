@@ -200,8 +200,8 @@ fn short(from: &mut std::slice::Iter<'_, u8>) -> Read<u32> {
     Err(wrong())
 }
 
-/// Encodes each piece as three numbers: its variable, the chunks between the former piece of this variable and this
-/// one, and its number of chunks.
+/// Encodes each piece as three numbers: its variable, the number of chunks between the former piece of this variable
+/// and this one, and its number of chunks.
 fn encode(pieces: &[Piece]) -> Vec<u8> {
     let (mut bytes, mut at) = (Vec::new(), (0, 0));
     for Piece { variable, first, count } in pieces {

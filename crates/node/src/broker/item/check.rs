@@ -23,7 +23,8 @@ impl Broker {
         }
     }
 
-    /// Panics if a question to the kernel is open. The host answers such a question before any other event.
+    /// Panics if the host has not answered a question to the kernel. It answers such a question before it reports any
+    /// other event.
     pub(in crate::broker) fn check_items_at_rest(&self) {
         for (item, phase) in self.items.handovers.iter() {
             assert!(!matches!(phase, Phase::Proving { .. }), "the proof of item {item} was never answered");

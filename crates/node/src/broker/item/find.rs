@@ -1,7 +1,7 @@
 //! Describing items of other nodes. The item's node is asked ([`FIND`]), and the member's request waits for the answer.
 //!
-//! Names that other nodes have made become known on this node a moment later. So before a request that does not wait
-//! fails with "there is no such item", the catalog is asked.
+//! Names that other nodes have made become known on this node a moment later. So the catalog is asked before a request
+//! without a waiting time fails with "there is no such item".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,7 +95,8 @@ impl Broker {
         self.items.findings.insert(id, Finding { asker, workflow, key: key.to_owned(), node });
     }
 
-    /// Describes an item for another node. The answer is encoded as for a member; that node passes it on.
+    /// Describes an item for another node. The answer is encoded as for a member, because the asking node passes it on
+    /// to its member.
     pub(in crate::broker) fn item_sought(&self, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
         let Some(sought) = decode::<Sought>(body).filter(|sought| sought.version == VERSION) else {
             return Err(unreadable());

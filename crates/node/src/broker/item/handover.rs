@@ -163,7 +163,7 @@ impl Handovers {
         self.all.get(&item).map(|h| h.former).filter(|m| *m != MemberId::NOBODY)
     }
 
-    /// Takes the items for which the kernel is asked now whether any process has their files open.
+    /// Takes the items about which the host now asks the kernel whether any process has their files open.
     pub(super) fn take_questions(&mut self) -> BTreeSet<SegmentId> {
         std::mem::take(&mut self.to_ask)
     }
