@@ -184,7 +184,7 @@ impl Broker {
         }
     }
 
-    /// Answers one question for a name: it is free, or `why_not`.
+    /// Answers one question for a name: the name is free, or `why_not` says why it is not.
     fn answer_heir(&mut self, id: u64, why_not: Option<String>) {
         let given = Given { yes: u32::from(why_not.is_none()), text: why_not.unwrap_or_default() };
         self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome: Ok(encode(&given)) }));

@@ -275,7 +275,7 @@ impl Broker {
                     self.items.handovers.end(item);
                 }
                 Residence::Here { epoch, bytes: Some(_) } if self.lasting.items.all[&item].file.0 != 0 => {
-                    // The former broker was killed just after the bytes had come.
+                    // The former broker was killed just after the item's bytes had arrived.
                     self.commit(Record::Item(ItemRecord::Here { item, epoch, source: String::new(), left: 0 }));
                 }
                 Residence::Here { bytes: Some(_), .. } => drop(self.items.handovers.enter(item, Phase::Away)),

@@ -50,7 +50,7 @@ record! {
 }
 
 record! {
-    /// The answer: how things are with the wanted item.
+    /// The answer: where the wanted item is, and whether it comes.
     pub struct Stands as Stored {
         /// The item's id; 0 if the item is not on the asked node.
         item: u64,
