@@ -218,7 +218,7 @@ impl Broker {
         stands(item.0, if comes { COMES } else { NOT_YET }, whose.unwrap_or_default())
     }
 
-    /// Reports to the nodes that want an item of this node that it is gone.
+    /// Reports to other nodes that an item is gone, if these nodes want the item.
     pub(super) fn tell_nodes_of_end(&mut self, item: SegmentId, workflow: u64, key: &str, why: &str) {
         let wants = self.items.wants.0.remove(&(workflow, key.to_owned())).unwrap_or_default();
         let nodes: BTreeSet<_> = wants.into_iter().filter(|want| want.until > self.now).map(|want| want.node).collect();
