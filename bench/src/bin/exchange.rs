@@ -159,7 +159,7 @@ fn read_words(memory: &[u8]) -> u64 {
         .fold(0, |sum, word| sum.wrapping_add(u64::from_ne_bytes(word.try_into().unwrap_or_default())))
 }
 
-/// Measures the floor for the whole: one process writes and reads the data in its own memory.
+/// Measures the smallest possible time for the whole: one process writes and reads the data in its own memory.
 fn floors(cases: &[(usize, u64)]) -> Vec<f64> {
     let one = |&(size, rounds): &(usize, u64)| {
         let mut memory = vec![1u8; size];

@@ -191,7 +191,8 @@ impl Commit {
     }
 }
 
-/// Checks a key: it must not be empty, be longer than [`KEY_MAX`](crate::KEY_MAX), or hold control characters.
+/// Checks a key. It must not be empty, must not be longer than [`KEY_MAX`](crate::KEY_MAX), and must not hold control
+/// characters.
 pub(crate) fn check_key(key: &str) -> CatalogResult<()> {
     if key.is_empty() {
         return Err(CatalogError::Invalid("a key is empty".into()));

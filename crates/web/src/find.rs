@@ -11,7 +11,7 @@ use crossdock_launch::run;
 pub struct Found {
     /// The daemon's socket, or the run that it belongs to.
     pub place: String,
-    /// The session with it.
+    /// The session with this daemon.
     pub session: Session,
     /// The run's folder, if the daemon belongs to a run.
     pub run: Option<PathBuf>,

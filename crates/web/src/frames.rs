@@ -28,7 +28,7 @@ pub struct Key {
     pub variable: String,
 }
 
-/// One version of a variable, reduced.
+/// One version of a variable, reduced to a picture or a curve.
 #[derive(Clone, Debug, Serialize)]
 pub struct Frame {
     pub sequence: u64,

@@ -13,7 +13,7 @@ use crossdock_os::Deadline;
 
 use super::{MOST, raw};
 
-/// Serves one object, whatever is asked for.
+/// Serves one object, whatever object a client asks for.
 struct One(Arc<Vec<u8>>);
 
 struct Bytes(Arc<Vec<u8>>);

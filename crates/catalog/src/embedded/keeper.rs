@@ -51,7 +51,7 @@ struct Shared {
     connections: AtomicUsize,
 }
 
-/// Serves a catalog until it is dropped.
+/// Serves a catalog until this value is dropped.
 pub struct Keeper {
     shared: Arc<Shared>,
     expiry: Option<JoinHandle<()>>,

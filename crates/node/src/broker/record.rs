@@ -56,7 +56,7 @@ record! {
 }
 
 impl Era {
-    /// Whether both describe the same roll.
+    /// Whether both values describe the same roll.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         (self.device, self.inode, self.born) == (other.device, other.inode, other.born)
@@ -270,7 +270,7 @@ messages! {
         32 Numbers {
             /// The first of the ids. The others follow it.
             segment: SegmentId,
-            /// The numbers, one for each id.
+            /// The kernel's numbers, one for each id.
             numbers: Vec<u64>,
         },
         ..Item(ItemRecord) "Something about items.",
