@@ -1,5 +1,5 @@
-//! Writes a file with every type, for tests of other readers: `sample FILE.h5|FILE.npz`. The elements are bytes 0, 1, 2
-//! … and so on.
+//! Writes a file with a variable of every type, for the tests of other readers: `sample FILE.h5|FILE.npz`. The bytes of
+//! a variable's elements are 0, 1, 2 and so on; those of booleans are 0 and 1.
 
 use std::fs::File;
 use std::path::Path;

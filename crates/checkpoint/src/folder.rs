@@ -92,12 +92,12 @@ impl Folder {
     /// Writes the next checkpoint. When it returns without an error, the file has its name and is on the disk. After an
     /// error nothing has changed.
     ///
-    /// `good` is called once everything is written. If it returns false, the contents were taken back meanwhile and are
-    /// not saved.
+    /// `good` is called after everything is written. If it returns false, the contents are not valid any more (for
+    /// example, the publisher took the version back), and they are not saved.
     ///
     /// # Errors
-    /// `NO_SPACE`, `DENIED`, `NOT_FOUND` (the folder is gone), `SYSTEM`, `INVALID` (HDF5 cannot hold it), `CLOSED` (the
-    /// contents were not good).
+    /// `NO_SPACE`, `DENIED`, `NOT_FOUND` (the folder is gone), `SYSTEM`, `INVALID` (HDF5 cannot hold it), `CLOSED`
+    /// (`good` returned false).
     pub fn save(&mut self, contents: &Contents, good: &dyn Fn() -> bool) -> Result<Saved> {
         let begun = Instant::now();
         let name = format!("{}-{:08}.h5", self.name, self.next);
@@ -172,7 +172,8 @@ fn take_lock(path: &Path, name: &str) -> Result<File> {
     }
 }
 
-/// The file names for a series: `field/0` gives `field`, `a/b` gives `a.b`.
+/// Gives the first part of the names of a series' checkpoint files: `field` for the series `field/0`, and `a.b` for
+/// `a/b`.
 #[must_use]
 pub fn base_of(series: &str) -> String {
     let base = match series.rsplit_once('/') {

@@ -22,7 +22,7 @@ pub struct Checkpoint {
     series: Vec<StoredSeries>,
 }
 
-/// What a checkpoint has of one series.
+/// The attributes and the variables that a checkpoint has of one series.
 #[derive(Debug)]
 struct StoredSeries {
     name: String,
@@ -124,7 +124,7 @@ impl Checkpoint {
         self.attributes.iter().filter(|(name, _)| !name.starts_with(OURS))
     }
 
-    /// Gives the names of the series in the file, ranks in the order of their numbers.
+    /// Gives the names of the series in the file. The series of several ranks come in the order of the ranks.
     pub fn series(&self) -> impl Iterator<Item = &str> {
         self.series.iter().map(|s| s.name.as_str())
     }
@@ -138,7 +138,7 @@ impl Checkpoint {
         })
     }
 
-    /// Gives the number of the version. An empty name stands for the only series.
+    /// Gives the number of the version. If `series` is empty, the only series of the file is meant.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such series.

@@ -143,8 +143,8 @@ impl Player {
                 mine.store(seq, Release);
             }
             (Spin | SpinPause, false) => {
-                // The process that sends first is one message ahead. So it waits until the other's word is equal to its
-                // own; the other process waits for the next number.
+                // The process that sends first is one message ahead. So it waits until the other process has stored the
+                // same number as itself. The other process waits for the number after its own.
                 let due = if self.first { seq } else { seq.wrapping_add(1) };
                 while theirs.load(Acquire) != due {
                     if kind == SpinPause {
@@ -183,9 +183,9 @@ impl Player {
         time
     }
 
-    /// Measures the time of a message to a receiver that sleeps. Each message has the time at which it was sent. It is
-    /// sent after a pause in which the receiver falls asleep. Gives the median over the messages that this process
-    /// received, in nanoseconds.
+    /// Measures the time of a message to a receiver that sleeps. Each message carries the time at which it was sent.
+    /// The sender pauses before each message, so that the receiver falls asleep. Gives the median over the messages
+    /// that this process received, in nanoseconds.
     fn play_sleeping(&self, kind: Kind, trips: u32) -> f64 {
         self.wait_as(Waiting::Block);
         let (mine, theirs) = self.pair(kind);

@@ -182,7 +182,7 @@ impl Error {
         Self::new(Status::System, format!("{what}: {reason}"))
     }
 
-    /// Makes the error for a text that cannot be the name of a `what`.
+    /// Makes the error for a text that is not allowed as a name. `what` is the kind of thing that was to get the name.
     #[cold]
     pub fn bad_name(what: impl Into<Cow<'static, str>>, name: &str, why: impl fmt::Display) -> Self {
         let reason = Reason::BadName { what: what.into(), name: name.to_owned(), why: why.to_string() };

@@ -10,8 +10,9 @@ use crossdock_os::{Access, Mapping, memfd};
 use crate::Result;
 use crate::liveness::Living;
 
-/// The host of an open object, such as a region. The object keeps its host as long as it is mapped. So the host also
-/// keeps what must last as long: the session, and the daemon's count of openings.
+/// What an open object, such as a region, needs from its process. The object keeps its host as long as it is mapped. So
+/// the host also holds everything that must exist as long as the object: the session, and the daemon's count of
+/// openings.
 pub trait Host: Send + Sync {
     /// Tells which members are dead. The table stays at its address as long as the host exists.
     fn liveness(&self) -> &dyn Living;
@@ -27,9 +28,9 @@ pub trait Host: Send + Sync {
         member.to_string()
     }
 
-    /// Gives a word that changes when the daemon makes another pin page for this series; 0 before the first. (Observers
-    /// note in pin pages which versions they use.) The publisher calls this; it is a load of shared memory with
-    /// Acquire.
+    /// Gives a word that changes each time the daemon makes another pin page for this series; 0 before the first page.
+    /// (Observers note in pin pages which versions they use.) The publisher reads the word by one Acquire load of
+    /// shared memory.
     fn pages_word(&self) -> u32 {
         0
     }

@@ -98,8 +98,8 @@ impl Liveness {
     pub fn replace(&self, papers: Papers) -> OsResult<bool> {
         if !self.works() {
             let mut roll = self.roll.write().unwrap_or_else(PoisonError::into_inner);
-            // The old descriptor's number now belongs to another file, which this process's program may be using. So it
-            // is not closed.
+            // The old descriptor does not show this member's lock. So the program may have closed it, and its number
+            // may belong to another file now. It is not closed here.
             std::mem::replace(&mut *roll, Asker::new(papers.roll, self.me.0)).disown();
         }
         self.table.replace(papers.table.as_fd(), Access::Read)?;

@@ -28,7 +28,7 @@ pub use table::{at_base, with_base};
 /// How long other members wait for a member that formats a region or holds the region's lock.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a region is made of when a member attaches to it.
+/// What a member passes to [`Region::attach`].
 pub struct Parts {
     /// The region's name, for error messages.
     pub name: String,
@@ -46,7 +46,7 @@ pub struct Parts {
     pub host: Arc<dyn Host>,
 }
 
-/// What a region is made of if its memory is mapped already.
+/// What a member passes to [`Region::over`], for memory that is mapped already.
 pub struct Over {
     /// The region's name, for error messages.
     pub name: String,
@@ -81,7 +81,7 @@ pub struct Region {
     pub(crate) locals: Locals,
     /// The count of deaths at the time when this process last healed the region.
     pub(crate) deaths_seen: AtomicU32,
-    /// The number behind [`Region::tag`].
+    /// The number that [`Region::tag`] gives access to.
     tag: AtomicU64,
     /// The objects that this process is constructing: offset and directory entry.
     pub(crate) claims: Mutex<Vec<(u64, u32)>>,
@@ -140,8 +140,8 @@ impl Region {
         region.make_ready()?;
         region.check_header()?;
         if region.writable {
-            // A former member may have died in the middle of a change. The result is ignored: if a stopped member holds
-            // the lock, later calls heal the region.
+            // A former member may have died in the middle of a change, which this call finishes. The call's result is
+            // ignored: if a stopped member holds the lock, later calls heal the region.
             let _ = region.check_succession();
         }
         table::enter(&region);
@@ -196,7 +196,7 @@ impl Region {
             }
             let takes = seen == 0 || self.host.liveness().is_dead(MemberId(seen));
             if takes && self.writable {
-                // The page of the init word must have memory before it is touched.
+                // The page with the init word gets memory before the word is touched.
                 let me = self.member.0;
                 self.reserve_range(0, crossdock_layout::region::PAGE)?;
                 if init.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -214,7 +214,8 @@ impl Region {
         }
     }
 
-    /// Makes an empty region. The memory is zeroed, or a member died while it formatted it.
+    /// Makes an empty region. The memory is zeroed, or it has what a member wrote that died while it formatted the
+    /// region.
     fn format(&self) -> Result<()> {
         let (header, g) = (self.memory.header(), self.memory.geometry());
         self.host.reserve(g.first_reserve())?;
@@ -306,7 +307,7 @@ impl Region {
         Error::because(status, reason).about(SegmentKind::Region, &self.name)
     }
 
-    /// Makes the error for shared memory that holds what no correct member writes.
+    /// Makes the error for shared memory with contents that no correct member writes.
     #[cold]
     pub(crate) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         self.failed(Status::Corrupt, Reason::Damaged(what.to_string()))

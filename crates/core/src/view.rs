@@ -7,8 +7,8 @@
 
 use crossdock_os::Mapping;
 
-/// A type without addresses for which every bit pattern is a valid value. So bytes from another process can become a
-/// value of it.
+/// A type whose values contain no addresses, and for which every bit pattern is a valid value. So bytes from another
+/// process can be read as a value of this type.
 ///
 /// # Safety
 /// Every bit pattern of the type's size must be a valid value, and it must have no padding that matters and no pointer.

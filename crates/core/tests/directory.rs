@@ -60,7 +60,7 @@ fn an_object_is_told_from_the_next_one_at_the_same_place() {
     assert!(!second.is_still(offset, found), "another object of the same name, type and place");
     let next = second.load(handle, None).unwrap().incarnation.unwrap();
     assert!(second.is_still(offset, next) && next != found);
-    // After a death every member must look the object up again, and heals the region first.
+    // After a death, `is_still` gives `false` until the member has healed the region and looked the object up again.
     let pid = world.spawn(3, |_| 0);
     assert_eq!(world.wait(3, pid), 0);
     assert!(!second.is_still(offset, next));

@@ -82,7 +82,7 @@ impl World {
     }
 }
 
-/// The actions of B, which lead it to this point, where it dies.
+/// Does what B does before it dies at `point`.
 fn part(world: &World, point: &str) {
     match point {
         // The item belongs to A, so B sleeps in `take`.

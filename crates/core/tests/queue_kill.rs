@@ -147,7 +147,7 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
             victim.wait()
         } else {
             // There is no consumer, so the producer fills the ring and then waits. If it has not reached the fault
-            // point until then, it is killed while it waits.
+            // point by then, it is killed while it waits.
             std::thread::sleep(Duration::from_millis(60));
             victim.kill();
             victim.wait()

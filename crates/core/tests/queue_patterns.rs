@@ -405,8 +405,8 @@ fn a_producer_stopped_in_the_middle_of_a_message_holds_nobody_up() {
         let world = World::new(pattern, 4);
         let (_stopped, other) = (world.open(Side::Producer), world.open(Side::Producer));
         let consumer = world.open(Side::Consumer);
-        // These words are as if the first producer had claimed cell 0 and had then done nothing more: its state is
-        // claimed(0, end 0), and the head is 1.
+        // Sets the port's words as if the first producer had claimed cell 0 and had then done nothing more: the cell's
+        // state is claimed(0, end 0), and the head is 1.
         let raw = world.mapping();
         let word = |offset| {
             let address = raw.at(offset, 8).unwrap();

@@ -85,7 +85,8 @@ fn work(world: &World, publisher: &mut Publisher, detect: Detect, point: &str, n
     0
 }
 
-/// Starts a publisher in another process. The caller gets three versions of it, which it holds.
+/// Starts a publisher in another process. Gives the process id, the series, and the publisher's first three versions,
+/// which the caller holds.
 fn start(world: &Arc<World>, spec: Spec, point: &str, nth: u32) -> (i32, Series, Vec<Version>) {
     world.word(RETURNED).store(0, SeqCst);
     world.word(GO).store(0, SeqCst);

@@ -87,7 +87,8 @@ fn without_pagemap_scan_everything_is_copied() {
 
 #[test]
 fn with_all_of_it_nothing_is_missing() {
-    // Private copies also work where these tests run without userfaultfd.
+    // If these tests run where userfaultfd is forbidden, write protection is missing. Private copies are always
+    // available.
     check(Refuse::Nothing, |detect, method, unavailable| match detect {
         Detect::PrivateCopies => method == Method::PrivateCopies && unavailable.is_empty(),
         _ => unavailable.iter().all(|(method, _)| *method == Method::WriteProtect),

@@ -1,5 +1,5 @@
-//! Tells which raw system calls take the name of a file, and in which argument. The shim and the supervisor of stopped
-//! calls need this, because they stand between a program and the kernel.
+//! Tells which raw system calls take the name of a file, and in which argument. The preload library and the supervisor
+//! of stopped calls need this, because they stand between a program and the kernel.
 
 /// If this system call looks up a file's name and neither creates the file nor opens it for writing, gives the folder's
 /// descriptor and the address of the name. Gives `None` for every other call. `arguments` are the first three arguments

@@ -133,8 +133,8 @@ impl Level {
     }
 }
 
-/// Finds the path of a process's cgroup in the hierarchy that counts its memory. The flag is true if this is the
-/// unified hierarchy.
+/// Finds the path of a process's cgroup in the hierarchy that counts its memory. The second part of the result is true
+/// if this is the unified hierarchy.
 fn member_of(membership: &str) -> Option<(&str, bool)> {
     let lines = || membership.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let first = lines().find(|(controllers, _)| controllers.split(',').any(|c| c == "memory"));

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The hook, stored as the address of a `fn()`; null until it is set. It is no lock, because a forked child could find
-/// the lock held.
+/// The hook, stored as the address of a `fn()`; null until it is set. This is an atomic and not a lock, because a
+/// forked child could find a lock held.
 static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 #[cfg(target_env = "gnu")]

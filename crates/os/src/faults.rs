@@ -214,7 +214,8 @@ thread_local! {
     static OWN: RefCell<Option<Words>> = const { RefCell::new(None) };
 }
 
-/// Gives this thread a plan of its own until [`disarm_thread`]: the n-th call fails with its error number `which`.
+/// Gives this thread a plan of its own until [`disarm_thread`]: the n-th call fails. `which` selects one of the errors
+/// that the kernel may give for that call, as in `Words::fail_nth`.
 pub fn arm_thread(n: u64, which: u64) {
     let words = Words::default();
     words.fail_nth(n, which);

@@ -116,8 +116,8 @@ pub fn folder_of(number: i32) -> OsResult<Vec<u8>> {
     Ok(path.into_bytes())
 }
 
-/// The path of another process's working folder; or, if `number` is given, of the folder that it has open as that
-/// descriptor.
+/// Gives the path of a folder of another process: the folder that it has open as descriptor `number`, or its working
+/// folder if `number` is `None`.
 pub fn folder_of_process(thread: i32, number: Option<i32>) -> OsResult<Vec<u8>> {
     let link = match number {
         Some(number) => format!("/proc/{thread}/fd/{number}"),

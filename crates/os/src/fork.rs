@@ -9,8 +9,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// The address of the page; null until it is first needed. It is no lock, because a thread could fork while another
-/// thread makes the page, and no thread of the child would release the inherited lock.
+/// The address of the page; null until it is first needed. This is an atomic and not a lock, because a thread could
+/// fork while another thread makes the page, and no thread of the child would release an inherited lock.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// Only its address is used: [`PAGE`] has this address if the kernel gave no page.
 static NO_PAGE: AtomicU32 = AtomicU32::new(0);

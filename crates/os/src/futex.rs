@@ -38,9 +38,9 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Woken {
     if answer < 0 && Errno::from_raw_os_error(errno()) == Errno::TIMEDOUT { Woken::TimedOut } else { Woken::LookAgain }
 }
 
-/// Sleeps like [`wait`], but a signal also ends the sleep if its handler does not restart calls. The result is `true`
-/// then. `what` tells other processes the reason for the wait: its address is the fifth argument of the call, which the
-/// kernel ignores and shows in `/proc/PID/task/TID/syscall`.
+/// Sleeps like [`wait`], but a signal also ends the sleep if its handler does not restart calls. In that case the
+/// result is `true`. `what` tells other processes the reason for the wait: its address is the fifth argument of the
+/// call, which the kernel ignores and shows in `/proc/PID/task/TID/syscall`.
 pub fn wait_interruptible(word: &AtomicU32, expected: u32, deadline: Deadline, what: &std::ffi::CStr) -> bool {
     let left = deadline.left();
     if left.is_zero() {

@@ -106,7 +106,7 @@ impl Drop for Held<'_> {
 fn set_lease(file: BorrowedFd<'_>, kind: i32) -> OsResult<()> {
     // SAFETY: F_SETLEASE takes an int and touches no memory of ours.
     let set = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
-    // Tests never make the return of a lease fail, because it needs no resources.
+    // Giving a lease back needs no resources. So tests never make it fail.
     let answer = if kind == libc::F_UNLCK { set() } else { sys::raw("F_SETLEASE", set) };
     if answer == 0 { Ok(()) } else { Err(OsError::last("F_SETLEASE", "a segment's file")) }
 }
@@ -152,7 +152,8 @@ mod tests {
         let asker = crate::tmpfs::open_anew(&file, Access::Read).unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         assert!(hold(&asker, Proof::NoWriter).unwrap().is_none(), "the first description is a writer");
-        // The lease is granted, because a path descriptor does not count as a writer.
+        // This path descriptor does not count as a writer. So the lease is granted below, although the descriptor is
+        // open.
         let name = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
         drop(file);
         let held = hold(&asker, Proof::NoWriter).unwrap().unwrap();

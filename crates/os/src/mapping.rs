@@ -54,7 +54,7 @@ impl Mapping {
         if length < HUGE {
             return Self::new(fd, length, access);
         }
-        // `place` owns the addresses until the file is mapped at them. From then on the mapping owns them.
+        // At first `place` owns the reserved addresses. When the file is mapped at them, the mapping owns them.
         let place = crate::place::Place::reserve(length)?;
         let mapping = Self { start: place.start(), length };
         std::mem::forget(place);

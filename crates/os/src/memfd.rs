@@ -73,7 +73,8 @@ pub fn number(fd: impl AsFd) -> u64 {
 /// The device number of the file system that holds all memfds. If no memfd can be made because descriptors are short,
 /// the next call tries again.
 fn device() -> Option<u64> {
-    // The device number; 0 until it is known. It is no lock, because a forked child could find the lock held.
+    // The device number; 0 until it is known. This is an atomic and not a lock, because a forked child could find a
+    // lock held.
     static DEVICE: AtomicU64 = AtomicU64::new(0);
     match DEVICE.load(Ordering::Relaxed) {
         0 => {

@@ -38,7 +38,7 @@ pub enum Fate {
     Unknown,
 }
 
-/// Tells whether a signal is on its way to a thread that sleeps in a system call. Signals that the thread blocks or
+/// Tells whether a signal is pending for a thread that sleeps in a system call. Signals that the thread blocks or
 /// ignores do not count. The answer is also `true` if the thread no longer exists.
 pub fn has_signal(thread: i32) -> bool {
     let Ok(status) = sys::read_text(format!("/proc/{thread}/status")) else { return true };
@@ -104,7 +104,7 @@ pub fn send_signal(pidfd: impl AsFd, signal: Signal) -> OsResult<()> {
 /// Kills this process at once with SIGKILL. The fault points of test builds use it.
 pub fn kill_self() -> ! {
     loop {
-        // The signal cannot fail, so the loop is never entered. It is here because the function must not return.
+        // This call cannot fail, so the loop does not repeat. The loop is here because the function must not return.
         let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
     }
 }
@@ -127,7 +127,8 @@ pub fn number_space() -> u64 {
 
 /// The number of CPUs that this thread may run on.
 pub fn processors() -> usize {
-    // The number of CPUs; 0 until it was asked for. It is no lock, because a forked child could find the lock held.
+    // The number of CPUs; 0 until it was asked for. This is an atomic and not a lock, because a forked child could find
+    // a lock held.
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     match COUNT.load(Ordering::Relaxed) {
         0 => {

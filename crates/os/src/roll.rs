@@ -121,7 +121,8 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // A forked child does not inherit the page. It may have another mapping at that address, which must stay.
+        // A forked child does not inherit the page. If the child has another mapping at this address, that mapping must
+        // stay.
         if self.origin.is_here() {
             // SAFETY: exactly the range that `hold` mapped; nothing refers into it.
             let _ = unsafe { sys::mm::munmap_whole(self.page.as_ptr().cast(), PAGE) };
@@ -133,8 +134,8 @@ impl Drop for Entry {
 #[derive(Debug)]
 pub struct Asker {
     fd: OwnedFd,
-    /// A number that is locked through another description, by this process or by a process that lives at least as
-    /// long.
+    /// A number whose byte is locked through another open file description. This process holds that lock, or a process
+    /// that lives at least as long.
     own: u64,
 }
 
@@ -182,7 +183,7 @@ fn is_free(fd: BorrowedFd<'_>, number: u64) -> Option<bool> {
     Some(i32::from(lock.l_type) == libc::F_UNLCK)
 }
 
-/// Describes a lock on one byte of the roll; `None` for a number that is no file offset.
+/// Makes the kernel's description of a lock on one byte of the roll; `None` for a number that is no file offset.
 fn question(kind: i32, number: u64) -> Option<libc::flock> {
     let start = i64::try_from(number).ok().filter(|start| *start < i64::MAX)?;
     Some(libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: start, l_len: 1, l_pid: 0 })

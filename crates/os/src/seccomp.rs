@@ -179,7 +179,8 @@ impl Listener {
                 }));
             }
             match OsError::last("SECCOMP_IOCTL_NOTIF_RECV", "stopped calls") {
-                // Either a signal interrupted the call before it was read, or no process is left.
+                // This error has two causes: a signal interrupted the call before it was read, or no process is left
+                // that could make a call.
                 error if error.errno == Errno::NOENT => {
                     if self.is_deserted() {
                         return Ok(None);
@@ -231,7 +232,7 @@ impl AsFd for Listener {
     }
 }
 
-/// A notice of a stopped call. The array is room for fields that later kernels may add.
+/// The kernel's message about a stopped call. The array is room for fields that later kernels may add.
 #[repr(C)]
 struct Notice {
     of: libc::seccomp_notif,

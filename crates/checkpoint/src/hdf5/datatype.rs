@@ -2,7 +2,8 @@
 
 use crossdock_layout::type_name::Type;
 
-/// Gives the datatype of one element, and the extents that arrays of arrays add after the variable's own.
+/// Gives the datatype of an element. If the element is an array, gives the datatype of the array's elements, and the
+/// array's extents, which the caller appends to the variable's extents.
 ///
 /// An opaque type is stored as bytes. `size` gives their number, because the type's name does not.
 pub fn of(ty: &Type, size: u64) -> (Vec<u8>, Vec<u64>) {
@@ -122,7 +123,8 @@ pub fn offsets(fields: &[Type]) -> Vec<u64> {
     found
 }
 
-/// Writes a field's name and offset. The offset takes as many bytes as the struct's size needs.
+/// Writes a field's name and its offset `at`. The offset takes as few bytes as are enough for the size `whole` of the
+/// struct.
 fn member(name: &str, at: u64, whole: u64, out: &mut Vec<u8>) {
     out.extend(name.as_bytes());
     out.push(0);

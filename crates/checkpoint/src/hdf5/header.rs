@@ -24,7 +24,7 @@ impl Header {
         header
     }
 
-    /// Makes the header of a dataset whose bytes lie at the position `place`.
+    /// Makes the header of a dataset. `place` is the position of the dataset's bytes, and their number.
     pub fn dataset(ty: &Type, item: u64, shape: &[u64], place: (u64, u64), attributes: &[(String, Value)]) -> Self {
         let (datatype, more) = datatype::of(ty, item);
         let shape: Vec<u64> = shape.iter().copied().chain(more).collect();

@@ -23,14 +23,14 @@ pub fn dataspace(shape: &[u64]) -> Vec<u8> {
     out
 }
 
-/// Says that a group keeps its links in its header.
+/// Makes the message which says that the links of a group are in the group's header.
 pub fn link_info() -> Vec<u8> {
     let mut out = vec![0, 0];
     out.extend([0xff; 16]); // no heap, no index
     out
 }
 
-/// Says that an object keeps its attributes in its header.
+/// Makes the message which says that the attributes of an object are in the object's header.
 pub fn attribute_info() -> Vec<u8> {
     link_info()
 }
@@ -44,7 +44,8 @@ pub fn link(name: &str, address: u64) -> Vec<u8> {
     out
 }
 
-/// Says that space is taken when data are written, and that it is not filled.
+/// Makes the message which says that a dataset gets its space when its data are written, and that the space is not
+/// filled with a value before.
 pub fn fill_value() -> Vec<u8> {
     vec![3, 0x0a]
 }

@@ -69,7 +69,8 @@ impl Region {
     ///
     /// A consumer calls this for the handle in each message, mostly with cold caches. So it is kept short: for a block
     /// without a name, in a region where no member died, it touches one cache line in each of four pages. They belong
-    /// to this process's `Region`, to the count of deaths, to the slice head and to the state byte.
+    /// to this process's `Region`, to the count of deaths, to the head of the block's slice and to the block's state
+    /// byte.
     #[inline]
     pub fn load(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {
         let offset = handle.offset;

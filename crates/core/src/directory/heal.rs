@@ -23,8 +23,8 @@ impl Region {
             if !half_done || owner == self.member.0 || !self.host.liveness().is_dead(MemberId(owner)) {
                 continue;
             }
-            // Another process has overwritten this word if it names no slot that exists. Then any slot will do for the
-            // record.
+            // If another process has overwritten this word, it may name a slot that does not exist. Then the removal is
+            // recorded in slot 0.
             let by = entry.slot.load(Ordering::Relaxed).without(ZEROED).below(self.memory.slots() as u32).unwrap_or(0)
                 as u16;
             let Some(slot) = self.memory.slot(by.into()) else { continue };

@@ -136,8 +136,8 @@ impl Region {
         self.unlink(BY_OFFSET, self.bucket_by_offset(entry), index, entry);
     }
 
-    /// Gives the head of the entry's chain in the index by offset. The entry's offset may be any number, because a hash
-    /// is always within the table.
+    /// Gives the head of the entry's chain in the index by offset. This works for any number that is stored as the
+    /// entry's offset, because a hash is always within the table.
     fn bucket_by_offset(&self, entry: &Entry) -> &WildWord<AtomicU32> {
         let hash = entry.offset.load(Ordering::Relaxed).hashed(hash_of_offset);
         self.memory.bucket(BY_OFFSET, hash)

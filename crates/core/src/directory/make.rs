@@ -23,8 +23,8 @@ impl Region {
         let index = self.unused_entry(guard)?;
         let Some(entry) = self.memory.entry(index) else { return Err(self.corrupt("its directory's free list")) };
         self.change_directory(guard, || {
-            // The incarnation, the number of the entry's objects, changes first. So a reference to the former object
-            // does not match what is written below.
+            // The incarnation (the number of objects that had this entry) changes first. So a reference to the former
+            // object does not match the contents that are written below.
             let former = entry.incarnation.load(Ordering::Relaxed);
             entry.incarnation.store(former.wrapping_add(1), Ordering::Release);
             entry.slot.store(local.index().into(), Ordering::Relaxed);

@@ -95,8 +95,8 @@ impl Region {
             }
         };
         let zeroed = if self.is_zeroed(entry) { ZEROED } else { 0 };
-        // The word is 0 if the entry has no block. Another process may have overwritten it with a number that is not
-        // the start of a block; then the entry counts as having none.
+        // The entry's offset is 0 if the entry has no block. If another process has overwritten the offset with a
+        // number that is not the start of a block, the entry counts as one without a block.
         let is_block = |offset: u64| offset & PHASE_MASK == 0 && self.memory.place(offset).is_some();
         let block = entry.offset.load(Ordering::Relaxed).check(is_block);
         entry.slot.store(u32::from(by) | zeroed, Ordering::Relaxed);

@@ -25,7 +25,8 @@ pub struct TypeRef {
 }
 
 impl TypeRef {
-    /// Makes a type whose size and alignment follow from its name. The error says why they do not.
+    /// Makes a type from its name, if the name determines the size and the alignment. If it does not, the error says
+    /// why.
     pub fn new(name: &str) -> Result<Self, String> {
         let parsed = Type::parse(name).map_err(|e| e.to_string())?;
         match parsed.size_and_align() {

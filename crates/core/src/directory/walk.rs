@@ -15,8 +15,8 @@ struct Walk<'a, 'g> {
     by: u16,
     guard: Option<&'a Guard<'g>>,
     removed: Removed,
-    /// How many container headers may still be visited. Damaged pointers may form a circle, and the walk must end all
-    /// the same.
+    /// The number of container headers that may still be visited. Damaged pointers may form a circle, so the walk needs
+    /// a limit.
     budget: u64,
 }
 
@@ -87,11 +87,11 @@ impl Region {
             let each = of.size_and_align().map_or(1, |s| s.0.max(1));
             self.free_elements(of, data, size.min(bytes / each), walk)?;
         }
-        // The words behind the self-relative pointer are data, size and capacity for a vector, and data and capacity
-        // for an ndarray.
+        // The words that replace the header's words with zeros: the pointer to the elements, the size and the capacity
+        // of a vector; the pointer and the capacity of an ndarray.
         let words: &[u64] = if matches!(ty, Type::Ndarray(_)) { &[0, 0] } else { &[0, 0, 0] };
-        // The block is checked again, because it is gone by now if the data pointer of one of its elements led to the
-        // block itself.
+        // A damaged pointer in one of the elements may have led the walk to this block. Then the block is freed
+        // already. So it is checked again here.
         if self.is_plain_block(data) {
             self.exchange(walk.slot, walk.by, walk.guard, field, words, data)?;
             walk.removed.blocks += 1;

@@ -22,7 +22,8 @@ pub enum Outcome {
     Pass,
     /// The file exists now: the program's call is tried again.
     Published,
-    /// All producers have ended or failed, or the file was dropped before this host had it: the program gets ENOENT.
+    /// All producers have ended or failed, or the host that published the file removed it before this host had fetched
+    /// it: the program gets ENOENT.
     Gone(Story),
     /// The deadline passed: the program gets ETIMEDOUT.
     TimedOut(Story),
@@ -53,9 +54,9 @@ impl Views {
         self.await_file_while(path, Duration::ZERO, &|| true)
     }
 
-    /// Waits as [`Views::await_file`] does, for another process that waits in the program's place. `before` is how long
-    /// the program has waited already. Every 100 ms this asks `is_wanted`; if the answer is no, the wait ends as
-    /// interrupted.
+    /// Waits as [`Views::await_file`] does, on behalf of a program whose call was stopped by another process, the
+    /// caller. `before` is the time that the program has waited already. Every 100 ms this function calls `is_wanted`;
+    /// if the answer is `false`, the wait ends as interrupted.
     #[must_use]
     pub fn await_file_while(&self, path: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> Outcome {
         match self.find(path) {
@@ -64,8 +65,8 @@ impl Views {
         }
     }
 
-    /// May a producer still publish a file of this name? The answer is `false` when the producers have ended, and for a
-    /// file that was dropped before this host had it.
+    /// May a producer still publish a file of this name? The answer is `false` when the producers have ended. It is
+    /// also `false` if the host that published the file removed it before this host had fetched it.
     #[must_use]
     pub fn is_coming(&self, path: &[u8]) -> bool {
         let Some((view, rest)) = self.find(path).filter(|(view, rest)| view.awaits(rest)) else { return false };
@@ -88,8 +89,8 @@ impl View {
         let began = clock::now_ns().saturating_sub(u64::try_from(before.as_nanos()).unwrap_or(0));
         let deadline = Deadline::after(self.deadline.saturating_sub(before));
         loop {
-            // The order matters: the word is read first, then the phase, and the file is looked up last. The file may
-            // come just before any of these steps, and then a later step notices it.
+            // The order matters: `news`, the count of changes, is read first, then the phase, and the file is looked up
+            // last. If the file is published before one of these steps, that step or a later one notices it.
             let news = notice.news.load(Acquire);
             let phase = notice.phase();
             let is_lost = notice.has_lost(rest);

@@ -19,13 +19,13 @@ use crate::{Error, Result};
 const SIZE: u64 = 1 << 20;
 const NAMES: [&str; 4] = ["plain", "vector", "nested", "array"];
 
-/// Both members count as alive, also if the overwritten lock names one of them as its holder.
+/// Both members count as alive, even if an overwritten lock names one of them as its holder.
 static MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
 
 /// Makes a region with a few objects of each kind, overwrites words in it as `data` says, and makes every call.
 ///
-/// Each eight bytes of `data` overwrite one word. They have its position (the low 24 bits; within the tables, or
-/// anywhere if bit 23 is set) and its value.
+/// Each eight bytes of `data` say which word is overwritten, and with which value. The low 24 bits are the word's
+/// position: within the tables, or anywhere in the region if bit 23 is set. The other bits are the value.
 pub fn fuzz_entry(data: &[u8]) {
     // An error is ignored here, because a lack of memory is not a fault of the code.
     let _ = run(data);

@@ -68,8 +68,8 @@ impl Region {
         }
         report.slots = dead.len() as u64;
         if report.slots > 0 {
-            // A member may have died after it freed a block, but before it told the slot that owns the block's slice.
-            // So every owner has to search its slices.
+            // A member may have died after it freed a block, but before it noted this in the slot that owns the block's
+            // slice. So the owner of each slot has to search its slices.
             for index in 0..self.memory.slots() {
                 if let Some(slot) = self.memory.slot(index) {
                     slot.rescan.store(1, Ordering::Release);
@@ -89,7 +89,8 @@ impl Region {
         for record in &slot.operations {
             let kind = record.kind.load(Ordering::Acquire);
             if kind == OP_PREPARED {
-                // The prepared block becomes a replacement that writes no words and frees this block.
+                // The record of a prepared block becomes the record of a replacement. This replacement writes no words
+                // and frees the block.
                 let block = record.new_block.load(Ordering::Relaxed) & !PHASE_MASK;
                 record.retiring.store(if block == 0 { 0 } else { block | PHASE_BEGUN }, Ordering::Relaxed);
                 record.count.store(0, Ordering::Relaxed);
@@ -112,8 +113,8 @@ impl Region {
             if cell.load(Ordering::Relaxed) & !PHASE_MASK != block {
                 cell.store(block | PHASE_BEGUN, Ordering::Release);
             }
-            // If the healing member is killed here, both words name the block. The next healing member sees that they
-            // are equal.
+            // If the healing member is killed here, both `from` and `cell` name the block. The next healing member sees
+            // that they are equal, and frees the block once.
             fault_point!("heal.noted");
             from.store(0, Ordering::Release);
         }
@@ -124,8 +125,8 @@ impl Region {
         pending
     }
 
-    /// Handles a dead member that was about to tell a slice's owner about a free block. It marks the slice, so that the
-    /// owner searches it.
+    /// Handles a slice that a dead member was about to put on its owner's stack. It marks the slice, so that the owner
+    /// searches it.
     fn orphan(&self, slot: &Slot, by: u16) -> bool {
         let Some(slice) = slot.pushing.load(Ordering::Acquire).checked_sub(1) else { return false };
         if let Some(head) = self.memory.head(slice) {

@@ -17,7 +17,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// The number of freed blocks that a thread remembers for each size class.
 const RECENT: usize = 64;
 
-/// A block that this thread freed, in a slice that this slot owns.
+/// A block that this thread freed. The block's slice belongs to this thread's slot.
 #[derive(Clone, Copy)]
 struct Recent {
     offset: u64,
@@ -84,7 +84,7 @@ impl LocalClass {
         self.count = 0;
     }
 
-    /// Takes a block that a hint says is free. Before it is taken, its offset is stored in `cell`. So if this member
+    /// Takes a block that is free according to a hint. First the block's offset is stored in `cell`. So if this member
     /// dies before the caller has recorded the block, the block is freed by healing. `state` is USED or NAMED.
     #[inline(always)]
     pub(super) fn take(&mut self, class: usize, cell: &AtomicU64, state: u8) -> Option<u64> {
@@ -116,8 +116,8 @@ fn take_block(offset: u64, byte: &AtomicU8, cell: &AtomicU64, state: u8) -> bool
     if byte.load(Ordering::Relaxed) != STATE_FREE {
         return false;
     }
-    // Healing relies on this: a member that learns of our death sees our stores in program order. Release keeps the
-    // compiler from reordering them.
+    // Healing relies on the order of these two stores: a member that learns of our death must see them in program
+    // order. Release keeps the compiler from reordering them.
     cell.store(offset, Ordering::Release);
     fault_point!("heap.allocate.noted");
     byte.store(state, Ordering::Release);

@@ -43,8 +43,8 @@ impl LocalSlot {
         unsafe { &*self.shared }
     }
 
-    /// Takes a block of the class that a hint says is free, if there is one. If this member dies before the call
-    /// returns, the block is freed by healing.
+    /// Takes a block of the class that is free according to a hint, if there is one. If this member dies before the
+    /// call returns, the block is freed by healing.
     #[inline(always)]
     pub(super) fn take_at_hand(&mut self, region: &Region, class: usize) -> Option<u64> {
         let cell = &self.shared(region).allocating;
@@ -113,7 +113,8 @@ impl Region {
         }
     }
 
-    /// Lists a slice of this slot again, because it was full and has a free block now.
+    /// Puts a slice of this slot back into the list of slices with free blocks. The slice was full, and one of its
+    /// blocks was freed.
     #[cold]
     #[inline(never)]
     fn readmit(&self, local: &mut LocalSlot, slice: u64, class: usize) {
@@ -141,8 +142,8 @@ impl Region {
         let queued = word.with(Available::Queued, by).0;
         if head.word.compare_exchange(word.0, queued, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
             fault_point!("heap.notify.queued");
-            // A slice that is in the queue is neither released nor given to another slot, so its owner is still the
-            // same.
+            // While a slice is queued, it is neither released nor given to another slot. So its owner has not changed
+            // since the word was read.
             if let Some(owner) = self.memory.slot(word.owner().into()) {
                 let mut top = owner.available.load(Ordering::Acquire);
                 loop {

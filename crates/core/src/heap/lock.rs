@@ -31,7 +31,8 @@ impl Region {
         if took_over || dirty || header.directory_version.load(Ordering::Relaxed) & 1 != 0 {
             self.rebuild(&guard);
         }
-        // This is stored only after the healing, because other threads of this process rely on it.
+        // The count of deaths is read before the healing and stored after it. Other threads of this process rely on the
+        // stored count: it says that the region is healed up to that death.
         let deaths = self.deaths();
         if self.deaths_seen.load(Ordering::Relaxed) != deaths || took_over {
             self.heal_locked(&guard);

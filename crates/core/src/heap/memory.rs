@@ -24,10 +24,10 @@ unsafe impl Send for Memory {}
 // SAFETY: as for Send.
 unsafe impl Sync for Memory {}
 
-/// The block whose memory an offset is the start of.
+/// The block that starts at a given offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// A small block: number `block` of a slice that is divided into blocks.
+    /// A small block: block number `block` of a slice that holds small blocks.
     Small { slice: u64, block: u64, class: usize, word: SliceWord },
     /// A large block: a run of whole slices.
     Large { slice: u64, run: u64, named: bool },
@@ -83,7 +83,7 @@ impl Memory {
         unsafe { self.at(0) }
     }
 
-    /// The number of slots that have memory.
+    /// The number of heap slots for which memory is reserved.
     pub(crate) fn slots(&self) -> u64 {
         self.header().slots.load(Ordering::Acquire).clamped(self.geometry.slots)
     }
@@ -95,7 +95,7 @@ impl Memory {
             .then(|| unsafe { self.at(self.geometry.slots_at + index * size_of::<Slot>() as u64) })
     }
 
-    /// The number of slices that have memory.
+    /// The number of slices for which memory is reserved.
     #[inline]
     pub(crate) fn committed(&self) -> u64 {
         self.header().committed.load(Ordering::Acquire).clamped(self.geometry.slices)
@@ -171,9 +171,9 @@ impl Memory {
         inside.then(|| unsafe { self.base.add(offset as usize) })
     }
 
-    /// Asks the CPU to fetch the two cache lines that `place` and a look at the state byte will read. Which state byte
-    /// is needed depends on the slice's head. With cold caches each of the two lines may cost a page table walk, and
-    /// without this call one would wait for the other.
+    /// Asks the CPU to fetch two cache lines that the caller reads next: the head of the slice at `offset`, and the
+    /// block's state byte. With cold caches each line may cost a page table walk. Without this call the second walk
+    /// would begin only after the first, because the head tells which state byte is needed.
     #[inline]
     pub(crate) fn fetch_place(&self, offset: u64) {
         let slice = offset.wrapping_sub(self.geometry.data_at) / SLICE;

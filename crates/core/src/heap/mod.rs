@@ -58,8 +58,8 @@ pub(crate) enum Want {
     Large(u64),
 }
 
-/// Finds the size class of a request without a computation. It works for small requests with an alignment that all
-/// blocks have (1, 2, 4, 8, 16).
+/// Finds the size class of a request by a table. It works for small requests with an alignment that all blocks have (1,
+/// 2, 4, 8, 16).
 #[inline(always)]
 fn quick_class(size: u64, align: u64) -> Option<usize> {
     (align <= 16 && 0x1_0116 >> align & 1 == 1 && size.wrapping_sub(1) < MAX_SMALL).then(|| class_for(size))
@@ -128,7 +128,7 @@ impl Region {
         Ok(class.map_or(Want::Large(size), Want::Small))
     }
 
-    /// Takes a block. If this member dies before the call returns, the block is freed by healing.
+    /// Takes a block. If this member dies before the call returns, healing frees the block.
     pub(crate) fn take(&self, local: &mut LocalSlot, want: Want, state: u8) -> Result<u64> {
         let cell = &local.shared(self).allocating;
         let taken = self.take_into(local, want, cell, state);
@@ -137,8 +137,7 @@ impl Region {
         taken
     }
 
-    /// Takes a block for a record that will own it. Its offset is stored in the record's word `cell` before the block
-    /// is taken.
+    /// Takes a block that a record will own. First the block's offset is stored in the record's word `cell`.
     pub(crate) fn take_into(&self, local: &mut LocalSlot, want: Want, cell: &AtomicU64, state: u8) -> Result<u64> {
         match want {
             Want::Small(class) => self.take_small(local, class, cell, state),

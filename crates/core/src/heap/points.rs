@@ -1,7 +1,8 @@
 //! The names of all fault points of regions. One test kills a process at each point, and another test compares this
 //! list with the sources.
 
-/// The test finds every `fault_point!` of region, heap, directory and containers.
+/// A test searches the code of region, heap, directory and containers for `fault_point!`, and compares the names that
+/// it finds with this list.
 pub const POINTS: &[&str] = &[
     "directory.abandon.begun",
     "directory.abandon.noted",

@@ -17,7 +17,7 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// Takes a large block. Its offset is stored in `cell` before it is taken, as in `take_small`.
+    /// Takes a large block. As in `take_small`, the block's offset is first stored in `cell`.
     pub(super) fn take_large(&self, local: &mut LocalSlot, size: u64, cell: &AtomicU64, state: u8) -> Result<u64> {
         let run = size.div_ceil(SLICE);
         self.with_space(local, |guard| {
@@ -64,7 +64,7 @@ impl Region {
         });
     }
 
-    /// Takes a slice for small blocks of `class`. Its owner is the slot `local`.
+    /// Takes a slice for small blocks of `class`. The slot `local` becomes the slice's owner.
     pub(super) fn fresh_slice(&self, local: &mut LocalSlot, class: usize) -> Result<u64> {
         let owner = local.index;
         self.with_space(local, |guard| {
@@ -81,14 +81,13 @@ impl Region {
         })
     }
 
-    /// Returns a slice to the pool, if `owner` owns it, if it is `Active` and if none of its blocks is in use.
+    /// Returns a slice to the pool, if `owner` owns it, if it is not queued, and if none of its blocks is in use.
     pub(super) fn release_slice(&self, owner: u16, slice: u64, class: usize) -> bool {
         let Ok(guard) = self.lock() else { return false };
         self.release_locked(&guard, owner, slice, class)
     }
 
-    /// Does the work of `release_slice` for a caller that holds the lock. It also takes slices that are in no list
-    /// (`Full`).
+    /// Does the work of `release_slice` for a caller that holds the lock.
     pub(super) fn release_locked(&self, guard: &Guard<'_>, owner: u16, slice: u64, class: usize) -> bool {
         let (Some(head), Some((word, now))) = (self.memory.head(slice), self.own_slice(owner, slice)) else {
             return false;
@@ -167,7 +166,7 @@ impl Region {
         None
     }
 
-    /// The number of free slices at the end of the memory that the region has.
+    /// The number of free slices at the end of the memory that the region has taken so far.
     pub(super) fn free_tail(&self) -> u64 {
         let committed = self.memory.committed();
         let used = |slice: u64| {

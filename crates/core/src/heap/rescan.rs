@@ -31,8 +31,8 @@ impl Region {
                 }
                 Available::Full => {}
                 Available::Active => {
-                    // The slice has no free block. So it is marked as full and then searched again, as in
-                    // `leave_slice`.
+                    // The search found no free block in this slice. So the slice is marked as full and then searched
+                    // once more, as in `leave_slice`.
                     let full = word.with(Available::Full, 0);
                     if self.turn(slice, word, full) && self.memory.next_free(slice, 0, class).is_some() {
                         self.admit(local, slice, class, full);
@@ -55,8 +55,8 @@ impl Region {
         found
     }
 
-    /// Lists a slice as one that has free blocks, if its head has not changed since it was read. If it has changed, the
-    /// slice was listed already or is being queued.
+    /// Lists a slice as one with free blocks, if its head is still `seen`. If the head has changed, the slice was
+    /// listed already, or another member is queueing it.
     fn admit(&self, local: &mut LocalSlot, slice: u64, class: usize, seen: SliceWord) {
         if self.turn(slice, seen, seen.with(Available::Active, 0)) {
             local.classes[class].partial.push(slice as u32);
@@ -77,7 +77,7 @@ impl Region {
         for class in 0..CLASSES.len() {
             let known = &mut local.classes[class];
             if known.slice != super::known::NONE {
-                // The current slice is Active as well, like the slices in `partial`.
+                // The current slice has the state `Active`, as the slices in `partial` have.
                 known.partial.push(known.slice);
             }
             known.forget();

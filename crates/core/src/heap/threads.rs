@@ -17,7 +17,8 @@ use crate::region::Region;
 #[derive(Default)]
 pub(crate) struct Locals {
     state: Mutex<State>,
-    /// The slot for threads that get no slot of their own. It is claimed before the region runs out of slots.
+    /// The slot that several threads share if the region has no slot left for them. It is claimed while the region
+    /// still has slots.
     shared: Mutex<Option<Box<LocalSlot>>>,
     /// The numbers of all slots that this process holds.
     numbers: Mutex<Vec<u16>>,
@@ -32,7 +33,7 @@ impl Locals {
 
 #[derive(Default)]
 struct State {
-    /// The slots of all threads of this process, of running threads and of ended ones.
+    /// The slots of all threads of this process, also of threads that have ended.
     all: Vec<NonNull<LocalSlot>>,
     /// The slots whose thread has ended.
     idle: Vec<NonNull<LocalSlot>>,
@@ -83,7 +84,7 @@ impl Drop for Mine {
 }
 
 impl Region {
-    /// Gives this thread's slot, if this is one of the regions that the thread used last. A forked child has none (see
+    /// Gives this thread's slot in this region, if the thread used the region recently. A forked child has none (see
     /// `forget_in_child`). Only a member with write access gets a slot.
     ///
     /// Only the fast paths and `with_local` call this, and never while an earlier result is still in use. So there is
@@ -103,8 +104,8 @@ impl Region {
             return f(local);
         }
         self.check_use()?;
-        // This is not a `Once`: if a child is forked while another thread is in the `Once`, the child would wait for
-        // ever.
+        // A `Once` is not used here: if a child is forked while another thread is in the `Once`, the child would wait
+        // for ever.
         static HOOKED: AtomicBool = AtomicBool::new(false);
         if !HOOKED.swap(true, Ordering::Relaxed) {
             crossdock_os::fork::in_child(forget_in_child);

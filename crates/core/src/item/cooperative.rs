@@ -27,7 +27,7 @@ use crate::{Error, Result, fault_point};
 /// The numbers by which owner words name a party.
 pub type Words = Vec<u32>;
 
-/// Proof that this member has an item. Only one such value exists at a time, because `holder` is taken by an exchange.
+/// Shows that this member has the item. Only one such value exists at a time, because `holder` is taken by an exchange.
 /// Handing the item over consumes the value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Held {
@@ -113,8 +113,8 @@ impl ItemMemory {
             }
             header.sleepers.fetch_add(1, Ordering::SeqCst);
             fault_point!("item.sleep");
-            // If another member made a change before it saw this sleeper, it has changed `turn` as well. So the wait
-            // ends at once.
+            // Another member may make a change before it sees that this member sleeps. Then it has changed `turn` as
+            // well, so the wait ends at once.
             wait_either((&header.turn, turn), (epoch_word(alive), deaths), deadline.at_most(LOOK));
             header.sleepers.fetch_sub(1, Ordering::SeqCst);
         }
@@ -133,8 +133,8 @@ impl ItemMemory {
             }
             header.holder.compare_exchange(0, me.0, Ordering::AcqRel, Ordering::Acquire).ok()?;
             fault_point!("item.taken");
-            // Between the two loads another member of the same party may have taken the item and handed it over. So the
-            // owner is read again.
+            // After the first load of the owner, another member of the same party may have taken the item and handed it
+            // over. So the owner is read again.
             if own.contains(&header.owner.load(Ordering::Acquire)) {
                 return Some(Claim::Taken(self.held()));
             }

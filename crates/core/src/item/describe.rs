@@ -86,7 +86,7 @@ impl ItemMemory {
             return Err(Error::read_only());
         }
         let header = self.header();
-        // If the member dies during this function, the item has bytes without a description.
+        // If the member dies before the end of this function, the item counts as bytes without a description.
         header.contents.store(CONTENTS_BYTES, Ordering::Release);
         header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
         header.magic.store(ITEM_MAGIC, Ordering::Release);
@@ -128,7 +128,8 @@ impl ItemMemory {
             CONTENTS_HEAP => Contents::Heap,
             CONTENTS_ARRAY => {
                 let ty = read_type(header).ok_or_else(|| corrupt("something that names no type"))?;
-                // The element size is 1 here, because `check` below compares the real sizes with the item's size.
+                // `check` below compares the real size of the array with the item's size. So the element size is given
+                // as 1 here.
                 let shape = read_shape(&header.shape, header.rank.load(Ordering::Relaxed), 1, self.size);
                 let (shape, _) = shape.ok_or_else(|| corrupt("an array with extents that do not fit"))?;
                 let order = match header.order.load(Ordering::Relaxed) {

@@ -19,8 +19,8 @@ pub use describe::{Contents, MAX_RANK};
 
 use crate::{Error, Result};
 
-/// The names of the places in this module at which a test build can kill its own process (`fault_point!`). The kill
-/// tests do it at each of them.
+/// The names of all fault points of this module, at which a test build can kill its own process. The kill tests kill a
+/// process at each of them.
 pub const FAULT_POINTS: &[&str] =
     &["item.begin", "item.given-back", "item.handed-over", "item.heal", "item.sleep", "item.taken"];
 

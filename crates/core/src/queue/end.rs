@@ -297,7 +297,8 @@ impl End {
         if freed {
             self.call(Side::Producer);
             if self.ring.shape().pattern == super::Pattern::WorkQueue {
-                // Other consumers may be waiting to learn whether a message of this consumer comes back to them.
+                // Other consumers may be waiting to learn whether this message is released, or whether it comes to one
+                // of them because this consumer dies.
                 self.call(Side::Consumer);
             }
         }
@@ -379,7 +380,7 @@ impl End {
         self.spinner.set(waiting);
     }
 
-    /// Counts bytes that this end copied.
+    /// Adds `bytes` to the count of bytes that this end copied.
     pub fn note_copied(&self, bytes: u64) {
         self.account().copied.fetch_add(bytes, Relaxed);
     }
@@ -402,8 +403,8 @@ impl End {
     }
 
     /// Gives this end up as if the process had died. The slot and its messages stay as they are until the member is
-    /// dead and other members heal them. Later calls here give `CLOSED`. It is for a process that acts for members of
-    /// other nodes.
+    /// dead and other members heal them. Later calls on this end give `CLOSED`. Only a process that acts for members of
+    /// other nodes calls this.
     pub fn abandon(&self) {
         let local = self.local();
         self.closed.store(true, Relaxed);
@@ -479,8 +480,8 @@ impl End {
         &self.slot().account
     }
 
-    /// Counts one more message. Plain stores are enough, because only this end writes its account, and it holds its
-    /// latch.
+    /// Counts one more message in this end's account. Plain stores are enough, because only this end writes the
+    /// account, and the caller holds the end's latch.
     #[inline]
     fn account_for(&self, _latch: &Held<'_, Local>, bytes: u64) {
         let account = self.account();

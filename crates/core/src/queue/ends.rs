@@ -29,7 +29,7 @@ pub(super) struct Joined {
 /// What an end found out about the other side when it joined.
 #[derive(Clone, Copy)]
 pub(super) struct Acquaintance {
-    /// The other side's counter `joined`, which was loaded before `peers` was found out.
+    /// The value of the other side's counter `joined`. It was loaded before `peers` was determined.
     joined: u32,
     /// The number of deaths on the other side.
     deaths: u32,
@@ -39,22 +39,23 @@ pub(super) struct Acquaintance {
     messages: bool,
 }
 
-/// How the members left the port that an end has met on the other side.
+/// How the last members of the other side left the port. Only members that this end has met count.
 pub(super) enum Gone {
     /// All of them left in order.
     Left,
     /// One of them died, and no new member has come since.
     Died,
-    /// Another member is healing a dead member's end at this moment. It wakes this side when it is done.
+    /// Another member is healing a dead member's end at this moment. When the healing is done, that member wakes this
+    /// side.
     Unsettled,
 }
 
 impl Ring {
     /// Takes an end slot of `side`. The caller then wakes the other side, which may be waiting for a peer.
     ///
-    /// First this heals all dead members of the side, even those whose slot is not needed. The reason is that a death
-    /// must be recorded before a successor joins. If `patient` is `false`, the result is `NOT_YET` while another member
-    /// is healing.
+    /// First this heals all dead members of the side, even those whose slot is not needed, because a death must be
+    /// recorded before a successor joins. If `patient` is `false`, the result is `NOT_YET` while another member is
+    /// healing.
     pub(super) fn join(
         &self,
         side: Side,
@@ -75,8 +76,8 @@ impl Ring {
             if slot.tenure.owner.load(Acquire) != 0 {
                 continue;
             }
-            // This exchange claims the slot. If this member dies at any later line, the word names it, and another
-            // member heals the slot.
+            // This exchange claims the slot by storing this member's id in the owner word. If this member dies at any
+            // later line, another member sees that from the word and heals the slot.
             if slot.tenure.owner.compare_exchange(0, me.0, AcqRel, Relaxed).is_err() {
                 continue;
             }
@@ -115,8 +116,8 @@ impl Ring {
         account.last_seen.store(clock::coarse_ns(), Relaxed);
         crate::fault_point!("queue.join.named");
         if side == Side::Consumer && self.shape.pattern == Pattern::FanOut {
-            // The bit is set before `head` is read below. So each message that is published from now on has this
-            // consumer's bit, or lies at most one lap behind `head`.
+            // This consumer's bit is set before `head` is read below. So each message that is published from now on has
+            // the bit, or lies at most one lap behind `head`.
             self.header().ledger.audience.fetch_or(1 << index, SeqCst);
         }
         let head = self.header().sending.head.load(SeqCst);
@@ -154,22 +155,22 @@ impl Ring {
         }
     }
 
-    /// Has an end of `side` met the other side? `found` is what the end found out when it joined.
+    /// Has an end of `side` met a member of the other side? `found` is what the end found out when it joined.
     pub(super) fn has_met(&self, side: Side, found: &Acquaintance) -> bool {
         found.peers || found.messages || self.company(side.other()).joined.load(Acquire) != found.joined
     }
 
-    /// Finds out how the members left the port that this end has met on the other side. It is called only when none of
-    /// them is left.
+    /// Finds out how the last members of the other side left the port. Only members that this end has met count. The
+    /// caller knows that none of them is left.
     pub(super) fn how_they_went(&self, side: Side, found: &Acquaintance) -> Gone {
         let company = self.company(side.other());
         let word = company.departed.load(Acquire);
         let died_since = word & !departure::HOW != found.deaths;
         match Departure::from_number(word & departure::HOW) {
             Some(Departure::Left) => Gone::Left,
-            // A death after this end joined counts as one. An earlier death counts only if no living member was there
-            // when this end joined: this consumer has received that member's messages, but the member may have meant to
-            // send more.
+            // If a member died after this end joined, the answer is `Died`. An earlier death gives `Died` only if no
+            // living member was there when this end joined: this consumer has received the dead member's messages, but
+            // that member may have meant to send more.
             Some(Departure::Died) if died_since || !found.peers => Gone::Died,
             Some(Departure::Died) => Gone::Left,
             _ => Gone::Unsettled,
@@ -208,8 +209,8 @@ impl Ring {
         self.settle(side, index);
         self.record_departure(side, slot, Departure::Left);
         crate::fault_point!("queue.leave.settled");
-        // Release: a joining end that does not see this member any more sees all messages that this member sent
-        // (`acquaint`).
+        // Release: if a joining end does not see this member any more (`acquaint`), it sees all messages that this
+        // member sent.
         slot.tenure.here.store(0, Release);
         slot.tenure.owner.store(0, Release);
     }
@@ -295,7 +296,7 @@ fn lives(slot: &EndSlot, alive: &dyn Living) -> bool {
     owner != 0 && owner & HEALING == 0 && !is_gone(owner, alive)
 }
 
-/// Is the member dead that this owner word names?
+/// Is the member that this owner word names dead?
 pub(super) fn is_gone(owner: u64, alive: &dyn Living) -> bool {
     alive.is_dead(MemberId(owner & !HEALING))
 }

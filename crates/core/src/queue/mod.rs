@@ -53,8 +53,8 @@ pub use ring::{Ring, Shape};
 
 pub use trouble::Try;
 
-/// The names of all places in this module at which a test build can kill its own process. The kill tests do it at each
-/// of them.
+/// The names of all fault points of this module, at which a test build can kill its own process. The kill tests kill a
+/// process at each of them.
 pub const FAULT_POINTS: &[&str] = &[
     "queue.format.claimed",
     "queue.format.half",

@@ -2,9 +2,9 @@
 
 use super::{Pattern, Shape};
 
-/// The options that a port is made with. Each task that opens the port gives the same options or leaves them open. With
-/// the default options the port is taken as it is: the first task that opened it chose them, or the launcher did as the
-/// workflow file says.
+/// The options that a port is made with. Each task that opens the port gives the same options, or default options,
+/// which agree with every port. The first task that opens the port chooses its options, unless the launcher has made
+/// the port as the workflow file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct PortOptions {
     /// Which tasks may send, and which get each message. `None` accepts the port's pattern. If this call makes the

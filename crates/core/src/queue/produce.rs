@@ -11,8 +11,8 @@ use super::ring::Ring;
 use super::trouble::{Error, Try, corrupt};
 
 impl Ring {
-    /// Puts a message into the next free cell and publishes it. The caller then wakes the consumers. `next` is the
-    /// position of a producer that is the only one. Gives the message's position.
+    /// Puts a message into the next free cell and publishes it. The caller then wakes the consumers. If the port has
+    /// only one producer, `next` is that producer's next position. Gives the message's position.
     #[inline]
     pub(super) fn try_send(&self, next: &mut u64, end: u8, message: &Message) -> Try<u64> {
         if self.shape.pattern.many_produce() {
@@ -47,8 +47,8 @@ impl Ring {
     /// Sends a message to a port with several producers. A cell is claimed by compare-and-swap. Its state names the
     /// producer that claimed it, in case that producer dies.
     fn try_send_among_many(&self, end: u8, message: &Message) -> Try<u64> {
-        // A round fails only if another producer was faster, or took the cell's credit. So this loop does not wait. It
-        // is limited all the same: after the last round the caller waits, with its deadline.
+        // A round fails only if another producer claimed the cell first, or took the cell's credit. So this loop does
+        // not wait. It is limited all the same: after the last round the caller waits, with its deadline.
         for _ in 0..64 {
             let Some((position, free)) = self.free_position()? else { return Ok(None) };
             let (cell, lap) = (self.cell(position), self.lap(position));

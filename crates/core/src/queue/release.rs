@@ -44,8 +44,8 @@ impl Ring {
         Ok(true)
     }
 
-    /// Frees a cell for the next lap, if its state is still `seen` (ready or taken). If the cell has a handle, that is
-    /// a credit now.
+    /// Frees a cell for the next lap, if its state is still `seen` (ready or taken). If the cell has a handle, the
+    /// handle is a credit from now on.
     #[inline]
     pub(super) fn set_free(&self, cell: &Cell, seen: State) -> bool {
         debug_assert!(matches!(seen.phase(), Some(Phase::Ready | Phase::Taken)));

@@ -51,7 +51,7 @@ pub struct EndInfo {
     pub task: String,
     /// Is the member alive, as far as the daemon knows?
     pub alive: bool,
-    /// The number of messages that went through this slot, with those of its former owners.
+    /// The number of messages that the slot's owner and its former owners sent or received.
     pub messages: u64,
     /// The time in nanoseconds that the slot's owner and its former owners waited.
     pub wait_ns: u64,

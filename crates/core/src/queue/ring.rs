@@ -146,8 +146,8 @@ impl Ring {
         })
     }
 
-    /// Makes a port of fresh memory. If several members open it at the same time, one of them does this. If that member
-    /// dies, another one does.
+    /// Formats fresh memory as a port. If several members open the port at the same time, one of them formats it. If
+    /// that member dies, another one does.
     fn format(&self, me: MemberId, alive: &dyn Living, deadline: Deadline) -> Result<(), Error> {
         let identity = &self.header().identity;
         loop {

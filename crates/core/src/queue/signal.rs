@@ -19,8 +19,8 @@
 use crossdock_layout::queue::{SIGNAL_STEP, SLEEPER, Signal, fence};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
-/// Does steps (b) and (c), after a change was made visible. If the result is `true`, the caller must wake all members
-/// that sleep on the word.
+/// Does steps (b) and (c) of this file's first comment: after a visible change, checks whether a member sleeps. If the
+/// result is `true`, the caller must wake all members that sleep on the word.
 #[inline]
 pub(super) fn call(signal: &Signal) -> bool {
     fence(SeqCst);
@@ -47,8 +47,8 @@ fn collect(signal: &Signal, mut word: u32) -> bool {
     true
 }
 
-/// Does steps (1) and (2), and gives the word. The caller then does step (3), and sleeps as long as the word has this
-/// value.
+/// Does steps (1) and (2) of this file's first comment: announces that this member wants to sleep. Gives the word. The
+/// caller then does step (3), and sleeps as long as the word has this value.
 pub(super) fn announce(signal: &Signal) -> u32 {
     let word = signal.word.fetch_or(SLEEPER, SeqCst) | SLEEPER;
     fence(SeqCst);

@@ -10,7 +10,7 @@ use crate::error::Reason;
 /// The result of an attempt: done, not yet (`None`), or an error.
 pub type Try<T> = Result<Option<T>, Error>;
 
-/// Makes the error for shared memory that holds what no correct member writes.
+/// Makes the error for shared memory with contents that no correct member writes.
 #[cold]
 pub(super) fn corrupt(what: impl std::fmt::Display) -> Error {
     Error::because(Status::Corrupt, Reason::Damaged(what.to_string()))

@@ -55,8 +55,8 @@ impl End {
         self.wait_until(timeout, what, attempt, true)
     }
 
-    /// Waits as `wait` does. If a wait that spun came before, `vigil` has its state, and its time is subtracted from
-    /// the timeout.
+    /// Waits as `wait` does. If the end has spun before, `vigil` is the state of that wait, and the time that it took
+    /// is subtracted from the timeout.
     #[cold]
     pub(super) fn wait_on<T>(
         &self,
@@ -73,9 +73,9 @@ impl End {
         ended
     }
 
-    /// Decides how an end goes on after a few attempts that found nothing. If it spins until its deadline, the answer
-    /// is `true`: the caller tries again. The answer `false` means that it must sleep or give up: it does not spin for
-    /// that long, its time is up, or no peer is left.
+    /// Decides how an end goes on after a few attempts that found nothing. The answer `true` means that the end spins
+    /// until its deadline: the caller tries again. The answer `false` means that the caller must sleep or give up,
+    /// because this end does not spin until its deadline, its time is up, or no peer is left.
     #[inline]
     pub(super) fn keep_vigil(&self, vigil: &mut Option<Vigil>, timeout: Duration) -> bool {
         if timeout.is_zero() || !self.spinner.spins_for_good() {
@@ -100,7 +100,7 @@ impl End {
         !self.look_after() && self.over().is_none()
     }
 
-    /// Waits as `wait` does, but does not need a peer: the caller waits for the other side to get a member.
+    /// Waits until the other side gets a member. Unlike `wait`, this does not end when the other side has no member.
     pub(super) fn wait_for_company(
         &self,
         timeout: Duration,
@@ -165,8 +165,8 @@ impl End {
         let alive = self.host.liveness();
         let word = self.ring.signal(self.side);
         loop {
-            // The order matters: the words are read first. If the state that is read after them changes later, the
-            // words change too, and the sleep ends.
+            // The order matters: the count of deaths and the port's word are read before the attempt. If something
+            // happens after the attempt, one of the two changes, and the sleep below ends at once.
             let epoch = alive.epoch();
             let expected = signal::announce(word);
             crate::fault_point!("queue.wait.announced");
@@ -284,8 +284,8 @@ impl End {
         &self.ring.cell(position).state
     }
 
-    /// Heals what dead members left at this port. If there was something, it wakes all members and gives `true`, and
-    /// the caller looks again.
+    /// Heals what dead members left at this port. If it healed anything, it wakes all members and gives `true`, and the
+    /// caller tries again.
     pub(super) fn look_after(&self) -> bool {
         // The kernel is asked once in each slice of a sleep. An end that polls or spins does not ask it at each turn.
         let alive = if self.may_ask() { self.host.liveness() } else { self.host.liveness().table() };
@@ -312,11 +312,11 @@ impl End {
     }
 
     /// Gives the error that ends a wait, if all members that this end has met have left. An end that has met no member
-    /// gets none, so it waits until its deadline.
+    /// gets no error, so it waits until its deadline.
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
-        // The caller has called `look_after` before. It has freed the ends of members that are dead only by the
-        // kernel's word, so the table is enough here.
+        // If only the kernel knows of a death, the caller's last call of `look_after` has freed that member's end. So
+        // asking the liveness table is enough here.
         if self.ring.living(other, self.host.liveness().table()) > 0
             || !self.ring.has_met(self.side, &self.acquaintance)
         {

@@ -62,7 +62,8 @@ impl Attached {
         if dead { PublisherState::Died } else { PublisherState::Live }
     }
 
-    /// Does the liveness table say that the publisher is dead? If not, the publisher may still be dead.
+    /// Does the liveness table say that the publisher is dead? If the answer is `false`, the publisher may be dead all
+    /// the same.
     fn is_known_dead(&self) -> bool {
         self.host.liveness().table().says_dead(self.publisher)
     }
@@ -165,7 +166,7 @@ impl Attached {
         Error::new(status, text.to_string()).about(SegmentKind::Series, &self.name)
     }
 
-    /// Makes the error for shared memory that holds what no correct publisher writes.
+    /// Makes the error for shared memory with contents that no correct publisher writes.
     #[cold]
     pub fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         Error::because(Status::Corrupt, Reason::Damaged(what.to_string())).about(SegmentKind::Series, &self.name)

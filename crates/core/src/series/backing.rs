@@ -267,8 +267,8 @@ mod tests {
         while !publisher.settled {
             publisher.change_over();
         }
-        // Writes most pages of one third of the chunks, a few pages of another third, and all pages of the rest. From
-        // now on the publisher wants write protection.
+        // Writes most pages of one third of the chunks, a few pages of another third, and all pages of the rest. The
+        // publisher was declared with write protection, so the next publish goes back to that method.
         let chunk = publisher.pool.chunk() / 8;
         for n in (0..NUMBERS).filter(|n| (n / 512) % (chunk / 512) < [12, 3, 16][n / chunk % 3]) {
             model[n] += 1;

@@ -111,8 +111,8 @@ impl Publisher {
             // has them.
             unsafe { std::ptr::copy_nonoverlapping(from, self.pool.slot(run.first), run.count as usize * chunk) };
         }
-        // The ordinary memory is kept until the version is published, because the version is withheld if no record is
-        // free for it.
+        // The ordinary memory is kept until the version is published. If no record is free for the version, the version
+        // is still withheld.
         self.begun_slots = taken;
         Ok(())
     }

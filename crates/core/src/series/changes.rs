@@ -1,4 +1,4 @@
-//! Finds which chunks changed, and how much of the data, by the method that is chosen at present.
+//! Finds which chunks changed and which fraction of the data changed, by the method that is chosen at present.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -22,7 +22,7 @@ const LARGE: usize = 8 << 20;
 pub(super) struct Found {
     /// The method by which most changes were found.
     pub method: Method,
-    /// The pages that are private copies, among the chunks that are mapped slots; `None` if the kernel could not say.
+    /// For chunks that are mapped slots: the pages that are private copies. `None` if the kernel could not tell.
     pub dirty: Option<Vec<Range<usize>>>,
 }
 
@@ -36,9 +36,9 @@ struct Looked {
     /// The number of bytes that were compared, and the nanoseconds that this took.
     compared_bytes: u64,
     compared_ns: f64,
-    /// The number of chunks of which no method could tell whether they changed.
+    /// The number of chunks for which no method could tell whether they changed.
     unknown: u32,
-    /// The number of pages that changed, in the chunks for which this is known.
+    /// The number of changed pages in those chunks for which the changes are known.
     pages: usize,
 }
 
@@ -83,10 +83,11 @@ impl Publisher {
             super::costs::learn(&mut self.finder.costs.compare_byte, cost);
         }
         if self.counts.withheld_now > 0 {
-            // The list holds the changes of several steps, so it does not tell how much changes in one step.
+            // After a withheld version the list has the changes of several steps. So it does not tell how much changes
+            // in one step.
         } else if looked.unknown == 0 {
             let chunks = f64::from(self.pending.count()) / all;
-            // A comparison stops at the first difference. So all pages of a chunk that differs count as changed.
+            // A comparison stops at the first difference in a chunk. So all pages of such a chunk count as changed.
             let pages = (looked.pages * PAGE) as f64 / (all * self.pool.chunk() as f64);
             self.finder.note(Changing { chunks, pages });
         } else if self.sequence > 0 {

@@ -51,9 +51,9 @@ impl Publisher {
 
     /// Copies the changed chunks to their fresh slots.
     ///
-    /// `dirty` has the pages that are private copies, among the chunks that are mapped slots, if they are known. The
-    /// other pages of such a chunk are unchanged. They are read in the old slot, because the variable's addresses may
-    /// lack page table entries, which cost time to fill.
+    /// `dirty` has the pages that are private copies, for chunks that are mapped slots; `None` if the kernel could not
+    /// tell. The other pages of such a chunk are unchanged. They are read in the old slot, because the variable's
+    /// addresses may lack page table entries, which cost time to fill.
     pub(super) fn copy_changes(&mut self, taken: &[Taken], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
         let mut pieces: Vec<Piece> = Vec::new();
@@ -98,7 +98,8 @@ impl Publisher {
     }
 }
 
-/// Adds a piece. The piece is joined to the last one if it continues it in the source and in the target.
+/// Adds a piece to the list. If the piece continues the last piece in both the source and the target, it is joined to
+/// the last piece instead.
 fn add(pieces: &mut Vec<Piece>, to: usize, from: usize, length: usize) {
     match pieces.last_mut() {
         Some(last) if last.to + last.length == to && last.from + last.length == from && last.length < PIECE => {

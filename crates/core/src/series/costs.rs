@@ -41,8 +41,8 @@ impl Default for Costs {
             scan_protect: 16.0,
             fault_private: 1900.0,
             fault_protect: 750.0,
-            // This is the value for a chunk with private copies, which the kernel has to free. For a chunk without
-            // private copies it is 2.5 µs.
+            // 8 µs is the time for a chunk that has private copies, because the kernel has to free them. A chunk
+            // without private copies takes 2.5 µs.
             map_run: 8000.0,
         }
     }

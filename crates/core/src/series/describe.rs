@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The description that a series carries in its pool: variables, attributes and constants.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Description {
-    /// The variables. `shape` is the variable's largest shape here, because each version has a shape of its own.
+    /// The variables. Here `shape` is the largest shape of the variable, because each version has a shape of its own.
     pub variables: Vec<Variable>,
     /// The attributes that versions carry. Later versions may add more.
     pub attributes: Vec<AttributeSpec>,
@@ -109,8 +109,8 @@ fn read_name(words: &[AtomicU64]) -> Option<String> {
     crossdock_layout::name::check(&text).is_ok().then_some(text)
 }
 
-/// Reads and checks a description. The spans that are given with it say which entries of a slot table belong to each
-/// variable; they are within the table.
+/// Reads and checks a description. Also gives, for each variable, the range of slot table entries that belong to it.
+/// These ranges lie within the table.
 pub(super) fn read(pool: &Pool) -> Result<(Description, Vec<Span>)> {
     let (identity, counts) = (&pool.header().identity, pool.geometry().counts);
     let corrupt = |what: String| Error::new(Status::Corrupt, what);

@@ -1,9 +1,9 @@
 //! A variable in the publisher's own memory: its addresses, which never change, and the kind of memory at them.
 //!
-//! At each chunk's addresses lies ordinary memory of this process, or a private mapping of the newest version's slot
-//! (`backing.rs`). In such a mapping, a page that the program never wrote is the version's own page, so it exists only
-//! once in memory. If a chunk gets another slot, it must be mapped to that slot at once, because the old slot may be
-//! overwritten as soon as it is free.
+//! The memory at a chunk's addresses is ordinary memory of this process, or a private mapping of the chunk's slot in
+//! the newest version (`backing.rs`). In such a mapping, a page that the program never wrote is the version's own page,
+//! so it takes memory only once. If a chunk gets another slot, it must be mapped to that slot at once, because the old
+//! slot may be overwritten as soon as it is free.
 
 use crossdock_layout::series::NO_SLOT;
 use crossdock_os::OsResult;

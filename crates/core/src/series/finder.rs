@@ -6,9 +6,9 @@
 //! first publish one step is always tracked or compared, as a trial. So a program that changes little never needs
 //! memory for two whole versions.
 //!
-//! From the amount of changes and the measured costs follows an estimate of each method's cost per step. It includes
-//! the program's first writes to pages, although they happen outside of the publish. A method that is clearly better
-//! for several steps in a row is then taken.
+//! The cost of each method per step is estimated from the amount of changes and the measured costs. The estimate
+//! includes the program's first writes to pages, although they happen outside of the publish. If one method is clearly
+//! better for several steps in a row, it is chosen.
 //!
 //! The method of private copies puts other pages at the variables' addresses. It is chosen only if the program said
 //! that pages may move.
@@ -141,7 +141,7 @@ impl Finder {
         &self.unavailable
     }
 
-    /// If the program gave hints in a step, does the publisher use them?
+    /// Does the publisher use hints, if the program gives some in a step?
     pub fn detect_allows_hints(&self) -> bool {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }
@@ -167,8 +167,8 @@ impl Finder {
         self.notes.as_ref()
     }
 
-    /// Finds the pages in a range of addresses that changed, in the order of addresses. Its duration updates the cost
-    /// of this search.
+    /// Finds the pages in a range of addresses that changed, in the order of addresses. The measured cost of such a
+    /// search is updated by the time that it takes.
     pub fn scan(&mut self, addresses: Range<usize>, method: Method, found: &mut Vec<Range<usize>>) -> OsResult<()> {
         let Some(map) = &self.map else { return Err(OsError::last("PAGEMAP_SCAN", "a series")) };
         let pages = addresses.len() as f64 / PAGE;
@@ -231,17 +231,18 @@ impl Finder {
         let now = self.estimate(self.method, changing, chunks, bytes);
         let gains = match (self.method, best.0) {
             (was, is) if was == is => false,
-            // The change would save memory but no time, so it is not worth its cost.
+            // Private copies would save memory but no time, so changing to them is not worth the cost of the change.
             (Method::WriteProtect, Method::PrivateCopies) => false,
             // Comparing saves memory, so it may cost more time than copying everything.
             (Method::CopyAll, Method::Compare) => best.1 < now * WORTH_OF_SHARING,
-            // Nearly everything changes, or comparing costs too much. In both cases comparing gains nothing.
+            // Nearly everything changes, or comparing costs too much. In both cases copying everything is the better
+            // method.
             (Method::Compare, Method::CopyAll) => true,
             _ => best.1 < 0.8 * now,
         };
         self.better = if gains { self.better + 1 } else { 0 };
-        // It is cheap to leave the method that copies everything. Returning to it costs a copy and fresh memory, so
-        // that takes more steps.
+        // It is cheap to leave the method that copies everything. It costs a copy and fresh memory to return to that
+        // method. So every other change of the method needs more steps in which it would be better.
         let patience = if self.method == Method::CopyAll { 1 } else { 3 };
         (self.better > patience).then(|| {
             self.better = 0;
@@ -282,8 +283,8 @@ impl Finder {
         let (bytes, chunks, c) = (bytes as f64, f64::from(chunks), &self.costs);
         let pages = bytes / PAGE;
         let copied = changing.chunks * bytes * c.copy_byte;
-        // A chunk that changed is compared up to the first difference. Where that is is not known, so half of the chunk
-        // is assumed.
+        // A chunk that changed is compared up to its first difference. The position of the difference is not known, so
+        // half of the chunk is assumed.
         let compared = (1.0 - changing.chunks / 2.0) * bytes * c.compare_byte;
         match method {
             Method::PrivateCopies => {

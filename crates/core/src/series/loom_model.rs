@@ -199,8 +199,8 @@ impl Paged {
         seen
     }
 
-    /// Asks for new pages as `Pins::update` does. It gives the number of pages that the publisher knows from now on,
-    /// and the word that belongs to it.
+    /// Asks for new pages as `Pins::update` does. Gives the number of pages that the publisher knows from now on, and
+    /// the value of the word that it remembers with them.
     fn update(&self, planted: Planted) -> (usize, u32) {
         let word = self.word.load(Acquire);
         let pages = self.made.fetch_add(0, AcqRel) as usize;

@@ -1,5 +1,6 @@
 //! The work after a publish: the variables' memory is prepared for the next step, and the method of finding changes is
-//! changed if that pays. The program does not write meanwhile, and its addresses stay the same.
+//! changed if that pays. During this work the program does not write to the variables. The variables' addresses stay
+//! the same.
 
 use std::ops::Range;
 
@@ -108,8 +109,8 @@ impl Publisher {
     /// Maps the newest version's slots privately over the variables' addresses.
     pub(super) fn put_pool_behind(&mut self) -> OsResult<()> {
         for field in &self.fields {
-            // If the call below fails, it may have mapped some of the chunks. So all of them are noted as slots before
-            // it.
+            // If the call of `put_slots` fails, it may have mapped some of the chunks. So all of them are noted as
+            // slots before the call.
             let table = field.table();
             self.backing[table.start as usize..table.end as usize].fill(Backing::Slot);
             field.put_slots(0..field.chunks, &self.current, &self.pool, &self.descriptor)?;

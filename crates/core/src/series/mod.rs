@@ -73,8 +73,8 @@ pub use self::{
     version::{Version, diff},
 };
 
-/// The names of all places in this module at which a test build can kill its own process. The kill tests do it at each
-/// of them.
+/// The names of all fault points of this module, at which a test build can kill its own process. The kill tests kill a
+/// process at each of them.
 pub const FAULT_POINTS: &[&str] = &[
     "series.begin.aside",
     "series.begin.placed",

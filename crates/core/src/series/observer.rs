@@ -25,7 +25,7 @@ use crate::{Error, Result};
 /// publisher is that fast many times in a row, so after this many attempts the table must be damaged.
 pub(super) const OVERTAKEN: u32 = 64;
 
-/// What an observer is made of when it attaches to a series.
+/// What a program passes to [`Observer::attach`].
 pub struct AttachParts {
     /// The series' name, for error messages.
     pub name: String,
@@ -48,8 +48,8 @@ pub struct AttachParts {
 
 pub use crossdock_layout::series::PublisherState;
 
-/// An observer of a series. A program may hold several versions that it gave. They may live longer than the observer
-/// itself.
+/// An observer of a series. A program may hold several of the versions that the observer gave. They may live longer
+/// than the observer.
 pub struct Observer {
     attached: Arc<Attached>,
     /// The highest sequence number of the versions that this observer gave to the program.
@@ -155,7 +155,8 @@ impl Observer {
                     self.attached.error(Status::NotYet, "nothing was published so far; wait for the next version")
                 }));
             }
-            // Before this version is pinned, the publisher may publish another one and recycle this one.
+            // The publisher may recycle this version before it is pinned, because it has published a newer one. Then
+            // the loop tries again.
             if let Some(version) = self.take(newest)? {
                 return Ok(version);
             }
@@ -203,8 +204,8 @@ impl Observer {
         let header = attached.pool.header();
         let news = &header.news;
         loop {
-            // The order matters: the words are read first. If the state that is read after them changes later, the
-            // words change too, and the wait ends.
+            // The order matters: the count of deaths and the count of publishes are read before the state. If the state
+            // changes after that, one of the counts changes too, and the wait ends at once.
             let epoch = attached.host.liveness().epoch();
             let expected = news.published.load(Acquire);
             let over = attached.is_known_over();

@@ -77,13 +77,13 @@ impl Pins {
         }
     }
 
-    /// Are the known pages still all pages? It is called after the fence of the retiring step.
+    /// Does the publisher know every pin page that an observer can have used so far? It is called after the fence of
+    /// the retiring step.
     pub fn is_complete(&self, host: &dyn Host) -> bool {
         host.pages_word() == self.word
     }
 
-    /// The pins of each observer, as many of them as the observer ever used. Observers write these numbers, and they
-    /// are not checked.
+    /// For each observer, the pins that it has ever used. Observers write these numbers, and they are not checked.
     pub fn slots(&self) -> impl Iterator<Item = &[AtomicU64]> {
         self.pages.iter().flat_map(|page| {
             // SAFETY: a mapping of a page's size, for as long as `self`; a pin page is made of atomics. Its memory is

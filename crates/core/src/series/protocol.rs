@@ -9,9 +9,10 @@
 //!     yes: held        no: pin := 0              yes: state := live     no: state := free, and a full fence
 //! ```
 //!
-//! The fences are sequentially consistent, so either (2) or (b) comes first. If (2) comes first, the publisher sees the
-//! pin in step (c), and the version stays. If (b) comes first, the observer sees at least *retiring* in step (3) and
-//! does not take the version. If both see each other, the version stays and the observer asks again.
+//! The fences are sequentially consistent, so either step (2) or step (b) comes first. If step (2) comes first, the
+//! publisher sees the pin in step (c), and the version stays. If step (b) comes first, the observer sees at least
+//! *retiring* in step (3) and does not take the version. If both see each other, the version stays and the observer
+//! asks again.
 //!
 //! No sequence number is used twice. So if an observer finds a state live twice with the same sequence number, it was
 //! only live or retiring in between.
@@ -70,19 +71,20 @@ pub(super) fn reads_end() {
     fence(Acquire);
 }
 
-/// Does step (a) of the publisher for one version. After it has marked all versions to retire, the publisher calls
-/// [`retire_fence`], looks at all pins, and calls [`settle`] for each version.
+/// Marks one version as *retiring*: the publisher's step (a) in this file's first comment. After it has marked all
+/// versions to retire, the publisher calls [`retire_fence`], looks at all pins, and calls [`settle`] for each version.
 pub(super) fn mark(state: &AtomicU64, sequence: u64) {
     state.store(State::new(sequence, Phase::Retiring).0, Relaxed);
 }
 
-/// Does step (b) of the publisher. It is called once more after the last `settle`, before anything that was freed is
-/// overwritten.
+/// Executes the full fence: the publisher's step (b) in this file's first comment. It is called once more after the
+/// last `settle`, before anything that was freed is overwritten.
 pub(super) fn retire_fence() {
     fence(SeqCst);
 }
 
-/// Ends step (c) of the publisher. `held` says whether a pin holds the version.
+/// Ends the retiring of one version: the publisher's step (c) in this file's first comment. `held` says whether a pin
+/// holds the version.
 pub(super) fn settle(state: &AtomicU64, sequence: u64, held: bool) {
     let phase = if held { Phase::Live } else { Phase::Free };
     state.store(State::new(sequence, phase).0, Release);

@@ -132,7 +132,7 @@ impl Publisher {
     fn publish_in_place(&mut self, columns: &[u32], attributes: &[(&str, Value)]) -> Result<u64> {
         let Found { method, dirty } = self.find_changes();
         fault_point!("series.publish.found");
-        // The chunks that the hints named are on the list now. The next step may come without hints; then it is
+        // The chunks that the hints named are in the list `pending` now. If the next step comes without hints, it is
         // searched for changes.
         self.hinted = false;
         let needed = self.pending.count();
@@ -149,8 +149,8 @@ impl Publisher {
         self.finish(record, &stamp, columns, attributes);
         self.count_chunks(needed);
         self.pending.clear();
-        // The method for the next step is chosen before the fresh slots are mapped. So chunks that become ordinary
-        // memory need not be mapped to them.
+        // The method for the next step is chosen before the fresh slots are mapped. So a chunk that becomes ordinary
+        // memory need not be mapped to its fresh slot first.
         if method != Method::Hints {
             self.choose_method();
         }

@@ -97,7 +97,7 @@ pub struct Publisher {
     segment: SegmentId,
 }
 
-/// Marks the series as ended, once. This value keeps the pool mapped, so it may outlive the publisher.
+/// The means to end a series, which takes effect once. It keeps the pool mapped, so it may outlive the publisher.
 pub struct EndMark {
     pool: Arc<Pool>,
     ended: AtomicBool,
@@ -259,7 +259,7 @@ impl Publisher {
         self.host.series_ended()
     }
 
-    /// The handle that ends the series while another thread may be using the publisher. It is used when the program
+    /// Gives the value that can end the series while another thread is using the publisher. It is used when the program
     /// ends.
     pub fn end_mark(&self) -> &Arc<EndMark> {
         &self.end

@@ -26,13 +26,13 @@ pub(super) struct Record {
     pub attributes: Vec<(String, Value)>,
     /// The shape and the number of bytes of each variable.
     pub extents: Vec<(Vec<u64>, u64)>,
-    /// The slots of all variables' chunks. The entries of present chunks are checked: they are below the pool's number
-    /// of slots.
+    /// The slots of all chunks of all variables. The entries of chunks that the version has are checked: each is below
+    /// the pool's number of slots.
     pub table: Vec<u32>,
 }
 
 impl Record {
-    /// The slots of a variable's present chunks.
+    /// The slots of the chunks that a variable has in this version.
     pub fn slots(&self, span: &Span, variable: usize, chunk: usize) -> &[u32] {
         let chunks = (self.extents[variable].1 as usize).div_ceil(chunk);
         &self.table[span.first as usize..span.first as usize + chunks]

@@ -134,7 +134,7 @@ pub fn pieces(former: Option<&Version>, version: &Version) -> Result<Vec<Piece>>
 }
 
 impl Observer {
-    /// What a replica of this series has to know of it.
+    /// Gives what another node has to know of this series to make a replica.
     #[must_use]
     pub fn original(&self) -> Original {
         let Counts { records, observers, slots, .. } = self.counts();
@@ -169,7 +169,7 @@ impl Replica {
         let Original { description, keep, observers, slots } = original;
         let mut variables = description.variables.clone();
         for variable in &mut variables {
-            // No version has come yet, so the variables are empty and no chunk takes memory.
+            // No version has come yet. So the variables are empty at first, and no chunk takes memory.
             variable.max_shape.clone_from(&variable.shape);
             variable.shape.fill(0);
         }
@@ -207,7 +207,7 @@ impl Replica {
         self.publisher.sequence()
     }
 
-    /// The handle that ends the series while another thread may be using the replica.
+    /// Gives the value that can end the series while another thread is using the replica.
     pub fn end_mark(&self) -> &Arc<EndMark> {
         self.publisher.end_mark()
     }

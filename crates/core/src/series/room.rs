@@ -17,7 +17,8 @@ use super::publisher::Publisher;
 use super::spec::FullPolicy;
 use crate::{Error, Result, fault_point};
 
-/// When a large pool grows, it makes at most one in `SPARE` of its present slots in addition, as a reserve.
+/// When a large pool grows, it takes more slots than it needs, as a reserve: at most one for every `SPARE` slots that
+/// it has.
 const SPARE: u32 = 64;
 /// From this number of huge pages on, a pool grows by whole huge pages.
 const ROUNDS: u64 = 4;
@@ -158,8 +159,8 @@ impl Publisher {
         }
         old.sort_unstable();
         old.truncate(old.len() - keep as usize);
-        // Versions that an observer holds are not marked as retiring, because an observer that pins one meanwhile would
-        // have to ask again.
+        // If a held version were marked as retiring, an observer that pins it at that moment would have to ask again.
+        // So the pins are read first, and held versions are left out.
         if !self.pins.update(&*self.host) {
             // An observer may have pinned a version in a pin page that this publisher does not have. So nothing is
             // retired.

@@ -10,7 +10,7 @@ pub(super) struct Slots {
     /// For each slot with memory, the number of versions that use it.
     holders: Vec<u32>,
     free_count: u32,
-    /// The slot at which the next search for a few slots begins.
+    /// The slot at which the next search begins, if the search is for a small number of slots.
     cursor: u32,
     /// The number of slots in a huge page; 1 if a slot is as large as a huge page.
     per_huge: u32,
@@ -97,7 +97,7 @@ impl Slots {
         fits.or(longest)
     }
 
-    /// The first run of free slots that begins at `from` or later.
+    /// Finds the first run of free slots that begins at `from` or later.
     fn run_from(&self, from: u32) -> Option<Run> {
         let first = self.find(from, true)?;
         let end = self.find(first, false).unwrap_or(self.committed());

@@ -63,14 +63,14 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of a series of this name, for a program that runs without a daemon.
+    /// Makes the identity of a series of this name, for a program that runs without a daemon.
     #[must_use]
     pub fn alone(name: &str) -> Self {
         Self { name: name.into(), workflow: "default".into(), member: crate::host::Alone::MEMBER }
     }
 
-    /// The name of one of the series' segments in `/proc/PID/maps`. It has the form that the names of all crossdock
-    /// segments have. The kernel allows 249 bytes.
+    /// Gives the name of one of the series' segments in `/proc/PID/maps`. The names of all crossdock segments have this
+    /// form. The kernel allows 249 bytes.
     pub(super) fn label(&self, kind: &str) -> String {
         let mut label = format!("crossdock:{}:{kind}:{}", self.workflow, self.name);
         label.truncate(240);

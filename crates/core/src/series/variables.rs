@@ -17,10 +17,10 @@ impl Publisher {
         found.ok_or_else(|| no_variable(variable).about(SegmentKind::Series, &self.name))
     }
 
-    /// The address of the variable's elements: an array that the program reads and writes in place. It is aligned to 2
-    /// MiB, or to a chunk between `begin` and `publish`. The address stays the same as long as the publisher lives,
-    /// with one exception. From `begin` to `publish` or `abandon` the variable's memory is elsewhere, its contents are
-    /// undefined, and the program must write all of it.
+    /// The address of the variable's elements: an array that the program reads and writes in place. The address is a
+    /// multiple of 2 MiB, and stays the same as long as the publisher lives, with one exception. From `begin` to
+    /// `publish` or `abandon` the variable's memory is elsewhere, at a multiple of the chunk size. Its contents are
+    /// undefined then, and the program must write all of it.
     ///
     /// The pages at this address stay the same as well, so the memory can be registered (RDMA, io_uring, CUDA, a
     /// pending `MPI_Irecv`). They may change if the series was made with [`super::Pages::MayMove`], or if the program
@@ -61,7 +61,7 @@ impl Publisher {
         self.fields.iter().map(|field| field.chunks).sum()
     }
 
-    /// The bytes that a version takes at present.
+    /// The bytes of all chunks of one version, at the variables' present sizes.
     pub(super) fn version_bytes(&self) -> u64 {
         u64::from(self.chunks()) * self.pool.chunk() as u64
     }
@@ -120,8 +120,8 @@ impl Publisher {
     }
 
     /// Changes a variable's memory from `old` to `new` chunks; new chunks are zero. When a variable shrinks, its pages
-    /// stay, because they may be registered with a device. They are zeroed when the variable grows again. Mapped slots
-    /// are given up.
+    /// stay, because they may be registered with a device. They are zeroed when the variable grows again. Removed
+    /// chunks that are mapped slots are replaced by ordinary memory.
     fn change_memory(&mut self, variable: usize, old: u32, new: u32) -> OsResult<()> {
         let chunk = self.pool.chunk();
         let field = &mut self.fields[variable];

@@ -47,7 +47,8 @@ impl Version {
             }
             record => {
                 attached.unpin(pin);
-                // The publisher took the version back while the record was read, so the record is not valid.
+                // If the version is gone, its record was overwritten while it was read. Then an error of the record
+                // means only that the version is gone.
                 if still { record.map(|_| None) } else { Ok(None) }
             }
         }
@@ -78,7 +79,8 @@ impl Version {
         Method::from_number(self.record.method)
     }
 
-    /// The number of chunks that were copied for this version. It shares the other chunks with the version before.
+    /// The number of chunks that were copied for this version. The version shares its other chunks with the version
+    /// before.
     #[must_use]
     pub fn copied(&self) -> u32 {
         self.record.copied
@@ -267,7 +269,7 @@ impl Version {
             if let Some(newer) = Self::take(&self.attached, newest)? {
                 fault_point!("series.refresh.pinned");
                 match self.replace_by(newer) {
-                    // The publisher took the version back while it was read, so there is a newer one.
+                    // The publisher took `newer` back while it was read. So there is a version that is newer still.
                     Err(error) if error.status == Status::NotFound => continue,
                     done => return done,
                 }
@@ -316,7 +318,8 @@ impl Version {
     /// Does the work of [`Self::replace_by`] if the publisher may overwrite a version at any time. It reads all bytes
     /// first. If the other version still exists after that, it shows the bytes.
     fn replace_by_copy(&mut self, mut other: Version) -> Result<u64> {
-        // If both versions exist at the same time, equal entries in their tables mean the same chunk.
+        // Equal entries in the tables of two versions mean the same chunk only if both versions exist at the same time.
+        // If this version is gone, all chunks are copied.
         let all = !self.is_valid();
         let mut prepared = Vec::new();
         for (variable, cell) in self.views.iter().enumerate() {

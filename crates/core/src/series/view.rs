@@ -56,7 +56,8 @@ impl View {
         Ok(Self { place, slots: slots.to_vec(), copied: true })
     }
 
-    /// Copies what [`View::show_prepared`] will show: the chunks that differ from the present ones, or all chunks.
+    /// Copies what [`View::show_prepared`] will show: the chunks whose slots differ from the slots that are shown now,
+    /// or all chunks.
     pub fn prepare(&self, slots: &[u32], all: bool, pool: &Pool) -> Prepared {
         let chunk = pool.chunk();
         let differing = (0..slots.len()).filter(|index| all || self.slots.get(*index) != slots.get(*index));
@@ -133,7 +134,7 @@ impl View {
     }
 
     fn copy_all(&mut self, slots: &[u32], pool: &Pool) -> OsResult<u64> {
-        // One mapping now replaces many, so the kernel has room for mappings again.
+        // This call replaces many mappings by one, so the process can make further mappings again.
         self.place.start_afresh()?;
         self.copied = true;
         for (index, slot) in slots.iter().enumerate() {

@@ -56,7 +56,7 @@ impl<T: Plain> NdArray<T> {
         Ok((found.data.unwrap_or(0), found.bytes / size_of::<T>() as u64))
     }
 
-    /// How many elements it has.
+    /// The number of elements in the array.
     ///
     /// # Errors
     /// `CORRUPT` if the array's header is damaged.

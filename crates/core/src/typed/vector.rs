@@ -37,7 +37,7 @@ impl<T: Plain> Vector<T> {
         Ok((found.data.unwrap_or(0), found.size))
     }
 
-    /// How many elements it has.
+    /// The number of elements in the vector.
     ///
     /// # Errors
     /// `CORRUPT` if the vector's header is damaged.

@@ -20,8 +20,8 @@ use work::{Ledger, vector, work};
 
 const SIZE: u64 = 6 << 20;
 const SIGKILL: i32 = -9;
-/// Indices into `World::word`. Word 0 has the number of the block that is just being freed. The blocks that were
-/// allocated follow it.
+/// Indices of the words that the processes share. Word 0 has the number of the block that is just being freed. The
+/// words after it have the blocks that were allocated.
 const FREEING: usize = 0;
 /// The number of blocks that the surviving member (the peer) has allocated. They come first in the list.
 const PEERS: usize = 1100;

@@ -100,7 +100,7 @@ fn a_begun_version_is_withheld_in_the_same_way() {
             held.push(observer.latest().unwrap());
         }
         let own = publisher.memory("u").unwrap();
-        // The pool is full. So this version is withheld, and the next one is abandoned.
+        // The pool is full. So the version that begins here is withheld. The version after it is abandoned.
         publisher.begin().unwrap();
         assert_ne!(publisher.memory("u").unwrap(), own);
         numbers(&mut publisher, "u").fill(4);
@@ -113,14 +113,15 @@ fn a_begun_version_is_withheld_in_the_same_way() {
         assert!(numbers(&mut publisher, "u").iter().all(|n| *n == 4));
         publisher.begin().unwrap();
         numbers(&mut publisher, "u").fill(5);
-        // This version was begun when there was no room. By the time of the publish there is room.
+        // This version was begun when the pool had no room. Now an old version is released, so there is room when the
+        // begun version is published.
         held.remove(0);
         assert_eq!(publisher.publish(&[]).unwrap(), 4);
         assert!(seen(&observer.latest().unwrap()).iter().all(|n| *n == 5), "{detect:?}");
         for (version, step) in held.iter().zip(2..) {
             assert!(seen(version).iter().all(|n| *n == step));
         }
-        // This version is withheld. Then the program changes the variable in place, without `begin`.
+        // The version that begins here is withheld. Then the program changes the variable in place, without `begin`.
         held.push(observer.latest().unwrap());
         publisher.begin().unwrap();
         numbers(&mut publisher, "u").fill(6);

@@ -229,7 +229,8 @@ pub fn spec(count: u64) -> Spec {
     Spec::of(vec![Variable::new("u", "u64", &[count])])
 }
 
-/// The option about moving pages that a method of finding changes needs.
+/// Gives the setting for moved pages that a method of finding changes needs. Only private copies need permission to
+/// move pages.
 pub fn pages(detect: Detect) -> Pages {
     if detect == Detect::PrivateCopies { Pages::MayMove } else { Pages::Stay }
 }

@@ -9,7 +9,7 @@ pub fn writes(step: u64, page: u64) -> bool {
     step % 4 == 0 || step == 1 || page % 7 == step % 7
 }
 
-/// The last step up to `sequence` that wrote this page. Version `sequence` must show its numbers.
+/// Finds the last step up to `sequence` that wrote this page. Version `sequence` must show the numbers of that step.
 pub fn writer(sequence: u64, page: u64) -> u64 {
     (1..=sequence).rev().find(|step| writes(*step, page)).unwrap_or(0)
 }

@@ -1,4 +1,5 @@
-//! Doors: mounts of the tmpfs. Each party opens a file through its own door, and the door is shut behind it.
+//! Doors: mounts of the tmpfs. Each party opens a file through its own door. Before the file goes to another owner, the
+//! daemon shuts the door.
 //!
 //! A lease counts open files. It does not count a path descriptor (`O_PATH`), by which a former user may open the file
 //! anew later, or truncate it. But such a descriptor leads to the file through the mount by which it was opened. So
@@ -368,8 +369,8 @@ mod tests {
             let race = || {
                 while !ended.load(Ordering::Relaxed) {
                     let Ok(file) = std::fs::File::open(&name) else {
-                        // A process that waits at the gate counts as one that has the file open. So the proof succeeds
-                        // only at a moment without such a process.
+                        // A process that waits at the gate counts as one that has the file open, so no proof succeeds
+                        // meanwhile. Each racing thread pauses here, so that there are moments for the proof.
                         std::thread::sleep(std::time::Duration::from_micros(200));
                         continue;
                     };

@@ -5,9 +5,9 @@
 //! no other process sees it, and the kernel removes it with the last descriptor. Readers get descriptors that were
 //! opened through a second, read-only mount of the same tmpfs: reopening such a descriptor through `/proc/self/fd`
 //! fails with EROFS, even for a container's root. Where the kernel allows it, each party has a mount of its own, which
-//! is shut behind it ([`door`]). For an ordinary user, a short-lived helper mounts the tmpfs in a user namespace and
-//! passes the descriptors out. Where user namespaces are forbidden, the segments are files without a name in
-//! `/dev/shm`; they have leases, but not the rest.
+//! the daemon shuts before the file goes to another owner ([`door`]). For an ordinary user, a short-lived helper mounts
+//! the tmpfs in a user namespace and passes the descriptors out. Where user namespaces are forbidden, the segments are
+//! files without a name in `/dev/shm`; they have leases, but not the rest.
 
 pub mod door;
 pub(crate) mod mount;
@@ -39,7 +39,8 @@ impl Folder {
     /// second attempt.
     pub fn mount(size: u64) -> OsResult<Self> {
         let mut folder = mount::mount_here(size).or_else(|_| mount::mount_in_namespace(size))?;
-        // If it fails, `crossdock doctor` tells what is missing. Everything except the doors works without the gate.
+        // Without the gate there are no doors, but everything else works. `crossdock doctor` tells why the gate cannot
+        // be made.
         let _ = door::gate_of(&mut folder);
         Ok(folder)
     }

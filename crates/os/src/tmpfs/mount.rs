@@ -89,7 +89,7 @@ pub(super) fn mount_in_namespace(size: u64) -> OsResult<Folder> {
     answer
 }
 
-/// What the helper does: enter the namespace, mount the tmpfs, send the descriptors.
+/// Does the work of the helper: enters the namespace, mounts the tmpfs and sends the descriptors.
 fn serve_mount(to: &OwnedFd, size: u64, uid: u32, gid: u32) -> OsResult<()> {
     let folder = enter_namespace(uid, gid).and_then(|()| mount_here(size));
     match folder {
