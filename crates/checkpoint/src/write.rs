@@ -25,7 +25,7 @@ pub(crate) const MOST_HEADERS: u64 = 64 << 20;
 pub struct Written {
     /// The length of the file in bytes.
     pub length: u64,
-    /// The number of bytes of variables in the file.
+    /// The number of bytes that the variables take in the file.
     pub data: u64,
 }
 

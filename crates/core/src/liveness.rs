@@ -50,7 +50,7 @@ pub trait Living: Sync {
     }
 }
 
-/// The table alone as a source. It gives only the quick answer, because there is no roll to ask the kernel by.
+/// The table alone as a source. It gives only the quick answer, because without a roll the kernel cannot be asked.
 impl Living for LivenessTable {
     fn table(&self) -> &LivenessTable {
         self

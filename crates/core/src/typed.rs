@@ -56,7 +56,7 @@ impl Region {
         Ok(Raw::at(self, open(self, name, ty, mode, timeout)?, ty.size))
     }
 
-    /// Gives an error with the reason if this task may only read.
+    /// Fails if this task may only read the region. The error says why.
     pub(crate) fn require_writable(&self) -> Result<()> {
         if self.writable() {
             return Ok(());

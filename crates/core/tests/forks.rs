@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::World;
 
 const CHILDREN: usize = 400;
-/// The counter of the first member that a thread of the parent uses. The further ones count up from it.
+/// The counter in the id of the first member that a thread of the parent uses. The other threads use the counters after
+/// it.
 const FIRST_MEMBER: u64 = 10;
 
 #[test]

@@ -101,7 +101,7 @@ const TABLE: &[(&str, &[Failure])] = &[
 pub struct Words {
     /// How many calls remain until the one that fails; 0 means that no call fails.
     nth: AtomicU64,
-    /// Which of the call's possible errors it fails with. The index wraps around.
+    /// Selects the error of the call that fails, from the possible errors of that call. The index wraps around.
     which: AtomicU64,
     /// On average one call in this number fails; 0 means that no call fails.
     one_in: AtomicU64,
@@ -143,8 +143,8 @@ impl Words {
         (z % one_in == 0).then_some(z >> 32)
     }
 
-    /// Makes the n-th call from now on fail (n counts from 1). `which` selects one of its possible errors and wraps
-    /// around.
+    /// Makes the n-th call from now on fail (n counts from 1). `which` selects the error from the possible errors of
+    /// that call; the index wraps around.
     pub fn fail_nth(&self, n: u64, which: u64) {
         self.last.store(0, Ordering::Relaxed);
         self.which.store(which, Ordering::Relaxed);

@@ -9,10 +9,12 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// The address of the page; null until it is first needed. This is an atomic and not a lock, because a thread could
-/// fork while another thread makes the page, and no thread of the child would release an inherited lock.
+/// The address of the page that holds this process's token; null until the page is first needed. This is an atomic and
+/// not a lock, because a thread could fork while another thread makes the page, and no thread of the child would
+/// release an inherited lock.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-/// Only its address is used: [`PAGE`] has this address if the kernel gave no page.
+/// If the kernel refuses to make the page, [`PAGE`] holds the address of this static instead. The static's value is
+/// never used.
 static NO_PAGE: AtomicU32 = AtomicU32::new(0);
 
 /// A number that is the same during the whole life of a process and is different in each of its children. It is never
@@ -23,7 +25,7 @@ pub fn token() -> u32 {
     let page = PAGE.load(Ordering::Acquire);
     let page = if page.is_null() { first_page() } else { page };
     if ptr::eq(page, &raw const NO_PAGE) {
-        // Without the page, the process id serves as the token. It costs a system call.
+        // If the kernel refused to make the page, the process id is the token. Asking for it costs a system call.
         return std::process::id();
     }
     // SAFETY: not null, so a page that was made below; it is aligned, zeroed by the kernel, and never unmapped.
@@ -36,8 +38,8 @@ pub fn token() -> u32 {
 
 /// The process that made something. Only that process may use it.
 ///
-/// `word` is the address of the token in the page. With it, a check touches only that page, and not also the page in
-/// which the static variable lies. With cold caches the second page would cost a large part of a call's time.
+/// `word` is the token's address. With it, a check reads only the page with the token, and not also the static
+/// variable, which lies in another page. With cold caches the second page would cost a large part of a call's time.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     word: &'static AtomicU32,
@@ -45,7 +47,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The origin for a value that this process makes.
+    /// Gives the origin for a value that this process makes.
     #[must_use]
     pub fn here() -> Self {
         let token = token();
@@ -126,13 +128,14 @@ pub fn in_child(hook: extern "C" fn()) {
 
 #[cold]
 fn renew(word: &AtomicU32) -> u32 {
-    // The process id is the only number that surely differs between parent and child while both live.
+    // The process id serves as the token, because it surely differs between a parent and a child while both live.
     let own = std::process::id();
     word.store(own, Ordering::Relaxed);
     own
 }
 
-/// Makes the page for all threads. If another thread made it first, gives that thread's page.
+/// Makes the page that holds this process's token, once for all threads. If another thread made it first, gives that
+/// thread's page.
 #[cold]
 fn first_page() -> *const AtomicU32 {
     let (none, length) = ((&raw const NO_PAGE).cast_mut(), rustix::param::page_size());

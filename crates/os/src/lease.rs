@@ -66,8 +66,8 @@ pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Held<'a>>>
 /// would inherit "ignore".
 fn survive_breaking() {
     extern "C" fn nothing(_: libc::c_int) {}
-    // This is no `Once`, because a forked child could find the lock of the `Once` held. If two threads install the
-    // handler, nothing changes.
+    // A `Once` is not used here, because a forked child could find the lock of the `Once` held. It does no harm if two
+    // threads install the handler.
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.load(Ordering::Acquire) {
         return;

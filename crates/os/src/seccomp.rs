@@ -41,8 +41,8 @@ pub struct Listener(OwnedFd);
 const RET_ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const RET_NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
 const RET_NOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
-/// An open with one of these flags writes or creates a file. (`O_DIRECTORY` is taken out of `O_TMPFILE`, of which it is
-/// a part.)
+/// An open with one of these flags writes or creates a file. (`O_TMPFILE` includes the bit of `O_DIRECTORY`, which is
+/// removed here, because an open of a folder writes nothing.)
 const WRITES: u32 = (libc::O_ACCMODE | libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
 const NO_NAME: u32 = libc::AT_EMPTY_PATH as u32;
 

@@ -54,9 +54,9 @@ impl Views {
         self.await_file_while(path, Duration::ZERO, &|| true)
     }
 
-    /// Waits as [`Views::await_file`] does, on behalf of a program whose call was stopped by another process, the
-    /// caller. `before` is the time that the program has waited already. Every 100 ms this function calls `is_wanted`;
-    /// if the answer is `false`, the wait ends as interrupted.
+    /// Waits as [`Views::await_file`] does, for a program in another process. The caller has stopped that program's
+    /// call. `before` is the time that the program has waited already. Every 100 ms this function calls `is_wanted`; if
+    /// the answer is `false`, the wait ends as interrupted.
     #[must_use]
     pub fn await_file_while(&self, path: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> Outcome {
         match self.find(path) {

@@ -1,5 +1,5 @@
-//! A heap slot as its holder sees it, and freeing. Blocks of the slot's own slices take a fast path. For blocks of
-//! other slices, the slot that owns the slice is told.
+//! A heap slot as its holder sees it, and freeing. Blocks of the slot's own slices take a fast path. For a block of
+//! another slice, the slot that owns the slice is notified.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -73,7 +73,8 @@ impl Region {
         })
     }
 
-    /// Does the same as `replace` without a new block. It is recorded in `slot`, which may belong to a dead member.
+    /// Does the same as `replace` without a new block. The change is recorded in `slot`, which may belong to a dead
+    /// member.
     pub(crate) fn exchange(
         &self,
         slot: &Slot,

@@ -74,8 +74,8 @@ impl Drop for Mine {
         LAST.with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
         near::forget();
         for (_, region, slot) in self.0.drain(..) {
-            // In a forked child this mutex may be locked for ever, because another thread of the parent held it during
-            // the fork. So only the process that opened the region takes it.
+            // `enter` locks a mutex. In a forked child this mutex may be locked for ever, because another thread of the
+            // parent held it during the fork. So only the process that opened the region calls `enter`.
             if let Some(region) = region.upgrade().filter(|region| region.is_own()) {
                 enter(&region.locals.state).idle.push(slot);
             }

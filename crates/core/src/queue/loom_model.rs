@@ -276,8 +276,8 @@ fn the_last_of_two_consumers_frees_a_fan_outs_cell_whoever_it_is() {
         let (second, _) = receive(&ring, &mut two).unwrap();
         let theirs = ring.clone();
         let other = thread::spawn(move || theirs.release(first, one.next, one.slot).unwrap());
-        // Between the two steps of the release, the waiting producer looks for stray bits. (An earlier version freed a
-        // cell twice here.)
+        // The producer looks for stray bits while the other thread is between the two steps of its release. (An earlier
+        // version freed a cell twice in this case.)
         ring.look_after_strays(from.next, ALICE, &*everybody_lives());
         let last = ring.release(second, two.next, two.slot).unwrap();
         ring.look_after_strays(from.next, ALICE, &*everybody_lives());

@@ -217,12 +217,12 @@ impl Ring {
         &all[side_at..side_at + self.shape.pattern.places(side)]
     }
 
-    /// The index, among all end slots, of a side's slot.
+    /// Gives the index that slot `slot` of a side has among all end slots of the port.
     pub(super) fn place(&self, side: Side, slot: u8) -> u8 {
         side as u8 * MAX_PRODUCERS as u8 + slot
     }
 
-    /// The end slot with this index. Every call needs it, so it is not searched for.
+    /// Gives the end slot with this index. It does not search, because every call needs this.
     #[inline]
     pub(super) fn slot(&self, place: u8) -> &EndSlot {
         assert!(usize::from(place) < END_SLOTS);

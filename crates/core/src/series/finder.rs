@@ -63,8 +63,8 @@ pub(super) struct Finder {
     /// The number of successive steps in which another method would have been better.
     better: u32,
     tried: bool,
-    /// The present method is a trial, because the amount of changes was not known yet. The method is chosen again as
-    /// soon as a step shows that amount.
+    /// True if the present method is only a trial, because the amount of changes was not known yet. The method is
+    /// chosen again as soon as a step shows that amount.
     trial: bool,
     pub switches: u64,
 }

@@ -104,7 +104,7 @@ impl Slots {
         Some(Run { first, count: end - first })
     }
 
-    /// Finds the first slot from `from` on that is free (`free`), or the first that is in use.
+    /// Finds the first slot from `from` on that is free, or, if `free` is `false`, the first one that is in use.
     fn find(&self, from: u32, free: bool) -> Option<u32> {
         let flip = if free { 0 } else { u64::MAX };
         let mut word = from as usize / 64;

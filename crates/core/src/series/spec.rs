@@ -78,7 +78,7 @@ impl Identity {
     }
 }
 
-/// Everything that a publisher declares.
+/// Everything that a publisher declares about its series.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
     /// The arrays of the series, at least one.

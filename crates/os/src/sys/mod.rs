@@ -26,7 +26,7 @@ pub(crate) mod io {
 
 #[cfg(not(feature = "faults"))]
 pub(crate) mod mm {
-    /// Removes a whole mapping, or what a failed call left. Tests do not make it fail.
+    /// Removes a mapping as a whole, or a mapping that a failed call left behind. Tests never make this call fail.
     pub(crate) use rustix::mm::munmap as munmap_whole;
     pub(crate) use rustix::mm::*;
 }
