@@ -14,7 +14,8 @@ use crate::liveness::Living;
 /// the host also holds everything that must exist as long as the object: the session, and the daemon's count of
 /// openings.
 pub trait Host: Send + Sync {
-    /// Tells which members are dead. The table stays at its address as long as the host exists.
+    /// Gives the source of information about dead members. Its liveness table stays at the same address as long as the
+    /// host exists.
     fn liveness(&self) -> &dyn Living;
 
     /// Counts `total` bytes of this object against the quota. `NO_SPACE` if the quota does not allow them.

@@ -15,8 +15,8 @@ use crate::error::{Context, OsError, OsResult};
 pub enum Looking {
     /// Pages of a private mapping of a file that this process wrote to. The kernel has made private copies of them.
     PrivateCopies,
-    /// Pages that were written since they were last write-protected by an asynchronous userfaultfd. The same call
-    /// protects these pages again.
+    /// Pages that were written since they were last write-protected by an asynchronous userfaultfd. The scan that finds
+    /// these pages also protects them again.
     WrittenAndProtectAgain,
 }
 

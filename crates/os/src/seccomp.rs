@@ -199,7 +199,7 @@ impl Listener {
         poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::HUP)
     }
 
-    /// Tells whether the thread still waits for the answer. After a signal it does not.
+    /// Tells whether the thread still waits for the answer. A thread that a signal has interrupted no longer waits.
     pub fn is_waiting(&self, id: u64) -> bool {
         // SAFETY: the kernel reads one number.
         unsafe { libc::ioctl(self.0.as_raw_fd(), ID_VALID, &raw const id) == 0 }

@@ -122,8 +122,8 @@ impl Region {
         let word = SliceWord(head.word.load(Ordering::Acquire));
         let mine = word.is_small() && word.owner() == local.index && word.available() == Available::Full;
         let active = word.with(Available::Active, 0).0;
-        // If the exchange fails, another member has just queued the slice for this slot, and this slot gets it through
-        // the queue.
+        // If the exchange fails, another member has just queued the slice for this slot. Then this slot finds the slice
+        // on its stack.
         if mine && head.word.compare_exchange(word.0, active, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             local.classes[class].partial.push(slice as u32);
         }
@@ -142,8 +142,8 @@ impl Region {
         let queued = word.with(Available::Queued, by).0;
         if head.word.compare_exchange(word.0, queued, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
             fault_point!("heap.notify.queued");
-            // While a slice is queued, it is neither released nor given to another slot. So its owner has not changed
-            // since the word was read.
+            // While a slice is queued, it is neither released nor given to another slot. So the owner that `word` names
+            // is still right.
             if let Some(owner) = self.memory.slot(word.owner().into()) {
                 let mut top = owner.available.load(Ordering::Acquire);
                 loop {

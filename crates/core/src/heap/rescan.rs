@@ -1,5 +1,5 @@
-//! Finds out again which slices a slot owns. This is needed when a member takes a vacant slot, and after a death,
-//! because a dead member may not have told the slot about a free block.
+//! Finds out again which slices a slot owns. This is needed when a member takes a vacant slot. It is also needed after
+//! a death, because a dead member may not have notified the slot about a free block.
 
 use std::sync::atomic::Ordering;
 
@@ -11,10 +11,10 @@ use crate::region::Region;
 impl Region {
     /// Forgets all hints and searches all slices of the slot.
     ///
-    /// A queued slice is in one of three situations: it is on the stack, it is being put there, or it is lost. It is
-    /// lost if the member that freed a block died, or if the slot's former holder died while it emptied the stack.
-    /// Slices that are being put on the stack are left out here. So if a slice is still marked as queued after the
-    /// stack was emptied, it is lost, and this slot takes it back.
+    /// A queued slice is in one of three situations: it is on the slot's stack, another member is just putting it
+    /// there, or it is lost. It is lost if the member that freed a block died, or if the slot's former holder died
+    /// while it emptied the stack. A slice that another member is just putting on the stack is left out here. So if a
+    /// slice is still marked as queued after the stack was emptied, it is lost, and this slot takes it back.
     pub(super) fn rescan(&self, local: &mut LocalSlot) {
         local.shared(self).rescan.store(0, Ordering::SeqCst);
         for class in &mut local.classes {
@@ -42,7 +42,8 @@ impl Region {
         }
     }
 
-    /// The slices of a slot with their classes and head words, except slices that are just being put on the stack.
+    /// The slices of a slot with their classes and head words, except slices that another member is just putting on the
+    /// slot's stack.
     pub(super) fn find_slices(&self, owner: u16) -> Vec<(u64, usize, SliceWord)> {
         let mut found = Vec::new();
         for slice in 0..self.memory.committed() {

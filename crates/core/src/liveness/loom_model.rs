@@ -21,7 +21,7 @@ const NEXT: MemberId = MemberId::new(2, 5);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rule {
     Kept,
-    /// Broken on purpose: a member counts as dead if the table does not name it.
+    /// Broken on purpose: a member counts as dead if the liveness table does not name it.
     AbsenceIsDeath,
     /// Broken on purpose: the daemon marks a member as dead when its connection ends.
     BuryTheCutOff,
@@ -31,7 +31,7 @@ enum Rule {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Heals {
-    /// The healing member asks the table of a daemon that ended before Alice joined.
+    /// The healing member asks the liveness table of a daemon that ended before Alice joined.
     ByOldTable,
     ByNewTable,
     /// The healing member asks through a descriptor that belonged to the roll, but belongs to another file now.

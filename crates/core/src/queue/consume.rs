@@ -71,8 +71,8 @@ impl Ring {
         let own = 1 << end;
         let pending = cell.pending.load(Acquire);
         // If this consumer's bit is not set, the cell may be used again at any moment. So `pending` belongs to the
-        // message only if the state is the same before and after. If the bit is set, the cell stays as it is until this
-        // consumer releases it.
+        // message only if the cell's state is the same before and after `pending` is read. If the bit is set, the cell
+        // stays as it is until this consumer releases it.
         let same = || cell.state.load(Acquire) == seen.0;
         if !same() {
             return false;
@@ -150,8 +150,8 @@ impl Ring {
         won
     }
 
-    /// Moves the tail past a cell that was seen taken or released. The tail only grows. If a message behind it becomes
-    /// ready again, the counter `returned` announces that, and the tail stays.
+    /// Moves the ring's tail past a cell that was seen taken or released. The tail only grows. If a message behind it
+    /// becomes ready again, the counter `returned` announces that, and the tail stays.
     fn advance_tail(&self, position: u64) {
         let _ = self.header().taking.tail.compare_exchange(position, position.wrapping_add(1), AcqRel, Relaxed);
     }

@@ -109,8 +109,8 @@ impl Ring {
                 crate::fault_point!("queue.heal.half");
             }
         }
-        // The counter changes after the cells. It also changes if no cell did, because an earlier healing member may
-        // have died after it changed the cells.
+        // `returned` changes after the cells. It also changes if no cell has changed here, because an earlier healing
+        // member may have died after it changed the cells.
         self.header().taking.returned.fetch_add(1, SeqCst);
     }
 

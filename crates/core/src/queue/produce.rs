@@ -25,8 +25,9 @@ impl Ring {
             Room::Full => return Ok(None),
             Room::Past => return Err(corrupt(format_args!("message {position} was sent by another member"))),
         }
-        // No compare-and-swap is needed, because no other member writes a free cell. If this member dies before the
-        // store that publishes, the cell stays claimed with the number of this end. The next producer's heal frees it.
+        // No compare-and-swap is needed, because no other member writes a free cell. If this member dies before it
+        // stores that the message is ready, the cell stays claimed with the number of this end. The next producer heals
+        // this end and frees the cell.
         cell.state.store(State::claimed(lap, end).0, Relaxed);
         fence(Release);
         crate::fault_point!("queue.send.claimed");

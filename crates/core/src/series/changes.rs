@@ -83,8 +83,8 @@ impl Publisher {
             super::costs::learn(&mut self.finder.costs.compare_byte, cost);
         }
         if self.counts.withheld_now > 0 {
-            // After a withheld version the list has the changes of several steps. So it does not tell how much changes
-            // in one step.
+            // After a withheld version the list `pending` has the changes of several steps. So it does not tell how
+            // much changes in one step.
         } else if looked.unknown == 0 {
             let chunks = f64::from(self.pending.count()) / all;
             // A comparison stops at the first difference in a chunk. So all pages of such a chunk count as changed.

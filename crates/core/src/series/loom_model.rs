@@ -174,11 +174,11 @@ struct Paged {
 #[derive(Clone, Copy, PartialEq)]
 enum Planted {
     Nothing,
-    /// The daemon changes the word only after the observer has used its page.
+    /// The daemon changes the liveness table's word only after the observer has used its page.
     WordAfterPage,
-    /// The publisher does not compare the word after its fence.
+    /// The publisher does not compare the liveness table's word after its fence.
     NoComparison,
-    /// The publisher loads the word only after it has asked for the pages.
+    /// The publisher loads the liveness table's word only after it has asked for the pages.
     WordAfterAnswer,
 }
 
@@ -200,7 +200,7 @@ impl Paged {
     }
 
     /// Asks for new pages as `Pins::update` does. Gives the number of pages that the publisher knows from now on, and
-    /// the value of the word that it remembers with them.
+    /// the value of the liveness table's word that it remembers with them.
     fn update(&self, planted: Planted) -> (usize, u32) {
         let word = self.word.load(Acquire);
         let pages = self.made.fetch_add(0, AcqRel) as usize;

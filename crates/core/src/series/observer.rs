@@ -22,7 +22,7 @@ use crate::liveness::{LOOK, epoch_word};
 use crate::{Error, Result};
 
 /// How many times an observer tries again because the version that it wanted was recycled before it was pinned. No
-/// publisher is that fast many times in a row, so after this many attempts the table must be damaged.
+/// publisher is that fast many times in a row. So after this many attempts the version table must be damaged.
 pub(super) const OVERTAKEN: u32 = 64;
 
 /// What a program passes to [`Observer::attach`].

@@ -177,7 +177,7 @@ impl Publisher {
         fault_point!("series.retire.marked");
         protocol::retire_fence();
         // If a new observer has come meanwhile, with a pin page that the publisher does not know, it may hold any of
-        // these versions.
+        // these versions. Then all of them count as held.
         let known = self.pins.is_complete(&*self.host);
         let pins = self.pins.held();
         for (sequence, record) in old {

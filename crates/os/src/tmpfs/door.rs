@@ -152,7 +152,7 @@ impl Door {
         Self { mount, writable: true }
     }
 
-    /// Opens the door, so that its party can open files through it.
+    /// Opens the door, so that the party to which the door belongs can open files through it.
     pub fn open(&self, gate: &Gate) -> OsResult<()> {
         if self.writable {
             set_attributes(&self.mount, 0, libc::MOUNT_ATTR_RDONLY, 0)?;
