@@ -214,8 +214,8 @@ impl Region {
         }
     }
 
-    /// Makes an empty region. The memory is zeroed, or it has what a member wrote that died while it formatted the
-    /// region.
+    /// Makes an empty region. The memory is zeroed, unless a member died while it formatted the region. Then the memory
+    /// has what that member wrote.
     fn format(&self) -> Result<()> {
         let (header, g) = (self.memory.header(), self.memory.geometry());
         self.host.reserve(g.first_reserve())?;

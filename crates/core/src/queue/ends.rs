@@ -215,8 +215,8 @@ impl Ring {
         slot.tenure.owner.store(0, Release);
     }
 
-    /// Records how the owner of an end has gone. If a death is recorded, a later departure in order does not replace
-    /// it, until a new member joins that side.
+    /// Records how the owner of an end left: in order or by its death. A recorded death stays recorded when other
+    /// members leave in order, until a new member joins that side.
     pub(super) fn record_departure(&self, side: Side, slot: &EndSlot, how: Departure) {
         if slot.tenure.here.load(Acquire) == 0 {
             return; // never quite came, or is recorded already
