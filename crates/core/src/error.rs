@@ -205,7 +205,7 @@ impl Error {
         self
     }
 
-    /// Replaces the length of the wait. It is for callers that wait in several slices and report their sum.
+    /// Replaces the length of the wait. It is for callers that wait several times and report the sum.
     #[must_use]
     pub fn waited_in_all(mut self, time: Duration) -> Self {
         match &mut self.0.waited {

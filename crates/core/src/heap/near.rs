@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::LocalSlot;
 use crate::region::Region;
 
-/// The number of regions that this process has dropped. The thread that drops a region writes it, and every call here
-/// reads it. It has a cache line of its own, so that each CPU keeps that line in its cache.
+/// The number of regions that this process has dropped. The thread that drops a region writes it, and each search in a
+/// thread's cache reads it. It has a cache line of its own, so that each CPU keeps that line in its cache.
 #[repr(align(128))]
 struct Gone(AtomicU64);
 

@@ -154,7 +154,7 @@ impl Region {
         slot.operations.iter().find(of_block)
     }
 
-    /// Turns a block that another thread of this process prepared into an ordinary one.
+    /// Turns a prepared block into an ordinary one, if another thread of this process has prepared it.
     fn keep_elsewhere(&self, block: u64) {
         if block == 0 {
             return;

@@ -287,7 +287,8 @@ impl End {
     /// Heals what dead members left at this port. If it healed anything, it wakes all members and gives `true`, and the
     /// caller tries again.
     pub(super) fn look_after(&self) -> bool {
-        // The kernel is asked once in each slice of a sleep. An end that polls or spins does not ask it at each turn.
+        // The kernel is asked only after `ASK_EVERY` has passed. So an end that polls or spins does not ask it at each
+        // turn.
         let alive = if self.may_ask() { self.host.liveness() } else { self.host.liveness().table() };
         let mut healed = self.ring.look_after_all(self.me, alive);
         if self.side == Side::Producer && self.shape().pattern == Pattern::FanOut {

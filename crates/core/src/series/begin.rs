@@ -117,7 +117,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Copies a begun version that is withheld to the variables' own memory, and notes all of its chunks as changed.
+    /// Handles the withholding of a begun version: copies the version to the variables' own memory, and notes all of
+    /// its chunks as changed.
     pub(super) fn write_back_begun(&mut self) {
         let chunk = self.pool.chunk();
         for field in &self.fields {

@@ -26,7 +26,7 @@ pub(super) struct Record {
     pub attributes: Vec<(String, Value)>,
     /// The shape and the number of bytes of each variable.
     pub extents: Vec<(Vec<u64>, u64)>,
-    /// The slots of all chunks of all variables. The entries of chunks that the version has are checked: each is below
+    /// The slots of all chunks of all variables. If a chunk exists in this version, its entry is checked: it is below
     /// the pool's number of slots.
     pub table: Vec<u32>,
 }
