@@ -1,7 +1,7 @@
-//! Measures iceoryx2 in the same steps that `bench/ports` uses for crossdock. Two processes, pinned to two CPUs, send a
-//! message of 8 bytes there and one back, and read it. *Spinning* uses subscribers that poll. *Blocking* uses events of
-//! iceoryx2, with a pause before each message so that the other side sleeps. The time of sending is stored in shared
-//! memory.
+//! Measures iceoryx2 in the same steps that `bench/ports` uses for crossdock. Two processes, pinned to two CPUs, send
+//! messages of 8 bytes to each other in turn, and read each of them. *Spinning* uses subscribers that poll. *Blocking*
+//! uses events of iceoryx2, with a pause before each message so that the other side sleeps. The time of sending is
+//! stored in shared memory.
 //!
 //! It prints `spin_ns N` and `blocking_ns N`: the median over all rounds, and the smallest value.
 
@@ -54,7 +54,7 @@ fn play(first: bool, rounds: u32, name: &str) -> Result<(f64, f64), Error> {
     while to.dynamic_config().number_of_subscribers() == 0 || bell_to.dynamic_config().number_of_listeners() == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // The other process may count this one as present before this one is ready.
+    // When these counts are right, one of the two processes may still be setting itself up. So both wait a while.
     std::thread::sleep(Duration::from_millis(300));
 
     let send = |value: u64| -> Result<(), Error> {

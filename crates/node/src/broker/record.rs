@@ -162,7 +162,7 @@ messages! {
             size: u64,
             /// How many bytes of the segment are reserved.
             reserved: u64,
-            /// The value that the segment's maker gave.
+            /// The attribute: a number that the segment's maker chose, and that the daemon only stores.
             attribute: u64,
             /// Whether the segment stays when the run ends.
             persistent: bool,
@@ -207,7 +207,7 @@ messages! {
             size: u64,
             /// How many bytes of the pool are reserved.
             reserved: u64,
-            /// The value that the series' publisher gave.
+            /// The attribute: a number that the series' publisher chose, and that the daemon only stores.
             attribute: u64,
             /// The most observers at the same time.
             observers: u32,

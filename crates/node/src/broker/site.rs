@@ -185,7 +185,7 @@ pub struct SiteLink {
     pub why: String,
 }
 
-/// What came of a claim.
+/// The outcome of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// The name belongs to this node.
