@@ -9,7 +9,8 @@ use crate::contents::{Series, Value};
 use crate::error::{self, Error, Result};
 use crate::hdf5::datatype::offsets;
 
-/// Writes a series as an archive: variables by their names, and attributes by their names as single numbers and texts.
+/// Writes a series as an archive. Each variable and each attribute is an entry under its own name. An attribute is a
+/// single number or a single text.
 ///
 /// # Errors
 /// `INVALID` for a type that NumPy lacks or for two entries with the same name; `NO_SPACE`, `SYSTEM`.
