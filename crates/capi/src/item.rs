@@ -19,7 +19,8 @@ static ITEMS: Table<Guarded<Mutex<State>>> = Table::new(9, "item", Status::Close
 
 /// The kind of item to which a reference refers at present.
 enum State {
-    /// An item that this task owns. If it is spent, its calls fail with an error that says so.
+    /// An item that this task owns. After the task has handed the item on, the item is spent: its calls fail with an
+    /// error that says so.
     Own(Item),
     /// An item that this task owns and shares.
     Shared(SharedItem),

@@ -24,7 +24,7 @@ const ITEM: &str = "item";
 struct Access {
     segment: String,
     /// The kind: `region`, `port`, `series`, `item`, `pin` for a page of pins that observers write, or `table` for the
-    /// daemon's own table.
+    /// daemon's liveness table.
     kind: String,
     /// What the process has mapped now: `rw`, `r`, `w` or nothing.
     mapped: String,
@@ -146,7 +146,7 @@ fn segment(path: &str) -> Option<(String, String)> {
     })
 }
 
-/// Adds to `have` those letters of `more`, `r` and `w`, that it lacks.
+/// Adds to `have` the letters `r` and `w` that `more` has and `have` lacks.
 fn add_ways(have: &mut String, more: &str) {
     *have = ['r', 'w'].into_iter().filter(|way| have.contains(*way) || more.contains(*way)).collect();
 }

@@ -65,8 +65,8 @@ impl<'a> Writer<'a> {
     /// command.
     fn work(mut self) -> u8 {
         let mut dead = Vec::new();
-        // These observers are held, because the daemon of another node keeps a series' id only while the series is
-        // observed.
+        // The observers of the dead publishers stay open meanwhile, because the daemon of another node keeps a series'
+        // id only while the series is observed.
         let mut _held = None;
         loop {
             let until = Instant::now() + self.options.wait;
@@ -103,7 +103,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Says which series to observe, and how long to wait. After a publisher's death, the dead publisher's series is
-    /// observed until its successor's exists.
+    /// observed until the series of its successor exists.
     fn wanted(&self, former: bool, until: Instant) -> series::Wanted<'_> {
         let wait = until.saturating_duration_since(Instant::now());
         series::Wanted { names: &self.names, socket: self.options.socket.as_deref(), wait, former }
@@ -119,7 +119,8 @@ impl<'a> Writer<'a> {
             let (state, who) = set.state();
             let who = who.to_owned();
             if state != SeriesState::Live || self.stop.asked().is_some() {
-                // The last version is lost with the publisher's memory, so it is saved at once.
+                // The publishers publish no more, or the command is to end. So the last version is saved now, whatever
+                // `--every` says.
                 let there = self.save_if(set, 1)?;
                 if !there && set.newest_of_all() > self.safe.1 {
                     complain(&format!("the last versions have no number in common: {}", set.apart()));

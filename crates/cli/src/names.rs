@@ -76,7 +76,8 @@ pub enum Series {
     Found(Session, usize),
     /// The same as `Found`, but the series began and ended between two searches.
     CameAndWent(Session, usize),
-    /// The series is on another node of the daemon's site. The observer is the first one of it on this node.
+    /// The series is on another node of the daemon's site. The `Observer` is the first observer of the series on this
+    /// node.
     Elsewhere(Session, usize, Box<Observer>),
     /// The series does not exist. The text tells the user for what the command waits.
     Missing(String),

@@ -379,7 +379,8 @@ fn a_damaged_newest_checkpoint_is_set_aside_and_said() {
     file.write_all_at(&[0x55; 8], file.metadata().unwrap().len() - 8).unwrap();
     let found = restart(&to, "").unwrap();
     assert!(found.checkpoint.path() < newest.as_path() && found.skipped[0].0 == newest);
-    // The command starts before the publisher. It must not take the series that the former run left for the new one.
+    // The command starts before the publisher. It must not confuse the series that the former run left with the series
+    // of the new run.
     let writer = node.start(&words);
     std::thread::sleep(Duration::from_millis(300));
     node.publish(5, &[]);

@@ -217,8 +217,8 @@ fn check_says_which_door_serves_a_program() {
 
 #[test]
 fn a_full_quota_is_enospc_for_the_producer_and_a_story_in_its_log_and_the_cut_file_is_never_seen() {
-    // The producer continues when the first file has a second name, which consumers see. It frees memory only after the
-    // service has surely looked at the file that lacks its end.
+    // The producer waits until its first file has been published, which gives the file a second link. Later it waits 5
+    // s before it removes a file to free memory. By then the service has looked at the cut file `big`.
     let is_root = crossdock_os::child::user() == 0;
     // The service of docker may have mounts of its own, and then does not see the mounts of the run.
     for engine in containers().into_iter().filter(|engine| *engine != "docker") {

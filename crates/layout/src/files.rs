@@ -15,7 +15,7 @@ pub const NOTICE_MAGIC: u64 = u64::from_le_bytes(*b"xdockfil");
 /// The number of bytes for the producers' names, which error messages show.
 pub const PRODUCERS_BYTES: usize = 256;
 
-/// The number of lost names that a notice remembers.
+/// The number of lost names that a notice remembers. A lost name is that of a file that can no longer come.
 pub const LOST: usize = 256;
 
 /// The phase of a directory's producers: whether files can still come.
@@ -63,13 +63,14 @@ pub struct Notice {
     pub last_ns: AtomicU64,
     /// The number of files that were not published because their writer was killed.
     pub torn: AtomicU64,
-    /// How many files were lost. Only the service uses it.
+    /// The number of names that were ever put into `lost`. Only the service uses it.
     pub lost_count: AtomicU64,
     /// The producers' names in UTF-8, separated by commas, with a zero byte at the end. They are written before
     /// `magic`.
     pub producers: [AtomicU64; PRODUCERS_BYTES / 8],
-    /// Hashes of the names that were lost last: another host published the file, and dropped it before this host had fetched it.
-    /// 0: free. A consumer that waits for such a name gets an error at once. A name that is published after all is taken out.
+    /// The hashes of the most recently lost names; 0 in a free word. A name is lost if another host published its file
+    /// and dropped the file before this host had fetched it. A consumer that waits for a lost name gets an error at
+    /// once. If a file of this name is published after all, the service removes the hash.
     pub lost: [AtomicU64; LOST],
 }
 
@@ -94,7 +95,8 @@ impl Notice {
         self.magic.load(Ordering::Acquire) == NOTICE_MAGIC && self.version.load(Ordering::Acquire) == LAYOUT_VERSION
     }
 
-    /// For the service: this name, relative to the directory, will not come.
+    /// Notes that the file of this name will not come. The name is relative to the directory. Only the service calls
+    /// it.
     pub fn lose(&self, name: &[u8]) {
         let hash = hash_of(name);
         if !self.has_lost(name) {
@@ -103,7 +105,7 @@ impl Notice {
         }
     }
 
-    /// For the service: this name was published.
+    /// Removes this name from the lost names, because its file was published. Only the service calls it.
     pub fn find(&self, name: &[u8]) {
         if self.lost_count.load(Ordering::Relaxed) > 0 {
             let hash = hash_of(name);
@@ -113,7 +115,7 @@ impl Notice {
         }
     }
 
-    /// Is this one of the names that were lost last?
+    /// Is this one of the most recently lost names?
     pub fn has_lost(&self, name: &[u8]) -> bool {
         let hash = hash_of(name);
         self.lost_count.load(Ordering::Relaxed) > 0 && self.lost.iter().any(|lost| lost.load(Ordering::Acquire) == hash)

@@ -38,8 +38,8 @@ pub struct LivenessTable {
     pub epoch: AtomicU32,
     /// Words by which publishers of series notice new pin pages, in which observers note the versions that they use.
     /// The series' number selects its word ([`Self::pages`]). The daemon increments the word (Release) before an
-    /// observer gets a new page. The publisher loads it (Acquire) after the fence of its retiring step. If the word is
-    /// unchanged, the publisher knows every page.
+    /// observer gets a new page. When the publisher retires versions, it loads the word (Acquire) after a fence. If the
+    /// word is unchanged, the publisher knows every page.
     pub pages: [AtomicU32; PAGE_WORDS],
     _pad: [u8; 16],
     /// One word for each slot, as described above. The daemon stores it (Release), and members load it (Acquire).
@@ -89,8 +89,8 @@ impl LivenessTable {
         self.slots[member.slot()].store(member.0, Ordering::Release);
     }
 
-    /// Marks this member as dead, when that is proved. Only the daemon calls it. If the result is `true`, the table did
-    /// not say so before, and the daemon wakes the members that wait on `epoch`.
+    /// Marks this member as dead. Only the daemon calls it, after the death is proved. Returns `true` if the member was
+    /// not marked before. Then the daemon wakes the members that wait on `epoch`.
     pub fn set_dead(&self, member: MemberId) -> bool {
         let slot = &self.slots[member.slot()];
         let mut word = slot.load(Ordering::Acquire);

@@ -68,7 +68,7 @@ pub mod departure {
     }
 }
 
-/// A cache line of its own for its contents, so that words of different writers never share a line.
+/// Puts its contents on a cache line of their own, so that words of different writers never share a line.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub struct Line<T>(pub T);
@@ -193,9 +193,10 @@ pub struct PortHeader {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Tenure {
-    /// 0 if the end is free; otherwise the id of its member, or [`HEALING`] with the id of the member that heals it.
-    /// The word changes only by compare-and-swap, except that the owner or healing member stores 0 at the end. Setting
-    /// it claims the end. So if a member dies in any later step, other members know which member it was.
+    /// 0 if the end is free; otherwise the id of its member, or [`HEALING`] with the id of the member that heals it. A
+    /// member claims the end by a compare-and-swap of this word. So if the member dies in any later step, other members
+    /// know which member it was. All other changes are by compare-and-swap, too, except one: the owner or the healing
+    /// member frees the end by a plain store of 0.
     pub owner: AtomicU64,
     /// The id of the end's member, for error messages. It stays the same while `owner` names a healing member.
     pub member: AtomicU64,
@@ -228,8 +229,8 @@ pub struct Account {
     pub sleeps: AtomicU32,
     /// The number of times that the end woke other ends.
     pub wakes: AtomicU32,
-    /// 1 while the end waits for a message or a free cell. A waiting consumer of a work queue does not count as working
-    /// on its messages, so that the stream of other consumers can end.
+    /// 1 while the end waits for a message or a free cell. If a consumer of a work queue waits, its unreleased messages
+    /// do not keep other consumers from getting CLOSED or PEER_DIED.
     pub waiting: AtomicU32,
     /// A counter that is incremented with each new owner.
     pub tenancy: AtomicU32,

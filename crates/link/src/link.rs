@@ -154,8 +154,8 @@ impl Link {
     ///
     /// # Errors
     /// The service's refusal. `TimedOut` if no answer came by the deadline. `Disconnected` if the connection ended
-    /// before the answer. After the last two, the other node may have carried out the question, or may still do it. So
-    /// repeat only questions that may be carried out twice.
+    /// before the answer. After `TimedOut` or `Disconnected`, the other node may have carried out the question, or may
+    /// still do it. So repeat only questions that may be carried out twice.
     pub fn ask(&self, service: u32, body: &[u8], deadline: Deadline) -> Result<Vec<u8>> {
         let shared = &*self.shared;
         let tried = || format!("ask service {service}");

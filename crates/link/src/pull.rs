@@ -25,7 +25,7 @@ const WRONG_MOST: u32 = 2;
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 
-/// What one pull used and repeated.
+/// How many connections one pull used, and how often it had to repeat something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pulled {
     /// The number of data connections that the pull used at the same time.

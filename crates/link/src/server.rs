@@ -26,8 +26,8 @@ const GREETINGS: usize = 64;
 const QUESTIONS: usize = 64;
 /// The most threads that answer questions.
 const WORKERS: usize = 256;
-/// The number of bytes that are sent with one checksum. So few bytes are still in the CPU's cache when they are sent
-/// after the checksum was computed.
+/// The number of bytes that are sent with one checksum. It is small, so that the bytes are still in the CPU's cache
+/// when they are sent after the checksum was computed.
 const CHECKED: u64 = 256 << 10;
 /// The number of bytes that are sent with one header if no checksum is wanted.
 const UNCHECKED: u64 = 1 << 20;
@@ -157,7 +157,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Decrements the counter when a thread's part ends, also after a panic.
+/// Decrements the counter when it is dropped, also after a panic.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Drop for Counted<'_> {
@@ -245,7 +245,7 @@ impl Drop for Server {
 }
 
 impl Shared {
-    /// The thread that accepts connections.
+    /// The work of the thread that accepts connections.
     fn take_all(self: &Arc<Self>, accept: &dyn Accept) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         let mut number = 0;

@@ -91,8 +91,8 @@ enum Came {
     Ended,
 }
 
-/// Calls `write` with room at the end of `out`, and keeps what it wrote. If `write` asks for more room, it gets that
-/// and is called again.
+/// Calls `write` with room at the end of `out`, and keeps what it wrote. If `write` asks for more room, it is called
+/// again with that much room.
 fn append(
     out: &mut Vec<u8>,
     guess: usize,

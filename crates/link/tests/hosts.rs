@@ -2,8 +2,9 @@
 //! and a daemon that is killed.
 //!
 //! `hosts_that_…` runs this program again in a network namespace of its own, with the test `child`. That process makes
-//! the second namespace and starts node `b` there, with `child` once more and a folder of papers in the environment.
-//! Each namespace ends with its last process, whatever happens.
+//! the second namespace and starts node `b` there. Node `b` is this program with the test `child`, too; a folder with
+//! its certificates in the environment tells it to be node `b`. Each namespace ends with its last process, whatever
+//! happens.
 
 mod common;
 

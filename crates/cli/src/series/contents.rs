@@ -24,8 +24,8 @@ pub fn of<'a>(name: &str, observer: &Observer, version: &'a Version) -> Result<f
     })
 }
 
-/// Tells whether the version keeps its contents while it is held. If the publisher may take versions back, the command
-/// has read a copy, which stays.
+/// Tells whether the bytes that the command has read stay as they are. With the policy `take_back` they do, because
+/// they are a copy. Otherwise they do as long as the version is valid.
 pub fn is_steady(version: &Version) -> bool {
     version.is_valid() || version.description().full == FullPolicy::TakeBack
 }

@@ -75,8 +75,8 @@ pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String
                         continue;
                     }
                     Err(e) if matches!(e.status, Status::NotFound | Status::TimedOut) => {
-                        // The first series lived when it was found. If it has ended since, the newest ended series of
-                        // this name is the same one.
+                        // When `names::series` found the first series, its run had not ended. If the run has ended
+                        // since, the newest ended series of this name is the one that was found.
                         former |= found.is_empty();
                         format!("there is no series `{}` yet", names[found.len()])
                     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 /// How often a checkpoint is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
-    /// Save when this many versions have come after the last one.
+    /// Save when this many versions have come since the last saved one.
     Versions(u64),
-    /// Save when this time has passed since the last version.
+    /// Save when this time has passed since the last save.
     Time(Duration),
 }
 

@@ -26,8 +26,8 @@ const OLD: u64 = 0x1111_1111_1111_1111;
 const SECRET: u64 = 0x5ec4_e75e_c4e7_5ec4;
 const SCRIBBLE: u64 = 0x6666_6666_6666_6666;
 
-/// Ways to keep access, each tried on an item of its own. The last ones leave no open file that the kernel could
-/// report.
+/// Ways to keep access, each tried on an item of its own. The last ways in this list leave no open file that the kernel
+/// could report.
 const WAYS: [&str; 12] = [
     "mapping",
     "duplicate",
@@ -139,7 +139,7 @@ struct Kept {
     /// A pair of sockets with the descriptor in flight between them.
     flight: Option<(OwnedFd, OwnedFd)>,
     child: Option<i32>,
-    /// Tells the child that the item now belongs to another owner.
+    /// An eventfd by which the parent tells the child that the item now belongs to another owner.
     start: Option<OwnedFd>,
 }
 

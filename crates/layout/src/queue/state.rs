@@ -15,7 +15,7 @@
 //! | 3 taken | the consumer `end` has the message (fan-in, work queue) | free for the next lap, by this consumer |
 //!
 //! If the producer of a claimed cell is dead, healing makes the cell free for the next lap. If the consumer of a taken
-//! cell is gone, healing makes the cell ready again. A producer that takes a handle back clears C.
+//! cell is gone, healing makes the cell ready again. A producer that takes a handle back clears the bit C (credit).
 //!
 //! In zeroed memory all cells are free and have lap 0. A cell's lap never decreases.
 

@@ -26,7 +26,7 @@ pub struct Entry {
     pub owner: AtomicU64,
     /// The offset of the object's block; 0 until the object has one.
     pub offset: WildWord<AtomicU64>,
-    /// In state REMOVING: the block that is being freed, with the phase of that.
+    /// In state REMOVING: the offset of the block that is being freed, with the phase of the freeing in its low bits.
     pub retiring: AtomicU64,
     /// The size of the object in bytes.
     pub size: WildWord<AtomicU64>,

@@ -20,8 +20,7 @@ const MIN_SLOTS: u64 = 16;
 const MIN_ENTRIES: u64 = 64;
 const MAX_ENTRIES: u64 = 65536;
 const MAX_BUCKETS: u64 = 4096;
-/// From this size on, slices begin at a huge page. The addresses that are lost by this are then a small part of the
-/// region.
+/// From this size on, slices begin at a huge page. The gap before the first slice is then a small part of the region.
 const ROOMY: u64 = 32 * HUGE;
 /// The largest capacity. With a larger one, offsets of blocks would have no bits left for a phase, and slice numbers
 /// would not fit into 32 bits.

@@ -14,7 +14,8 @@ pub const MAX_WORDS: usize = 16;
 pub const OP_NONE: u32 = 0;
 /// A block was prepared and belongs to the record. If the holder of the slot dies, the block is freed by healing.
 pub const OP_PREPARED: u32 = 1;
-/// The holder of the slot is writing the words and freeing the old block. If it dies, healing completes that.
+/// The holder of the slot is writing the words and freeing the old block. If the holder dies, healing completes both
+/// steps.
 pub const OP_REPLACING: u32 = 2;
 
 /// The first phase of freeing a block, in the low bits of a cell that names the block: the block's state may still be
@@ -31,15 +32,16 @@ pub const PHASE_MASK: u64 = 15;
 #[repr(C)]
 pub struct Operation {
     /// The kind of change: one of `OP_…`. It is stored last when the change begins, and cleared first when it is done.
-    /// From the store of REPLACING on, the change will be completed.
+    /// Once REPLACING is stored, the change is completed, even if the holder dies.
     pub kind: AtomicU32,
     /// The number of valid `words`.
     pub count: WildWord<AtomicU32>,
     /// The offset at which the words are to be written.
     pub header: AtomicU64,
-    /// The new block, to which the words point, or a block that is prepared for this.
+    /// The new block: the words point to it when they are written.
     pub new_block: AtomicU64,
-    /// The old block, which is freed, with its phase; 0 if there is none any more.
+    /// The old block, which is freed after the words are written, with the phase of the freeing in its low bits; 0 if
+    /// there is no old block, or it is freed already.
     pub retiring: AtomicU64,
     /// The words to write.
     pub words: [AtomicU64; MAX_WORDS],
@@ -60,7 +62,7 @@ pub struct Slot {
     /// The number, plus 1, of the slice whose owner is about to be told of a free block; 0 if there is none. The holder
     /// writes it.
     pub pushing: AtomicU64,
-    /// One block that is being freed, with the phase of that.
+    /// The offset of one block that is being freed, with the phase of the freeing in its low bits.
     pub retiring: AtomicU64,
     _pad1: [u8; 24],
     /// The stack of this slot's slices in which other members freed blocks. The low half is the number of the first

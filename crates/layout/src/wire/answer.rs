@@ -28,8 +28,9 @@ pub(super) enum Reply {
 answers! {
     /// The daemon's answer to a request.
     pub enum Answer: u16 as Wire {
-        /// The answer to `Hello`. Three descriptors come with it: the liveness table, and the roll (a file with a lock
-        /// for each living member) once for this member's own lock and once for asking about others.
+        /// The answer to `Hello`. Three descriptors come with it: one of the liveness table, and two of the roll (a
+        /// file with a lock for each living member). Through one of these two the member holds its own lock; through
+        /// the other it asks about the locks of other members.
         1 Welcome [3] {
             /// The member that this connection is from now on.
             member: MemberId,
@@ -150,7 +151,8 @@ impl Answer {
     }
 }
 
-/// Finds out which answer the body of a successful answer to this request is.
+/// Gives the number of the answer that a successful request with this opcode gets. For a page of a listing, the body
+/// says which list it is.
 fn number(opcode: u16, mut body: Reader<'_>) -> Result<u16, Malformed> {
     match Request::reply(opcode).ok_or(Malformed::Opcode(opcode))? {
         Reply::Page => {

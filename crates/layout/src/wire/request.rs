@@ -50,7 +50,7 @@ requests! {
             /// The size in bytes, if this request makes the segment.
             size: u64,
             /// If this request makes the segment: the number of bytes that count as reserved at once. Each process that
-            /// opens it for writing reserves those pages.
+            /// opens the segment for writing takes the memory of these bytes.
             reserve: u64,
             /// A value that the daemon keeps with the segment. The daemon does not interpret it.
             attribute: u64,
@@ -80,7 +80,8 @@ requests! {
             /// The number of openings that were closed.
             count: u32 as Padded,
         },
-        /// Sent by a member that has come back: how many times it has a segment open. There is no answer.
+        /// Says how many times this member has a segment open. A member sends it for each of its segments after it has
+        /// connected again. There is no answer.
         6 Hold {
             /// The segment's id; 0 at the end of the list.
             segment: SegmentId,

@@ -6,8 +6,8 @@
 //! piece of memory for one task. So an observer can write false pins only for its own task.
 //!
 //! A series takes a range of segment ids. The first one is the pool's id. Then comes one for each pin page that the
-//! series may get ([`page_id`]), and then one for each observer ([`pin_id`]). An observer uses this id to give its slot
-//! up, and to name it after a restart of the daemon.
+//! series may get ([`page_id`]), and then one for each observer ([`pin_id`]). An observer sends this last id to give up
+//! its slot, and to claim its slot after a restart of the daemon.
 
 use super::Wire;
 use crate::series::PAGE_SLOTS;

@@ -23,9 +23,10 @@ record! {
         writable: bool,
         /// Did this request make the item?
         created: bool,
-        /// The numbers that stand for this task in owner words: for this rank, and for any rank of the task.
+        /// The numbers that stand for this task in the owner words of cooperative items: one for this rank, and one for
+        /// any rank of the task.
         words: [u64; 2],
-        /// The number that stands in owner words for the task that made the item.
+        /// The number that stands in the owner words of cooperative items for the task that made the item.
         creator: u64,
         /// The key of the item: its name in the workflow.
         key: String,

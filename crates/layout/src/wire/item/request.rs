@@ -27,7 +27,7 @@ requests! {
             /// The key of the item.
             key: String,
         },
-        /// Waits until one of these items belongs to this task, or is shared, and opens that item.
+        /// Waits until one of the given items belongs to this task, or is shared, and opens that item.
         52 Access -> Item {
             /// How long to wait, in milliseconds; 0 = not at all.
             wait_ms: u64,
@@ -48,8 +48,8 @@ requests! {
             /// The item's id.
             item: SegmentId,
         },
-        /// Sent by a member that has come back: it has this item open. Item 0 says that the list is complete. There is
-        /// no answer.
+        /// Says that this member has an item open. A member sends it for each of its items after it has connected
+        /// again. Item 0 says that the list is complete. There is no answer.
         55 Hold {
             /// The item's id; 0 at the end of the list.
             item: SegmentId,
@@ -96,7 +96,7 @@ requests! {
             /// The number to register.
             number: u64,
         },
-        /// Asks for the number that stands for a party in owner words.
+        /// Asks for the number that stands for a party in the owner words of cooperative items.
         63 Word -> Done {
             /// The party that is asked about.
             party: Party,
