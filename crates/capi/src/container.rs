@@ -64,11 +64,11 @@ unsafe extern "C" fn crossdock_vector_open(
 ) -> i32 {
     call(|| {
         let place = out(vector, "vector")?;
-        // SAFETY: the header asks for zero-terminated texts.
+        // SAFETY: `crossdock.h` asks for zero-terminated texts.
         let (name, element) = unsafe { (text(name, "object's name")?, text(element_type, "element type")?) };
         let region = self::region(&region)?;
         let (claim, _) = open(region, name, &format!("vector<{element}>"), self::mode(mode)?, timeout_ms)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { place.set(address_of(region, claim.offset).cast()) };
         Ok(())
     })
@@ -107,7 +107,7 @@ unsafe extern "C" fn crossdock_vector_view(
     call(|| {
         let (data, elements) = (out(data, "data")?, out(elements, "number of elements")?);
         let view = vector_view(self::region(&region)?, vector, element_size)?;
-        // SAFETY: the header asks for writable places.
+        // SAFETY: `crossdock.h` asks for writable places.
         unsafe {
             data.set(view.0);
             elements.set(view.1);
@@ -126,11 +126,11 @@ unsafe extern "C" fn crossdock_string_open(
 ) -> i32 {
     call(|| {
         let place = out(string, "string")?;
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let name = unsafe { text(name, "object's name")? };
         let region = self::region(&region)?;
         let (claim, _) = open(region, name, "string", self::mode(mode)?, timeout_ms)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { place.set(address_of(region, claim.offset).cast()) };
         Ok(())
     })
@@ -173,13 +173,13 @@ unsafe extern "C" fn crossdock_ndarray_open(
 ) -> i32 {
     call(|| {
         let place = out(array, "ndarray")?;
-        // SAFETY: the header asks for zero-terminated texts, and a shape of that rank.
+        // SAFETY: `crossdock.h` asks for zero-terminated texts, and a shape of that rank.
         let (name, element, shape) =
             unsafe { (text(name, "object's name")?, text(element_type, "element type")?, shape_in(rank, shape)?) };
         let (order, mode) = (self::order(order)?, self::mode(mode)?);
         let region = self::region(&region)?;
         let offset = open_shaped(region, name, element, order, shape, mode, timeout_ms)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { place.set(address_of(region, offset).cast()) };
         Ok(())
     })
@@ -223,7 +223,7 @@ unsafe extern "C" fn crossdock_ndarray_reshape(
     shape: *const u64,
 ) -> i32 {
     call(|| {
-        // SAFETY: the header asks for a shape of that rank.
+        // SAFETY: `crossdock.h` asks for a shape of that rank.
         let shape = unsafe { shape_in(rank, shape)? };
         let region = self::region(&region)?;
         region.ndarray_reshape(header(region, array)?, element(element_size)?, self::order(order)?, shape)
@@ -244,7 +244,7 @@ unsafe extern "C" fn crossdock_ndarray_view(
         let (place, element_size) = (out(data, "data")?, element(element_size)?);
         let region = self::region(&region)?;
         let found = region.ndarray_at(header(region, array)?, element_size)?;
-        // SAFETY: the header asks for NULL or writable places, and room for 8 numbers in `shape`.
+        // SAFETY: `crossdock.h` asks for NULL or writable places, and room for 8 numbers in `shape`.
         unsafe {
             place.set(address(region, found.data));
             if !order.is_null() {

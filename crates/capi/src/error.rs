@@ -103,7 +103,7 @@ unsafe extern "C" fn crossdock_error_raise(status: i32, message: *const c_char) 
             .ok()
             .and_then(Status::from_number)
             .ok_or_else(|| invalid(format!("{status} is no status")))?;
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let message = unsafe { crate::arguments::text(message, "message")? };
         if status == Status::Ok { Ok(()) } else { Err(Error::new(status, message)) }
     })

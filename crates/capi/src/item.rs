@@ -132,10 +132,10 @@ unsafe extern "C" fn crossdock_item_create(
 ) -> i32 {
     call(|| {
         let item = out(item, "item")?;
-        // SAFETY: the header asks for zero-terminated text, and NULL or good options.
+        // SAFETY: `crossdock.h` asks for zero-terminated text, and NULL or valid options.
         let (key, options) = unsafe { (text(key, "key")?, item_options(size, options)?) };
         let made = self::session(session)?.create_item(key, &options)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { item.set(keep(State::Own(made))?) };
         Ok(())
     })
@@ -145,10 +145,10 @@ unsafe extern "C" fn crossdock_item_create(
 unsafe extern "C" fn crossdock_item_find(session: u64, key: *const c_char, info: *mut plain::ItemInfo) -> i32 {
     call(|| {
         let info = out(info, "info")?;
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let key = unsafe { text(key, "key")? };
         let found = self::session(session)?.find_item(key)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { info.set(info_out(&found)) };
         Ok(())
     })
@@ -158,13 +158,13 @@ unsafe extern "C" fn crossdock_item_find(session: u64, key: *const c_char, info:
 unsafe extern "C" fn crossdock_item_access(session: u64, key: *const c_char, timeout_ms: i64, item: *mut u64) -> i32 {
     call(|| {
         let item = out(item, "item")?;
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let key = unsafe { text(key, "key")? };
         // The session is cloned and not held during the wait. Otherwise another thread could not end the wait by
         // closing the session.
         let session = self::session(session)?.clone();
         let got = session.access_item(key, optional_wait(timeout_ms)?)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { item.set(keep(State::Own(got))?) };
         Ok(())
     })
@@ -186,12 +186,12 @@ unsafe extern "C" fn crossdock_item_access_any(
         }
         // Not more than 1024 keys are read, because a longer list is refused below.
         let count = count.min(1024);
-        // SAFETY: the header asks for so many pointers to zero-terminated text.
+        // SAFETY: `crossdock.h` asks for so many pointers to zero-terminated text.
         let keys = (0..count).map(|n| unsafe { text(*keys.add(n), "key") }).collect::<Result<Vec<&str>>>()?;
         let session = self::session(session)?.clone();
         let got = session.access_any_item(&keys, optional_wait(timeout_ms)?)?;
         let which = keys.iter().position(|key| *key == got.key()).unwrap_or(0);
-        // SAFETY: the header asks for writable places.
+        // SAFETY: `crossdock.h` asks for writable places.
         unsafe {
             item.set(keep(State::Own(got))?);
             index.set(which);
@@ -204,11 +204,11 @@ unsafe extern "C" fn crossdock_item_access_any(
 unsafe extern "C" fn crossdock_item_read(session: u64, key: *const c_char, timeout_ms: i64, item: *mut u64) -> i32 {
     call(|| {
         let item = out(item, "item")?;
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let key = unsafe { text(key, "key")? };
         let session = self::session(session)?.clone();
         let view = session.read_item(key, optional_wait(timeout_ms)?)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { item.set(keep(State::Read(view))?) };
         Ok(())
     })
@@ -222,7 +222,7 @@ extern "C" fn crossdock_session_register_number(session: u64, number: u64) -> i3
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_item_transfer(item: u64, to: *const c_char) -> i32 {
     call(|| {
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let to = unsafe { text(to, "task to transfer to")? };
         with(item, |state| state.owned()?.transfer_mut(to))
     })
@@ -232,10 +232,10 @@ unsafe extern "C" fn crossdock_item_transfer(item: u64, to: *const c_char) -> i3
 unsafe extern "C" fn crossdock_item_copy(item: u64, key: *const c_char, copy: *mut u64) -> i32 {
     call(|| {
         let copy = out(copy, "copy")?;
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let key = unsafe { text(key, "key")? };
         let made = with(item, |state| state.owned()?.copy(key))?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { copy.set(keep(State::Own(made))?) };
         Ok(())
     })
@@ -285,7 +285,7 @@ unsafe extern "C" fn crossdock_item_data(item: u64, data: *mut *mut c_void, size
     call(|| {
         let (data, size) = (out(data, "address")?, out(size, "size")?);
         let (base, bytes) = with(item, |state| state.place())?;
-        // SAFETY: the header asks for writable places.
+        // SAFETY: `crossdock.h` asks for writable places.
         unsafe {
             data.set(base.cast());
             size.set(bytes);
@@ -299,7 +299,7 @@ unsafe extern "C" fn crossdock_item_writable(item: u64, writable: *mut c_int) ->
     call(|| {
         let writable = out(writable, "answer")?;
         let answer = with(item, |state| state.place().map(|_| matches!(state, State::Own(_))))?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { writable.set(c_int::from(answer)) };
         Ok(())
     })
@@ -309,7 +309,7 @@ unsafe extern "C" fn crossdock_item_writable(item: u64, writable: *mut c_int) ->
 unsafe extern "C" fn crossdock_item_key(item: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
     call(|| {
         let key = with(item, |state| Ok(state.key().to_owned()))?;
-        // SAFETY: the header asks for that many writable bytes.
+        // SAFETY: `crossdock.h` asks for that many writable bytes.
         unsafe { copy_text(&key, buffer, buffer_size) }
     })
 }
@@ -323,7 +323,7 @@ unsafe extern "C" fn crossdock_item_set_array(
     shape: *const u64,
 ) -> i32 {
     call(|| {
-        // SAFETY: the header asks for zero-terminated text, and for a shape of that rank.
+        // SAFETY: `crossdock.h` asks for zero-terminated text, and for a shape of that rank.
         let (ty, shape) = unsafe { (text(element_type, "element type")?, crate::container::shape_in(rank, shape)?) };
         let order = crate::container::order(order)?;
         let contents = Contents::Array { ty: ty.to_owned(), shape: shape.to_vec(), order };
@@ -347,7 +347,7 @@ unsafe extern "C" fn crossdock_item_array(
         let Contents::Array { ty, shape: extents, order: its_order } = contents else {
             return Err(Error::new(Status::WrongType, format!("item '{key}' holds no array")));
         };
-        // SAFETY: the header asks for writable places, and room for 8 extents, which is the most there are.
+        // SAFETY: `crossdock.h` asks for writable places, and room for 8 extents, which is the most there are.
         unsafe {
             copy_text(&ty, element_type, element_type_size)?;
             shape.copy_from_nonoverlapping(extents.as_ptr(), extents.len());
@@ -364,7 +364,7 @@ unsafe extern "C" fn crossdock_item_region(item: u64, mode: u32, region: *mut u6
         let region = out(region, "region")?;
         let mode = crate::region::mode(mode)?;
         let found = with(item, |state| heap(state, mode))?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { region.set(crate::region::refer(found)?) };
         Ok(())
     })

@@ -142,9 +142,9 @@ fn object(region: &Region, offset: u64, size: u64, created: bool) -> plain::Obje
 unsafe extern "C" fn crossdock_type_layout(name: *const c_char, size: *mut u64, align: *mut u32) -> i32 {
     call(|| {
         let (size, align) = (out(size, "size")?, out(align, "alignment")?);
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let (_, ty) = type_of(unsafe { text(name, "type's name")? })?;
-        // SAFETY: the header asks for writable places.
+        // SAFETY: `crossdock.h` asks for writable places.
         unsafe {
             size.set(ty.size);
             align.set(ty.align);
@@ -164,11 +164,11 @@ unsafe extern "C" fn crossdock_object_open(
 ) -> i32 {
     call(|| {
         let place = out(object, "object")?;
-        // SAFETY: the header asks for zero-terminated texts.
+        // SAFETY: `crossdock.h` asks for zero-terminated texts.
         let (name, type_name) = unsafe { (text(name, "object's name")?, text(type_name, "type's name")?) };
         let region = self::region(&region)?;
         let (claim, ty) = open(region, name, type_name, self::mode(mode)?, timeout_ms)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { place.set(self::object(region, claim.offset, ty.size, claim.created)) };
         Ok(())
     })
@@ -185,11 +185,11 @@ unsafe extern "C" fn crossdock_object_claim(
 ) -> i32 {
     call(|| {
         let place = out(object, "object")?;
-        // SAFETY: the header asks for zero-terminated text and a good type.
+        // SAFETY: `crossdock.h` asks for zero-terminated text and a good type.
         let (name, ty) = unsafe { (text(name, "object's name")?, type_in(ty)?) };
         let region = self::region(&region)?;
         let claim = claim(region, name, &ty, self::mode(mode)?, timeout_ms)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { place.set(self::object(region, claim.offset, ty.size, claim.created)) };
         Ok(())
     })
@@ -199,7 +199,7 @@ unsafe extern "C" fn crossdock_object_claim(
 unsafe extern "C" fn crossdock_object_commit(region: u64, object: *const plain::Object) -> i32 {
     call(|| {
         let region = self::region(&region)?;
-        // SAFETY: the header asks for a readable object.
+        // SAFETY: `crossdock.h` asks for a readable object.
         let object = unsafe { read(object, "object")? };
         region.commit(offset_of(region, object.address, object.size)?)
     })
@@ -209,7 +209,7 @@ unsafe extern "C" fn crossdock_object_commit(region: u64, object: *const plain::
 unsafe extern "C" fn crossdock_object_abandon(region: u64, object: *const plain::Object) -> i32 {
     call(|| {
         let region = self::region(&region)?;
-        // SAFETY: the header asks for a readable object.
+        // SAFETY: `crossdock.h` asks for a readable object.
         let object = unsafe { read(object, "object")? };
         region.abandon(offset_of(region, object.address, object.size)?)
     })
@@ -217,7 +217,7 @@ unsafe extern "C" fn crossdock_object_abandon(region: u64, object: *const plain:
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_object_remove(region: u64, name: *const c_char) -> i32 {
-    // SAFETY: the header asks for zero-terminated text.
+    // SAFETY: `crossdock.h` asks for zero-terminated text.
     call(|| self::region(&region)?.remove(unsafe { text(name, "object's name")? }).map(drop))
 }
 
@@ -242,7 +242,7 @@ unsafe extern "C" fn crossdock_object_find(region: u64, name: *const c_char, inf
     call(|| {
         let place = out(info, "information")?;
         let region = self::region(&region)?;
-        // SAFETY: the header asks for zero-terminated text and a writable place.
+        // SAFETY: `crossdock.h` asks for zero-terminated text and writable memory.
         unsafe { place.set(self::info(region, &region.find(text(name, "object's name")?)?)) };
         Ok(())
     })
@@ -263,10 +263,10 @@ unsafe extern "C" fn crossdock_object_list(
         let region = self::region(&region)?;
         let objects = region.objects()?;
         for (i, object) in objects.iter().take(capacity).enumerate() {
-            // SAFETY: the header asks for `capacity` writable places; checked for NULL and alignment above.
+            // SAFETY: `crossdock.h` asks for `capacity` writable places; checked for NULL and alignment above.
             unsafe { infos.add(i).write(info(region, object)) };
         }
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { count.set(objects.len()) };
         Ok(())
     })
@@ -294,7 +294,7 @@ unsafe extern "C" fn crossdock_handle_load(
 ) -> i32 {
     call_in_use(|| {
         let place = out(object, "object")?;
-        // SAFETY: the header asks for NULL or a good type, and a writable place.
+        // SAFETY: `crossdock.h` asks for NULL or a valid type, and writable memory.
         unsafe { place.set(load(self::region(&region)?, handle, ty)?) };
         Ok(())
     })
@@ -311,10 +311,10 @@ unsafe extern "C" fn crossdock_session_load(
     call(|| {
         let (region, place) = (out(region, "region")?, out(object, "object")?);
         let found = self::session(session)?.region_of(handle)?;
-        // SAFETY: the header asks for NULL or a good type.
+        // SAFETY: `crossdock.h` asks for NULL or a valid type.
         let object = unsafe { load(&found, handle, ty)? };
         let reference = refer(found)?;
-        // SAFETY: the header asks for writable places.
+        // SAFETY: `crossdock.h` asks for writable places.
         unsafe {
             region.set(reference);
             place.set(object);

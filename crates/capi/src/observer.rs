@@ -18,8 +18,8 @@ static OBSERVERS: Table<Guarded<Mutex<Observer>>> = Table::new(6, "observer", St
 
 /// The observer that a reference refers to, for use in one call. Calls of other threads wait meanwhile.
 fn observer(reference: &u64) -> Result<MutexGuard<'_, Observer>> {
-    // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
-    // what it gets beyond its call.
+    // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
+    // file keeps the value after its call.
     unsafe { OBSERVERS.peek(*reference) }?.lock()
 }
 
@@ -32,11 +32,11 @@ unsafe extern "C" fn crossdock_observer_open(
 ) -> i32 {
     call(|| {
         let observer = out(observer, "observer")?;
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let name = unsafe { text(name, "series' name")? };
         let opened = self::session(session)?.observe(name, wait(timeout_ms)?)?;
         let reference = OBSERVERS.insert(Guarded::new(opened, "observer"))?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { observer.set(reference) };
         Ok(())
     })
@@ -51,11 +51,11 @@ unsafe extern "C" fn crossdock_observer_open_former(
 ) -> i32 {
     call(|| {
         let observer = out(observer, "observer")?;
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let name = unsafe { text(name, "series' name")? };
         let opened = self::session(session)?.observe_former(name, wait(timeout_ms)?)?;
         let reference = OBSERVERS.insert(Guarded::new(opened, "observer"))?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { observer.set(reference) };
         Ok(())
     })
@@ -87,19 +87,19 @@ unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&O
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_id(observer: u64, id: *mut u64) -> i32 {
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(observer, id, "id", |o| Ok(o.id().0)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_state(observer: u64, state: *mut u32) -> i32 {
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(observer, state, "state", |o| Ok(o.state() as u32)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_variable_count(observer: u64, count: *mut u32) -> i32 {
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(observer, count, "count", |o| Ok(o.description().variables.len() as u32)) }
 }
 
@@ -111,7 +111,7 @@ unsafe extern "C" fn crossdock_observer_variable(observer: u64, index: u32, vari
             .ok_or_else(|| Error::new(Status::NotFound, format!("series '{}' has no variable {index}", o.name())))?;
         Ok(values::variable_out(v))
     };
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(observer, variable, "variable", look) }
 }
 
@@ -123,7 +123,7 @@ unsafe extern "C" fn crossdock_observer_constant(
     value: *mut plain::Value,
 ) -> i32 {
     let look = |o: &Observer| {
-        // SAFETY: the header asks for zero-terminated texts.
+        // SAFETY: `crossdock.h` asks for zero-terminated texts.
         let (variable, name) = unsafe { (text(variable, "variable's name")?, text(name, "constant's name")?) };
         let of = o.description().variables.iter().find(|v| v.name == variable);
         let found = of.and_then(|v| v.constants.iter().find(|(n, _)| n == name));
@@ -132,7 +132,7 @@ unsafe extern "C" fn crossdock_observer_constant(
             Error::new(Status::NotFound, text)
         })
     };
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(observer, value, "value", look) }
 }
 
@@ -153,24 +153,24 @@ unsafe fn taken(reference: u64, place: *mut u64, ask: impl FnOnce(&mut Observer)
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_latest(observer: u64, version: *mut u64) -> i32 {
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { taken(observer, version, Observer::latest) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_next(observer: u64, timeout_ms: i64, version: *mut u64) -> i32 {
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { taken(observer, version, |o| o.next(wait(timeout_ms)?)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_each(observer: u64, timeout_ms: i64, version: *mut u64) -> i32 {
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { taken(observer, version, |o| o.each(wait(timeout_ms)?)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_at(observer: u64, sequence: u64, timeout_ms: i64, version: *mut u64) -> i32 {
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { taken(observer, version, |o| o.at(sequence, wait(timeout_ms)?)) }
 }

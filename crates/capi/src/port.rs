@@ -16,8 +16,9 @@ static PORTS: Table<Port> = Table::new(3, "port", Status::Closed);
 /// The port that a reference refers to, for use in one call.
 #[inline]
 fn port(reference: &u64) -> Result<&Port> {
-    // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
-    // what it gets beyond its call. A closed port stays in the table until its last reference is given up.
+    // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
+    // file keeps the value after its call.
+    // A closed port stays in the table until its last reference is given up.
     unsafe { PORTS.peek(*reference) }
 }
 
@@ -85,11 +86,11 @@ unsafe extern "C" fn crossdock_port_open(
 ) -> i32 {
     call(|| {
         let port = out(port, "port")?;
-        // SAFETY: the header asks for zero-terminated text, and for NULL or good options.
+        // SAFETY: `crossdock.h` asks for zero-terminated text, and for NULL or valid options.
         let (name, options) = unsafe { (text(name, "port's name")?, port_options(options)?) };
         let opened = self::session(session)?.port(name, self::end(end)?, &options, optional_wait(timeout_ms)?)?;
         let reference = PORTS.insert(opened)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { port.set(reference) };
         Ok(())
     })
@@ -115,7 +116,7 @@ extern "C" fn crossdock_port_close(port: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_port_remove(session: u64, name: *const c_char) -> i32 {
-    // SAFETY: the header asks for zero-terminated text.
+    // SAFETY: `crossdock.h` asks for zero-terminated text.
     call(|| self::session(session)?.remove_port(unsafe { text(name, "port's name")? }))
 }
 
@@ -133,7 +134,7 @@ unsafe extern "C" fn crossdock_port_send(
     timeout_ms: i64,
 ) -> i32 {
     call_in_use(|| {
-        // SAFETY: the header asks for a readable message.
+        // SAFETY: `crossdock.h` asks for a readable message.
         let message = unsafe { message_in(message)? };
         self::port(&port)?.send_sized(&message, bytes, Some(wait(timeout_ms)?))
     })
@@ -145,7 +146,7 @@ unsafe extern "C" fn crossdock_port_reclaim(port: u64, timeout_ms: i64, handle: 
     call_in_use(|| {
         let handle = out(handle, "handle")?;
         let credit = self::port(&port)?.reclaim(Some(wait(timeout_ms)?))?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { handle.set(credit.unwrap_or(Handle::NONE)) };
         Ok(())
     })
@@ -157,7 +158,7 @@ unsafe extern "C" fn crossdock_port_receive(port: u64, timeout_ms: i64, message:
     call_in_use(|| {
         let message = out(message, "message")?;
         let received = self::port(&port)?.receive(Some(wait(timeout_ms)?))?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { message.set(message_out(&received)) };
         Ok(())
     })
@@ -167,7 +168,7 @@ unsafe extern "C" fn crossdock_port_receive(port: u64, timeout_ms: i64, message:
 #[unsafe(link_section = "crossdock_in_use")]
 unsafe extern "C" fn crossdock_port_release(port: u64, message: *const plain::Message) -> i32 {
     call_in_use(|| {
-        // SAFETY: the header asks for a readable message.
+        // SAFETY: `crossdock.h` asks for a readable message.
         let position = unsafe { read(message, "message")? }.position;
         self::port(&port)?.release(&Message { position, ..Message::default() })
     })
@@ -178,7 +179,7 @@ unsafe extern "C" fn crossdock_port_descriptor(port: u64, descriptor: *mut c_int
     call(|| {
         let descriptor = out(descriptor, "descriptor")?;
         let number = self::port(&port)?.descriptor()?.as_raw_fd();
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { descriptor.set(number) };
         Ok(())
     })
@@ -189,7 +190,7 @@ unsafe extern "C" fn crossdock_port_arm(port: u64, ready: *mut c_int) -> i32 {
     call(|| {
         let ready = out(ready, "answer")?;
         let now = self::port(&port)?.arm()?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { ready.set(c_int::from(now)) };
         Ok(())
     })
@@ -222,7 +223,7 @@ unsafe extern "C" fn crossdock_port_statistics_get(port: u64, statistics: *mut p
             under_way: s.under_way,
             unused: 0,
         };
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { statistics.set(copy) };
         Ok(())
     })

@@ -17,8 +17,8 @@ static PUBLISHERS: Table<Guarded<Mutex<Publisher>>> = Table::new(5, "publisher",
 
 /// The publisher that a reference refers to, for use in one call. Calls of other threads wait meanwhile.
 pub(crate) fn publisher(reference: &u64) -> Result<MutexGuard<'_, Publisher>> {
-    // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
-    // what it gets beyond its call.
+    // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
+    // file keeps the value after its call.
     unsafe { PUBLISHERS.peek(*reference) }?.lock()
 }
 
@@ -56,16 +56,16 @@ unsafe extern "C" fn crossdock_publisher_open(
 ) -> i32 {
     call(|| {
         let publisher = out(publisher, "publisher")?;
-        // SAFETY: the header asks for zero-terminated text, and for lists and options that are NULL or good.
+        // SAFETY: `crossdock.h` asks for zero-terminated text, and for lists and options that are NULL or good.
         let (name, mut options) = unsafe { (text(name, "series' name")?, self::options(options)?) };
-        // SAFETY: the header asks for lists that are NULL or good.
+        // SAFETY: `crossdock.h` asks for lists that are NULL or good.
         unsafe {
             options.variables = values::variables(variables, variable_count)?;
             options.attributes = values::declared(attributes, attribute_count)?;
         }
         let opened = self::session(session)?.publisher(name, &options)?;
         let reference = PUBLISHERS.insert(Guarded::new(opened, "publisher"))?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { publisher.set(reference) };
         Ok(())
     })
@@ -91,11 +91,11 @@ unsafe extern "C" fn crossdock_publisher_memory(
     call(|| {
         let data = out(data, "address")?;
         let bytes = if bytes.is_null() { None } else { Some(out(bytes, "length")?) };
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
         let publisher = self::publisher(&publisher)?;
         let (address, length) = (publisher.memory(variable)?, publisher.bytes(variable)?);
-        // SAFETY: the header asks for writable places.
+        // SAFETY: `crossdock.h` asks for writable places.
         unsafe {
             data.set(address.cast());
             if let Some(bytes) = bytes {
@@ -114,13 +114,13 @@ unsafe extern "C" fn crossdock_publisher_resize(
     dimensions: u32,
 ) -> i32 {
     call(|| {
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
         let mut lengths = [0; plain::DIMENSIONS];
         let lengths = lengths.get_mut(..dimensions as usize);
         let lengths = lengths.ok_or_else(|| invalid(format!("{dimensions} dimensions; at most 8 are allowed")))?;
         for (at, length) in lengths.iter_mut().enumerate() {
-            // SAFETY: the header asks for as many lengths as there are dimensions.
+            // SAFETY: `crossdock.h` asks for as many lengths as there are dimensions.
             *length = unsafe { read(shape.wrapping_add(at), "shape")? };
         }
         self::publisher(&publisher)?.resize(variable, lengths)
@@ -135,7 +135,7 @@ unsafe extern "C" fn crossdock_publisher_touched(
     bytes: u64,
 ) -> i32 {
     call(|| {
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
         self::publisher(&publisher)?.touched(variable, from..from.saturating_add(bytes))
     })
@@ -150,11 +150,11 @@ unsafe extern "C" fn crossdock_publisher_publish(
 ) -> i32 {
     call(|| {
         let sequence = if sequence.is_null() { None } else { Some(out(sequence, "sequence")?) };
-        // SAFETY: the header asks for a good list.
+        // SAFETY: `crossdock.h` asks for a good list.
         let attributes = unsafe { values::attributes(attributes, attribute_count)? };
         let number = self::publisher(&publisher)?.publish(&attributes)?;
         if let Some(sequence) = sequence {
-            // SAFETY: the header asks for a writable place.
+            // SAFETY: `crossdock.h` asks for writable memory.
             unsafe { sequence.set(number) };
         }
         Ok(())
@@ -194,7 +194,7 @@ unsafe extern "C" fn crossdock_publisher_statistics_get(
             taken_back: s.taken_back,
             method: s.method as u64,
         };
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { statistics.set(copy) };
         Ok(())
     })
@@ -207,6 +207,6 @@ extern "C" fn crossdock_publisher_end(publisher: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_remove(session: u64, name: *const c_char) -> i32 {
-    // SAFETY: the header asks for zero-terminated text.
+    // SAFETY: `crossdock.h` asks for zero-terminated text.
     call(|| self::session(session)?.remove_series(unsafe { text(name, "series' name")? }))
 }

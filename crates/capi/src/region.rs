@@ -18,8 +18,9 @@ static REGIONS: Table<Region> = Table::new(2, "region", Status::Closed);
 /// call.
 #[inline]
 pub(crate) fn region(reference: &u64) -> Result<&Region> {
-    // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
-    // what it gets beyond its call. Regions cannot be closed, only given up.
+    // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
+    // file keeps the value after its call.
+    // A region cannot be closed; a program can only give up its references.
     unsafe { REGIONS.peek(*reference) }
 }
 
@@ -78,11 +79,11 @@ unsafe extern "C" fn crossdock_region_open(
 ) -> i32 {
     call(|| {
         let region = out(region, "region")?;
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let name = unsafe { text(name, "region's name")? };
         let opened = self::session(session)?.region(name, self::mode(mode)?, size, optional_wait(timeout_ms)?)?;
         let reference = refer(opened)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { region.set(reference) };
         Ok(())
     })
@@ -93,7 +94,7 @@ unsafe extern "C" fn crossdock_region_of(session: u64, handle: Handle, region: *
     call(|| {
         let region = out(region, "region")?;
         let reference = refer(self::session(session)?.region_of(handle)?)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { region.set(reference) };
         Ok(())
     })
@@ -104,7 +105,7 @@ unsafe extern "C" fn crossdock_region_at(base: *const c_void, region: *mut u64) 
     call(|| {
         let region = out(region, "region")?;
         let reference = refer(at_base(base.cast()).ok_or_else(|| nothing_mapped(base))?)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { region.set(reference) };
         Ok(())
     })
@@ -122,13 +123,13 @@ extern "C" fn crossdock_region_unref(region: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_region_remove(session: u64, name: *const c_char) -> i32 {
-    // SAFETY: the header asks for zero-terminated text.
+    // SAFETY: `crossdock.h` asks for zero-terminated text.
     call(|| self::session(session)?.remove_region(unsafe { text(name, "region's name")? }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_region_name(region: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
-    // SAFETY: the header asks for a buffer of that size.
+    // SAFETY: `crossdock.h` asks for a buffer of that size.
     call(|| unsafe { copy_text(self::region(&region)?.name(), buffer, buffer_size) })
 }
 
@@ -136,7 +137,7 @@ unsafe extern "C" fn crossdock_region_name(region: u64, buffer: *mut c_char, buf
 unsafe extern "C" fn crossdock_region_id(region: u64, segment: *mut u64) -> i32 {
     call(|| {
         let segment = out(segment, "segment id")?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { segment.set(self::region(&region)?.id().0) };
         Ok(())
     })
@@ -147,7 +148,7 @@ unsafe extern "C" fn crossdock_region_base(region: u64, base: *mut *mut c_void, 
     call(|| {
         let (base, capacity) = (out(base, "base")?, out(capacity, "capacity")?);
         let region = self::region(&region)?;
-        // SAFETY: the header asks for writable places.
+        // SAFETY: `crossdock.h` asks for writable places.
         unsafe {
             base.set(region.base().cast());
             capacity.set(region.capacity());
@@ -160,7 +161,7 @@ unsafe extern "C" fn crossdock_region_base(region: u64, base: *mut *mut c_void, 
 unsafe extern "C" fn crossdock_region_writable(region: u64, writable: *mut c_int) -> i32 {
     call(|| {
         let writable = out(writable, "answer")?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { writable.set(c_int::from(self::region(&region)?.writable())) };
         Ok(())
     })
@@ -181,7 +182,7 @@ unsafe extern "C" fn crossdock_region_statistics_get(region: u64, statistics: *m
             largest_free: s.largest_free,
             unused: 0,
         };
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { statistics.set(copy) };
         Ok(())
     })
@@ -193,7 +194,7 @@ unsafe extern "C" fn crossdock_region_heal(region: u64, report: *mut plain::Heal
         let place = if report.is_null() { None } else { Some(out(report, "report")?) };
         let r = self::region(&region)?.heal()?;
         if let Some(place) = place {
-            // SAFETY: the header asks for NULL or a writable place.
+            // SAFETY: `crossdock.h` asks for NULL or writable memory.
             unsafe { place.set(plain::HealReport { slots: r.slots, operations: r.operations, objects: r.objects }) };
         }
         Ok(())
@@ -206,7 +207,7 @@ unsafe extern "C" fn crossdock_allocate(region: u64, size: u64, align: u64, addr
         let address = out(address, "address")?;
         let region = self::region(&region)?;
         let offset = region.allocate(size, align)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { address.set(address_of(region, offset)) };
         Ok(())
     })
@@ -218,7 +219,7 @@ unsafe extern "C" fn crossdock_prepare(region: u64, size: u64, align: u64, addre
         let address = out(address, "address")?;
         let region = self::region(&region)?;
         let offset = region.prepare(size, align)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { address.set(address_of(region, offset)) };
         Ok(())
     })
@@ -251,7 +252,7 @@ unsafe extern "C" fn crossdock_allocate_at(
     // panics.
     if !address.is_null() && address.is_aligned() {
         if let Some(found) = crossdock_client::allocate_at(base.cast(), size, align) {
-            // SAFETY: the header asks for a writable place; checked for NULL and alignment.
+            // SAFETY: `crossdock.h` asks for writable memory; checked for NULL and alignment.
             unsafe { address.write(found.cast()) };
             return Status::Ok as i32;
         }
@@ -265,7 +266,7 @@ fn allocate_at_slowly(base: *const c_void, size: u64, align: u64, address: *mut 
     call(|| {
         let address = out(address, "address")?;
         let found = at(base, |region| region.allocate(size, align).map(|offset| address_of(region, offset)))?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { address.set(found) };
         Ok(())
     })
@@ -306,7 +307,7 @@ unsafe extern "C" fn crossdock_replace(
         let region = self::region(&region)?;
         let header = offset_of(region, header, u64::from(word_count) * 8)?;
         let block = |b: *mut c_void| if b.is_null() { Ok(0) } else { offset_of(region, b, 1) };
-        // SAFETY: checked for NULL and alignment; the header asks for as many readable words.
+        // SAFETY: checked for NULL and alignment; `crossdock.h` asks for as many readable words.
         let words = unsafe { std::slice::from_raw_parts(words, word_count as usize) };
         region.replace(header, words, block(new_block)?, block(old_block)?)
     })
@@ -318,7 +319,7 @@ unsafe extern "C" fn crossdock_handle_save(region: u64, address: *const c_void, 
         let handle = out(handle, "handle")?;
         let region = self::region(&region)?;
         let saved = region.save(offset_of(region, address, 1)?)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { handle.set(saved) };
         Ok(())
     })

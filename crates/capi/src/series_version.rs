@@ -21,8 +21,8 @@ pub(crate) fn keep(version: Version) -> Result<u64> {
 }
 
 fn slot(reference: &u64) -> Result<&Guarded<RwLock<Version>>> {
-    // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
-    // what it gets beyond its call.
+    // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
+    // file keeps the value after its call.
     unsafe { VERSIONS.peek(*reference) }
 }
 
@@ -56,25 +56,25 @@ extern "C" fn crossdock_series_version_unref(version: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_sequence(version: u64, sequence: *mut u64) -> i32 {
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(version, sequence, "sequence", |v| Ok(v.sequence())) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_time(version: u64, time_ns: *mut u64) -> i32 {
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(version, time_ns, "time", |v| Ok(v.time())) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_missed(version: u64, missed: *mut u64) -> i32 {
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(version, missed, "count", |v| Ok(v.missed())) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_valid(version: u64, valid: *mut c_int) -> i32 {
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(version, valid, "answer", |v| Ok(c_int::from(v.is_valid()))) }
 }
 
@@ -88,11 +88,11 @@ unsafe extern "C" fn crossdock_series_version_data(
     call(|| {
         let data = out(data, "address")?;
         let bytes = if bytes.is_null() { None } else { Some(out(bytes, "length")?) };
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
         let version = self::version(&version)?;
         let elements = version.bytes(variable)?;
-        // SAFETY: the header asks for writable places.
+        // SAFETY: `crossdock.h` asks for writable places.
         unsafe {
             data.set(elements.as_ptr().cast());
             if let Some(bytes) = bytes {
@@ -110,13 +110,13 @@ unsafe extern "C" fn crossdock_series_version_variable(
     info: *mut plain::VariableInfo,
 ) -> i32 {
     let look = |v: &Version| {
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let name = unsafe { text(variable, "variable's name")? };
         v.shape(name)?;
         let found = v.description().variables.iter().find(|v| v.name == name);
         found.map(values::variable_out).ok_or_else(|| Error::lacks("variable", name))
     };
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(version, info, "variable", look) }
 }
 
@@ -130,13 +130,13 @@ unsafe extern "C" fn crossdock_series_version_shape(
     call(|| {
         let dimensions = out(dimensions, "number of dimensions")?;
         let shape = out(shape.cast::<[u64; plain::DIMENSIONS]>(), "shape")?;
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
         let version = self::version(&version)?;
         let found = version.shape(variable)?;
         let mut lengths = [0; plain::DIMENSIONS];
         lengths.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
-        // SAFETY: the header asks for writable places, eight of them for the shape.
+        // SAFETY: `crossdock.h` asks for writable places, eight of them for the shape.
         unsafe {
             dimensions.set(found.len() as u32);
             shape.set(lengths);
@@ -147,7 +147,7 @@ unsafe extern "C" fn crossdock_series_version_shape(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_attribute_count(version: u64, count: *mut u32) -> i32 {
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(version, count, "count", |v| Ok(v.attributes().len() as u32)) }
 }
 
@@ -163,11 +163,11 @@ unsafe extern "C" fn crossdock_series_version_attribute_at(
         let (known, value) = found.ok_or_else(|| {
             Error::new(Status::NotFound, format!("version {} has no attribute {index}", v.sequence()))
         })?;
-        // SAFETY: the header asks for NULL or a buffer of that size.
+        // SAFETY: `crossdock.h` asks for NULL or a buffer of that size.
         unsafe { values::name_out(known, name)? };
         Ok(values::value_out(value))
     };
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(version, value, "value", look) }
 }
 
@@ -177,9 +177,9 @@ unsafe extern "C" fn crossdock_series_version_attribute(
     name: *const c_char,
     value: *mut plain::Value,
 ) -> i32 {
-    // SAFETY: the header asks for zero-terminated text.
+    // SAFETY: `crossdock.h` asks for zero-terminated text.
     let look = |v: &Version| Ok(values::value_out(v.attribute(unsafe { text(name, "attribute's name")? })?));
-    // SAFETY: the header asks for a writable place.
+    // SAFETY: `crossdock.h` asks for writable memory.
     unsafe { told(version, value, "value", look) }
 }
 
@@ -189,7 +189,7 @@ unsafe extern "C" fn crossdock_series_version_refresh(version: u64, remapped: *m
         let remapped = if remapped.is_null() { None } else { Some(out(remapped, "number of chunks")?) };
         let chunks = slot(&version)?.write()?.refresh()?;
         if let Some(remapped) = remapped {
-            // SAFETY: the header asks for a writable place.
+            // SAFETY: `crossdock.h` asks for writable memory.
             unsafe { remapped.set(chunks) };
         }
         Ok(())
@@ -220,10 +220,10 @@ unsafe extern "C" fn crossdock_series_version_diff(
                 from: range.start,
                 bytes: range.end - range.start,
             };
-            // SAFETY: the header asks for `room` writable places.
+            // SAFETY: `crossdock.h` asks for `room` writable places.
             unsafe { changes.add(at).write(change) };
         }
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { count.set(found.len()) };
         Ok(())
     })

@@ -48,7 +48,7 @@ messages! {
     /// A message between two node daemons. The dialing node asks, and the accepting node answers. Both send pulses,
     /// which are signs of life.
     pub enum NodeMessage: u16 as Wire {
-        /// Opens a connection. The dialing node sends it as the first message, and never again.
+        /// Opens a connection. Hello is the first message of the dialing node, which never sends it again.
         1 Hello -> Welcome {
             /// The number [`MAGIC`].
             magic: u64,
@@ -85,7 +85,7 @@ messages! {
             /// The answering node's name.
             node: String,
         },
-        /// A sign of life. Both sides of a control connection send it.
+        /// A sign of life. Both sides of a control connection send pulses.
         3 Pulse {
             /// The number of pulses that the sender has sent before this one.
             count: u64,
@@ -132,7 +132,7 @@ messages! {
             /// The checksum XXH3 (64 bit) of the bytes, if the Fetch asked for one; otherwise 0.
             sum: u64,
         },
-        /// Closes the connection in order. The sender sends nothing after it.
+        /// Closes the connection in order. The sender of a Bye sends nothing more.
         9 Bye,
     }
 }

@@ -14,8 +14,8 @@ pub const GRANTS_PER_MESSAGE: usize = 24;
 requests! {
     /// A request of a client to the daemon.
     pub enum Request: u16 as Wire {
-        /// Opens a connection. It is the first message, and is never sent again. Its first three fields have the same
-        /// positions in all versions.
+        /// Opens a connection. Hello is the first message, and is never sent again. The first three fields of Hello
+        /// have the same positions in all versions.
         1 Hello -> Welcome {
             /// The version of the messages, [`super::PROTOCOL_VERSION`].
             protocol: u32,
