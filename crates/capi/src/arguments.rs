@@ -21,12 +21,12 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
         return Err(invalid(format!("the {what} is NULL")));
     }
     // The bytes are read one by one, because no byte behind the terminating zero may be read.
-    // SAFETY: readable as far as the caller promises; the loop stops at the zero.
+    // SAFETY: the caller promises that the text is readable; the loop stops at its terminating zero.
     let length = (0..TEXT_MAX).find(|n| unsafe { *pointer.add(*n) } == 0);
     let Some(length) = length else {
         return Err(invalid(format!("the {what} does not end within {TEXT_MAX} bytes")));
     };
-    // SAFETY: `length` + 1 bytes were just read, the last one is the only zero.
+    // SAFETY: `length` + 1 bytes were just read, and only the last one is zero.
     let text = unsafe { CStr::from_bytes_with_nul_unchecked(std::slice::from_raw_parts(pointer.cast(), length + 1)) };
     text.to_str().map_err(|_| invalid(format!("the {what} is not UTF-8")))
 }
@@ -36,7 +36,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
 /// # Safety
 /// As [`text`].
 pub(crate) unsafe fn optional_text<'a>(pointer: *const c_char, what: &str) -> Result<Option<&'a str>> {
-    // SAFETY: `text` has the same `# Safety` section, and the caller promises it.
+    // SAFETY: `text` has the same `# Safety` section as this function, and the caller promises what it asks.
     if pointer.is_null() { Ok(None) } else { unsafe { text(pointer, what) }.map(Some) }
 }
 
@@ -48,7 +48,7 @@ pub(crate) unsafe fn read<T: Copy>(pointer: *const T, what: &str) -> Result<T> {
     if pointer.is_null() || !pointer.is_aligned() {
         return Err(invalid(format!("the {what} is {}", if pointer.is_null() { "NULL" } else { "misaligned" })));
     }
-    // SAFETY: checked above as far as can be; the rest is the caller's promise.
+    // SAFETY: the lines above check what can be checked; the caller promises the rest (`# Safety`).
     Ok(unsafe { pointer.read() })
 }
 
@@ -109,7 +109,7 @@ pub(crate) unsafe fn copy_text(text: &str, buffer: *mut c_char, size: usize) -> 
             format!("the buffer has {size} bytes, '{text}' needs {}", text.len() + 1),
         ));
     }
-    // SAFETY: the buffer has room for the text and a zero, just checked.
+    // SAFETY: the check above shows that the buffer has room for the text and a zero.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, text.len());
         *buffer.add(text.len()) = 0;
@@ -154,14 +154,14 @@ mod tests {
     #[test]
     fn text_is_read_no_further_than_its_end() {
         let exact = Box::new(*b"ab\0");
-        // SAFETY: zero-terminated; under AddressSanitizer or Miri a read behind it would be a fault.
+        // SAFETY: the text ends with a zero. AddressSanitizer and Miri would report a read behind this zero.
         assert_eq!(unsafe { text(exact.as_ptr().cast(), "name") }.unwrap(), "ab");
     }
 
     #[test]
     fn copies_fit_with_their_zero_or_not_at_all() {
         let mut buffer = [1 as c_char; 8];
-        // SAFETY: the buffer has as many bytes as said.
+        // SAFETY: the buffer has as many bytes as the last argument says.
         unsafe {
             copy_text("melt", buffer.as_mut_ptr(), 5).unwrap();
             assert_eq!(CStr::from_ptr(buffer.as_ptr()), c"melt");

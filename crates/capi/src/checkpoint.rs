@@ -265,8 +265,8 @@ fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restar
             publisher.resize(&stored.name, &stored.shape)?;
         }
         let (start, bytes) = (publisher.memory(&stored.name)?, publisher.bytes(&stored.name)?);
-        // SAFETY: the variable has so many bytes; the lock that the caller holds keeps the library's other calls away, and
-        // the header asks that the program does not use the arrays meanwhile.
+        // SAFETY: the variable has this number of bytes. The caller holds the lock that other calls of the library
+        // need, and `crossdock.h` forbids the program to use the arrays during the call.
         let into = unsafe { std::slice::from_raw_parts_mut(start, bytes as usize) };
         found.checkpoint.read(series, &stored.name, into)?;
         publisher.touched(&stored.name, 0..bytes)?;

@@ -49,7 +49,7 @@ pub(crate) unsafe fn shape_in<'a>(rank: u32, shape: *const u64) -> Result<&'a [u
     if shape.is_null() || !shape.is_aligned() {
         return Err(invalid(format!("the shape at {shape:p} cannot be read")));
     }
-    // SAFETY: checked as far as can be; the rest is the caller's promise.
+    // SAFETY: the lines above check what can be checked; the caller promises the rest (`# Safety`).
     Ok(unsafe { std::slice::from_raw_parts(shape, rank as usize) })
 }
 
@@ -199,7 +199,8 @@ fn open_shaped(
     let (_, ty) = crate::object::type_of(&format!("ndarray<{element}>"))?;
     let claim = crate::object::claim(region, name, &ty, mode, timeout_ms)?;
     if claim.created {
-        // SAFETY: the object was claimed just now, no other member sees it yet; it is as large and aligned as its type.
+        // SAFETY: no other member sees the object yet, because it was claimed just now. It has the size and alignment
+        // of its type.
         unsafe { address_of(region, claim.offset).cast::<i64>().write(-(claim.offset as i64)) };
         let made = region
             .ndarray_reshape(claim.offset, element_type.size, order, shape)

@@ -186,7 +186,7 @@ unsafe extern "C" fn crossdock_item_access_any(
         }
         // Not more than 1024 keys are read, because a longer list is refused below.
         let count = count.min(1024);
-        // SAFETY: `crossdock.h` asks for so many pointers to zero-terminated text.
+        // SAFETY: `crossdock.h` asks for `count` pointers to zero-terminated text.
         let keys = (0..count).map(|n| unsafe { text(*keys.add(n), "key") }).collect::<Result<Vec<&str>>>()?;
         let session = self::session(session)?.clone();
         let got = session.access_any_item(&keys, optional_wait(timeout_ms)?)?;
@@ -309,7 +309,7 @@ unsafe extern "C" fn crossdock_item_writable(item: u64, writable: *mut c_int) ->
 unsafe extern "C" fn crossdock_item_key(item: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
     call(|| {
         let key = with(item, |state| Ok(state.key().to_owned()))?;
-        // SAFETY: `crossdock.h` asks for that many writable bytes.
+        // SAFETY: `crossdock.h` asks for `buffer_size` writable bytes.
         unsafe { copy_text(&key, buffer, buffer_size) }
     })
 }

@@ -27,7 +27,7 @@ pub(crate) fn type_of(name: &str) -> Result<(type_name::Type, TypeRef)> {
 unsafe fn type_in(ty: *const plain::Type) -> Result<TypeRef> {
     // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { read(ty, "type")? };
-    // SAFETY: the caller promises this for the texts in the struct, too.
+    // SAFETY: the caller promises that the texts in the struct are zero-terminated, too.
     let name = unsafe { text(given.name, "type's name")? };
     if given.size == 0 {
         return type_of(name).map(|(_, ty)| ty);
@@ -120,7 +120,8 @@ pub(crate) fn open(
     if claim.created {
         headers(&parsed, claim.offset, &mut |at| {
             // Both kinds of header begin with the self-relative pointer to the start of the region.
-            // SAFETY: within the object that was claimed just now, which no other member sees yet; 8-byte aligned by type.
+            // SAFETY: the field lies in the object that was claimed just now, which no other member sees yet. Its type
+            // aligns it to 8 bytes.
             unsafe { address_of(region, at).cast::<i64>().write(-(at as i64)) }
         });
         region.commit(claim.offset)?;
@@ -263,7 +264,8 @@ unsafe extern "C" fn crossdock_object_list(
         let region = self::region(&region)?;
         let objects = region.objects()?;
         for (i, object) in objects.iter().take(capacity).enumerate() {
-            // SAFETY: `crossdock.h` asks for `capacity` writable places; checked for NULL and alignment above.
+            // SAFETY: `crossdock.h` asks for room for `capacity` structs; the pointer was checked for NULL and
+            // alignment above.
             unsafe { infos.add(i).write(info(region, object)) };
         }
         // SAFETY: `crossdock.h` asks for writable memory.

@@ -56,9 +56,9 @@ unsafe extern "C" fn crossdock_publisher_open(
 ) -> i32 {
     call(|| {
         let publisher = out(publisher, "publisher")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text, and for lists and options that are NULL or good.
+        // SAFETY: `crossdock.h` asks for zero-terminated text, and for lists and options that are NULL or valid.
         let (name, mut options) = unsafe { (text(name, "series' name")?, self::options(options)?) };
-        // SAFETY: `crossdock.h` asks for lists that are NULL or good.
+        // SAFETY: `crossdock.h` asks for lists that are NULL or valid.
         unsafe {
             options.variables = values::variables(variables, variable_count)?;
             options.attributes = values::declared(attributes, attribute_count)?;
@@ -120,7 +120,7 @@ unsafe extern "C" fn crossdock_publisher_resize(
         let lengths = lengths.get_mut(..dimensions as usize);
         let lengths = lengths.ok_or_else(|| invalid(format!("{dimensions} dimensions; at most 8 are allowed")))?;
         for (at, length) in lengths.iter_mut().enumerate() {
-            // SAFETY: `crossdock.h` asks for as many lengths as there are dimensions.
+            // SAFETY: `crossdock.h` asks for a shape with one length for each dimension.
             *length = unsafe { read(shape.wrapping_add(at), "shape")? };
         }
         self::publisher(&publisher)?.resize(variable, lengths)
@@ -150,7 +150,7 @@ unsafe extern "C" fn crossdock_publisher_publish(
 ) -> i32 {
     call(|| {
         let sequence = if sequence.is_null() { None } else { Some(out(sequence, "sequence")?) };
-        // SAFETY: `crossdock.h` asks for a good list.
+        // SAFETY: `crossdock.h` asks for a valid list.
         let attributes = unsafe { values::attributes(attributes, attribute_count)? };
         let number = self::publisher(&publisher)?.publish(&attributes)?;
         if let Some(sequence) = sequence {

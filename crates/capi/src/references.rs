@@ -66,8 +66,9 @@ pub(crate) struct Table<T> {
     free: PerProcess<Mutex<Vec<usize>>>,
 }
 
-// SAFETY: a slot's value is only reached by calls that hold it, and only written while there are neither references
-// nor calls, by the one thread that made it so; with T: Send + Sync shared references to it may be used by any thread.
+// SAFETY: only calls that hold the slot read its value. It is written only while the slot has neither references nor
+// calls, by the one thread that brought the slot into this state. With T: Send + Sync any thread may use shared
+// references to the value.
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
 /// Keeps the value of a slot while one call runs.
@@ -95,7 +96,7 @@ impl<T: Send + Sync> Table<T> {
     pub(crate) fn insert(&self, value: T) -> Result<u64> {
         let index = self.take_place()?;
         let slot = self.first.get(index).unwrap_or_else(|| self.chunk(index));
-        // SAFETY: the place came from the free list, without references and calls: no other thread has a way to its value.
+        // SAFETY: the slot is free, so it has no references and no calls. No other thread can reach its value.
         unsafe { *slot.value.get() = Some(value) };
         let generation = slot.state.fetch_add(REFERENCE, Ordering::Release) >> 32;
         Ok(TOP | self.kind << 48 | generation << 16 | index as u64)
@@ -118,7 +119,8 @@ impl<T: Send + Sync> Table<T> {
         if state >> 32 != generation || state & REFERENCES == 0 {
             return Err(self.gone());
         }
-        // SAFETY: there are references, so the value is there; it is taken out only when there are none.
+        // SAFETY: the slot has references, so it has a value. The value is taken out only when the slot has no
+        // references.
         match unsafe { &*slot.value.get() } {
             Some(value) => Ok(value),
             None => Err(self.gone()),
@@ -204,7 +206,7 @@ impl<T: Send + Sync> Table<T> {
         if chunk.is_null() {
             return Err(self.gone());
         }
-        // SAFETY: `CHUNK` slots, made by `chunk` and never freed.
+        // SAFETY: `chunk` made the chunk with `CHUNK` slots, and no code frees it.
         Ok(unsafe { &*chunk.add(index % CHUNK) })
     }
 
@@ -252,11 +254,11 @@ impl<T> Table<T> {
             let made = Box::into_raw(made);
             let first = made.cast::<Slot<T>>();
             if chunk.compare_exchange(ptr::null_mut(), first, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: another thread's chunk is in place; this one was shown to no thread.
+                // SAFETY: another thread has stored its chunk in the table first. No thread has seen this one.
                 drop(unsafe { Box::from_raw(made) });
             }
         }
-        // SAFETY: not null now, `CHUNK` slots long, never freed.
+        // SAFETY: the pointer is not null now, the chunk has `CHUNK` slots, and no code frees it.
         unsafe { &*chunk.load(Ordering::Acquire).add(index % CHUNK) }
     }
 }
@@ -264,7 +266,7 @@ impl<T> Table<T> {
 impl<T> std::ops::Deref for Held<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: this call is counted, so the value is there and no thread writes it.
+        // SAFETY: this call is counted, so the slot has a value, and no thread writes it.
         match unsafe { &*self.slot.value.get() } {
             Some(value) => value,
             None => unreachable!("a slot in use is never empty"),
@@ -282,8 +284,9 @@ impl<T> Drop for Held<'_, T> {
             if let Err(other) = state.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Acquire) {
                 now = other;
             } else if next & EMPTY != now & EMPTY {
-                // SAFETY: no call starts any more and this is the only one; the flag, set while this call still
-                // counts, keeps those away who come to give up a reference. So the value is ours alone.
+                // SAFETY: no new call can begin, and this is the last one. It has set the flag EMPTY while it was still
+                // counted, so a thread that gives up a reference does not take the value. So only this thread uses the
+                // value.
                 drop(unsafe { (*self.slot.value.get()).take() });
                 now = state.load(Ordering::Acquire);
             } else {
@@ -343,7 +346,7 @@ mod tests {
     #[test]
     fn peeking_tells_good_references_from_others_too() {
         static TABLE: Table<u32> = Table::new(7, "thing", Status::Closed);
-        // SAFETY: nothing is given up while a result is in use.
+        // SAFETY: this test gives up no reference while it uses a result.
         let peek = |reference| unsafe { TABLE.peek(reference) }.copied();
         let a = TABLE.insert(7).unwrap();
         assert_eq!(peek(a).unwrap(), 7);

@@ -252,7 +252,7 @@ unsafe extern "C" fn crossdock_allocate_at(
     // panics.
     if !address.is_null() && address.is_aligned() {
         if let Some(found) = crossdock_client::allocate_at(base.cast(), size, align) {
-            // SAFETY: `crossdock.h` asks for writable memory; checked for NULL and alignment.
+            // SAFETY: `crossdock.h` asks for writable memory; the pointer was checked for NULL and alignment.
             unsafe { address.write(found.cast()) };
             return Status::Ok as i32;
         }
@@ -307,7 +307,7 @@ unsafe extern "C" fn crossdock_replace(
         let region = self::region(&region)?;
         let header = offset_of(region, header, u64::from(word_count) * 8)?;
         let block = |b: *mut c_void| if b.is_null() { Ok(0) } else { offset_of(region, b, 1) };
-        // SAFETY: checked for NULL and alignment; `crossdock.h` asks for as many readable words.
+        // SAFETY: the pointer was checked for NULL and alignment; `crossdock.h` asks for `word_count` readable words.
         let words = unsafe { std::slice::from_raw_parts(words, word_count as usize) };
         region.replace(header, words, block(new_block)?, block(old_block)?)
     })

@@ -136,7 +136,7 @@ unsafe extern "C" fn crossdock_series_version_shape(
         let found = version.shape(variable)?;
         let mut lengths = [0; plain::DIMENSIONS];
         lengths.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
-        // SAFETY: `crossdock.h` asks for writable places, eight of them for the shape.
+        // SAFETY: `crossdock.h` asks for writable memory, with room for eight lengths in the shape.
         unsafe {
             dimensions.set(found.len() as u32);
             shape.set(lengths);
@@ -220,7 +220,7 @@ unsafe extern "C" fn crossdock_series_version_diff(
                 from: range.start,
                 bytes: range.end - range.start,
             };
-            // SAFETY: `crossdock.h` asks for `room` writable places.
+            // SAFETY: `crossdock.h` asks for room for `room` structs.
             unsafe { changes.add(at).write(change) };
         }
         // SAFETY: `crossdock.h` asks for writable memory.

@@ -34,7 +34,7 @@ unsafe fn connect_options(options: *const plain::ConnectOptions) -> Result<Conne
     }
     // SAFETY: the caller promises this, as the `# Safety` section asks.
     let given = unsafe { read(options, "options")? };
-    // SAFETY: the caller promises this for the texts in the struct, too.
+    // SAFETY: the caller promises that the texts in the struct are zero-terminated, too.
     unsafe {
         result.socket = optional_text(given.socket, "socket path")?.map(PathBuf::from);
         result.task = optional_text(given.task, "task")?.map(str::to_owned);

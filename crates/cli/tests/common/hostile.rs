@@ -229,7 +229,7 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
             Ok(again) => kept.descriptor = Some(again),
             Err(error) => println!("reopened: refused: {error}"),
         },
-        // A reference to each page, in addition to descriptor and mapping.
+        // Keeps references to the item's pages only, in a pipe or a socket.
         "spliced" | "sent" => kept.pages = Some(given_away(&fd, way == "sent")?),
         // Nothing is kept. Later all numbers of `/proc/self/fd` are tried.
         "numbered" => {}

@@ -7,7 +7,8 @@ use crate::{MemberId, SegmentId, record};
 record! {
     /// A workflow in a listing.
     pub struct WorkflowEntry as Wire {
-        /// The number of the workflow. Each new workflow gets a greater one. A listing continues from it.
+        /// The number of the workflow. Each new workflow gets a greater one. A client that continues a listing names
+        /// the last number that it got.
         number: u64,
         /// The largest number of bytes that the workflow may reserve; 0 for the node's limit.
         quota: u64,

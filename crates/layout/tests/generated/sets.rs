@@ -16,7 +16,8 @@ struct Shown {
     c: (&'static str, &'static str),
     /// The number of the member that is 0 in C.
     first: u32,
-    /// A member that only the other languages have, for "not given": its name in C, its number and its meaning.
+    /// A member that only the other languages have, for "the caller gave no value". The fields are its name in C, its
+    /// number and its meaning.
     open: Option<(&'static str, u32, &'static str)>,
     /// The file, the enum's name and its underlying type in C++.
     cpp: Option<(&'static str, &'static str, &'static str)>,
