@@ -186,7 +186,7 @@ unsafe extern "C" fn crossdock_object_claim(
 ) -> i32 {
     call(|| {
         let place = out(object, "object")?;
-        // SAFETY: `crossdock.h` asks for zero-terminated text and a good type.
+        // SAFETY: `crossdock.h` asks for zero-terminated text and a valid type.
         let (name, ty) = unsafe { (text(name, "object's name")?, type_in(ty)?) };
         let region = self::region(&region)?;
         let claim = claim(region, name, &ty, self::mode(mode)?, timeout_ms)?;

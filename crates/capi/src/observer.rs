@@ -74,7 +74,7 @@ extern "C" fn crossdock_observer_unref(observer: u64) -> i32 {
 /// Applies `ask` to an observer and writes the result to `place`.
 ///
 /// # Safety
-/// `place` must be NULL, misaligned or writable.
+/// If `place` is neither NULL nor misaligned, it must be writable.
 unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&Observer) -> Result<T>) -> i32 {
     call(|| {
         let place = out(place, what)?;
@@ -139,7 +139,7 @@ unsafe extern "C" fn crossdock_observer_constant(
 /// Applies `ask` to an observer and writes a reference to the resulting version to `place`.
 ///
 /// # Safety
-/// `place` must be NULL, misaligned or writable.
+/// If `place` is neither NULL nor misaligned, it must be writable.
 unsafe fn taken(reference: u64, place: *mut u64, ask: impl FnOnce(&mut Observer) -> Result<Version>) -> i32 {
     call(|| {
         let place: Out<u64> = out(place, "version")?;

@@ -33,7 +33,7 @@ fn version(reference: &u64) -> Result<RwLockReadGuard<'_, Version>> {
 /// Applies `ask` to a version and writes the result to `place`.
 ///
 /// # Safety
-/// `place` must be NULL, misaligned or writable.
+/// If `place` is neither NULL nor misaligned, it must be writable.
 unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&Version) -> Result<T>) -> i32 {
     call(|| {
         let place = out(place, what)?;
