@@ -18,7 +18,7 @@ thread_local! {
 }
 
 /// Runs the body of an exported function. A panic is a defect of this library and never the caller's fault. It becomes
-/// the status `SYSTEM`, and its place is in the message.
+/// the status `SYSTEM`, and the message says in which line of the library it happened.
 pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> i32 {
     quiet_panics();
     match catch_unwind(AssertUnwindSafe(body)) {

@@ -54,7 +54,7 @@ pub fn free_port() -> u16 {
 static MARKS: AtomicU32 = AtomicU32::new(0);
 
 impl Place {
-    /// Makes a place with this workflow, in which the word `MARK` is replaced by the mark.
+    /// Makes a folder with this workflow file, in which the word `MARK` is replaced by the mark.
     pub fn new(workflow: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("cd").tempdir().unwrap();
         let mark = format!("9{:06}{:03}", std::process::id() % 1_000_000, MARKS.fetch_add(1, Ordering::Relaxed));
