@@ -4,12 +4,14 @@
 //! `floor`, `peers`, `aim`, `ratio`, `met` and `runs`. The aim limits `ratio`; `met` tells whether the aim is met.
 
 mod daemon;
+mod point;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 pub use daemon::{Daemon, connect};
+pub use point::Point;
 
 /// The record of one figure.
 #[derive(Clone, Debug, Serialize)]
@@ -81,14 +83,36 @@ pub fn processor_time() -> f64 {
 
 /// Prints the records as a table. If `--json` is among the arguments, prints them as one JSON array.
 pub fn print(records: &[Record]) {
-    if std::env::args().any(|argument| argument == "--json") {
-        println!("{}", serde_json::to_string(records).expect("numbers and texts"));
-        return;
+    if !print_json(records) {
+        print_table(records);
     }
+}
+
+/// Prints points in the same way as [`print`].
+pub fn print_points(points: &[Point]) {
+    if !print_json(points) {
+        print_table(points.iter().map(|point| &point.record));
+    }
+}
+
+/// Prints the values as one JSON array if `--json` is among the arguments. Tells whether it has printed them.
+fn print_json<T: Serialize>(values: &[T]) -> bool {
+    let wanted = std::env::args().any(|argument| argument == "--json");
+    if wanted {
+        println!("{}", serde_json::to_string(values).expect("numbers and texts"));
+    }
+    wanted
+}
+
+fn print_table<'a>(records: impl IntoIterator<Item = &'a Record>) {
     for record in records {
         let least = record.runs.iter().copied().fold(f64::INFINITY, f64::min);
         let most = record.runs.iter().copied().fold(0.0, f64::max);
-        let met = if record.met { "met" } else { "MISSED" };
+        let met = match (record.aim, record.met) {
+            ("", _) => "",
+            (_, true) => "met",
+            (_, false) => "MISSED",
+        };
         println!(
             "{:4} {:44} {:>10.3} {:6} ({least:.3} – {most:.3})  {}  {met}",
             record.id, record.case, record.value, record.unit, record.aim

@@ -3,6 +3,8 @@ written by people.
 
     <!-- bench P4 P5 -->  …  <!-- /bench -->      a table of these rows
     <!-- bench machine --> … <!-- /bench -->      when, and on what
+
+After a run with --only, just the tables that have a row of this run are renewed; the text around them says when they were taken.
 """
 import json
 import re
@@ -23,9 +25,19 @@ def main(top, results):
     records = [r for r in found if r["id"] != "machine"]
     about = next(r for r in found if r["id"] == "machine")
     page = top / "docs/benchmarks.md"
-    text = MARK.sub(lambda m: m.group(1) + _inside(m.group(2).split(), records, about) + m.group(3), page.read_text())
-    page.write_text(text)
-    print(f"{page.relative_to(top)}: {len(MARK.findall(text))} tables from {results}")
+    taken = {r["id"] for r in records}
+    renewed = 0
+
+    def renew(mark):
+        nonlocal renewed
+        words = mark.group(2).split()
+        if about["only"] and not taken.intersection(words):
+            return mark.group(0)
+        renewed += 1
+        return mark.group(1) + _inside(words, records, about) + mark.group(3)
+
+    page.write_text(MARK.sub(renew, page.read_text()))
+    print(f"{page.relative_to(top)}: {renewed} tables from {results}")
     return 0
 
 

@@ -16,10 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crossdock_bench::{Daemon, Record, median, print};
+use crossdock_bench::{Daemon, Point, Record, median, print};
 use crossdock_client::{ConnectOptions, ItemLevel, ItemOptions, Session};
 use crossdock_os::clock::now_ns;
-use serde::Serialize;
 
 const SIZES: [(usize, u64); 6] =
     [(10_000, 400), (100_000, 300), (1_000_000, 100), (10_000_000, 20), (100_000_000, 7), (1_000_000_000, 3)];
@@ -60,11 +59,12 @@ fn main() {
             for (way, times) in &ways {
                 let runs = pick(&times[index]);
                 let case = format!("{}, {panel}, {way}", size_text(size));
+                let point = |record| Point::new(record, "CDI, table I", size, *way).in_panel(panel);
                 if peers.contains_key(*way) {
-                    points.push(Point::new(figure_only(case, runs), panel, size, way));
+                    points.push(point(figure_only(case, runs)));
                 } else {
                     let record = record(case, runs, floor, peers.clone());
-                    points.push(Point::new(record.clone(), panel, size, way));
+                    points.push(point(record.clone()));
                     records.push(record);
                 }
             }
@@ -75,23 +75,6 @@ fn main() {
     } else {
         table(&ways, &floors, &cases);
         print(&records);
-    }
-}
-
-/// A record, with its position in the plot.
-#[derive(Serialize)]
-struct Point {
-    #[serde(flatten)]
-    record: Record,
-    figure: &'static str,
-    panel: &'static str,
-    x: usize,
-    series: String,
-}
-
-impl Point {
-    fn new(record: Record, panel: &'static str, x: usize, series: &str) -> Self {
-        Self { record, figure: "CDI, table I", panel, x, series: series.to_owned() }
     }
 }
 

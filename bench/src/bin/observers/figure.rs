@@ -5,10 +5,10 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use crossdock_bench::{Daemon, median};
+use crossdock_bench::{Daemon, Point, median};
 use crossdock_client::Detect;
 
-use crate::point::{Point, point};
+use crate::point::point;
 use crate::queue::{Queue, SharedFile};
 use crate::series;
 use crate::shared::{look, measure, numbers, pin, work};

@@ -14,8 +14,7 @@ mod slowdown;
 
 use std::path::Path;
 
-use crossdock_bench::Daemon;
-use point::Point;
+use crossdock_bench::{Daemon, Point, print_points};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -41,18 +40,5 @@ fn main() {
     points.extend(slowdown::slowdown(&daemon, runs.max(5), seconds * 3.0).into_iter().map(Point::from));
     points.extend(figure::figure(&daemon, &sizes, runs, seconds));
     drop(daemon);
-    if given("--json") {
-        println!("{}", serde_json::to_string(&points).expect("numbers and texts"));
-        return;
-    }
-    for Point { record, .. } in &points {
-        let met = if record.aim.is_empty() {
-            ""
-        } else if record.met {
-            "met"
-        } else {
-            "MISSED"
-        };
-        println!("{:4} {:62} {:>9.3} {:3} {}  {met}", record.id, record.case, record.value, record.unit, record.aim);
-    }
+    print_points(&points);
 }

@@ -1,32 +1,8 @@
-//! A point of a plot: a record with its position in the plot.
+//! The points of the plot of figure 2 of the TCASM paper.
 
 use std::collections::BTreeMap;
 
-use crossdock_bench::{Record, median};
-use serde::Serialize;
-
-/// A measured figure, with its position in a plot or a table.
-#[derive(Serialize)]
-pub struct Point {
-    /// The measured figure.
-    #[serde(flatten)]
-    pub record: Record,
-    /// The name of the plot, for example `tcasm-2`; `None` for a row that is in no plot.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub figure: Option<&'static str>,
-    /// The position on the axis: the number of bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub x: Option<f64>,
-    /// The name of the line in the plot.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub series: Option<String>,
-}
-
-impl From<Record> for Point {
-    fn from(record: Record) -> Self {
-        Self { record, figure: None, x: None, series: None }
-    }
-}
+use crossdock_bench::{Point, Record, median};
 
 /// Makes a point: the time, divided by the time of the same work without sharing. It has no aim. The paper shows the
 /// same ratio.
@@ -44,7 +20,7 @@ pub fn point(way: &str, side: &str, size: usize, seconds: &[f64], alone: f64) ->
         met: true,
         runs,
     };
-    Point { record, figure: Some("tcasm-2"), x: Some(size as f64), series: Some(format!("{side}, {way}")) }
+    Point::new(record, "tcasm-2", size, format!("{side}, {way}"))
 }
 
 /// Writes a number of bytes for people, for example `64 KiB`.
