@@ -65,8 +65,8 @@ impl<'a> Writer<'a> {
     /// command.
     fn work(mut self) -> u8 {
         let mut dead = Vec::new();
-        // The observers of the dead publishers stay open meanwhile, because the daemon of another node keeps a series'
-        // id only while the series is observed.
+        // Holds the observers of dead publishers until their successors are observed, because the daemon of another
+        // node keeps a series' id only while the series is observed.
         let mut _held = None;
         loop {
             let until = Instant::now() + self.options.wait;

@@ -336,7 +336,8 @@ fn a_link_to_nothing_says_so_by_its_deadline_and_connects_once_there_is_somethin
 
 #[test]
 fn a_node_of_another_name_is_not_taken_for_the_one_that_was_meant() {
-    // In plain text the other node itself refuses; under TLS its certificate shows that it is another node.
+    // The link dials node `c`, but node `b` listens. In plain text `b` itself refuses. Under TLS the certificate of `b`
+    // shows that it is not `c`.
     for (number, (a, b)) in transports().into_iter().enumerate() {
         let store = Arc::new(Store::default());
         let server = serve(&b, "127.0.0.1:0", 5, &store);
