@@ -80,8 +80,8 @@ requests! {
             /// The number of openings that were closed.
             count: u32 as Padded,
         },
-        /// Says how many times this member has a segment open. A member sends it for each of its segments after it has
-        /// connected again. There is no answer.
+        /// Says how many times this member has a segment open. After a member has connected again, it sends a Hold for
+        /// each of its segments. There is no answer.
         6 Hold {
             /// The segment's id; 0 at the end of the list.
             segment: SegmentId,

@@ -48,8 +48,8 @@ requests! {
             /// The item's id.
             item: SegmentId,
         },
-        /// Says that this member has an item open. A member sends it for each of its items after it has connected
-        /// again. Item 0 says that the list is complete. There is no answer.
+        /// Says that this member has an item open. After a member has connected again, it sends a Hold for each of its
+        /// items. Item 0 says that the list is complete. There is no answer.
         55 Hold {
             /// The item's id; 0 at the end of the list.
             item: SegmentId,
