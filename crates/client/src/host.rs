@@ -1,4 +1,5 @@
-//! `SessionHost`: the calls that open objects make on their session.
+//! `SessionHost`: gives a region, port or series that is open the requests to the daemon that it needs, through its
+//! session.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,8 +14,8 @@ use crate::segment::Lease;
 use crate::series::Place;
 use crate::{Result, Session};
 
-/// The host of one open object. While the object exists, the host keeps the session alive and keeps the daemon's count
-/// of openings.
+/// The session as one open object sees it. While the object exists, this value keeps the session alive and keeps the
+/// daemon's count of openings.
 pub(crate) struct SessionHost {
     /// The openings that the daemon counts. They are given back in this order, and only then may the session end.
     _leases: Vec<Lease>,
@@ -29,19 +30,19 @@ pub(crate) struct SessionHost {
 }
 
 impl SessionHost {
-    /// Makes the host of an object whose memory is complete and counted.
+    /// Makes the `SessionHost` of an object whose memory is complete and counted.
     pub fn new(session: &Session, leases: Vec<Lease>) -> Self {
         let (place, segment) = (OnceLock::new(), OnceLock::new());
         Self { _leases: leases, place, segment, patience: None, session: session.clone() }
     }
 
-    /// Makes the host of an object whose segment can grow.
+    /// Makes the `SessionHost` of an object whose segment can grow.
     pub fn growing(session: &Session, lease: Lease, segment: SegmentId) -> Self {
         Self { segment: OnceLock::from(segment), ..Self::new(session, vec![lease]) }
     }
 
-    /// Makes the host of a series that is registered with the daemon later. `patience` is the longest wait for the
-    /// daemon when its memory grows.
+    /// Makes the `SessionHost` of a series that is registered with the daemon later. `patience` is the longest wait for
+    /// the daemon when the memory of the series grows.
     pub fn patient(session: &Session, patience: Duration) -> Self {
         Self { patience: Some(patience), ..Self::new(session, Vec::new()) }
     }

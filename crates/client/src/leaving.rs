@@ -26,7 +26,8 @@ struct Open {
 /// A forked child begins with an empty list, because the parent ends what the parent has open.
 static OPEN: PerProcess<Mutex<Open>> = PerProcess::new();
 
-/// At the end, the lock of the list is tried this many times with this pause, because a thread might hold it for ever.
+/// At the end of the program, another thread might hold the lock of the list for ever. So the lock is tried this many
+/// times.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(200);
 

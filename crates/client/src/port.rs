@@ -104,10 +104,10 @@ impl Port {
         self.named(sent.map(|_position| ()))
     }
 
-    /// For a producer: waits until the port has room for the next message. Gives the handle of the oldest released
-    /// message that was not reclaimed yet; no consumer reads its data any more. Each handle comes back once. `None` if
-    /// there is room but no handle to give back (at first, or when messages carried no handle). A send without this
-    /// call drops the credit of its cell.
+    /// For a producer: waits until the port has room for the next message. Then gives the handle of the oldest released
+    /// message that was not reclaimed yet. No consumer reads the data of that handle any more. Each handle is given
+    /// once. Gives `None` if there is room but no handle to give (at first, or when messages carried no handle). If the
+    /// producer sends without this call, the handle that it would have got is lost.
     ///
     /// # Errors
     /// As [`Port::send`].

@@ -53,7 +53,8 @@ pub(crate) struct OpenedSegment {
     pub lease: Lease,
 }
 
-/// When the last clone is dropped, it tells the daemon that one opening of a segment is closed.
+/// One opening of a segment, as the daemon counts them. When the last clone of this value is dropped, the daemon is
+/// told that the opening is closed.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease(#[expect(dead_code, reason = "kept for its drop")] Arc<Leased>);
 

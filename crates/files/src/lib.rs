@@ -5,8 +5,9 @@
 //! at all.
 //!
 //! Events tell the service *when* to look at a file. A lease tells *whether* the file still has a writer
-//! ([`crossdock_os::lease`]). A file whose writer is killed by a signal stays unpublished. The consumers' folder is the
-//! only record, so a service that starts after a killed one looks at both folders and continues.
+//! ([`crossdock_os::lease`]). A file whose writer is killed by a signal stays unpublished. The folders are the only
+//! record. So a service that starts after a killed one compares the producers' folder with the consumers' folder, and
+//! continues.
 
 mod look;
 mod rules;

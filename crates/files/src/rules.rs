@@ -72,14 +72,15 @@ impl Publish {
                 Self::Marker(_) => self.action(Change::Closed, name, false),
                 Self::End => Action::Nothing,
             },
-            // A hard link of a finished file appears without a close.
+            // A new name may be a hard link of a finished file. No close event follows in that case, so the service
+            // looks at the file now.
             (Change::Made, false) if *self == Self::Close => Action::PublishFound,
             _ => Action::Nothing,
         }
     }
 
-    /// Tells whether files are published that the service finds without an event: at its start, or (`at_end`) when the
-    /// producers have ended well.
+    /// Tells whether the service publishes a file that it finds without an event. It finds such files at its start, and
+    /// when the producers have ended well (then `at_end` is true).
     pub(crate) fn takes_found(&self, at_end: bool) -> bool {
         match self {
             Self::Close => true,

@@ -1,10 +1,11 @@
 //! The publisher service of one managed directory: a thread that watches the producers' folder and publishes files for
 //! consumers.
 //!
-//! The folders are the service's only record. What if the service dies? Before the link: nothing is visible, and the
-//! next service publishes the finished files that it finds. Between link and rename: the link lies in `new`, which the
-//! next service clears. After the rename and before the notice: the file is published, and a waiting consumer finds it
-//! within 100 ms, because it checks the folder that often.
+//! The folders are the service's only record. A publication has three steps: link the file into the folder `new`,
+//! rename the link into the consumers' folder, announce the file in the notice. What if the service dies? Before the
+//! link: consumers see nothing, and the next service publishes the finished files that it finds. Between link and
+//! rename: the next service removes the link from `new`. Between rename and announcement: the file is published, and a
+//! waiting consumer finds it within 100 ms, because it checks the folder that often.
 
 mod backlog;
 mod exchange;

@@ -10,8 +10,8 @@
 //! in memory are removed. Consumers see files through a view ([`crate::View`]), which looks into both places. A process
 //! that has the file open in memory keeps it.
 //!
-//! What if the service dies? Before the copy has its name, the file is in memory, and the next service clears `new`.
-//! After that, the file is in both places, and the next service removes its names in memory.
+//! What if the service dies? Before the copy has its name, the file is in memory, and the next service clears the
+//! folder `new`. After that, the file is in both places, and the next service removes its names in memory.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, FileTimes};

@@ -167,9 +167,10 @@ impl Store {
     /// Publishes a file of `stage` under the same name if no process writes it. `rest` is its path relative to both
     /// folders. `is_torn` is called once the lease has proved that no writer is left.
     ///
-    /// The file is opened by a link in the folder `new`. An open in `stage` would wait until the thread that answers opens
-    /// has run (`writers.rs`), and each waiting consumer with it. A file that `was_written` at the last attempt is looked at
-    /// without a link first, because each link changes the file's status time.
+    /// The file is first linked into the folder `new` and opened there. An open in `stage` would wait for the thread
+    /// that answers opens (`writers.rs`), and consumers would get the file later. If `was_written` is true, a process
+    /// had the file open for writing at the last attempt. Such a file is looked at before it is linked, because each
+    /// link changes the file's status time.
     pub(crate) fn publish(
         &mut self,
         rest: &Path,
@@ -202,7 +203,8 @@ impl Store {
         tried
     }
 
-    /// Publishes the file at the path `waiting`. `meta` is what the file of the name `rest` was before the link was made.
+    /// Publishes the file at the path `waiting`. `meta` is the metadata of the producers' file `rest` from before the
+    /// link was made.
     fn publish_link(
         &self,
         rest: &Path,
@@ -240,7 +242,7 @@ impl Store {
         let shown = self.layout.single.iter().try_for_each(|folder| self.show(waiting, &folder.join(rest)));
         fault_point!("files.shown");
         let renamed = || match (fs::rename(waiting, &to), to.parent()) {
-            // The folder is not there yet.
+            // The consumers' folder does not exist yet.
             (Err(error), Some(folder)) if error.kind() == ErrorKind::NotFound => {
                 fs::create_dir_all(folder).and_then(|()| fs::rename(waiting, &to))
             }
@@ -381,7 +383,7 @@ pub(crate) fn ordinary(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// `None` if what was tried met a name that is not there.
+/// Gives `None` if the operation failed because a file or folder does not exist.
 fn present<T>(tried: io::Result<T>) -> io::Result<Option<T>> {
     match tried {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),

@@ -156,8 +156,8 @@ fn a_file_comes_whole_and_once_with_its_mode_and_time_and_a_waiting_open_gets_it
     a.write("empty", b"");
     assert_eq!(b.wait("empty"), Outcome::Published);
     let report = b.service().report();
-    // The file was published under two names, one after the other; the first one may have been gone before it could
-    // come.
+    // The file was published under two names, one after the other. The first name may have been removed before it could
+    // be fetched.
     assert!((2..=3).contains(&report.fetched), "{report:?}");
     assert_eq!((report.published, report.troubles), (0, Vec::new()));
 }

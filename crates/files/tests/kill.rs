@@ -127,7 +127,7 @@ fn wait(root: &Path, folder: &Path) -> Outcome {
     Views::parse(&line).unwrap().await_file(folder.join("a").to_str().unwrap().as_bytes())
 }
 
-/// A path in memory. Dropping it removes the folder there and the files beside it.
+/// The path of a folder in `/dev/shm`. Dropping it removes the folder and the files beside it.
 struct Place(PathBuf);
 
 impl Place {
@@ -217,8 +217,8 @@ fn a_service_that_dies_while_it_moves_a_file_to_the_disk_loses_nothing_and_the_n
         );
         fs::write(root.join("stage/b"), "later").unwrap();
         await_that("the next file", || faces.iter().any(|face| fs::read(face.join("b")).is_ok_and(|b| b == b"later")));
-        // The service handles its own removals before the event of `b`, so a wrong reaction would have removed the file
-        // by now.
+        // The service removes its own names from `stage` before it sees the event of `b`. If it had taken these
+        // removals for those of a producer, the file would be gone by now.
         assert!(place.is_seen(&faces[1]), "{point}: the file is lost");
         drop(next);
     }
@@ -272,8 +272,8 @@ fn a_producer_that_is_killed_never_shows_a_part_of_its_file() {
         assert_eq!(status.signal(), Some(9));
         service.producers(Phase::Failed);
         let report = service.report();
-        // Without root the service does not notice killed writers (docs/files.md). Only the writer that was killed
-        // after its close then left a whole file.
+        // Without root the service does not notice killed writers (docs/files.md). Then only the producer that was
+        // killed after its close has left a whole file.
         if known || part == "closes" {
             let seen = place.is_seen(&root.join("published"));
             assert_eq!((report.published, report.torn), (u64::from(seen), u64::from(!seen)), "{part}: {report:?}");

@@ -3,8 +3,8 @@
 use crate::keys::{self, Key};
 use crate::{Place, Whereabouts};
 
-/// Reads bytes as an entry of the site's catalog: a key up to the first zero, then a value. An entry that is accepted
-/// must be read the same from what this node would write for it.
+/// Reads bytes as an entry of the site's catalog: a key up to the first zero, then a value. If the entry is accepted,
+/// this node writes it again, and reading the written entry must give the same.
 pub fn fuzz_entry(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

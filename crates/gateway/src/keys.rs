@@ -8,9 +8,9 @@
 //! | `crossdock/SITE/name/KIND/LENGTH/WORKFLOW/NAME` | `1 NODE`, or `1 NODE ITEM` if the item came from another node | with the node's lease |
 //! | `crossdock/SITE/owner/ITEM` | `1 EPOCH NODE TOKEN ABOUT`, for items that have left the node that made them | until the item ends |
 //!
-//! LENGTH is the length of the workflow's name in bytes, because names may contain slashes. In a listing, all `name/`
-//! entries come before the `owner/` entries, and a commit changes them in this order. So a node learns that it has a
-//! name before it learns that it owns the item of this name.
+//! LENGTH in a key is the length of the workflow's name in bytes. It is needed because names may contain slashes. In a
+//! listing, all `name/` entries come before the `owner/` entries, and a commit changes them in this order. So a node
+//! learns that it has a name before it learns that it owns the item of this name.
 
 use crossdock_layout::name;
 use crossdock_layout::wire::SegmentKind;
@@ -58,7 +58,7 @@ pub(crate) fn owner(node: &str) -> Vec<u8> {
     format!("1 {node}").into_bytes()
 }
 
-/// The value of a name's entry after the name went to a node together with an item.
+/// The value of a name's entry for a name that was given to a node together with an item.
 pub(crate) fn owner_of(node: &str, item: u64) -> Vec<u8> {
     format!("1 {node} {item}").into_bytes()
 }

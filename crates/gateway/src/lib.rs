@@ -62,17 +62,17 @@ pub enum Order {
     Pass {
         /// The item's name.
         name: Name,
-        /// Where the item goes: the next node, and the epoch that the item has there.
+        /// Where the item goes: the next node, and the epoch (the count of the item's moves) there.
         to: Whereabouts,
     },
     /// Change the description in the catalog's entry of an item that this node owns.
     Describe(Whereabouts),
-    /// Remove the entry of an item that no longer exists, if this node owned it in this epoch. The answer is the entry
-    /// that the catalog has afterwards: [`News::Item`] or [`News::NoItem`].
+    /// Remove the entry of an item that no longer exists, if this node owned the item in this epoch. The answer is the
+    /// entry that the catalog has afterwards: [`News::Item`] or [`News::NoItem`].
     Forget {
         /// The item's id.
         item: u64,
-        /// The epoch in which this node owned the item.
+        /// The epoch (the count of the item's moves) in which this node owned the item.
         epoch: u64,
     },
     /// Ask the catalog which node has a name. The answer is [`News::Found`].
@@ -143,7 +143,7 @@ pub enum News {
     Passed {
         /// The item's id.
         item: u64,
-        /// The epoch that the order gave.
+        /// The epoch (the count of the item's moves) that the order gave.
         epoch: u64,
         /// `Ok`: the item belongs to the next node. The error says why the item is still this node's.
         outcome: Result<(), String>,

@@ -142,7 +142,7 @@ impl Member {
             let other = keys::numbered(&self.site, Some(free));
             let commit = Commit::new().expect_free(&key).expect_free(&other);
             let commit = commit.put(&key, free.to_string().as_bytes(), None).put(&other, self.node.as_bytes(), None);
-            // Whatever came of the commit, even if the answer was lost, the loop reads the catalog again.
+            // If the commit failed or its answer was lost, the loop reads the catalog again.
             match self.catalog.commit(&commit, by()) {
                 Ok(done) if !done.done && former != 0 && done.found[0].is_none() => {
                     return Err(other_number(former, "another node of the site has that number"));
@@ -174,9 +174,9 @@ impl Member {
             if !is_own {
                 return Err(self.owner(&entry)?);
             }
-            // The entry is this node's already. It may hang on a lease that is about to end, or a commit that releases
-            // it may still be in flight. This commit sets the present lease, and changes the revision, so a commit in
-            // flight fails.
+            // The entry names this node already. But the entry may belong to a lease that is about to end, or a commit
+            // that releases the name may still be in flight. This commit sets the present lease, and changes the
+            // revision, so a commit in flight fails.
             let commit = Commit::new().expect_at(&key, entry.modified).put(&key, &value, lease);
             match self.catalog.commit(&commit, by()) {
                 Ok(done) if done.done => return Ok(()),

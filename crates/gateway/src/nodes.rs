@@ -1,4 +1,4 @@
-//! The links to the other nodes of the site, and the server that answers theirs.
+//! The links to the other nodes of the site, and the server for the links of the other nodes.
 //!
 //! A link is opened when the first question or pull needs it, and stays. It connects to the address in the other node's
 //! entry in the catalog. If that address changes, a new link replaces the old one. A node whose lease has ended keeps

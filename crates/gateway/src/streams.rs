@@ -61,7 +61,7 @@ pub(crate) struct Dial {
 
 impl embedded::Dial for Dial {
     fn dial(&self, by: Deadline) -> io::Result<Box<dyn embedded::Stream>> {
-        // A keeper that does not answer must not use up the whole time of a call.
+        // A daemon that keeps the catalog and does not answer must not use up the whole time of a call.
         let by = by.at_most(Duration::from_secs(3));
         let stream = self.transport.dial(&self.node, &self.address, by).map_err(failed)?;
         Ok(Box::new(Over { stream, timeout: Duration::from_secs(3) }))

@@ -2,8 +2,8 @@
 //!
 //! An item gets its entry when it leaves the node that made it. The entry belongs to no lease: if the item's node is
 //! lost, the item is lost too. One commit moves the item: it increments the epoch and gives the item's name to the next
-//! node. The commit expects that the name's entry is unchanged and hangs on the owning node's lease, so a node without
-//! a lease cannot pass an item on.
+//! node. The commit succeeds only if the name's entry is unchanged and belongs to the owning node's lease. So a node
+//! without a lease cannot pass an item on.
 
 use crossdock_catalog::{CatalogError, Commit, Entry};
 use crossdock_link::bad_node_name;
@@ -86,7 +86,8 @@ impl Member {
                 return Ok(Passing::Kept("its name is not this node's any more".into()));
             };
             if named.lease != Some(joined.lease) {
-                // A commit of an earlier call may still succeed, until the name is announced again or its lease ends.
+                // The name's entry belongs to another lease than the present one. A commit of an earlier call may still
+                // succeed, until the name is announced again or that other lease ends.
                 return Err(Refused::Failed(format!("the entry '{name}' hangs on another lease")));
             }
             let there = self.catalog.get(&keys::node(&self.site, &to.node), by())?;

@@ -17,8 +17,8 @@ struct Environment {
     _own: Vec<CString>,
 }
 
-/// Returns an environment that has both variables. Returns `None` if the given one has them, or if this program waits
-/// for no files.
+/// Returns an environment that has both variables. Returns `None` if the environment `given` has them, or if this
+/// program waits for no files.
 ///
 /// # Safety
 /// `given` is null or a list of terminated strings that ends with a null.

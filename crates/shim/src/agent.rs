@@ -1,8 +1,8 @@
 //! The shim's role as `ssh`, which MPI launchers in the container call.
 //!
-//! It parses a command line of ssh and asks the keeper outside the container to run the command in the job's container
-//! on that host, through the host's own ssh. It passes output, signals and the exit code on. Standard input is not
-//! passed on, because launchers give none.
+//! The shim parses a command line of ssh. It asks the keeper, which is outside the container, to run the command in the
+//! job's container on the named host, through the real ssh. It passes output, signals and the exit code on. Standard
+//! input is not passed on, because launchers give none.
 
 use std::io::Write;
 use std::os::fd::AsFd;

@@ -103,7 +103,7 @@ fn guard(command: &[String]) -> i32 {
         Ok(signals) => signals,
         Err(error) => return broken("signals", error),
     };
-    // If orphans cannot come to this process, the launcher ends them, so an error is ignored.
+    // If this process cannot adopt orphans, the launcher ends them, so an error is ignored.
     let _ = spawn::adopt_orphans();
     let own = std::process::id() as i32;
     let server = match child::fork(|| serve(command, own)) {

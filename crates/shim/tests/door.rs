@@ -83,7 +83,7 @@ fn child_of(of: u32) -> Option<u32> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Finds the processes of a door, server and program, once the program runs.
+/// Finds the server and the program that the guard `guard` of a door has started, once the program runs.
 fn behind(guard: &Child) -> (i32, i32) {
     let mut found = (0, 0);
     await_that("the program", || {

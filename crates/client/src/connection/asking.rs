@@ -23,12 +23,14 @@ type AnsweredWith = (Answer, Vec<OwnedFd>);
 pub(super) struct Pending {
     request: Request,
     descriptors: Vec<Arc<OwnedFd>>,
-    /// The time at which the daemon's wait ends. The remaining time goes into the message each time it is sent.
+    /// The time until which the daemon may wait before it answers. Each time the request is sent, it contains the time
+    /// that is left.
     wait: Option<Deadline>,
     /// The number of the connection on which the request was sent; 0 if it was not sent yet.
     sent_on: u64,
     answer: Option<AnsweredWith>,
-    /// The number of descriptors that the answer may bring, and one more to keep.
+    /// The number of descriptors to reserve: those that the answer may bring, and one for a copy that the session
+    /// keeps.
     wants: usize,
 }
 
@@ -153,7 +155,8 @@ impl Connection {
         };
         state.held.take(&answer, None);
         let pending = state.pending.get_mut(&number).filter(|pending| pending.answer.is_none());
-        // An item that was open before the request stays open, because its owner asks for it again.
+        // A request to resize, unshare or reopen an item is about an item that is open already. Such an item stays
+        // open.
         let stays = pending.as_ref().is_some_and(|pending| keeps_item(&pending.request, &answer));
         if let Some(pending) = pending {
             let error = no_descriptor();
@@ -206,7 +209,8 @@ impl State {
         let Some(socket) = self.socket.clone() else { return };
         let message = request.encode(number, self.settled());
         if !matches!(socket::send(&*socket, &message, &[]), Ok(true)) {
-            // The message need not be sent again. The next connection begins with the list of everything that is open.
+            // The message is not sent again, because the next connection begins with the list of everything that is
+            // open.
             self.hang_up();
         }
     }

@@ -44,7 +44,7 @@ struct Offered {
 }
 
 impl Connection {
-    /// Counts one opening of a segment less and tells the daemon.
+    /// Reduces the number of openings of a segment by one, and tells the daemon.
     pub(crate) fn release(&self, segment: SegmentId) {
         if self.is_ours() {
             self.lock().release(segment);
@@ -211,8 +211,8 @@ impl Held {
             }
             Answer::Series(entry) => {
                 self.lease(entry.segment, SegmentKind::Series, None);
-                // The observer keeps no descriptor of the pool, because the publisher gives it back to the daemon. But
-                // perhaps no other member has the pin page.
+                // The observer keeps no descriptor of the pool, because the publisher has one for a daemon that lost
+                // the pool. But perhaps no other member has the pin page.
                 self.lease(entry.pin, SegmentKind::Series, descriptor);
             }
             Answer::Item(given) if is_owned(given) => {

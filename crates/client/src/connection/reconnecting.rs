@@ -10,7 +10,7 @@ use super::{Connection, PassOn};
 use crate::handshake::{self, Failure, Welcome};
 use crate::{Error, discovery};
 
-/// If a private daemon is gone for longer than this, the process starts it again.
+/// If a private daemon (one that this library started) is gone for longer than this, the process starts it again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
 
 /// The result of one attempt to connect.
@@ -35,7 +35,7 @@ impl Connection {
             if unheard {
                 let mut state = self.lock();
                 if state.leaving {
-                    // The session need not tell anything to a daemon that no longer exists.
+                    // This session is leaving, and there is no daemon that it could tell. So the session is over.
                     state.over = Some(self.unreachable());
                     return;
                 }

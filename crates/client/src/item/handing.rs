@@ -54,7 +54,7 @@ impl Item {
         self.destroy_mut()
     }
 
-    /// Works as [`Item::destroy`], for callers that must keep the handle.
+    /// Works as [`Item::destroy`], for a caller that cannot move the `Item` out of where it lies.
     ///
     /// # Errors
     /// As for [`Item::transfer_mut`].
@@ -209,8 +209,8 @@ impl Item {
         self.share_mut()
     }
 
-    /// Works as [`Item::share`], for callers that must keep the handle. Afterwards the handle is spent. After an error
-    /// the handle still has the item.
+    /// Works as [`Item::share`], for a caller that cannot move the `Item` out of where it lies. After a success every
+    /// further call on this `Item` fails. After an error the `Item` still has the item, perhaps at another address.
     ///
     /// # Errors
     /// As for [`Item::share`].

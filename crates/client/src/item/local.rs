@@ -15,7 +15,8 @@ use crate::segment::Lease;
 pub(super) struct Known {
     pub memory: Arc<ItemMemory>,
     pub given: ItemGiven,
-    /// The numbers in the item's owner word that mean this rank, or any rank of this task.
+    /// The numbers that mean this rank, or any rank of this task, in the item's owner word (the word of shared memory
+    /// that names the owner).
     pub own: Words,
     pub _lease: Lease,
 }

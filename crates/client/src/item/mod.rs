@@ -43,7 +43,7 @@ enum State {
     Own(ItemMemory),
     /// The item is cooperative. All tasks that may own it have it mapped, and this member has it now.
     Cooperative(Arc<ItemMemory>, Held),
-    /// The handle has no item any more. The text says why, for example which task got the item.
+    /// The value has no item any more. The text says why, for example which task got the item.
     Spent(String),
 }
 
@@ -65,13 +65,13 @@ impl std::ops::Deref for Item {
 }
 
 impl Item {
-    /// Tells whether this handle still has the item.
+    /// Tells whether this value still has the item.
     #[must_use]
     pub fn is_open(&self) -> bool {
         !matches!(self.state, State::Spent(_))
     }
 
-    /// Fails if this handle no longer has the item. The error says which task got it.
+    /// Fails if this value no longer has the item. The error says which task got the item.
     ///
     /// # Errors
     /// `CLOSED`.
@@ -160,7 +160,7 @@ impl Item {
         self.state.memory()
     }
 
-    /// Makes the handle of an item that the daemon gave.
+    /// Makes the value for an item that the daemon gave.
     fn new(session: &Session, given: ItemGiven, state: State) -> Self {
         Self { open: OpenItem::new(session, given), state }
     }

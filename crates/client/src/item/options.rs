@@ -20,7 +20,7 @@ pub struct ItemOptions {
 }
 
 impl ItemOptions {
-    /// Options for an item of this many plain bytes at level verified. If its owner dies, the item is kept until the
+    /// Options for an item of this many plain bytes at level `verified`. If its owner dies, the item is kept until the
     /// owner is started again.
     #[must_use]
     pub const fn bytes(size: u64) -> Self {

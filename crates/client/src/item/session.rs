@@ -16,8 +16,8 @@ use crate::host::SessionHost;
 use crate::segment::Lease;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
-/// The longest time that the daemon may take to prepare an item, for example to copy it, when no other task has the
-/// item open. It applies to callers that do not want to wait for another task.
+/// The least time that a session waits for the answer to a request for an item, even if the caller's timeout is
+/// shorter. The daemon may need the time to prepare the item, for example to copy it.
 const READY: Duration = Duration::from_secs(60);
 
 impl Session {
@@ -162,7 +162,8 @@ impl Session {
             Claim::Taken(held) => Ok(Item::new(self, known.given, State::Cooperative(known.memory, held))),
             Claim::Gone => {
                 self.items().forget(key, known.given.item);
-                // This tells the daemon, which may not know yet that the item's owner died.
+                // The daemon may not know yet that the item's owner died. This request makes the daemon destroy the
+                // item.
                 let _ = self.ask_item(ItemRequest::Destroy { item: known.given.item }, None);
                 let text = format!("item '{key}' is gone: it was destroyed, or its owner died");
                 Err(Error::new(Status::NotFound, text))

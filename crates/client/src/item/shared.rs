@@ -116,8 +116,8 @@ impl SharedItem {
         self.unshare_mut(timeout)
     }
 
-    /// Works as [`SharedItem::unshare`], for callers that must keep the handle. Afterwards the handle is spent. After
-    /// an error the handle still has the item.
+    /// Works as [`SharedItem::unshare`], for a caller that cannot move the `SharedItem` out of where it lies. After a
+    /// success every further call on this `SharedItem` fails. After an error this `SharedItem` still has the item.
     ///
     /// # Errors
     /// As for [`SharedItem::unshare`].

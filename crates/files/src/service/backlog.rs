@@ -60,7 +60,8 @@ impl Backlog {
             What::Folder => false,
         };
         self.pending.retain(|_, work| !is_about(&work.entry.rest));
-        // If a file was dropped, its fetch continues, because the other host holds a file that is being fetched.
+        // If the other host has dropped a file that is being fetched, the fetch continues, because that host keeps the
+        // file open until it is fetched.
         if entry.what != What::Dropped {
             for flight in self.flights.values_mut().filter(|flight| is_about(&flight.rest)) {
                 flight.is_overtaken = true;
@@ -127,7 +128,8 @@ impl Backlog {
         self.flights.remove(&work.order);
     }
 
-    /// Puts a file for which there was no room back. It is tried again from `not_before` on.
+    /// Puts a file back into the backlog, because there was no room for it. The file is tried again from `not_before`
+    /// on.
     pub fn put_back(&mut self, work: Work, not_before: Instant) {
         let flight = self.flights.remove(&work.order);
         if flight.is_some_and(|flight| !flight.is_overtaken && flight.number.is_some()) {

@@ -16,7 +16,7 @@ use crate::look;
 
 /// The shortest time between two questions to the kernel.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// The questions to the kernel take at most one part in `SHARE` of the time.
+/// The questions to the kernel take at most 1/`SHARE` of the time.
 const SHARE: u32 = 20;
 
 /// The names for which consumers wait, as the kernel last showed them.

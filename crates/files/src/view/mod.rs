@@ -41,7 +41,7 @@ pub struct Show {
     pub wait: Duration,
     /// Patterns of the names that opens wait for; an empty list stands for all names.
     pub awaits: Vec<String>,
-    /// The files that were moved from memory to a disk, with their identities in memory.
+    /// The files that were moved from memory to a disk, each with the device and inode that it had in memory.
     pub moved: Moved,
 }
 
@@ -100,7 +100,8 @@ impl View {
         config.acl = SessionACL::All;
         config.n_threads = Some(2);
         config.clone_fd = true;
-        // The guard is started before the mount, so that a kill between the two cannot leave a mount behind.
+        // The guard is a shell that removes the mount when this process has ended. It is started before the mount, so
+        // that a kill between the two cannot leave a mount behind.
         let mut guard = guard(at)?;
         let session = fuser::spawn_mount(Server(shared.clone()), at, &config);
         match session {

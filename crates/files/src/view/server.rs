@@ -62,7 +62,7 @@ struct State {
 #[derive(Debug)]
 struct Handle {
     rest: PathBuf,
-    /// The file that the kernel reads without asking this server. It must live as long as any handle of the number.
+    /// The file that the kernel reads without asking this server. It must live as long as any open of the inode number.
     _backing: Option<Arc<BackingId>>,
     /// The file from which this server reads, if the kernel asks it for bytes.
     file: Option<File>,
@@ -107,7 +107,7 @@ impl Shared {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner).get(&own).copied().unwrap_or(own)
     }
 
-    /// Gives the whole path for which a wait waits: the path in the first folder.
+    /// Gives the path that [`Self::wait`] watches: the file's path in the first folder.
     fn awaited(&self, rest: &Path) -> Vec<u8> {
         self.faces[0].join(rest).as_os_str().as_bytes().to_owned()
     }
@@ -116,10 +116,11 @@ impl Shared {
         self.state().nodes.get(number.0).map(|node| node.rest.clone()).ok_or(Errno::ESTALE)
     }
 
-    /// Waits, for the kernel's request of the thread `thread`, until the name is published.
+    /// Waits until the name is published. `thread` is the thread whose request the kernel passed on; a signal to it
+    /// ends the wait.
     fn wait(&self, rest: &Path, thread: u32) -> Result<(), Refused> {
         let is_wanted = || {
-            // The wait looks only into the first folder, so this looks for a file that has moved to disk.
+            // `await_file_while` looks only into the first folder. `find` also finds a file that has moved to the disk.
             !self.over.load(Ordering::Acquire)
                 && self.find(rest).is_none()
                 && !i32::try_from(thread).is_ok_and(|thread| thread != 0 && process::has_signal(thread))

@@ -75,8 +75,8 @@ impl Engine for Apptainer {
         let environment = r.environment.iter().map(|(n, v)| (format!("APPTAINERENV_{n}"), v.clone())).collect();
         match (&r.prepared.skeleton, &r.prepared.image) {
             (Some(skeleton), _) => add(&[&skeleton.folder.to_string_lossy()]),
-            // An image with `://` or with the ending `.sif` is passed on as it is. Any other name is taken as a name of
-            // docker.
+            // A name with `://` or with the ending `.sif` is passed on as it is. Any other name is taken as the name of
+            // an image of docker.
             (None, Some(image)) if image.contains("://") || image.ends_with(".sif") => add(&[image]),
             (None, image) => add(&[&format!("docker-daemon://{}", image.clone().unwrap_or_default())]),
         }

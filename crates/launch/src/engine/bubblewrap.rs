@@ -1,4 +1,5 @@
-//! bubblewrap: unprivileged namespaces, nothing left behind by construction.
+//! The engine bubblewrap: starts a task in namespaces that need no privileges. The kernel removes the namespaces with
+//! their last process, so no container can be left behind.
 
 use std::time::Duration;
 

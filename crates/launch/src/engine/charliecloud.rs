@@ -49,8 +49,9 @@ impl Engine for Charliecloud {
             )
         })?;
         if let Files::Root(root) = &task.files {
-            // ch-run mounts its image read-only, but not the folders that it binds. A root that already has all mount
-            // points is used without a skeleton.
+            // ch-run mounts its image read-only, but not the folders that it binds. If the task's root folder has all
+            // mount points already, the root folder itself is used, and no skeleton (a small copy of the root's top
+            // level) is made.
             let points = task.mounts.iter().map(|m| m.task.as_str()).chain([ENDPOINT_FOLDER]);
             if points.into_iter().all(|p| root.join(&p[1..]).exists()) {
                 let skeleton = Skeleton { folder: root.clone(), ..Skeleton::default() };
@@ -63,7 +64,8 @@ impl Engine for Charliecloud {
 
     fn command(&self, r: &Request<'_>) -> CommandLine {
         let mut doors = Doors::new(r);
-        // ch-run runs outside the container, so it cannot load libraries that only the container has.
+        // The task's LD_PRELOAD is set only inside the container, by an option. ch-run itself runs outside, and cannot
+        // load libraries that only the container has.
         let (inside, mut environment): (Vec<_>, Vec<_>) =
             r.environment.iter().cloned().partition(|(name, _)| name == "LD_PRELOAD");
         let mut binds: Vec<(String, String)> = Vec::new();
@@ -103,10 +105,10 @@ impl Engine for Charliecloud {
     }
 }
 
-/// Read-only paths to files of the host. ch-run cannot bind read-only, and it binds the host's `/etc/hosts` and
-/// `/etc/resolv.conf` by itself, so a task that root started could write them. So ch-run is started in a mount
-/// namespace that has read-only mounts of all these files, and binds from there, which keeps them read-only. An
-/// ordinary user cannot make such mounts, and may not write the host's files anyway.
+/// Makes read-only paths to files of the host. ch-run cannot bind a file read-only, and it always binds the host's
+/// `/etc/hosts` and `/etc/resolv.conf`. So a task that root started could write these files. If the user is root,
+/// ch-run is therefore started in a mount namespace with read-only mounts of all files that it binds. An ordinary user
+/// cannot make such mounts, and may not write the host's files anyway.
 struct Doors {
     /// The folder in which the read-only mounts are made; `None` for an ordinary user.
     folder: Option<PathBuf>,
@@ -118,7 +120,7 @@ impl Doors {
     fn new(r: &Request<'_>) -> Self {
         let folder = (r.run.uid == 0).then(|| r.run.folder.join("doors").join(&r.task.name));
         let own = ["/etc/hosts", "/etc/resolv.conf"].into_iter().filter(|p| folder.is_some() && Path::new(p).is_file());
-        // `/etc/hosts` and `/etc/resolv.conf` are mounted over themselves, because ch-run takes them from there.
+        // `/etc/hosts` and `/etc/resolv.conf` are mounted over themselves, because ch-run always binds these two paths.
         let made = own.map(|path| (path.to_owned(), path.to_owned())).collect();
         Self { folder, made }
     }

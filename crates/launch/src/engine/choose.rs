@@ -1,4 +1,5 @@
-//! Tries engines: chooses the one that `auto` takes, and gives `doctor` what it prints.
+//! Tries whether engines work: for `--engine auto`, which takes the first engine that works, and for the report of
+//! `crossdock doctor`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -136,10 +137,10 @@ pub struct Choice {
 
 /// Chooses the engine for a workflow: the one that was asked for, or the first one that works and accepts all tasks.
 ///
-/// Gives the engine, and for `auto` also why each earlier engine was not chosen. An engine that was asked for by name
-/// only has to exist: if it does not work, the start of its first container fails with the reason. Trials are made in
-/// the run's folder with the run's id. `note` is called for each engine before it is tried, so that a cleanup after the
-/// run finds what the trial left.
+/// Gives the engine, and for `auto` also why each earlier engine was not chosen. For an engine that the user named, the
+/// only check is that it exists: if it does not work, the start of its first container fails with the reason. Trials
+/// are made in the run's folder with the run's id. `note` is called for each engine before it is tried, so that a
+/// cleanup after the run finds what the trial left.
 pub fn choose(
     wanted: &str,
     workflow: &Workflow,

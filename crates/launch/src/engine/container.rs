@@ -3,8 +3,7 @@
 use super::{ENDPOINT_FOLDER, Request, processor_list};
 use crate::file::{Files, User};
 
-/// The settings in which podman and docker differ. The launcher sets limits for the container, because an engine's
-/// defaults may be higher.
+/// The settings in which podman and docker differ.
 pub struct Flavour {
     /// The program, with the words before `run`.
     pub program: Vec<String>,

@@ -100,7 +100,7 @@ pub struct Prepared {
     pub image: Option<String>,
 }
 
-/// The order to start one rank of a task.
+/// A request to start one rank of a task.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// The run of the task.
@@ -144,7 +144,7 @@ pub struct CommandLine {
     pub container: Option<String>,
     /// If true, the launcher sets processors and memory limit on the started process, whose children inherit them.
     pub limits_by_launcher: bool,
-    /// If true, the started program ends all processes that it started when it is asked to end or is killed.
+    /// True if the started program ends all of its descendants when the program is asked to end and when it is killed.
     pub ends_its_own: bool,
 }
 
@@ -161,9 +161,9 @@ pub trait Engine: Send + Sync {
         self.isolation().files
     }
 
-    /// How many levels the task is below the started program in the process tree. SIGTERM then goes to the task,
-    /// because the program would die of the signal and take the task with it. With `None`, SIGTERM goes to the
-    /// program's process group.
+    /// The number of levels from the started program down to the task in the process tree. SIGTERM is sent to the
+    /// processes at this level only, because the started program would die of the signal and take the task with it.
+    /// With `None`, SIGTERM is sent to the process group of the started program.
     fn task_depth(&self) -> Option<u32> {
         None
     }
@@ -180,8 +180,8 @@ pub trait Engine: Send + Sync {
     /// Gives the command line that starts one rank.
     fn command(&self, request: &Request<'_>) -> CommandLine;
 
-    /// Gives the process id, on the host, of a container's first process. The process shows whether the container can
-    /// be asked to end.
+    /// Gives the process id, on the host, of a container's first process. If this process does not catch SIGTERM, the
+    /// container is killed and not asked to end.
     fn first_process(&self, _container: &str) -> Option<u32> {
         None
     }

@@ -9,7 +9,7 @@ use super::container::{Flavour, arguments};
 use super::{CommandLine, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool};
 use crate::file::{Files, Task};
 
-/// The value for `--runtime`, which is found out once.
+/// The engine podman. The field is the value of podman's option `--runtime`.
 #[derive(Default)]
 pub struct Podman {
     runtime: OnceLock<Option<&'static str>>,
@@ -48,7 +48,8 @@ impl Engine for Podman {
                 "install podman (Debian: `apt-get install podman runc uidmap`)",
             ));
         }
-        // The runtime crun refuses a hybrid cgroup mount, so runc is taken there if it is installed.
+        // On a host with a hybrid cgroup mount, the runtime crun fails, so podman gets the runtime runc if it is
+        // installed.
         self.runtime.get_or_init(|| {
             let runc = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/bin/runc"]
                 .iter()

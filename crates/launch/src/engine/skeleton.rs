@@ -24,9 +24,11 @@ const ETC_MAX: u64 = 4 << 20;
 pub struct Skeleton {
     /// The path of the skeleton's folder.
     pub folder: PathBuf,
-    /// Paths of the host with their absolute paths in the task. They are bound read-only in this order.
+    /// Pairs of a path on the host and an absolute path in the task's file system. They are bound read-only in this
+    /// order.
     pub binds: Vec<(PathBuf, String)>,
-    /// Top-level links, by name and target. Engines that need no folder make them.
+    /// Links at the top of the root, each with its name and its target. An engine that uses no skeleton folder makes
+    /// these links in the container.
     pub links: Vec<(String, String)>,
 }
 

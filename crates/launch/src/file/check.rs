@@ -203,7 +203,8 @@ fn ports(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// Finds a port with a similar name that has only the other end, which usually is a typing mistake.
+/// Finds a similar name for a hint, among the ports that have a producer (or, if `produce` is false, a consumer). A
+/// missing end usually means a typing mistake in the port's name.
 fn twin(w: &Workflow, name: &str, produce: bool) -> Option<String> {
     let others = w.tasks.iter().flat_map(|t| &t.ports).filter(|r| r.name != name && r.may(end(produce)));
     nearest(name, others.map(|r| r.name.as_str())).map(|near| format!("did you mean `{near}`?"))
@@ -222,8 +223,8 @@ fn regions(w: &Workflow, notes: &Notes) {
     let rights = || w.tasks.iter().flat_map(|t| t.regions.iter().map(move |r| (t, r)));
     for (task, right) in rights().filter(|(_, r)| !r.may(Rights::CREATE)) {
         let made = w.regions.iter().any(|r| r.size.is_some() && fits(&right.name, &r.name));
-        // A pattern counts as created if a created name matches it. A name counts as created if it matches a created
-        // pattern.
+        // A task creates the region if the name or pattern of its right to create matches this name, or if this pattern
+        // matches that name.
         let created =
             rights().any(|(_, r)| r.may(Rights::CREATE) && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
         if !made && !created {

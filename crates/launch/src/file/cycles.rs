@@ -1,9 +1,9 @@
 //! Finds tasks and managed directories that would wait for each other for ever.
 //!
-//! A task that is `after:` another one, and a consumer of a directory with `publish: end`, get nothing before another
-//! task has ended. A task that cannot end before one of its consumers has ended never gives that consumer a file.
-//! Directories that publish finished files at once may form a cycle, because two coupled codes that feed each other are
-//! usual.
+//! A task with `after:` waits for the end of the named tasks. A consumer of a directory with `publish: end` waits for
+//! the end of the producers. If a producer cannot end before its consumer has ended, the consumer never gets a file, so
+//! this is an error. Directories that publish finished files at once may form a cycle, because two coupled codes that
+//! feed each other are usual.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,7 +11,7 @@ use super::directories::Directory;
 use super::reader::{Notes, clip};
 use super::workflow::{Task, Workflow};
 
-/// The word of `publish` for files that are published when the producers have ended.
+/// The value of the key `publish` for files that are published when the producers have ended.
 const END: &str = "end";
 
 pub(super) fn check(w: &Workflow, notes: &Notes) {
@@ -31,12 +31,12 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// Finds the tasks from the producer to the consumer, each of which waits for the end of the next; `None` if there is
-/// no such chain.
+/// Finds a chain of tasks from the producer to the consumer, in which each task waits for the end of the next one;
+/// `None` if there is no such chain.
 fn trail<'w>(w: &'w Workflow, d: &Directory, producer: &'w str, consumer: &str) -> Option<Vec<&'w str>> {
     chain(w, producer, consumer, |task| {
-        // In a directory with another `publish`, a producer gives files before it has ended, so it only must have
-        // started.
+        // Unless `publish` is `end`, the producer gives files before it has ended. So it must only have started, and of
+        // its own conditions only `after:` counts.
         let may_give = task.name == producer && d.publish != END;
         let ends = if may_give { Vec::new() } else { ends_of_producers(w, task) };
         task.after.iter().map(String::as_str).chain(ends).collect()

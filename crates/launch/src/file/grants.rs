@@ -15,7 +15,7 @@ use super::workflow::{Task, Workflow};
 pub struct TaskGrant {
     /// A name, or the beginning of a name followed by `*`.
     pub name: String,
-    /// The rights, with all rights that the words of the file imply.
+    /// The rights that the words in the file give, and the rights that these rights imply.
     pub rights: Rights,
     /// The position of the grant in the file, for messages.
     pub position: Position,

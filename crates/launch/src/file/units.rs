@@ -34,7 +34,7 @@ pub fn size(text: &str) -> Result<u64, (String, String)> {
     };
     let bytes = match digits.parse::<u64>() {
         Ok(n) => n.checked_mul(*factor),
-        // A fraction is exact enough for a size. It is checked against the range before the cast.
+        // The number has a fraction. `f64` is exact enough for a size, and the range is checked before the cast.
         Err(_) => match digits.parse::<f64>() {
             Ok(x) if x * (*factor as f64) < i64::MAX as f64 => Some((x * (*factor as f64)).round() as u64),
             Ok(_) => None,

@@ -84,7 +84,7 @@ pub struct Task {
 /// How a task waits for files of managed directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DoorKey {
-    /// The launcher chooses one of the other doors by the kind of the task's program.
+    /// The launcher chooses one of the other ways to wait, by the kind of the task's program.
     #[default]
     Auto,
     /// The preload library waits in the task's opens.
@@ -130,8 +130,8 @@ pub struct Mount {
     pub task: String,
     /// True if the task may write to the folder.
     pub write: bool,
-    /// True for the folder of a managed directory's producers. A task that root starts must not write to the published
-    /// files in it.
+    /// True for the folder in which a producer of a managed directory writes. The published files in it are read-only,
+    /// also for a task that root starts.
     pub managed: bool,
 }
 

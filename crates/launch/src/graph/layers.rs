@@ -92,7 +92,8 @@ fn forward_edges(graph: &Graph) -> Vec<(usize, usize)> {
     let mut state = vec![0u8; graph.nodes.len()];
     let mut turned = vec![false; graph.edges.len()];
     for start in 0..graph.nodes.len() {
-        // The search goes depth first without recursion. Each entry is a node and the number of its next edge.
+        // The search goes depth first without recursion. Each entry of `path` is a node and the number of its next
+        // edge.
         let mut path = vec![(start, 0)];
         while let Some((node, next)) = path.pop() {
             if next == 0 {

@@ -104,7 +104,8 @@ fn endpoint(job: &Job) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// Kills the processes of a job that the engine may still run on this host.
+/// Removes what podman or docker still has of a job on this host: the container with its processes, and the image
+/// `image`.
 pub fn remove(job: &Job, image: Option<&str>) {
     let second = Duration::from_secs(20);
     match job.engine.as_str() {
@@ -133,8 +134,8 @@ pub fn image_name(job: &Job) -> String {
     format!("{}:outline", job.container().to_lowercase())
 }
 
-/// Lists what is bound besides the root: the keeper's folder, the host's network names, the list of users, and the
-/// job's mounts.
+/// Lists what is bound into the container besides the root: the folder of the job's keeper, the host's files for name
+/// lookup, the list of users, and the job's mounts.
 fn binds(job: &Job, place: &Place) -> Result<Vec<Bind>, String> {
     let mut binds = vec![Bind { host: place.inside(), inside: PLACE.into(), write: true }];
     let mut read = |host: &Path, inside: &str| {
@@ -150,7 +151,8 @@ fn binds(job: &Job, place: &Place) -> Result<Vec<Bind>, String> {
             let inside = format!("/etc/{}", file.file_name().unwrap_or_default().to_string_lossy());
             read(&file, &inside);
         }
-        // Some launchers have the path `/usr/bin/ssh` compiled in (MVAPICH 2's mpirun_rsh), so the shim is bound there.
+        // Some launchers have the path `/usr/bin/ssh` compiled in (MVAPICH 2's mpirun_rsh). So crossdock's shim, which
+        // acts as ssh, is bound at this path.
         if root.join("usr/bin/ssh").is_file() {
             read(&place.inside().join("bin").join(PROGRAM), "/usr/bin/ssh");
         }
@@ -362,7 +364,7 @@ fn limits() -> Vec<String> {
 fn podman(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, String> {
     let rootless = spawn::user_and_group().0 != 0;
     let runc = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/bin/runc"].iter().any(|p| Path::new(p).exists());
-    // The runtime crun refuses a hybrid cgroup mount, so runc is taken there if it is installed.
+    // On a host with a hybrid cgroup mount, the runtime crun fails, so podman gets the runtime runc if it is installed.
     let hybrid = Path::new("/sys/fs/cgroup/unified").exists();
     let program: &[&str] = if runc && hybrid { &["podman", "--runtime", "runc"] } else { &["podman"] };
     let mut binds = binds.to_vec();
@@ -410,7 +412,7 @@ fn docker(job: &Job, place: &Place, binds: &[Bind]) -> Result<(Vec<String>, Opti
     Ok((words, made))
 }
 
-/// Makes an image of the outline's folder.
+/// Imports the folder into docker as the image `image`.
 fn import(folder: &Path, image: &str) -> Result<(), String> {
     let archive = folder.with_extension("tar");
     let file = archive.to_string_lossy().into_owned();

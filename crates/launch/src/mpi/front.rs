@@ -196,7 +196,8 @@ fn by_srun(
     signals: std::os::fd::OwnedFd,
 ) -> Result<u8, (u8, Failure)> {
     let pmi = if options.pmi == "auto" {
-        // A container of the image on this host shows which PMI the image's MPI takes.
+        // The option `--mpi` of srun depends on the MPI of the image. To find out the MPI, the job's container is first
+        // started on this host.
         let source = Source::Keeper(Box::new(join(&job)?));
         let (own, signals) = (hosts.clone(), signals.try_clone());
         let signals = signals.map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
@@ -213,7 +214,7 @@ fn by_srun(
             Ok(found) => found,
             Err(signal) => return Ok(128 + signal as u8),
         };
-        // The job needs a new id, because the test's keeper on this host may still be ending.
+        // The job gets a new id, because the keeper that was started only to find out the MPI may still be ending.
         job.id.push('r');
         job.expected = Some(found.describe());
         srun::pmi_of(&found)

@@ -59,7 +59,7 @@ impl Job {
         format!("crossdock-mpi-{}-{host}", self.id)
     }
 
-    /// Gives the command line that ssh runs on another host to start the starter there.
+    /// Gives the command line that ssh runs on another host to start crossdock's hidden command for this job.
     pub fn starter_command(&self) -> String {
         // The quoting works for any shell, because a login shell may be csh.
         format!("exec '{}' {}", self.starter.replace('\'', r"'\''"), super::STARTER)

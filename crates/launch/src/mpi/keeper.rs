@@ -1,9 +1,9 @@
 //! The keeper of an MPI job: one process for each host and job.
 //!
-//! The keeper makes the job's container, runs in it the commands that clients ask for, connects agents to other hosts,
-//! and passes on the reports of the ranks. It ends when its last client has disconnected, and then removes container,
-//! connections and folder. If the keeper itself is killed, init and ranks notice at once by their connections, and the
-//! client removes what is left.
+//! The keeper makes the job's container and starts in it the commands that clients ask for. For the shim's agents,
+//! which act as ssh, it connects to other hosts. It passes on the reports of the ranks. It ends when its last client
+//! has disconnected, and then removes the container, the connections and the folder. If the keeper itself is killed,
+//! the container's init and the ranks notice at once by their connections, and the client removes what is left.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -55,7 +55,7 @@ pub fn keeper(folder: &Path) -> u8 {
     let place = Place { folder: folder.to_owned() };
     let lock = match place.lock() {
         Ok(Some(lock)) => lock,
-        // The keeper of another client holds the lock already.
+        // Another keeper of this job, which another client started, holds the lock.
         Ok(None) => return 0,
         Err(what) => {
             eprintln!("{what}");
@@ -83,8 +83,8 @@ enum Role {
     New,
     Init,
     Client,
-    /// An agent whose request is being examined: the words of its request, and files for the output and errors of its
-    /// command.
+    /// An agent (the shim as ssh) whose request is being examined: the words of its request, and files for the output
+    /// and errors of its command.
     Asking(Vec<String>, Option<(File, File)>),
     Agent(u32),
     Rank(Rank),
@@ -512,8 +512,8 @@ impl Keeper {
         match connection.role {
             Role::Init => {
                 self.init = None;
-                // The engine's process ends with init, and the keeper handles that end. Until then no command can be
-                // started.
+                // Without init no command can be started. The engine's process ends with init, and the keeper handles
+                // that end elsewhere.
             }
             Role::Client | Role::New => {
                 let orphaned: Vec<u32> =

@@ -87,8 +87,8 @@ pub fn misfit(found: &Found, command: &[String]) -> Option<String> {
     })
 }
 
-/// The variables that [`environment`] adds to a job's own. The user's value wins, except for PATH, which contains the
-/// user's value.
+/// Gives the variables of [`environment`] that the job does not set itself. PATH is given in any case, and contains the
+/// job's own PATH.
 pub fn job_environment(found: &Found, job: &Job, place: &str) -> Vec<(String, String)> {
     let own = |name: &str| job.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
     let mut list = environment(found, place, job.ranks, own("PATH").unwrap_or(engine::PATH));
@@ -109,7 +109,7 @@ pub fn rank_words(place: &str, cpus: Option<&str>, bind: &str, sources: &[String
     words
 }
 
-/// Gives the whole command line. The error says that there is no launcher.
+/// Gives the whole command line of the MPI's launcher. The error says that the container has no launcher.
 pub fn words(found: &Found, plan: &Plan<'_>) -> Result<Vec<String>, String> {
     let mut words = vec![found.launcher.clone()];
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
@@ -121,8 +121,8 @@ pub fn words(found: &Found, plan: &Plan<'_>) -> Result<Vec<String>, String> {
             if plan.root {
                 add(&["--allow-run-as-root"]);
             }
-            // The shim binds ranks in the same way for all MPIs. With the value `mpi` it does not, and the launcher
-            // does it.
+            // Unless `--bind` is `mpi`, crossdock's shim binds the ranks, in the same way for all MPIs. So the launcher
+            // must not bind them.
             if plan.bind != "mpi" {
                 add(&["--bind-to", "none"]);
             }

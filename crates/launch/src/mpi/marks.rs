@@ -10,7 +10,7 @@ const BETWEEN: char = '\u{1f}';
 /// The most bytes of one field of a mark.
 const FIELD_MAX: usize = 240;
 
-/// Writes the mark for this message; `None` for messages that tasks do not pass on.
+/// Writes the mark (the line of text) for this message; `None` for messages that tasks do not pass on.
 pub fn line(message: &Message) -> Option<String> {
     let numbers = |list: &[i32]| list.iter().map(i32::to_string).collect::<Vec<_>>();
     let mut fields: Vec<String> = Vec::new();

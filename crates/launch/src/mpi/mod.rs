@@ -8,13 +8,15 @@
 //!                              └ ssh (shim) ─▶ keeper
 //! ```
 //!
-//! The **keeper** of a host makes the job's one container there, with the shim's init in it, and runs in it the
-//! commands of its clients. The launcher in the container calls the shim as its ssh. The shim asks the keeper, and the
-//! keeper uses the host's real ssh to reach a **starter** on the other host, which is a client of that host's keeper.
-//! Every connection is a lifeline: when one end is gone, for whatever reason, the other end stops what depends on it.
+//! On each host, a **keeper** makes the job's one container. The container's first process is the shim as **init**.
+//! Clients of the keeper ask it for commands, and init starts them in the container. The MPI's launcher runs in the
+//! container and calls the shim as if it were ssh. The shim asks the keeper. The keeper uses the host's real ssh to
+//! start a **starter** on the other host, which is a client of the keeper there. Every connection is a lifeline: when
+//! one end is gone, for whatever reason, the other end stops what depends on it.
 //!
-//! With `--launcher srun`, Slurm takes the place of ssh and of the image's mpirun: it starts one **task** for each rank, which is
-//! a client of its host's keeper and runs its rank in the job's container there, with the PMI of its step.
+//! With `--launcher srun`, Slurm's srun starts the ranks, and neither ssh nor the mpirun of the image is used. srun
+//! starts one **task** for each rank. The task is a client of the keeper on its host, and runs its rank in the job's
+//! container with the PMI that Slurm gave to the task.
 
 mod container;
 mod front;

@@ -1,5 +1,5 @@
-//! A command on another host. The keeper starts the host's ssh, and the starter at its other end exchanges frames with
-//! the keeper.
+//! A command that the keeper runs on another host. The keeper starts the host's ssh, which runs a starter on the other
+//! host. Keeper and starter exchange frames through ssh.
 //!
 //! Three threads serve one connection, so that neither a slow reader nor a dead host ever stops the keeper. The starter
 //! notices by the end of its standard input that the keeper's side is gone.
@@ -135,8 +135,8 @@ fn pass_on(id: u32, stream: &mut impl Read, (output, errors): (File, File), even
                 }
             }
             Message::Ended(..) => {
-                // Hydra waits for the end of these streams, so they are closed even if the command left processes in
-                // the background.
+                // The launcher Hydra waits for the end of these streams, so they are closed even if the command left
+                // processes in the background.
                 streams = [None, None];
                 events.put(Event::Said(id, message));
             }

@@ -46,8 +46,8 @@ pub struct Plan<'a> {
 /// Gives the whole command line of srun.
 pub fn words(plan: &Plan<'_>) -> Vec<String> {
     let mut words = vec!["srun".to_owned(), format!("--mpi={}", plan.pmi), format!("--ntasks={}", plan.ranks)];
-    // The task gets the whole environment. Which variables the rank gets is decided by the job's description. Standard
-    // input goes to rank 0.
+    // The task gets the whole environment. The job's description decides which variables the rank gets. Standard input
+    // goes to rank 0.
     words.extend(["--export=ALL", "--chdir=/", "--input=0"].map(str::to_owned));
     words.push(format!("--kill-on-bad-exit={}", u8::from(!plan.keep_going)));
     if let Some(hosts) = plan.hosts {
@@ -144,7 +144,8 @@ impl Srun {
     }
 }
 
-/// Reads what srun writes until it ends. Marks become messages, and all other text is passed on.
+/// Reads what srun writes until it ends. A mark, which is a line with the report of a task, becomes a message to the
+/// front. All other text is passed on.
 fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
     let mut lines = BufReader::new(child.stderr.take().expect("piped at its start"));
     let mut line = Vec::new();
@@ -177,7 +178,7 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
         Ok(status) => End { code: status.code().unwrap_or(0), signal: status.signal().unwrap_or(0) },
         Err(_) => End { code: crossdock_shim::FAILED, signal: 0 },
     };
-    // Both messages matter only if no rank has reported a bad end of its own.
+    // What srun says about a killed rank or a killed step counts only if no rank has reported a bad end of its own.
     if let Some(rank) = killed.filter(|_| end.code != 0) {
         let _ = send(link, &Message::RankLost(rank), &[]);
     } else if ending && !told && end.code != 0 {
@@ -192,8 +193,8 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
 
 /// Tells whether srun says in this line that Slurm is ending the step.
 ///
-/// Any of three lines may be the first. If a rank calls MPI_Abort, srun hears of it from Slurm's controller, and the node's
-/// line that the step is cancelled comes later: ranks that Slurm has killed may report their ends in between.
+/// If a rank calls MPI_Abort, srun may print any of these three lines first. The line with CANCELLED comes from the
+/// node and may come late, even after the reports of ranks that Slurm has killed.
 fn ends_step(line: &str) -> bool {
     line.starts_with("srun: Job step aborted: ")
         || line.starts_with("srun: ") && line.contains(": Terminating StepId=")
@@ -266,7 +267,7 @@ mod tests {
         let cancelled = "slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-23T12:39:46 ***\n".to_owned();
         let first = "srun: error: n2: task 3: Killed\n".to_owned();
         let terminated = "srun: launch/slurm: _step_signal: Terminating StepId=2.0\n".to_owned();
-        // A rank calls MPI_Abort, and the killed ranks report their ends before the node's line arrives.
+        // A rank calls MPI_Abort. The killed ranks report their ends before the line with CANCELLED arrives.
         let victims =
             [mark(Message::RankLost(rank(3))), mark(Message::RankEnded(rank(2), End { code: 0, signal: 9 }))].concat();
         let lines = [aborted.clone(), victims.clone(), cancelled.clone(), first.clone(), terminated.clone()];

@@ -108,7 +108,8 @@ fn run(mut step: Step) -> Result<End, Trouble> {
 fn reach(job: &Job) -> Result<(Session, Found), Trouble> {
     for _ in 0..3 {
         let session = Session::join(job).map_err(system("do what it says; else look at /tmp on that host"))?;
-        // A client must send something first, so this message is empty.
+        // The keeper answers only after a client has sent a message. This client has nothing to say, so its first
+        // message is empty.
         let _ = send(&session.keeper, &Message::Environment(Vec::new()), &[]);
         if let Some(expected) = &job.expected {
             let _ = send(&session.keeper, &Message::Job(expected.clone()), &[]);
@@ -247,7 +248,7 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, Trouble> {
                 Arrived::End => {
                     session.clean();
                     if asked.is_some() {
-                        // The keeper ended because it was asked to end, too.
+                        // This task was asked to end, and so was the keeper. So the end of the keeper is no error.
                         return Ok(End { code: 0, signal: 15 });
                     }
                     return Err((

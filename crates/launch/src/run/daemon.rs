@@ -1,5 +1,5 @@
-//! The daemon of a run, which is its own or one that the user named, and what the run makes in it: the workflow, its
-//! endpoints and grants.
+//! The daemon that a run uses: a daemon of its own, or one that the user named. Makes the workflow, its endpoints and
+//! its grants in this daemon.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,7 +23,8 @@ use crate::file::{Task, Workflow};
 
 /// How long the daemon may take to start, and to answer a request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a daemon may take to become a node of its site. It waits 20 s for its catalog, and then one lease.
+/// How long a daemon may take to become a node of its site. It waits 20 s for its catalog, and then for the time of one
+/// lease.
 const JOINING: Duration = Duration::from_secs(40);
 /// The name of the task as which the launcher itself makes regions and reads statistics.
 const LAUNCHER: &str = "launcher";
@@ -46,8 +47,8 @@ pub struct Site {
     pub node: String,
     /// The address of the catalog, in the form that `serve --catalog` takes.
     pub catalog: String,
-    /// The address where the daemon listens to the others; `None` takes the address of this host on the way to the
-    /// catalog.
+    /// The address where the daemon listens to the other nodes. With `None` it is the address from which this host
+    /// reaches the catalog.
     pub listen: Option<String>,
     /// The folder with the daemon's certificates.
     pub certificates: PathBuf,

@@ -11,7 +11,7 @@ use crate::engine::{ENDPOINT_FOLDER, PATH, Unavailable};
 use crate::file::{DoorKey, Files, Task};
 use crate::mpi;
 
-/// The names of the preload library and of the static program in the folder of an endpoint.
+/// The names of the files in the folder of an endpoint: the preload library, and the shim, a static program.
 const PRELOAD: &str = "preload.so";
 const SHIM: &str = "shim";
 
@@ -38,8 +38,8 @@ pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavail
         DoorKey::Preload => preload(task, library, endpoint),
         DoorKey::Notification => notification(endpoint, shim(task)?, None),
         DoorKey::Auto => match &task.files {
-            // Only the container knows the programs of an image, so the static program examines the task's program in
-            // the container.
+            // The program lies in the image, so the launcher cannot examine it. The shim, a static program, examines it
+            // in the container and chooses the door.
             Files::Image(_) => match shim(task) {
                 Ok(shim) => {
                     put(library, &endpoint.join(PRELOAD))?;
@@ -98,7 +98,8 @@ fn words(endpoint: &Path, shim: &Path, which: &str) -> Result<Way, Unavailable> 
     Ok(Way { before, ..Way::default() })
 }
 
-/// Finds the static program's file. It must not need any library, unless the task sees the host's file system.
+/// Finds the file of the shim. It must be linked statically, unless the task sees the host's file system with its
+/// libraries.
 fn shim(task: &Task) -> Result<PathBuf, Unavailable> {
     let hint = format!("install it beside crossdock, or write `door: none` for the task `{}`", task.name);
     let shim = mpi::shim().map_err(|why| Unavailable::new(why, hint.clone()))?;

@@ -83,7 +83,7 @@ pub fn sweep(hosts: &Hosts, number: usize, id: &str) -> bool {
     spawn::die_with_parent(&mut command);
     let Ok(mut child) = command.spawn() else { return false };
     if let Some(mut input) = child.stdin.take() {
-        // If the program has ended early, its exit code says so, so the error is ignored.
+        // If ssh or srun has ended early, its exit code says so, so the error is ignored.
         let _ = input.write_all(line(&Down::Sweep(id.to_owned())).as_bytes());
     }
     let end = Instant::now() + SWEEPING;
@@ -120,7 +120,7 @@ pub struct Far {
 }
 
 impl Far {
-    /// Begins to connect. The connection's program dies with the calling thread.
+    /// Begins to connect. The ssh or srun that is started dies with the calling thread.
     pub fn start(hosts: &Hosts, number: usize, events: &Events) -> Result<Self, String> {
         let mut command = hosts.command(number);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -135,8 +135,8 @@ impl Far {
                 let text = match queue.recv_timeout(Duration::from_secs(PULSE_S)) {
                     Ok(text) => text,
                     Err(RecvTimeoutError::Timeout) => line(&Down::Pulse),
-                    // The supervisor has closed the connection. Returning drops the input, by which the part notices
-                    // the end.
+                    // The supervisor has closed the connection. Returning closes the input of ssh or srun, by which the
+                    // part notices the end.
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
                 if input.as_mut().is_none_or(|i| i.write_all(text.as_bytes()).and_then(|()| i.flush()).is_err()) {

@@ -1,9 +1,9 @@
 //! The managed directories of a run: their services, and what each task needs to produce or consume files.
 //!
-//! A producer gets the directory's `stage` as a writable mount. A consumer gets `published` as a read-only mount at the
-//! same path. The folder of its endpoint gets the notice, which the consumer's environment names, and the files of its
-//! door (`door.rs`). A consumer that sees the directory by a view (`views.rs`) gets the view as its mount, and nothing
-//! else.
+//! A producer gets the folder `stage` of the directory's store as a writable mount. A consumer gets the folder
+//! `published` of the store as a read-only mount at the same path. The consumer's endpoint folder gets two things: the
+//! notice, whose path is in the consumer's environment, and the files that the consumer's door needs (`door.rs`). A
+//! consumer that sees the directory through a view (`views.rs`) gets only the view, as its mount.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -63,9 +63,10 @@ pub fn told(run: &Path) -> Vec<Told> {
 pub struct Managed {
     /// The path of the preload library; `None` if the run has no managed directories.
     library: Option<PathBuf>,
-    /// The exchange with other hosts, if there is one. It is dropped before the services, because it asks them.
+    /// The exchange with other hosts, if there is one. It is dropped before the services, because it sends requests to
+    /// them.
     exchange: Option<Exchange>,
-    /// The views, by directory. They are dropped before the services, because they report reads to them.
+    /// The views, by directory. They are dropped before the services, because the views report reads to the services.
     shown: Vec<Shown>,
     directories: Vec<(Directory, Service)>,
     /// For each directory, the producers with ranks that run or are still to start.
@@ -304,8 +305,8 @@ fn notice(folder: &RunFolder, index: usize) -> PathBuf {
     folder.path.join(format!("files.{index}"))
 }
 
-/// Makes the folder of a directory's store, in memory or on the disk that the file names. Before that, its path is
-/// noted for the cleanup.
+/// Makes the folder of a directory's store: in memory, or on the disk that the workflow file names. Before the folder
+/// is made, its path is written to the list that a cleanup reads.
 fn store(directory: &Directory, folder: &RunFolder, index: usize) -> Result<PathBuf, String> {
     let base = directory.store.clone().unwrap_or_else(|| PathBuf::from("/dev/shm"));
     place(directory, &base, folder, index)

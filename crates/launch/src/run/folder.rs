@@ -85,9 +85,9 @@ impl RunFolder {
                     return Err(format!("cannot make the folder {}: {e}; is the file system full?", making.display()));
                 }
             }
-            // The folder gets its final name after its lock is held, because a run that starts meanwhile would take a
-            // folder without a held lock for a dead run's. Some file systems cannot refuse a name that exists; there
-            // the 32 random bits of the name must suffice.
+            // The folder gets its final name only after its lock is held. Otherwise a run that starts meanwhile would
+            // find the folder without a held lock, and remove it as the folder of a dead run. On some file systems a
+            // rename cannot fail if the new name exists. On these, the 32 random bits of the name must suffice.
             let named = lock_in(&making).and_then(|lock| match rename_to_free_name(&making, &path) {
                 Ok(()) => Ok(Self { id: id.to_owned(), path: path.clone(), _lock: lock }),
                 Err(e) => Err(e.to_string()),
@@ -139,7 +139,8 @@ pub fn clean(id: &str, path: &Path) {
     }
     processes::kill_marked(id);
     if !super::files::clean(path) {
-        // The list of stores stays in the folder, so that the next run removes the stores.
+        // A store could not be removed. The folder stays with the list of stores in it, so that the next run removes
+        // them.
         return;
     }
     remove(path);

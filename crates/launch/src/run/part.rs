@@ -93,7 +93,7 @@ impl Part {
             uid: crossdock_os::child::user(),
             gid: crossdock_os::child::group(),
         };
-        // Processors are tried first, because a mistake in them is found without starting anything.
+        // The choice of processors is tried first, because a mistake in it is found without starting anything.
         let mut trial = Placement::new();
         for (task, count) in workflow.tasks.iter().zip(ranks) {
             for _ in 0..*count {

@@ -18,8 +18,8 @@ impl Placement {
         Self { free: if free.is_empty() { vec![0] } else { free }, next: 0 }
     }
 
-    /// Chooses the processors for one rank; `None` stands for all. A list of the file is kept as it is. For a count,
-    /// the next processors in turn are taken.
+    /// Chooses the processors for one rank; `None` stands for all. If the workflow file lists processors, the rank gets
+    /// this list. If the file gives a count, the rank gets the next processors in turn.
     pub fn take(&mut self, task: &Task) -> Result<Option<Vec<u32>>, String> {
         match &task.processors {
             Processors::Any => Ok(None),

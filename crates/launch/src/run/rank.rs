@@ -141,8 +141,8 @@ impl Running {
         let mut more = self.read(&mut output);
         if end.is_some() {
             for _ in 0..64 {
-                // The reading is limited, because a process that still holds the pipe does not belong to the task any
-                // more.
+                // There are at most 64 reads, because a process that the task left behind may hold the pipe and write
+                // for ever.
                 if !more || !self.readable() {
                     break;
                 }

@@ -318,7 +318,7 @@ struct Serving<'a> {
     ear: &'a Ear,
     voice: &'a Voice,
     ranks: BTreeMap<usize, There>,
-    /// The tasks with their ranks, to write problems with files into the tasks' logs.
+    /// Each started rank with the name of its task, to write problems with files into the ranks' logs.
     producers: Vec<(String, usize)>,
     helpers: Vec<JoinHandle<()>>,
     kill_at: Option<Instant>,

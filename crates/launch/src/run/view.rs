@@ -20,7 +20,7 @@ pub struct View {
     begin: Instant,
     width: usize,
     bars: Vec<ProgressBar>,
-    /// The figures of what passes between the tasks, below the bars.
+    /// The lines below the bars: figures of the data that passes between the tasks.
     figures: Option<ProgressBar>,
     screen: Option<MultiProgress>,
     colours: bool,

@@ -189,12 +189,14 @@ impl Run {
         }
     }
 
-    /// Tells whether the rank with this index runs on this host. A part of another version may name a wrong rank.
+    /// Tells whether the rank with this index runs on this host. A part that runs another version of crossdock may name
+    /// a wrong rank.
     fn runs_on(&self, index: usize, host: usize) -> bool {
         self.ranks.get(index).is_some_and(|rank| rank.host == host && matches!(rank.running, Some(Alive::There(_))))
     }
 
-    /// Handles a host that is lost or has refused: its ranks count as lost, and the run ends.
+    /// Handles a host that was lost, or that has refused its part of the run: its ranks count as lost, and the run
+    /// ends.
     fn host_is_gone(&mut self, number: usize, code: u8, why: &str, hint: &str) {
         let Some(Some(far)) = self.far.get_mut(number) else { return };
         if far.is_there() {

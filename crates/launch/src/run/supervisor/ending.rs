@@ -1,4 +1,4 @@
-//! Stops tasks, and does the rest when the last task has ended.
+//! Stops the tasks. When the last task has ended, reports the figures, cleans up and ends the run.
 
 use std::time::{Duration, Instant};
 
