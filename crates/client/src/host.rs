@@ -1,5 +1,4 @@
-//! `SessionHost`: gives a region, port or series that is open the requests to the daemon that it needs, through its
-//! session.
+//! `SessionHost`: an open region, port or series sends its requests to the daemon through this type.
 
 use std::sync::OnceLock;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The table of the regions and ports that a session has open. The table does not keep them open; they keep the session
-//! alive.
+//! The table of the regions and ports that a session has open. The table does not keep the regions and ports open. An
+//! open region or port keeps the session alive.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

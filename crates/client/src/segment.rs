@@ -15,9 +15,9 @@ pub(crate) struct OpenRequest<'a> {
     pub kind: SegmentKind,
     pub name: &'a str,
     pub mode: OpenMode,
-    /// What the caller wants to do with the segment. For a region: READ, or WRITE (denied without that right), or both,
-    /// which gives those rights that are granted. For a port: PRODUCE or CONSUME, or both (denied unless both are
-    /// granted).
+    /// What the caller wants to do with the segment. For a region: READ; or WRITE, which is denied without this right;
+    /// or both, which gives those of the two rights that are granted. For a port: PRODUCE, CONSUME, or both. A port
+    /// denies the request if any of the rights is not granted.
     pub access: Rights,
     /// The size in bytes if the segment has to be made; the daemon rounds it up to whole pages. 0 means to open an
     /// existing segment only.
@@ -53,8 +53,8 @@ pub(crate) struct OpenedSegment {
     pub lease: Lease,
 }
 
-/// One opening of a segment, as the daemon counts them. When the last clone of this value is dropped, the daemon is
-/// told that the opening is closed.
+/// One opening of a segment in the daemon's count. When the last clone of this value is dropped, the daemon is told
+/// that the opening is closed.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease(#[expect(dead_code, reason = "kept for its drop")] Arc<Leased>);
 

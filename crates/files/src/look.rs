@@ -78,7 +78,7 @@ pub struct Line {
     pub waiters: Vec<User>,
 }
 
-/// What was seen of a managed directory.
+/// The state of a managed directory at one moment.
 #[derive(Clone, Debug)]
 pub struct Look {
     /// The names of the producers, as messages show them.

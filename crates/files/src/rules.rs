@@ -90,8 +90,8 @@ impl Publish {
     }
 }
 
-/// Tells whether a path has a hidden part. Editors, compilers and libraries write hidden files beside the file that
-/// they make, and only they use them.
+/// Tells whether a path has a hidden part, which is a name that begins with a dot. Editors, compilers and libraries
+/// write hidden files beside the file that they make, and other programs do not read them.
 pub(crate) fn is_hidden(rest: &Path) -> bool {
     rest.iter().any(|part| part.as_encoded_bytes().first() == Some(&b'.'))
 }

@@ -625,10 +625,10 @@ impl State {
     }
 
     fn drop_file(&mut self, rest: &Path) {
-        // Remove it from the producers' folder first. Otherwise a service that follows a killed one would publish it
-        // again.
+        // The file is first removed from the producers' folder. Otherwise a service that follows a killed one would
+        // publish it again.
         let _ = fs::remove_file(self.store.layout.stage.join(rest));
-        // The other hosts keep their copies of the file as long as their own rule says.
+        // The other hosts keep their copies of the file as long as the rule `keep` on those hosts says.
         self.ledger.dropped(rest);
         self.withdraw(rest);
         self.report.dropped += 1;

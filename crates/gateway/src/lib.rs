@@ -103,7 +103,7 @@ pub enum News {
     Claimed {
         /// The claimed name.
         name: Name,
-        /// Whether the name is this node's or another node's, or why that is not known.
+        /// Whether the name belongs to this node or to another node, or why that is not known.
         outcome: Claimed,
     },
     /// A name that was announced belongs to another node.
@@ -145,7 +145,7 @@ pub enum News {
         item: u64,
         /// The epoch (the count of the item's moves) that the order gave.
         epoch: u64,
-        /// `Ok`: the item belongs to the next node. The error says why the item is still this node's.
+        /// `Ok`: the item belongs to the next node. The error says why the item still belongs to this node.
         outcome: Result<(), String>,
     },
     /// The catalog's entry of an item.
@@ -177,7 +177,7 @@ pub struct LinkSeen {
 /// The outcome of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// The name is this node's.
+    /// The name belongs to this node.
     Ours,
     /// The name belongs to this other node.
     Theirs(Place),

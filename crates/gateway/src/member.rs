@@ -160,8 +160,8 @@ impl Member {
         Ok(())
     }
 
-    /// Makes the name this node's. A name that came from another node together with an item counts as taken, unless
-    /// `given` is set. `given` says that this node has that item.
+    /// Makes the name belong to this node. A name that came from another node together with an item counts as taken,
+    /// unless `given` is set. `given` says that this node has that item.
     pub fn claim(&self, joined: &Joined, name: &Name, given: bool) -> Result<(), Refused> {
         let (key, value) = (keys::name(&self.site, name), keys::owner(&self.node));
         let lease = Some(joined.lease);

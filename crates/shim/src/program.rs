@@ -274,7 +274,7 @@ impl Elf<'_> {
                 return found;
             }
             found += buffer[..length].windows(CALL.len()).filter(|w| *w == CALL).count();
-            // The parts overlap, because an instruction may lie across the border of two parts.
+            // The pieces of code that are read overlap, because an instruction may lie across the border of two pieces.
             at += (length + 1 - CALL.len()) as u64;
         }
         found

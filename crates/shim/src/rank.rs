@@ -46,9 +46,9 @@ pub fn run(words: &[String]) -> i32 {
         return complain("there is no command");
     }
     if let Some(cpus) = cpus {
-        // Without this, the rank has the CPUs of init, which are those of the task that started init. A batch system
-        // may have given this rank other CPUs. If the kernel refuses, the rank keeps the CPUs of init, and the table of
-        // bindings shows them.
+        // Without this call, the rank has the CPUs of init, which are those of the task that started init. A batch
+        // system may have given this rank other CPUs. If the kernel refuses, the rank keeps the CPUs of init, and the
+        // table of bindings shows them.
         let _ = spawn::use_cpus(&cpus);
     }
     match Supervised::start(&binding, &sources, &command) {

@@ -102,7 +102,7 @@ impl Connection {
             }
             state.reading = true;
             drop(state);
-            // However this call ends, another thread must be able to read afterwards.
+            // Whether this call succeeds or fails, another thread must be able to become the reader afterwards.
             let passed_on = PassOn(self);
             self.read_some(deadline);
             drop(passed_on);
@@ -145,8 +145,8 @@ impl Connection {
         state.fit_room();
     }
 
-    /// Handles an answer whose descriptors were lost. It gives back to the daemon what the answer gave, and the asking
-    /// thread gets an error.
+    /// Handles an answer whose descriptors were lost. What the answer opened is given back to the daemon, and the
+    /// asking thread gets an error.
     fn hand_out_stripped(&self, state: &mut State, message: &[u8]) {
         let decoded = Header::decode(message).and_then(|(h, _)| Answer::decode(message, usize::from(h.descriptors)));
         let Ok((number, answer)) = decoded else {
@@ -173,7 +173,7 @@ impl Connection {
         state.held.take(&answer, descriptors.last());
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptors)),
-            // The asking thread has given up, so what this late answer gave goes back to the daemon.
+            // The asking thread has given up, so what this late answer opened is given back to the daemon.
             _ => state.refuse(&answer),
         }
         self.wake_others(state);

@@ -31,8 +31,8 @@ pub(super) struct Held {
 struct Leased {
     count: u32,
     kind: SegmentKind,
-    /// The descriptor that a daemon gets if it lost its own. A read-only one is enough, because the daemon opens the
-    /// memory anew.
+    /// The descriptor that is given to a daemon that lost the segment's descriptor. A read-only one is enough, because
+    /// the daemon opens the memory anew.
     descriptor: Option<OwnedFd>,
 }
 
@@ -144,8 +144,8 @@ impl State {
         }
     }
 
-    /// Gives back what an answer gave, if the answer came after the asking thread gave up. If the request made an item
-    /// or a segment, it is removed.
+    /// Gives back to the daemon what an answer opened, if the answer came after the asking thread gave up. If the
+    /// request made an item or a segment, the item or segment is removed.
     pub(super) fn refuse(&mut self, answer: &Answer) {
         match answer {
             Answer::Segment { segment, kind, created, name, .. } => {
@@ -186,8 +186,9 @@ impl State {
         requests.iter().for_each(|request| self.tell(request));
     }
 
-    /// Sends the descriptors of this process to a daemon that lost its own together with its keeper. No thread waits
-    /// for the answers. They may be errors, because another member may have sent the same descriptors first.
+    /// Sends the descriptors of this process to a daemon whose keeper died and took the daemon's descriptors with it.
+    /// No thread waits for the answers. They may be errors, because another member may have sent the same descriptors
+    /// first.
     pub(super) fn give_back(&mut self, socket: &OwnedFd) {
         for (request, fds) in self.held.descriptors() {
             let message = request.encode(self.next, 0);
@@ -225,7 +226,7 @@ impl Held {
         }
     }
 
-    /// Counts one more opening of a segment. If no descriptor of it is kept yet, keeps a copy of this one.
+    /// Counts one more opening of a segment. If no descriptor of the segment is kept yet, keeps a copy of `given`.
     fn lease(&mut self, segment: SegmentId, kind: SegmentKind, given: Option<&OwnedFd>) {
         let leased = self.leases.entry(segment).or_insert(Leased { count: 0, kind, descriptor: None });
         leased.count += 1;
@@ -234,7 +235,8 @@ impl Held {
         }
     }
 
-    /// All descriptors that a daemon can use if it lost its own, each with the request that gives it to the daemon.
+    /// All descriptors that a daemon needs if it lost its descriptors with its keeper, each with the request that gives
+    /// it to the daemon.
     fn descriptors(&self) -> impl Iterator<Item = (Request, Vec<BorrowedFd<'_>>)> {
         let segments = self.leases.iter().filter_map(|(id, leased)| Some((*id, leased.descriptor.as_ref()?)));
         let segments = segments.map(|(segment, fd)| (Request::Offer { segment }, fd.as_fd()));

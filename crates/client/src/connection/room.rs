@@ -9,8 +9,8 @@ use super::State;
 use crate::Result;
 use crate::handshake::no_descriptor;
 
-/// The number of descriptors that the answer to this request may bring, and one more. The extra one is a copy that is
-/// kept in case the daemon loses its own.
+/// The number of descriptors that the answer to this request may bring, and one more. The extra one is a copy that this
+/// process keeps for a daemon that loses the descriptor.
 pub(super) fn wanted(request: &Request) -> usize {
     match request {
         Request::Open { .. } | Request::Attach { .. } => 2,

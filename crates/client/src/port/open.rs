@@ -36,8 +36,8 @@ impl Session {
     /// `None` does not wait.
     ///
     /// # Errors
-    /// `INVALID` (name, capacity, or options that differ from the port's; the text prints both), `BUSY` (names the
-    /// member that has the end), `DENIED`, `NO_SPACE`.
+    /// `INVALID` (name, capacity, or options that differ from those of the port; the text prints both), `BUSY` (names
+    /// the member that has the end), `DENIED`, `NO_SPACE`.
     pub fn port(&self, name: &str, end: End, options: &PortOptions, timeout: Option<Duration>) -> Result<Port> {
         let named = |error: Error| error.about(SegmentKind::Port, name);
         let shape = options.shape();

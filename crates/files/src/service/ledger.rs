@@ -16,7 +16,7 @@ const ANSWER_BYTES: usize = 32 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// The hosts that fetch from this one: the node's name, and the number up to which the node has carried out all
+    /// The hosts that fetch from this host: the node's name, and the number up to which the node has carried out all
     /// changes.
     readers: Vec<(String, u64)>,
     last: u64,
@@ -44,12 +44,12 @@ impl Ledger {
         Self { readers: readers.iter().map(|name| (name.clone(), 0)).collect(), ..Self::default() }
     }
 
-    /// The number of hosts that fetch from this one.
+    /// The number of hosts that fetch from this host.
     pub fn readers(&self) -> usize {
         self.readers.len()
     }
 
-    /// The index of the host `node` among those that fetch from this one.
+    /// The index of the host `node` among the hosts that fetch from this host.
     pub fn reader(&self, node: &str) -> Option<usize> {
         self.readers.iter().position(|(name, _)| name == node)
     }

@@ -152,7 +152,7 @@ impl Shared {
 }
 
 impl State {
-    /// The index of a host among those that fetch from this one.
+    /// The index of a host among the hosts that fetch from this host.
     fn reader(&self, node: &str) -> Result<usize, Refusal> {
         let text = || format!("node '{node}' has no consumer of this managed directory");
         self.ledger.reader(node).ok_or_else(|| Refusal::new(Status::Denied, text()))

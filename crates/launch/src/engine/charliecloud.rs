@@ -105,7 +105,7 @@ impl Engine for Charliecloud {
     }
 }
 
-/// Makes read-only paths to files of the host. ch-run cannot bind a file read-only, and it always binds the host's
+/// A set of read-only paths to files of the host. ch-run cannot bind a file read-only, and it always binds the host's
 /// `/etc/hosts` and `/etc/resolv.conf`. So a task that root started could write these files. If the user is root,
 /// ch-run is therefore started in a mount namespace with read-only mounts of all files that it binds. An ordinary user
 /// cannot make such mounts, and may not write the host's files anyway.

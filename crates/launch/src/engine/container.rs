@@ -34,8 +34,8 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
         add(&["--ulimit", limit]);
     }
     if let Some(bytes) = r.task.memory {
-        // This limits private memory only. A memory cgroup would charge shared regions to the container that touches
-        // them first.
+        // The ulimit `data` limits private memory only. A memory cgroup would charge shared regions to the container
+        // that touches them first.
         add(&["--ulimit", &format!("data={bytes}:{bytes}")]);
     }
     if let Some(list) = r.processors.filter(|_| f.cpuset) {
@@ -65,7 +65,7 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
         }
         add(&["--env", &format!("{name}={value}")]);
     }
-    // The whole command is given, so an image's entrypoint must not come before it.
+    // The task gives the whole command, so no entrypoint of the image may come before it.
     add(&["--entrypoint", &r.task.command[0]]);
     words
 }

@@ -84,8 +84,8 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
     }
 }
 
-/// Finds the last line that is not empty, because engines write the reason there. docker writes a pointer to its help
-/// after the reason, which is skipped.
+/// Finds the line that tells the reason of a failure: the last line that is not empty. After the reason, docker writes
+/// a line that points to its help. This line is skipped.
 pub fn last_line(words: &str) -> &str {
     let is_reason = |line: &&str| !line.is_empty() && !line.contains("docker run --help");
     words.lines().rev().map(str::trim).find(is_reason).unwrap_or("no reason given")

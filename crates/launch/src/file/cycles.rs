@@ -35,8 +35,8 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
 /// `None` if there is no such chain.
 fn trail<'w>(w: &'w Workflow, d: &Directory, producer: &'w str, consumer: &str) -> Option<Vec<&'w str>> {
     chain(w, producer, consumer, |task| {
-        // Unless `publish` is `end`, the producer gives files before it has ended. So it must only have started, and of
-        // its own conditions only `after:` counts.
+        // Unless `publish` is `end`, the producer gives files while it runs. So the consumer waits only for the start
+        // of the producer, and the producer starts after the tasks in its `after:`.
         let may_give = task.name == producer && d.publish != END;
         let ends = if may_give { Vec::new() } else { ends_of_producers(w, task) };
         task.after.iter().map(String::as_str).chain(ends).collect()

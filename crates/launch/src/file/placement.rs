@@ -15,7 +15,7 @@ use super::workflow::{Task, Workflow};
 pub struct Placing {
     /// The name or number of the host, and its position in the file.
     pub node: Option<(String, Position)>,
-    /// The name of another task, on whose host these ranks run, and its position in the file.
+    /// The name of another task, on whose host the ranks of this task run, and its position in the file.
     pub with: Option<(String, Position)>,
     /// The position of the key `spread`, if the ranks are distributed over all hosts in turn.
     pub spread: Option<Position>,

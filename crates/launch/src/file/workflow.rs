@@ -11,13 +11,13 @@ use super::problem::Position;
 /// A checked workflow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workflow {
-    /// The path of the file. Relative paths in the file count from its folder.
+    /// The path of the workflow file. Relative paths in the workflow file count from its folder.
     pub file: PathBuf,
     /// The name of the workflow.
     pub name: String,
     /// The quota of the workflow in bytes; `None` takes the node's default.
     pub memory: Option<u64>,
-    /// The engine that the file asks for; `None` if it names none.
+    /// The engine that the workflow file asks for; `None` if the file names no engine.
     pub engine: Option<&'static str>,
     /// The seconds between SIGTERM and SIGKILL when tasks are ended.
     pub grace_s: u32,
@@ -126,7 +126,7 @@ pub enum Files {
 pub struct Mount {
     /// The absolute path on the host.
     pub host: PathBuf,
-    /// The absolute path in the task.
+    /// The absolute path in the task's file system.
     pub task: String,
     /// True if the task may write to the folder.
     pub write: bool,

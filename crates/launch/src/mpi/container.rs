@@ -270,8 +270,8 @@ fn charliecloud(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>,
     // ch-run mounts the host's `/dev`. Only the shared memory is the job's own, so that the job leaves nothing in the
     // host's shared memory.
     bind(&shm, "/dev/shm");
-    // ch-run binds the host's name files by itself too, but the mounts of the root's `/etc` lie over them. So they are
-    // bound again here.
+    // ch-run has bound the host's `/etc/hosts` and `/etc/resolv.conf` already, but the mounts of the root's `/etc` hide
+    // them. So they are bound again, with all other files.
     for b in binds {
         bind(&b.host, &b.inside);
     }

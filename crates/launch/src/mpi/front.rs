@@ -110,7 +110,8 @@ pub struct Options {
     pub ssh: String,
     /// The path of `crossdock` on the other hosts.
     pub starter: Option<String>,
-    /// `ssh` takes the image's own mpirun with crossdock's ssh; `srun` takes Slurm's launcher.
+    /// With `ssh`, the image's own mpirun starts the ranks, and uses crossdock's shim as its ssh. With `srun`, Slurm
+    /// starts the ranks.
     pub launcher: String,
     /// The PMI that srun offers to ranks: `auto`, `pmi2` or `pmix`.
     pub pmi: String,
@@ -258,7 +259,7 @@ fn find_hosts(options: &Options) -> Result<Vec<Host>, (u8, Failure)> {
     if let Some(found) = hosts::allocated() {
         return found.map_err(|what| usage(format!("the batch system's hosts cannot be read: {what}"), hint));
     }
-    // No host was given, so the job runs on this one.
+    // No host was given, so the job runs on this host.
     let slots = options.ranks.unwrap_or_else(|| spawn::allowed_cpus().len() as u32).max(1);
     Ok(vec![Host { name: spawn::host_name(), slots }])
 }

@@ -61,7 +61,7 @@ pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(S
         }
     }
     set("PATH", &format!("{}:{path}", folders.join(":")));
-    // This sets the variables of all launchers, because a script in the container may call any of them.
+    // The variables of all launchers are set, because a script in the container may call any launcher.
     for (name, value) in [
         ("OMPI_MCA_plm_rsh_agent", agent.as_str()),
         ("PRTE_MCA_plm_ssh_agent", &agent),

@@ -113,7 +113,7 @@ impl Remote {
 
     /// Sends a message to the starter.
     pub fn say(&self, message: &Message) {
-        // If the connection is gone, its own event says so, so the error is ignored.
+        // If the connection is gone, an event of the connection reports this, so the error is ignored.
         let _ = self.frames.send(message.frame());
     }
 

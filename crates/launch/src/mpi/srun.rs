@@ -153,7 +153,7 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
     while matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
         let text = String::from_utf8_lossy(&line);
         let (rest, message) = marks::find(&text);
-        // A closed standard error of this program must not stop the reading.
+        // Errors are ignored, because a closed standard error of this program must not stop the reading.
         let _ = match &message {
             Some(_) => std::io::stderr().write_all(rest.as_bytes()),
             None => std::io::stderr().write_all(&line),

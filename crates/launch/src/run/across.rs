@@ -16,7 +16,7 @@ use crate::file::{Directory, Places, Workflow};
 pub struct Neighbours {
     /// The name of this host's node in the run's site.
     pub own: String,
-    /// The address at which others reach this host; the system chooses the port.
+    /// The address at which other hosts reach this host; the system chooses the port.
     pub address: String,
     /// The folder with this node's certificate.
     pub certificates: PathBuf,

@@ -131,7 +131,7 @@ fn start_own(folder: &RunFolder, site: Option<&Site>) -> Result<(Child, PathBuf)
         .args(["serve", "--private", "--ready", "--socket"])
         .arg(&socket)
         .args(site.map(Site::options).unwrap_or_default())
-        // By this mark, a cleanup finds the daemon when all other processes of the run were killed.
+        // By this variable, a cleanup finds the daemon when all other processes of the run were killed.
         .env(processes::MARK, &folder.id)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -247,13 +247,13 @@ impl Hosted {
                 figures.progress.push(ProgressLine { task: member.task, rank: member.rank, done, of });
             }
         }
-        // A mirror is reported by the host of the object that it mirrors.
+        // Mirrors are left out, because the host of the original object reports the object.
         for segment in listing.segments.into_iter().filter(|segment| !segment.name.starts_with(MIRROR)) {
             match segment.kind {
                 SegmentKind::Port => {
                     let s = match self.inside.port_report(segment.id) {
                         Ok(report) => report.statistics,
-                        // The object exists as the file describes it, but no task has opened it yet.
+                        // No task has opened the object yet, so there are no figures of it.
                         Err(error) if error.status == Status::NotYet => continue,
                         Err(error) => return Err(error.to_string()),
                     };
@@ -284,7 +284,7 @@ impl Hosted {
                         taken_back: report.taken_back,
                     });
                 }
-                // Items are listed by a request of their own.
+                // Items are not reported here, because another request lists them.
                 SegmentKind::Item => {}
             }
         }

@@ -54,7 +54,7 @@ pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavail
                         let what = if seen.kind == Kind::Static { "is static" } else { "calls the kernel itself" };
                         notification(endpoint, shim(task)?, Some(format!("{} {what}", seen.path.display())))
                     }
-                    // If the program is not found, the start by the engine reports it later.
+                    // If the program is not found, the engine reports this when it starts the task.
                     _ => preload(task, library, endpoint),
                 }
             }

@@ -186,7 +186,7 @@ impl Far {
     /// Sends a message to the part.
     pub fn say(&self, message: &Down) {
         if let Some(down) = &self.down {
-            // If the connection is gone, its own event says so, so the error is ignored.
+            // If the connection is gone, an event of the connection reports this, so the error is ignored.
             let _ = down.send(line(message));
         }
     }

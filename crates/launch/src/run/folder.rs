@@ -127,7 +127,7 @@ pub fn is_left(id: &str) -> bool {
 pub fn clean_up_after(id: &str) {
     let base = base();
     remove(&base.join(format!("{MAKING}{id}")));
-    // The lock is held meanwhile, so that a run that starts now does not clean up the same folder.
+    // The lock is held during the cleanup, so that a run that starts now does not clean up the same folder.
     let _lock = lock_in(&base.join(id));
     clean(id, &base.join(id));
 }
@@ -139,8 +139,8 @@ pub fn clean(id: &str, path: &Path) {
     }
     processes::kill_marked(id);
     if !super::files::clean(path) {
-        // A store could not be removed. The folder stays with the list of stores in it, so that the next run removes
-        // them.
+        // A store could not be removed. The run's folder stays, with the list of stores in it, so that the next run
+        // removes the stores.
         return;
     }
     remove(path);

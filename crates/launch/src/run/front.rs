@@ -19,7 +19,8 @@ use crate::file;
 /// Runs a workflow and returns the exit code. `supervise` is the program with the arguments that make it call
 /// [`super::supervisor`].
 ///
-/// Problems are printed on standard error. The calling process must not wait for children of its own.
+/// Problems are printed on standard error. The calling process must not wait for children of its own, because this
+/// function reaps all children.
 pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
     let read = file::text(&options.file).and_then(|text| Ok((super::supervisor::read(options, &text)?.0, text)));
     let (workflow, text) = match read {

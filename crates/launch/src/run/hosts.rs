@@ -48,7 +48,7 @@ pub struct Wanted {
 pub struct Hosts {
     /// The names of the hosts, without duplicates.
     pub names: Vec<String>,
-    /// The number of this host among them, if tasks may run on it.
+    /// The number of this host in the list of hosts; `None` if no task may run on this host.
     pub here: Option<usize>,
     /// The program that starts the parts.
     pub launcher: Launcher,

@@ -98,7 +98,7 @@ pub fn kill_descendants(keep: &[i32], patience: Duration) -> bool {
 /// The environment variable that every process of a run inherits. Its value is the run's id.
 pub const MARK: &str = "CROSSDOCK_RUN";
 
-/// Kills the user's processes that carry a run's mark, whatever process is now their parent.
+/// Kills the user's processes that have the run's id in their environment, whatever process is now their parent.
 pub fn kill_marked(run: &str) {
     let mark = format!("{MARK}={run}");
     let me = std::process::id() as i32;

@@ -71,8 +71,8 @@ pub fn signal_name(signal: i32) -> &'static str {
     signal_hook::low_level::signal_name(signal).unwrap_or("unknown signal")
 }
 
-/// How long to wait, after a program was killed, until the processes that it started have ended. It holds for programs
-/// that end these processes themselves.
+/// How long to wait, after a program was killed, until the processes that it started have ended. It is used for
+/// programs that end these processes themselves.
 const OWN_END: Duration = Duration::from_secs(8);
 
 /// A rank that was started.

@@ -27,8 +27,8 @@ pub struct JobHosts {
 }
 
 impl JobHosts {
-    /// Divides the ranks among these hosts, each given with the folder of its endpoint. Ranks with successive numbers
-    /// share a host.
+    /// Divides the ranks among the hosts `found`, each given with the folder of its endpoint. Ranks with successive
+    /// numbers share a host.
     pub fn new(found: &[(&str, PathBuf)], ranks: u32, hosts: &Hosts) -> Self {
         let count = found.len().max(1) as u32;
         let share = |at: usize| ranks / count + u32::from((at as u32) < ranks % count);
@@ -91,8 +91,8 @@ pub fn command(r: &Request<'_>, engine: &dyn Engine, job: Option<&JobHosts>) -> 
         (line.words, line.environment, workdir.to_string_lossy().into_owned())
     };
     add(&["--start-in", &workdir]);
-    // These variables are not passed on. MPI sets the rank's number. Without containers, mpirun sets the endpoint's
-    // path, because it differs from host to host.
+    // Two variables are not passed on: the rank's number, because MPI sets it, and without containers the endpoint's
+    // path, because it differs from host to host and mpirun sets it.
     let is_mpiruns = |name: &str| name == "CROSSDOCK_SOCKET" && job.is_some() && !engine.in_container();
     for (name, value) in environment.iter().filter(|(name, _)| name != "CROSSDOCK_RANK" && !is_mpiruns(name)) {
         add(&["--env", &format!("{name}={value}")]);

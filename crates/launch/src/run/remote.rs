@@ -52,7 +52,7 @@ fn first_order(input: &mut impl BufRead) -> Option<String> {
 }
 
 /// Runs the hidden command `run-part` and returns the exit code. The calling process must not wait for children of its
-/// own.
+/// own, because this function reaps all children.
 pub fn part() -> u8 {
     let mut output = std::io::stdout();
     if output.write_all(GREETING).and_then(|()| output.flush()).is_err() {

@@ -15,7 +15,7 @@ use super::state::{Process, State};
 pub enum Stopped {
     /// The run ended its tasks and itself.
     InOrder,
-    /// The run was asked a second time, so it killed its tasks.
+    /// The run was asked to end for a second time, so it killed its tasks.
     Killed,
     /// The run's own processes were killed, and what they left was cleaned up.
     Forced,

@@ -14,7 +14,7 @@ pub struct Summary {
     pub workflow: String,
     /// The run's id.
     pub run: String,
-    /// The name of the engine; its version stands beside it.
+    /// The name of the engine; the next field has its version.
     pub engine: String,
     /// The version of the engine.
     pub engine_version: String,
@@ -118,9 +118,10 @@ pub struct SeriesLine {
     pub bytes_copied: u64,
     /// Bytes that versions share with the version before.
     pub bytes_shared: u64,
-    /// Publishes that withheld their version because there was no free slot. The next version has their changes.
+    /// Calls of `publish` that withheld their version because there was no free slot. The next version has their
+    /// changes.
     pub withheld: u64,
-    /// Publishes that failed because there was no room.
+    /// Calls of `publish` that failed because there was no room.
     pub no_space: u64,
     /// Versions that were taken back from observers.
     pub taken_back: u64,

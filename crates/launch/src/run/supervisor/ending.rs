@@ -29,7 +29,7 @@ impl Run {
         for (rank, state) in self.ranks.iter_mut().zip(&mut self.state.ranks) {
             match &rank.running {
                 Some(Alive::Here(running)) => self.helpers.extend(running.ask(&self.part.engine)),
-                // The part on the rank's host asks all ranks of the host to end.
+                // Nothing is done here, because the part on the rank's host asks all ranks of that host to end.
                 Some(Alive::There(_)) => {}
                 None if rank.end.is_none() => {
                     rank.end = Some(End::Skipped);
@@ -47,8 +47,8 @@ impl Run {
         let Some(at) = self.kill_at else { return };
         if self.killed || Instant::now() < at {
             if self.killed && Instant::now() > at + AFTER_KILL {
-                // The engine does not report the end of these processes. They are killed later with all descendants of
-                // the run.
+                // The engines did not report the ends of these ranks in time. The ranks' processes are killed later,
+                // with all descendants of the run.
                 for rank in self.ranks.iter_mut().filter(|r| r.running.is_some()) {
                     rank.running = None;
                     rank.end = Some(End::Signal(9));

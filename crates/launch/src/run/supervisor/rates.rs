@@ -7,8 +7,8 @@ use crate::file::units;
 use crate::run::summary::Figures;
 
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest time for an answer of the daemon. If it takes longer, it is not asked again, because the ends of tasks
-/// are more urgent.
+/// The longest time for an answer of the daemon. If an answer takes longer, the daemon is not asked again, because the
+/// ends of tasks are more urgent.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The most objects that the live view names one by one.
 const NAMED: usize = 6;
