@@ -38,7 +38,7 @@ use self::progress::Progress;
 use crate::handshake::{Welcome, Who};
 use crate::{Error, Reason, Result};
 
-/// The longest time that a leaving session tries to tell the daemon about it.
+/// The longest time that a leaving session tries to tell the daemon that it leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 struct State {
@@ -139,8 +139,8 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the threads that wait for the reader. The check avoids a system call, because nearly always no thread
-    /// waits.
+    /// Wakes the threads that wait for the reader. Nearly always no thread waits. So this is checked first, to avoid a
+    /// system call.
     fn wake_others(&self, state: &State) {
         if state.asleep > 0 {
             self.changed.notify_all();

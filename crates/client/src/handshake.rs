@@ -82,7 +82,7 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
         match sent {
             Ok(_) if event::wait_writable(&socket, deadline).unwrap_or(false) => {}
             Ok(_) => return Err(Failure::Final(late(path))),
-            // The daemon may have sent the reason before it closed the connection, so the answer is read.
+            // The daemon may have sent the reason before it closed the connection, so its message is read next.
             Err(error) if matches!(error.reason().kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => break,
             Err(error) => return Err(refusal(path, &error)),
         }

@@ -26,7 +26,7 @@ use crate::host::SessionHost;
 use crate::{Error, Result, Session};
 use daemon::Seat;
 
-/// The longest wait of a publish for the daemon, if the pool of the series has to grow.
+/// How long a call of `publish` waits for the daemon at most, if the pool of the series has to grow.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 impl Session {

@@ -1,5 +1,4 @@
-//! The publisher service of one managed directory: a thread that watches the producers' folder and publishes files for
-//! consumers.
+//! The service of one managed directory: a thread that watches the producers' folder and publishes files for consumers.
 //!
 //! The folders are the service's only record. A publication has three steps: link the file into the folder `new`,
 //! rename the link into the consumers' folder, announce the file in the notice. What if the service dies? Before the
@@ -68,7 +67,7 @@ const OPENERS: u64 = 3;
 #[derive(Debug)]
 pub struct Service {
     shared: Arc<Shared>,
-    /// The thread that answers opens. It ends last, because the watcher's own opens wait for its answers.
+    /// The thread that answers opens. It ends last, because the opens of the watching thread wait for its answers.
     answers: Option<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
     /// The thread that moves files to a disk.

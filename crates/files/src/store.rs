@@ -158,7 +158,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives an unused path in the folder in which files of other hosts are filled.
+    /// Gives an unused path for a file of another host that is being fetched.
     pub(crate) fn fetched(&mut self) -> PathBuf {
         self.links += 1;
         self.layout.fetched.join(self.links.to_string())

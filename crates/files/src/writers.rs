@@ -77,7 +77,7 @@ impl Writers {
         }
     }
 
-    /// The file's last writer has closed it. Tells whether a writer was killed while it had the file open.
+    /// Tells, after the last writer has closed the file, whether a writer was killed while it had the file open.
     pub(crate) fn is_torn(&mut self, inode: u64) -> bool {
         self.take_in();
         let mut writers = self.known.remove(&inode).into_iter().flatten().filter(|(_, opener)| opener.wrote).peekable();

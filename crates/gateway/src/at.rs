@@ -11,7 +11,7 @@ use crossdock_link::{Tcp, Transport, Trust};
 use crate::GatewayOptions;
 use crate::streams::{Dial, Over};
 
-/// Who keeps the catalog of a site, and at which address.
+/// Which program keeps the catalog of a site, and at which address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogAt {
     /// This daemon keeps the catalog, and listens at this address for the other nodes.
@@ -95,7 +95,7 @@ pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
 
 type Opened = (Box<dyn Catalog>, Option<(Keeper, Listening)>);
 
-/// Makes a client of the catalog. If this daemon keeps the catalog, it also starts the keeper.
+/// Makes a client of the catalog. If this daemon keeps the catalog, the catalog's server is started first.
 pub(crate) fn open(options: &GatewayOptions, trust: &Trust) -> Result<Opened, String> {
     let transport = Tcp::new(trust.clone());
     let client = |node: &str, address: &str| {

@@ -11,8 +11,8 @@
 //!
 //! **Lease.** If the lease could not be kept alive for four fifths of its time, the gateway reports [`News::CutOff`],
 //! which is before the catalog removes the entries. From then on the gateway claims no name until it has a lease again
-//! ([`News::Joined`]). The daemon then orders [`Order::Announce`] with all names that it has. A name that another node
-//! has claimed in the meantime stays that node's ([`News::Contested`]).
+//! ([`News::Joined`]). The daemon then orders [`Order::Announce`] with all names that it has. If another node has
+//! claimed one of these names in the meantime, the name continues to belong to that node ([`News::Contested`]).
 
 mod at;
 mod fuzz;
@@ -185,7 +185,7 @@ pub enum Claimed {
     Failed(String),
 }
 
-/// The news that wait for the daemon, and a descriptor that is readable while any wait.
+/// The news that wait for the daemon, and a descriptor that is readable while news are waiting.
 struct Mailbox {
     news: Mutex<VecDeque<News>>,
     bell: OwnedFd,

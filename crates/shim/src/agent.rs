@@ -74,7 +74,7 @@ fn ask(arguments: &Arguments, words: &[String]) -> Result<i32, String> {
     }
 }
 
-/// Gives the exit code of the command. If a signal ended the command, it is 255, as with ssh itself.
+/// Gives the exit code of the command. If a signal ended the command, the code is 255, as with ssh itself.
 fn passed_on(end: End) -> i32 {
     if end.signal == 0 { end.code } else { FAILED }
 }

@@ -17,7 +17,7 @@ pub mod wire;
 
 /// The path of the keeper's folder in a container.
 pub const PLACE: &str = "/run/crossdock-mpi";
-/// The environment variable with the path of the keeper's folder, if it has another path.
+/// The environment variable with the path of the keeper's folder, if the folder is not at [`PLACE`].
 pub const PLACE_VARIABLE: &str = "CROSSDOCK_MPI";
 /// The name of the keeper's socket in its folder.
 pub const SOCKET: &str = "keeper.sock";

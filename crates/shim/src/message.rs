@@ -85,8 +85,9 @@ pub enum Message {
     RankStarted(Rank),
     /// A rank has ended.
     RankEnded(Rank, End),
-    /// The process that reports a rank's end was killed before it could report, and the rank with it. Launchers do that
-    /// to all ranks after one rank has failed, so a [`Message::RankEnded`] of another rank tells more about the cause.
+    /// The process that reports a rank's end was killed before it could report, and the rank with it. Launchers kill
+    /// all ranks in this way after one rank has failed, so a [`Message::RankEnded`] of another rank tells more about
+    /// the cause.
     RankLost(Rank),
     /// A rank does something that cannot be right: what it is, and a hint.
     RankTrouble(Rank, String, String),

@@ -42,7 +42,8 @@ struct Known {
 /// A session that the thread watches.
 struct Watched {
     connection: Weak<Connection>,
-    /// The time since when the connection is broken, and the time of the next attempt; `None` while it works.
+    /// The time since when the connection is broken, and the time of the next attempt; `None` while the connection
+    /// works.
     broken: Option<Broken>,
 }
 

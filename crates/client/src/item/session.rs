@@ -83,7 +83,7 @@ impl Session {
     ///
     /// # Errors
     /// `TIMED_OUT`, `NOT_YET`, `NOT_FOUND` and `DENIED` as for [`Session::access_item`]. `CORRUPT` if the shared item
-    /// has less data than was promised.
+    /// has less data than the daemon's answer says.
     pub fn read_item(&self, key: &str, timeout: Option<Duration>) -> Result<ItemView> {
         let (keys, wait_ms) = (check_keys(&[key])?, milliseconds(timeout));
         let answer =

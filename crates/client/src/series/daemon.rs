@@ -15,8 +15,8 @@ use crate::connection::Connection;
 use crate::segment::Lease;
 use crate::{Error, Result, Session};
 
-/// The longest time that a dropped publisher tries to tell the daemon. If it fails, the daemon still learns it when the
-/// member ends.
+/// The longest time that a dropped publisher tries to end its registration with the daemon. If this fails, the
+/// registration ends with the member.
 const FAREWELL: Duration = Duration::from_millis(300);
 
 /// The registration of a series that this process publishes.

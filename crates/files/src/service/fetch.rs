@@ -405,7 +405,8 @@ impl State {
         }
     }
 
-    /// Tells whether a producer of this host has published a file of this name. Consumers of this host keep that file.
+    /// Tells whether a producer of this host has published a file of this name. Then consumers of this host continue to
+    /// see that file.
     fn has_own(&self, rest: &Path) -> bool {
         let there = fs::symlink_metadata(self.store.layout.published.join(rest));
         there.is_ok_and(|there| there.is_file() && same(&self.store.layout.stage.join(rest), &there))

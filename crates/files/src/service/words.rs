@@ -10,7 +10,8 @@ use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
 use crate::rules::is_hidden;
 
-/// The request for changes of a directory. It waits until there is a change, and is answered by [`Answer`].
+/// The request for changes of a directory. The answering host waits until there is a change, and then sends an
+/// [`Answer`].
 pub const NEWS: u32 = 50;
 
 /// The greatest length of a file's path and of a directory's name, in bytes.

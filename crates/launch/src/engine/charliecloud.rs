@@ -1,4 +1,5 @@
-//! Charliecloud: user and mount namespaces only; tasks share the host's IPC, process ids and network.
+//! The engine Charliecloud. A task has user and mount namespaces of its own, and shares the host's IPC, process ids and
+//! network.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

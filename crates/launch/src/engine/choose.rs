@@ -106,7 +106,7 @@ fn start(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unava
     Err(Unavailable::new(words, engine.hint(&outcome.words)))
 }
 
-/// Makes a process of the command line, ready to be started, without redirections.
+/// Makes a [`Command`] from the command line. It is not started, and has no redirections.
 pub(crate) fn command(line: &CommandLine) -> Command {
     let mut command = Command::new(&line.words[0]);
     if line.clean_environment {

@@ -16,7 +16,7 @@ use crate::file::{Files, Mount, Task};
 const OWN: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
 /// The host's folders that a task without root and image sees.
 const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr"];
-/// The largest size of a root's `etc` that is copied, in bytes. A larger one is bound.
+/// The largest size of a root's `etc` that is copied, in bytes. A larger `etc` is bound.
 const ETC_MAX: u64 = 4 << 20;
 
 /// A small folder with the outline of a root, and the list of folders to bind over it.

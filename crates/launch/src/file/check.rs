@@ -1,5 +1,5 @@
-//! Checks that need the whole workflow: which task waits for which, and who produces, consumes and creates the shared
-//! objects.
+//! Checks that need the whole workflow: which task waits for which, and which tasks produce, consume and create the
+//! shared objects.
 //!
 //! `after:` alone, and `after:` together with ports, must not form a cycle: the tasks of such a cycle would wait for
 //! each other for ever. Ports alone may form a cycle, because two coupled codes that feed each other are usual.

@@ -18,7 +18,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Makes the notes for a host that runs the tasks `here`; `None` stands for all tasks.
+    /// Makes an empty list of problems for a host that runs the tasks `here`; `None` stands for all tasks.
     pub fn on(here: Option<&[String]>) -> Self {
         Self { list: RefCell::default(), here: here.map(<[String]>::to_vec) }
     }

@@ -86,7 +86,7 @@ fn files(s: &Section<'_>, folder: &Path, is_here: bool) -> Files {
     Files::Host
 }
 
-/// The words for an MPI that the file may give. The path of a launcher is allowed too.
+/// The words by which the workflow file may name an MPI. The path of an MPI's launcher is allowed too.
 const MPIS: [&str; 5] = ["auto", "openmpi", "mpich", "intel", "mvapich"];
 
 fn mpi(item: &Item<'_>) -> Option<String> {

@@ -73,7 +73,7 @@ pub struct Task {
     pub series: Vec<TaskGrant>,
     /// The task's rights on items.
     pub items: Vec<TaskGrant>,
-    /// The host on which its ranks run, if the run has several hosts.
+    /// The host on which the task's ranks run, if the run has several hosts.
     pub placing: Placing,
     /// How the task waits for files that it consumes.
     pub door: DoorKey,
@@ -87,7 +87,7 @@ pub enum DoorKey {
     /// The launcher chooses one of the other ways to wait, by the kind of the task's program.
     #[default]
     Auto,
-    /// The preload library waits in the task's opens.
+    /// The preloaded library waits inside the task's calls of `open`.
     Preload,
     /// Seccomp notification makes opens wait: the kernel stops the task's system calls.
     Notification,
@@ -230,7 +230,7 @@ impl Task {
         self.mpi.is_some() && self.placing.spread.is_some()
     }
 
-    /// The name of one of the task's processes: `simulate`, or `simulate.3` if the task has several.
+    /// The name of one of the task's processes: `simulate`, or `simulate.3` if the task has several processes.
     pub fn rank_name(&self, rank: u32) -> String {
         if self.processes() == 1 { self.name.clone() } else { format!("{}.{rank}", self.name) }
     }

@@ -78,7 +78,7 @@ pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(S
     list
 }
 
-/// Finds a reason why this MPI cannot run this program, as far as the files show one.
+/// Finds a reason why this MPI cannot run this program; `None` if the examined files show no such reason.
 pub fn misfit(found: &Found, command: &[String]) -> Option<String> {
     let program = command.first().map_or("", String::as_str);
     let needed = &found.needed;

@@ -18,7 +18,7 @@ const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt",
 pub struct Outline {
     /// The path of the outline's folder.
     pub folder: PathBuf,
-    /// Paths of the host with their paths in the container. They are bound read-only, outer folders first.
+    /// Pairs of a path on the host and a path in the container. They are bound read-only, outer folders first.
     pub binds: Vec<(PathBuf, String)>,
     /// Links: the path in the container, and the target.
     pub links: Vec<(String, String)>,

@@ -1,5 +1,5 @@
 //! The private folder of a job on one host. The keeper locks it while it lives, and removes it at its end. If the
-//! keeper was killed, its client removes the folder; if the clients were killed too, the next job does.
+//! keeper was killed, its client removes the folder; if the clients were killed too, the next job removes it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;

@@ -67,8 +67,8 @@ impl Session {
         }
     }
 
-    /// Disconnects. If the keeper was started here, waits until it has removed everything, and removes what is left if
-    /// it was killed.
+    /// Disconnects. If this session started the keeper, waits until the keeper has removed everything. If the keeper
+    /// was killed, removes what is left.
     pub fn end(self) {
         let Self { keeper, place, job, own } = self;
         // Other threads may have copies of the descriptor, so closing it alone would not disconnect.
@@ -88,8 +88,8 @@ impl Session {
         clean(&job, &place);
     }
 
-    /// Disconnects. If the keeper was started here, waits for its end, which comes after its last client has
-    /// disconnected.
+    /// Disconnects. If this session started the keeper, waits for the keeper's end, which comes after the keeper's last
+    /// client has disconnected.
     pub fn end_with_last(self) {
         socket::shut_down(&self.keeper);
         drop(self.keeper);

@@ -2,7 +2,7 @@
 //! frames on its standard streams.
 //!
 //! The end of standard input means that the keeper at the other end of ssh is gone. The starter then disconnects from
-//! its own keeper, which ends everything that it had started.
+//! the keeper of its own host, and that keeper ends everything that the starter had started.
 
 use std::fs::File;
 use std::io::{Read, Write};

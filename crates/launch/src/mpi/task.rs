@@ -103,8 +103,8 @@ fn run(mut step: Step) -> Result<End, Trouble> {
     outcome
 }
 
-/// Reaches the keeper, and learns what its container has. A keeper whose last client has just left may end meanwhile;
-/// then a new one is started.
+/// Reaches the keeper, and learns which MPI its container has. A keeper whose last client has just left may end
+/// meanwhile; then a new one is started.
 fn reach(job: &Job) -> Result<(Session, Found), Trouble> {
     for _ in 0..3 {
         let session = Session::join(job).map_err(system("do what it says; else look at /tmp on that host"))?;

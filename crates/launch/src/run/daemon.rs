@@ -253,7 +253,7 @@ impl Hosted {
                 SegmentKind::Port => {
                     let s = match self.inside.port_report(segment.id) {
                         Ok(report) => report.statistics,
-                        // No task has opened the object yet, so there are no figures of it.
+                        // No task has opened the port yet, so there are no figures of it.
                         Err(error) if error.status == Status::NotYet => continue,
                         Err(error) => return Err(error.to_string()),
                     };
@@ -342,7 +342,7 @@ fn free_name(workflow: &Workflow) -> String {
     name
 }
 
-/// Makes the regions that have a size in the file and that no task may create.
+/// Makes the regions that have a size in the workflow file and that no task may create.
 fn make_regions(workflow: &Workflow, inside: &Session) -> Result<Vec<Region>, String> {
     let mut made = Vec::new();
     for region in &workflow.regions {

@@ -174,7 +174,8 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
         let (path, Ok(id)) = (entry.path(), entry.file_name().into_string()) else { continue };
         let lock = File::open(path.join("lock"));
         if id.starts_with(MAKING) || lock.is_err() {
-            // The run is just being made, or its processes died while its folder was made or removed.
+            // The run has no lock yet: its folder is just being made, or its processes died while the folder was made
+            // or removed.
             let age = entry.metadata().ok().and_then(|m| m.modified().ok()).and_then(|t| t.elapsed().ok());
             if age.is_some_and(|a| a.as_secs() > 60) {
                 remove(&path);

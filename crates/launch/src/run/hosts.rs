@@ -56,8 +56,8 @@ pub struct Hosts {
     pub ssh: Vec<String>,
     /// The path of `crossdock` on the other hosts.
     pub starter: String,
-    /// The address at which the other hosts reach this host. With `None` each takes the address from which its
-    /// connection came.
+    /// The address at which the other hosts reach this host. With `None` each other host takes the address from which
+    /// its connection came.
     pub address: Option<String>,
 }
 

@@ -187,7 +187,8 @@ impl Process {
 }
 
 impl State {
-    /// Replaces the file with this state. If the disk is full, the run goes on, and the file keeps an earlier state.
+    /// Replaces the file `state.json` by one with this state. If the disk is full, the run goes on, and the file keeps
+    /// an earlier state.
     pub fn write(&self, folder: &Path) {
         let new = folder.join("state.json.new");
         let written = serde_json::to_vec(self).map_err(std::io::Error::from).and_then(|text| fs::write(&new, text));

@@ -1,5 +1,5 @@
-//! Stops a run from another process: first SIGTERM to its tasks, then SIGKILL to its tasks, then SIGKILL to the run
-//! itself.
+//! Lets a process that is not part of a run stop this run: first SIGTERM to its tasks, then SIGKILL to its tasks, then
+//! SIGKILL to the run's own processes.
 
 use std::time::{Duration, Instant};
 

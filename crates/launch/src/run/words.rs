@@ -142,7 +142,8 @@ pub struct SiteOrder {
     pub node: String,
     /// The node whose daemon keeps the catalog.
     pub keeper: String,
-    /// The address of that daemon's host. With `None` it is the host from which the connection came.
+    /// The address of the host whose daemon keeps the catalog. With `None` it is the host from which the connection
+    /// came.
     pub address: Option<String>,
     /// The port where the catalog listens.
     pub port: u16,

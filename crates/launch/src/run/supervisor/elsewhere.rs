@@ -189,8 +189,8 @@ impl Run {
         }
     }
 
-    /// Tells whether the rank with this index runs on this host. A part that runs another version of crossdock may name
-    /// a wrong rank.
+    /// Tells whether the rank with this index runs on the host with this number. A part that runs another version of
+    /// crossdock may name a wrong rank.
     fn runs_on(&self, index: usize, host: usize) -> bool {
         self.ranks.get(index).is_some_and(|rank| rank.host == host && matches!(rank.running, Some(Alive::There(_))))
     }
