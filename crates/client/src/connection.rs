@@ -55,7 +55,7 @@ struct State {
     reading: bool,
     /// The number of threads that wait for the reading thread.
     asleep: usize,
-    /// The session is leaving, so a daemon that is gone is not started again.
+    /// True if the session is leaving. Then a daemon that is gone is not started again.
     leaving: bool,
     /// If this is set, every request fails with this error.
     over: Option<Error>,
@@ -74,7 +74,7 @@ pub(crate) struct Connection {
     changed: Condvar,
     /// The process that made the connection. Its forked children must not use the connection.
     origin: fork::Origin,
-    /// Tells whether the watching thread knows this connection.
+    /// True if the watching thread knows this connection.
     watched: AtomicBool,
     this: Weak<Self>,
 }

@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Found {
     pub path: PathBuf,
-    /// The daemon was started on demand for this user, so this library may start it again.
+    /// True if the daemon was started on demand for this user, so that this library may start it again.
     pub private: bool,
     pub welcome: Welcome,
 }
@@ -144,7 +144,7 @@ fn in_task(failure: Failure) -> Error {
     Error::new(Status::Denied, text)
 }
 
-/// The path of the `crossdock` command. It is the one that `CROSSDOCK_COMMAND` names, or the one near this library or
+/// Finds the path of the `crossdock` command: the one that `CROSSDOCK_COMMAND` names, or the one near this library or
 /// program, or the one in the PATH.
 fn command() -> PathBuf {
     if let Some(told) = variable("CROSSDOCK_COMMAND") {
@@ -175,7 +175,7 @@ fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// The file that this code was loaded from: the library, or the program that contains it.
+/// Finds the file that this code was loaded from: the library, or the program that contains it.
 fn own_file() -> Option<PathBuf> {
     let here = own_file as fn() -> Option<PathBuf> as usize as u64;
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;

@@ -31,9 +31,9 @@ pub struct SegmentInfo {
     pub since_ms: u64,
     /// The number of members that have the segment open.
     pub members: u32,
-    /// The name was removed, but members still use the memory.
+    /// True if the name was removed, but members still use the memory.
     pub removed: bool,
-    /// A series that was published in a run that has ended.
+    /// True for a series that was published in a run that has ended.
     pub former: bool,
     /// A number that the maker of the segment gave, for example the options of a port. For a series, use
     /// [`Self::observers`].
@@ -64,7 +64,7 @@ pub struct MemberInfo {
     pub pid: u32,
     /// The user id of the member, in the user namespace of the node.
     pub uid: u32,
-    /// Tells whether the member is connected now. A living member may have no connection for a moment while a daemon
+    /// True if the member is connected now. A living member may have no connection for a moment while a daemon
     /// restarts.
     pub connected: bool,
     /// The last call of [`Session::progress`](crate::Session::progress): the steps done, and the steps in all.
@@ -125,7 +125,8 @@ pub struct NodeInfo {
     pub why: String,
 }
 
-/// The nodes of the daemon's site, in the order of their numbers; empty if the daemon is in no site.
+/// Asks for the nodes of the daemon's site, in the order of their numbers. The list is empty if the daemon is in no
+/// site.
 pub(crate) fn nodes(connection: &Connection, deadline: Deadline) -> Result<Vec<NodeInfo>> {
     let mut nodes = Vec::new();
     pages(|after| {

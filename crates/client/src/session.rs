@@ -34,8 +34,8 @@ pub struct ConnectOptions {
     pub timeout: Duration,
     /// If no daemon is found, start a private one.
     pub private_daemon: bool,
-    /// This session only looks at what exists, as `crossdock ls` does. It does not begin a run, and does not keep a run
-    /// from ending.
+    /// True if this session only looks at what exists, as `crossdock ls` does. Such a session does not begin a run, and
+    /// does not keep a run from ending.
     pub visitor: bool,
 }
 
@@ -68,7 +68,7 @@ struct Shared {
     member: MemberId,
     admin: bool,
     run: u64,
-    /// The program named no task and did not connect through a task's endpoint.
+    /// True if the program named no task and did not connect through a task's endpoint.
     nameless: bool,
     rank: u32,
     task: String,
@@ -135,8 +135,8 @@ impl Session {
         &self.shared.task
     }
 
-    /// The name of the task. For a program that is no task, the command and the process id. It is used in error
-    /// messages of other members.
+    /// Gives the name of the task; for a program that is no task, the command and the process id. Error messages of
+    /// other members show this text.
     pub(crate) fn label(&self) -> String {
         if self.shared.nameless { format!("{}@{}", command(), std::process::id()) } else { self.task().to_owned() }
     }
@@ -192,7 +192,7 @@ impl Session {
         listing::list(&self.shared.connection, None, self.deadline())
     }
 
-    /// The nodes of the daemon's site, with this node; empty if the daemon is in no site.
+    /// Asks for the nodes of the daemon's site, with this node. The list is empty if the daemon is in no site.
     ///
     /// # Errors
     /// `DISCONNECTED`.
@@ -449,7 +449,7 @@ pub(crate) fn unexpected() -> Error {
     Error::because(Status::Incompatible, Reason::UnexpectedAnswer)
 }
 
-/// The program of this process. If an interpreter runs a script, it is the script.
+/// Gives the name of this process's program. If an interpreter runs a script, it is the name of the script.
 fn command() -> String {
     let base = |text: String| text.rsplit('/').next().unwrap_or_default().to_owned();
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());

@@ -178,8 +178,8 @@ impl Spill {
         Ok(true)
     }
 
-    /// The producers' name is removed first. A file without this name counts as published, so the next service does not
-    /// publish it again.
+    /// Removes the names of a file in memory. The producers' name is removed first. A file without this name counts as
+    /// published, so the next service does not publish it again.
     fn take_from_memory(&self, layout: &Layout, rest: &Path, meta: &fs::Metadata) -> io::Result<()> {
         let remove = |path: PathBuf| match same(&path, meta).then(|| fs::remove_file(path)) {
             Some(Err(error)) if error.kind() != ErrorKind::NotFound => Err(error),

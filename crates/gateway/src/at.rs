@@ -64,8 +64,8 @@ impl FromStr for CatalogAt {
 /// The time that the keeper of the catalog adds to each lease after its restart.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The address where this node listens if the options give none: the address from which this node would connect to the
-/// catalog, with port 0, so that the kernel chooses a port.
+/// Finds the address where this node listens if the options give none: the address from which this node would connect
+/// to the catalog, with port 0, so that the kernel chooses a port.
 pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
     let host = match catalog {
         CatalogAt::Keep(address) => {

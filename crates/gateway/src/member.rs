@@ -235,7 +235,7 @@ impl Member {
         Ok(())
     }
 
-    /// Whether the name came to this daemon together with an item that the broker may not know yet.
+    /// Tells whether the name came to this daemon together with an item that the broker may not know yet.
     fn is_coming(&self, entry: &Entry) -> Result<bool, Refused> {
         let Some(item) = keys::read_item(&entry.value) else { return Ok(false) };
         let is = self.whereabouts(item)?;
@@ -248,8 +248,8 @@ impl Member {
     }
 }
 
-/// The error for a node whose number in the catalog is not the one in its ids. The daemon must not go on with another
-/// number, because another node could then give out the same ids.
+/// Makes the error for a node whose number in the catalog is not the one in its ids. The daemon must not go on with
+/// another number, because another node could then give out the same ids.
 fn other_number(former: u64, why: &str) -> Refused {
     Refused::Failed(format!(
         "this daemon's ids say that its node has number {former}, and {why}; end the daemon, remove its journal, and start it \

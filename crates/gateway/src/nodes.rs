@@ -147,8 +147,8 @@ impl Nodes {
         Ok(link)
     }
 
-    /// The address of a node. The call waits a few seconds for it, because the catalog may name a node in an answer
-    /// before the node's own entry arrives here.
+    /// Gives the address of a node. The call waits a few seconds for it, because the catalog may name a node in an
+    /// answer before the node's own entry arrives here.
     fn address_of(&self, node: &str) -> Option<String> {
         let unknown = |addresses: &mut BTreeMap<String, String>| addresses.get(node).is_none_or(String::is_empty);
         let addresses = lock(&self.addresses);

@@ -77,7 +77,7 @@ impl Drop for Scene {
     }
 }
 
-/// The first child of a process.
+/// Gives the first child of a process.
 fn child_of(of: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
     text.split_whitespace().next()?.parse().ok()

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct Progress {
     /// The last report of the program: the steps done, and the steps in all.
     last: Option<(u64, u64)>,
-    /// The report has not been sent on the present connection yet.
+    /// True if the report has not been sent on the present connection yet.
     untold: bool,
     /// The time at which the last message was sent.
     told_at: Option<Instant>,

@@ -65,7 +65,7 @@ pub struct ItemInfo {
     pub waiting: u32,
     /// The number of members that read the item.
     pub readers: u32,
-    /// Tells whether the asking task owns the item.
+    /// True if the asking task owns the item.
     pub mine: bool,
 }
 

@@ -126,7 +126,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.stop.set();
-        // Requests and pulls end at once. If the peer of a connection is silent, they end within seconds.
+        // Closing a link ends its requests and pulls at once, or within seconds if the peer is silent.
         self.links.values().for_each(|link| link.close());
         for thread in self.threads.drain(..) {
             // If the thread panicked, its panic message has been printed already.

@@ -472,7 +472,8 @@ impl State {
         }
     }
 
-    /// Another host has dropped a file. If this host does not have the file, consumers that wait for it get an error.
+    /// Handles a file that another host has dropped. If this host does not have the file, consumers that wait for it
+    /// get an error.
     fn lost(&mut self, rest: &Path) {
         let layout = &self.store.layout;
         if !layout.published.join(rest).exists() && !layout.spilled.join(rest).exists() {

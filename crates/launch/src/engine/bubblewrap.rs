@@ -19,7 +19,7 @@ impl Engine for Bubblewrap {
         Isolation::FULL
     }
 
-    /// The task is two levels below bwrap: bwrap starts its reaper, and the reaper starts the task.
+    /// Returns 2, because the task is two levels below bwrap: bwrap starts its reaper, and the reaper starts the task.
     fn task_depth(&self) -> Option<u32> {
         Some(2)
     }

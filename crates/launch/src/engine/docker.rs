@@ -11,7 +11,7 @@ pub struct Docker;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The repository in the names of a run's images.
+/// Gives the repository part of the names of a run's images.
 fn repository(run: &str) -> String {
     format!("crossdock-{}", run.to_lowercase())
 }

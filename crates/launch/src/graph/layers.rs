@@ -81,7 +81,7 @@ pub fn lay_out(graph: &Graph, direction: Direction) -> Layout {
     Layout { width, height, edges: edges.collect(), nodes: places[..count].to_vec(), direction }
 }
 
-/// The width of a node's text in the fonts of the picture.
+/// Estimates the width of a node's text in the fonts of the picture.
 fn width(name: &str, detail: &str) -> f64 {
     let (name, detail) = (name.chars().count().min(NAME_MAX) as f64, detail.chars().count() as f64);
     (name * 8.2).max(detail * 6.2).max(70.0) + 26.0

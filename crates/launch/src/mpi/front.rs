@@ -88,7 +88,7 @@ pub struct Options {
     pub mpi: String,
     /// How ranks are bound to processors.
     pub bind: String,
-    /// Print the table of bindings.
+    /// True if the table of bindings is to be printed.
     pub show_binding: bool,
     /// Variables for the ranks: NAME, NAME*, or NAME=VALUE.
     pub environment: Vec<String>,
@@ -96,7 +96,7 @@ pub struct Options {
     pub mounts: Vec<String>,
     /// Folders with the job's `endpoint.sock`, one for each host.
     pub endpoints: Vec<PathBuf>,
-    /// Do not mount the home folder.
+    /// True if the home folder is not to be mounted.
     pub no_home: bool,
     /// The size of /dev/shm in bytes.
     pub shm: Option<u64>,
@@ -121,7 +121,7 @@ pub struct Options {
     pub patience_s: u64,
     /// How long all ranks together may take to start, in seconds.
     pub start_s: u64,
-    /// Let the launcher continue after a rank has failed.
+    /// True if the launcher may continue after a rank has failed.
     pub keep_going: bool,
     /// How long the job may take, in seconds.
     pub deadline_s: Option<u64>,

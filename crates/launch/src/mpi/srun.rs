@@ -35,7 +35,7 @@ pub struct Plan<'a> {
     pub ranks: u32,
     /// The hosts that the user has named. Without them, Slurm chooses from its allocation.
     pub hosts: Option<&'a [Host]>,
-    /// Let the other ranks continue after a rank has ended badly.
+    /// True if the other ranks may continue after a rank has ended badly.
     pub keep_going: bool,
     /// More arguments for srun.
     pub arguments: &'a [String],

@@ -85,7 +85,7 @@ pub struct RunOptions {
     pub log_limit: u64,
     /// How much to show while the workflow runs.
     pub show: Show,
-    /// Print the summary as JSON on standard output.
+    /// True if the summary is to be printed as JSON on standard output.
     pub json: bool,
     /// The socket of a daemon, or `own` for a new daemon. Without a value CROSSDOCK_SOCKET counts, and without that
     /// variable the run starts its own daemon.

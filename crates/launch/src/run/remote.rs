@@ -299,7 +299,7 @@ fn join(order: &SiteOrder, folder: &RunFolder) -> Result<Site, String> {
     })
 }
 
-/// The address of the run's supervisor, from which the connection came.
+/// Gives the address of the run's supervisor, from which the connection came.
 fn runner() -> Option<String> {
     let ssh = std::env::var("SSH_CONNECTION").ok();
     let first = ssh.as_ref().and_then(|text| text.split_whitespace().next().map(str::to_owned));

@@ -348,7 +348,8 @@ impl Run {
     }
 }
 
-/// Makes signals that ask a process to end only set the flag `flag`. Tasks do not inherit this.
+/// From now on, a signal that asks this process to end sets `flag`, and does not end the process. Tasks do not inherit
+/// this.
 pub(super) fn outlive_signals(flag: &Arc<AtomicBool>) -> std::io::Result<()> {
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, flag.clone())?;
