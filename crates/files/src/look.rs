@@ -22,14 +22,14 @@ pub enum State {
     Spilled,
     /// A producer has the file open for writing.
     Written,
-    /// The file is closed and not published, because it is hidden, or waits for its rename, its marker or the end of
-    /// the producers.
+    /// The file is closed and not published: it is hidden, or what publishes it (its rename, its marker file or the end
+    /// of the producers) has not come yet.
     Unpublished,
     /// The file is not published because its writer was killed.
     Torn,
     /// The file is not published because the quota was used up when it was closed.
     Cut,
-    /// The file was published, and then dropped by the rule of `keep`.
+    /// The file was published, and was then dropped, as the key `keep` of the workflow file says.
     Dropped,
     /// A consumer waits for a file of this name.
     Awaited,

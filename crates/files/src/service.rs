@@ -85,7 +85,7 @@ pub struct Report {
     pub torn: u64,
     /// Files that were not published because the directory's memory was used up when they were closed.
     pub cut: u64,
-    /// Published files that were dropped by the rule of `keep`.
+    /// Published files that were dropped, as the key `keep` of the workflow file says.
     pub dropped: u64,
     /// Published files that were moved to a disk.
     pub spilled: u64,

@@ -63,7 +63,7 @@ pub enum What {
     Folder,
     /// The name, and all names below it, were removed.
     Gone,
-    /// The file was dropped by the rule of `keep` before every host had fetched it.
+    /// The file was dropped, as the key `keep` of the workflow file says, before every host had fetched it.
     Dropped,
 }
 
