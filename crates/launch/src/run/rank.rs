@@ -141,8 +141,8 @@ impl Running {
         let mut more = self.read(&mut output);
         if end.is_some() {
             for _ in 0..64 {
-                // There are at most 64 reads, because a process that the task left behind may hold the pipe and write
-                // for ever.
+                // The loop has at most 64 rounds, because a process that the task left behind may hold the pipe and
+                // write for ever.
                 if !more || !self.readable() {
                     break;
                 }
