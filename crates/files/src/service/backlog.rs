@@ -49,6 +49,8 @@ pub struct Backlog {
     last: u64,
     pending: BTreeMap<u64, Work>,
     flights: BTreeMap<u64, Flight>,
+    /// The number of lanes that run, busy or not.
+    lanes: usize,
 }
 
 impl Backlog {
@@ -102,6 +104,20 @@ impl Backlog {
             Flight { rest: entry.rest.clone(), number: Some(entry.number), is_first: *is_first, is_overtaken: false };
         self.flights.insert(order, flight);
         Some(work)
+    }
+
+    /// Counts one more lane if there is a change for it. If the result is `true`, the caller starts the lane. The end of
+    /// the lane calls `close_lane`.
+    pub fn open_lane(&mut self) -> bool {
+        let is_wanted = self.lanes < self.left().min(LANES);
+        self.lanes += usize::from(is_wanted);
+        is_wanted
+    }
+
+    /// Counts one lane less.
+    pub fn close_lane(&mut self) {
+        debug_assert!(self.lanes > 0, "a lane ended that was never counted");
+        self.lanes -= 1;
     }
 
     /// Counts the lanes with files for which no consumer waited when the fetch began.
@@ -194,6 +210,18 @@ mod tests {
         fn name(&mut self, awaited: &[&str]) -> Option<String> {
             self.take(awaited).map(|work| work.entry.rest.display().to_string())
         }
+    }
+
+    #[test]
+    fn each_change_gets_a_lane_while_there_are_some_and_an_ended_lane_is_replaced() {
+        let mut tried = Tried::new();
+        assert!(!tried.backlog.open_lane(), "there is nothing to do");
+        tried.files(&["a"]);
+        assert!(tried.backlog.open_lane() && !tried.backlog.open_lane());
+        tried.files(&["b", "c", "d", "e"]);
+        assert_eq!((0..LANES).filter(|_| tried.backlog.open_lane()).count(), LANES - 1);
+        tried.backlog.close_lane();
+        assert!(tried.backlog.open_lane() && !tried.backlog.open_lane());
     }
 
     #[test]

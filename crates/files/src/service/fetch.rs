@@ -1,6 +1,6 @@
 //! Fetches the files that producers of another host publish, with one thread for each directory and host.
 //!
-//! The thread asks for changes, and puts them into a backlog (`backlog.rs`). Up to [`LANES`] threads carry out what is
+//! The thread asks for changes, and puts them into a backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads carry out what is
 //! in the backlog; they exist while there is something to do. A lane makes a file in the hidden folder `fetched` with
 //! its whole size, so that the room is reserved. It pulls the bytes, and sets the mode and the time of the original.
 //! One rename shows the file to consumers. A file for which there is no room is tried again, while later changes are
@@ -14,7 +14,6 @@ use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant, SystemTime};
@@ -26,7 +25,7 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{Link, Wanted};
 use crossdock_os::{Access, Deadline, Mapping, file};
 
-use super::backlog::{Backlog, LANES, Work};
+use super::backlog::{Backlog, Work};
 use super::words::{Answer, Meta, NEWS, Question, What};
 use super::{Shared, State, wishes};
 use crate::rules::Keep;
@@ -137,7 +136,6 @@ impl Fetcher {
     fn hear<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         let (mut life, mut since) = (0, 0);
         let mut silence = Silence::default();
-        let lanes = Arc::new(AtomicUsize::new(0));
         loop {
             let asked = Instant::now();
             let answer = match self.ask(life, since) {
@@ -166,7 +164,7 @@ impl Fetcher {
                 }
             }
             since = since.max(answer.upto);
-            self.open_lanes(scope, &lanes);
+            self.open_lanes(scope);
             if self.settles() && answer.is_complete {
                 self.shared.state().origin_is(self.origin, answer.phase, answer.torn);
             }
@@ -188,19 +186,13 @@ impl Fetcher {
     }
 
     /// Starts lanes: threads that carry out the changes in the backlog.
-    fn open_lanes<'s>(&'s self, scope: &'s Scope<'s, '_>, open: &Arc<AtomicUsize>) {
+    fn open_lanes<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         self.changed.notify_all();
-        let wanted = self.backlog().left().min(LANES);
-        while open.load(Ordering::Relaxed) < wanted {
-            open.fetch_add(1, Ordering::Relaxed);
-            let counted = open.clone();
-            let lane = move || {
-                self.work();
-                counted.fetch_sub(1, Ordering::Relaxed);
-            };
+        while self.backlog().open_lane() {
+            let lane = || self.work();
             let started = std::thread::Builder::new().name("crossdock-lane".into()).spawn_scoped(scope, lane);
             if started.is_err() {
-                open.fetch_sub(1, Ordering::Relaxed);
+                self.backlog().close_lane();
                 break;
             }
         }
@@ -209,7 +201,7 @@ impl Fetcher {
     /// Runs a lane: carries out changes until there were none for a while.
     fn work(&self) {
         let mut idle = Instant::now();
-        while idle.elapsed() < IDLE && !self.stop.within(Duration::ZERO) {
+        while !self.stop.within(Duration::ZERO) {
             let has_choice = self.backlog().has_choice();
             let awaited = if has_choice { self.shared.awaited() } else { Arc::default() };
             let mut backlog = self.backlog();
@@ -218,16 +210,22 @@ impl Fetcher {
                 self.carry_out(work);
                 self.changed.notify_all();
                 idle = Instant::now();
-            } else {
-                let is_waiting = backlog.is_waiting();
-                if is_waiting {
-                    // The lane stays, because a consumer may soon wait for one of the files in the backlog.
-                    idle = Instant::now();
-                }
-                let pause = if is_waiting { wishes::LOOK } else { PAUSE };
-                drop(self.changed.wait_timeout(backlog, pause));
+                continue;
             }
+            let is_waiting = backlog.is_waiting();
+            if is_waiting {
+                // The lane stays, because a consumer may soon wait for one of the files in the backlog.
+                idle = Instant::now();
+            } else if idle.elapsed() >= IDLE {
+                // The backlog is locked since it was found empty. So the thread that adds the next change finds one lane
+                // less, and starts a new one.
+                backlog.close_lane();
+                return;
+            }
+            let pause = if is_waiting { wishes::LOOK } else { PAUSE };
+            drop(self.changed.wait_timeout(backlog, pause));
         }
+        self.backlog().close_lane();
     }
 
     /// Tells the consumers, once, that the other host does not answer.
