@@ -33,6 +33,7 @@ test            cmd:mpirun.openmpi                 openmpi-bin         handles o
 test            cmd:mpicc.mpich                    libmpich-dev        handles over MPICH
 test            cmd:mpirun.mpich                   mpich               handles over MPICH
 test            file:/usr/include/gtest/gtest.h    libgtest-dev        the C++ containers' tests
+test            library:libucp.so.0                libucx0             connections over UCX between two nodes
 test            cmd:setpriv                        util-linux          runs tests as an ordinary user
 test            clang                              clang               compiles the C++ headers as well as g++ does
 test            cmd:man                            man-db              the manual's pages without warnings

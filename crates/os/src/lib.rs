@@ -39,6 +39,7 @@ pub mod tcp;
 #[doc(hidden)]
 pub mod testing;
 pub mod tmpfs;
+pub mod ucx;
 pub mod userfault;
 
 pub use copy::{fetch, load_eight};

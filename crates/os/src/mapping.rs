@@ -206,9 +206,11 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // The C library's function is called, because UCX watches it: UCX must forget memory that it has registered with
+        // a device.
         // SAFETY: exactly the range that `new` mapped; no reference into it outlives this owner.
-        let unmapped = unsafe { sys::mm::munmap_whole(self.start.as_ptr().cast(), self.length) };
-        debug_assert!(unmapped.is_ok(), "munmap of an own mapping cannot fail");
+        let unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+        debug_assert_eq!(unmapped, 0, "munmap of an own mapping cannot fail");
     }
 }
 

@@ -1,0 +1,124 @@
+//! The messages that UCX has delivered to a wire and that were not read yet. UCX's callbacks write them.
+
+use super::abi::{self, MessageParams, Status};
+use super::lock;
+use super::wire::{LARGE, PIECE};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI8, Ordering};
+
+/// The most bytes of small messages that wait until they are read.
+const WAITING: usize = 16 << 20;
+
+/// A message that has arrived and was not read yet.
+pub enum Message {
+    /// Its bytes.
+    Small(Vec<u8>),
+    /// UCX's name for bytes that are still with the sender, and their number.
+    Large(*mut c_void, usize),
+}
+
+#[derive(Default)]
+struct Arrived {
+    /// The messages by their number. UCX may deliver them in another order.
+    messages: BTreeMap<u64, Message>,
+    /// The number of bytes of small messages.
+    held: usize,
+    /// What the peer did wrong.
+    wrong: Option<&'static str>,
+}
+
+/// What UCX's callbacks write to. UCX has its address, so it lies in a box of its own.
+pub struct Inbox {
+    /// Messages with another number in their header are not for this wire.
+    token: u64,
+    /// The status with which UCX reported the loss of the endpoint; `OK` while there is none.
+    lost: AtomicI8,
+    arrived: Mutex<Arrived>,
+}
+
+impl Inbox {
+    pub fn new(token: u64) -> Box<Self> {
+        Box::new(Self { token, lost: AtomicI8::new(abi::OK), arrived: Mutex::default() })
+    }
+
+    /// Takes the message with this number, if it has arrived.
+    pub fn take(&self, number: u64) -> Option<Message> {
+        let mut arrived = lock(&self.arrived);
+        let message = arrived.messages.remove(&number);
+        if let Some(Message::Small(bytes)) = &message {
+            arrived.held -= bytes.len();
+        }
+        message
+    }
+
+    /// Takes UCX's names of all messages whose bytes are still with the sender.
+    pub fn take_large(&self) -> Vec<*mut c_void> {
+        let all = std::mem::take(&mut lock(&self.arrived).messages);
+        let large = |message| if let Message::Large(description, _) = message { Some(description) } else { None };
+        all.into_values().filter_map(large).collect()
+    }
+
+    /// What the peer did wrong.
+    pub fn wrong(&self) -> Option<&'static str> {
+        lock(&self.arrived).wrong
+    }
+
+    /// The status with which UCX reported the loss of the peer; `OK` while there is none.
+    pub fn lost(&self) -> Status {
+        self.lost.load(Ordering::Acquire)
+    }
+}
+
+/// UCX calls this for each message that arrives.
+///
+/// # Safety
+/// `argument` is the address of an [`Inbox`]; the other arguments are as UCX gives them.
+pub unsafe extern "C" fn message_arrived(
+    argument: *mut c_void,
+    header: *const c_void,
+    header_length: usize,
+    data: *mut c_void,
+    length: usize,
+    params: *const MessageParams,
+) -> Status {
+    // SAFETY: the inbox lives until the worker is destroyed; UCX's parameters are valid during the call.
+    let (inbox, params) = unsafe { (&*argument.cast::<Inbox>(), &*params) };
+    if header_length != size_of::<[u64; 2]>() {
+        return abi::OK;
+    }
+    // SAFETY: the header has two words, at an address that need not be aligned.
+    let [token, number] = unsafe { header.cast::<[u64; 2]>().read_unaligned() };
+    if token != inbox.token {
+        return abi::OK;
+    }
+    let mut arrived = lock(&inbox.arrived);
+    if params.attributes & abi::MESSAGE_RENDEZVOUS != 0 {
+        if length == 0 || length > PIECE || arrived.messages.len() > WAITING / LARGE {
+            arrived.wrong = Some("the peer sent a piece of a wrong size, or too many of them");
+            return abi::OK;
+        }
+        arrived.messages.insert(number, Message::Large(data, length));
+        return abi::IN_PROGRESS;
+    }
+    arrived.held += length;
+    if length == 0 || arrived.held > WAITING {
+        arrived.wrong = Some("the peer sent more than was read");
+        return abi::OK;
+    }
+    // SAFETY: the data of a message that came whole are so many bytes, valid during the call.
+    let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec();
+    arrived.messages.insert(number, Message::Small(bytes));
+    abi::OK
+}
+
+/// UCX calls this when it has lost the peer.
+///
+/// # Safety
+/// `argument` is the address of an [`Inbox`].
+pub unsafe extern "C" fn peer_lost(argument: *mut c_void, _endpoint: *mut c_void, status: Status) {
+    // SAFETY: the inbox lives until the worker is destroyed.
+    let inbox = unsafe { &*argument.cast::<Inbox>() };
+    inbox.lost.store(status, Ordering::Release);
+}

@@ -1,0 +1,499 @@
+//! One connection over UCX.
+//!
+//! Every wire has a worker of its own, which one thread uses at a time: it holds the state's lock. While threads wait,
+//! one of them *leads*: it sleeps in `poll` on the worker's descriptor without the lock, and then lets UCX proceed for
+//! all of them. The others sleep on a condition variable.
+//!
+//! **Sign of life.** Each wire has a TCP connection beside it. When the peer's process ends, its kernel closes that
+//! connection, so the loss shows at once. A peer that ends the wire in order first sends the number of its messages on
+//! that connection, so an end is told from a cut.
+//!
+//! **Borrowed memory.** UCX reads from and writes to the caller's memory until an operation is complete. An operation
+//! that does not complete by its deadline therefore ends the wire: the worker is destroyed before the call returns.
+
+use super::abi::{self, Started};
+use super::inbox::Message;
+use super::library::Fabric;
+use super::lock;
+use super::worker::{Way, Worker};
+use crate::deadline::Deadline;
+use crate::{event, sys, tcp};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Parts of at least this many bytes are not copied: the receiving side gets them directly into their place.
+pub(super) const LARGE: usize = 8 << 10;
+/// A large part is sent in pieces of at most this many bytes.
+pub(super) const PIECE: usize = 1 << 20;
+/// The number of messages that one call sends before it waits for the oldest of them.
+const IN_FLIGHT: usize = 4;
+/// How long a lost endpoint waits for the peer's farewell, which comes on the TCP connection.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Why a call on a wire failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The deadline passed while nothing had happened, and the wire can still be used.
+    Late,
+    /// The deadline passed in the middle of an operation, which ended the wire.
+    Cut,
+    /// The wire cannot be used any more, for this reason.
+    Lost(String),
+}
+
+/// What a read got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Got {
+    /// So many bytes.
+    Bytes(usize),
+    /// The peer ended the wire in order.
+    End,
+}
+
+struct State {
+    /// `None` after the wire has ended.
+    worker: Option<Worker>,
+    /// A thread sleeps in `poll` on the worker's descriptor.
+    leading: bool,
+    /// No call may begin to wait.
+    ending: bool,
+    /// Why the wire has ended.
+    why: String,
+    /// The token of the peer's wire.
+    token: u64,
+    /// The number of messages that were sent.
+    sent: u64,
+    /// The number of messages that were read.
+    taken: u64,
+    /// A message of which a part was read, and how many of its bytes.
+    rest: (Vec<u8>, usize),
+    /// The bytes of the farewell that have come.
+    farewell: Vec<u8>,
+    /// The number of messages that the peer sent before it ended the wire in order.
+    all: Option<u64>,
+    /// When UCX's report of the loss was seen.
+    lost: Option<Instant>,
+}
+
+/// A connection over UCX. One thread may read while another one writes.
+pub struct Wire {
+    fabric: Arc<Fabric>,
+    life: OwnedFd,
+    /// Wakes the leading thread.
+    bell: OwnedFd,
+    state: Mutex<State>,
+    changed: Condvar,
+    reading: Mutex<()>,
+    writing: Mutex<()>,
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wire").field("fabric", &self.fabric).finish_non_exhaustive()
+    }
+}
+
+impl Wire {
+    /// Makes a wire that is not connected yet. `life` is a TCP connection to the peer. `token` is a number that only the
+    /// peer learns.
+    ///
+    /// # Errors
+    /// UCX's reason, as text for people.
+    pub fn open(fabric: &Arc<Fabric>, life: OwnedFd, token: u64) -> Result<Self, String> {
+        let bell = event::eventfd().map_err(|error| error.to_string())?;
+        let state = State {
+            worker: Some(Worker::new(fabric, token)?),
+            leading: false,
+            ending: false,
+            why: String::new(),
+            token: 0,
+            sent: 0,
+            taken: 0,
+            rest: (Vec::new(), 0),
+            farewell: Vec::new(),
+            all: None,
+            lost: None,
+        };
+        Ok(Self {
+            fabric: Arc::clone(fabric),
+            life,
+            bell,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            reading: Mutex::new(()),
+            writing: Mutex::new(()),
+        })
+    }
+
+    /// The TCP connection beside the wire. The two sides tell each other their addresses and tokens on it before they
+    /// connect.
+    pub fn life(&self) -> &OwnedFd {
+        &self.life
+    }
+
+    /// The address that the peer needs to connect.
+    ///
+    /// # Errors
+    /// UCX's reason, as text for people.
+    pub fn address(&self) -> Result<Vec<u8>, String> {
+        lock(&self.state).worker.as_ref().ok_or("the wire has ended")?.address()
+    }
+
+    /// Waits until bytes go both ways. Both sides call it at the same time, after [`Self::connect`]: UCX connects only
+    /// while both sides let it proceed. Afterwards a small write does not wait for the peer.
+    ///
+    /// # Errors
+    /// UCX does not reach the peer by the deadline, or the wire has ended.
+    pub fn meet(&self, deadline: Deadline) -> Result<(), Ended> {
+        self.write(&[&[0]], deadline)?;
+        match self.read(&mut [0], deadline)? {
+            Got::Bytes(_) => Ok(()),
+            Got::End => Err(Ended::Lost("the peer has ended the connection".to_owned())),
+        }
+    }
+
+    /// Prepares the connection to the wire with this address. `token` is the number that the peer's wire was opened with.
+    ///
+    /// # Errors
+    /// UCX's reason, as text for people: for example, that the two machines share no transport.
+    pub fn connect(&self, address: &[u8], token: u64) -> Result<(), String> {
+        let mut state = lock(&self.state);
+        state.token = token;
+        state.worker.as_mut().ok_or("the wire has ended")?.connect(address)
+    }
+
+    /// Waits for bytes, and reads at least one into `buffer`, which must not be empty.
+    ///
+    /// # Errors
+    /// [`Ended::Late`]: nothing came by the deadline; a later call may read more. After the other errors the wire has
+    /// ended.
+    pub fn read(&self, buffer: &mut [u8], deadline: Deadline) -> Result<Got, Ended> {
+        assert!(!buffer.is_empty(), "a read into nothing cannot be told from the end");
+        let _turn = lock(&self.reading);
+        let mut state = self.hold();
+        if state.rest.1 < state.rest.0.len() {
+            return Ok(Got::Bytes(state.copy_rest(buffer)));
+        }
+        let next = |state: &mut State| {
+            let message = state.worker.as_ref()?.inbox.take(state.taken);
+            state.taken += u64::from(message.is_some());
+            let end = message.is_none() && state.all == Some(state.taken);
+            if end { Some(None) } else { message.map(Some) }
+        };
+        let message = match self.wait(&mut state, deadline, GRACE, next) {
+            Ok(Some(message)) => message,
+            Ok(None) => return Ok(Got::End),
+            Err(Ended::Late) => return Err(Ended::Late),
+            Err(error) => return Err(self.end(state, error)),
+        };
+        let (description, length) = match message {
+            Message::Small(bytes) => {
+                state.rest = (bytes, 0);
+                return Ok(Got::Bytes(state.copy_rest(buffer)));
+            }
+            Message::Large(description, length) => (description, length),
+        };
+        let direct = length <= buffer.len();
+        let place = if direct {
+            buffer.as_mut_ptr()
+        } else {
+            state.rest = (vec![0; length], length);
+            state.rest.0.as_mut_ptr()
+        };
+        let Some(worker) = &state.worker else { return Err(Ended::Lost(state.why.clone())) };
+        // SAFETY: the worker's inbox gave the description just now. The place has room for `length` bytes, and belongs to
+        // this call until the operation is complete or the wire has ended.
+        let started = unsafe { worker.receive(description, place, length) };
+        if let Err(error) = self.complete(&mut state, started, deadline) {
+            return Err(self.end(state, error));
+        }
+        if direct {
+            return Ok(Got::Bytes(length));
+        }
+        state.rest.1 = 0;
+        Ok(Got::Bytes(state.copy_rest(buffer)))
+    }
+
+    /// Writes all parts, one after another. When it returns, the parts are not used any more.
+    ///
+    /// # Errors
+    /// The wire has ended: by the deadline, or because the peer is lost or has ended it.
+    pub fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<(), Ended> {
+        let _turn = lock(&self.writing);
+        let messages = messages(parts);
+        let mut state = self.hold();
+        let headers: Vec<[u64; 2]> =
+            (0..messages.len() as u64).map(|number| [state.token, state.sent + number]).collect();
+        state.sent += headers.len() as u64;
+        let mut in_flight = VecDeque::new();
+        let (mut outcome, mut begun) = (Ok(()), 0);
+        for (message, header) in messages.iter().zip(&headers) {
+            if in_flight.len() == IN_FLIGHT {
+                outcome = self.complete(&mut state, in_flight.pop_front().expect("several"), deadline);
+            }
+            let may_send = !state.ending && state.all.is_none();
+            let worker = state.worker.as_ref().filter(|worker| may_send && worker.is_connected());
+            let (Ok(()), Some(worker)) = (&outcome, worker) else { break };
+            let (bytes, way) = match message {
+                Outgoing::Small(bytes) => (&bytes[..], Way::Copied),
+                Outgoing::Large(bytes) => (*bytes, Way::Fetched),
+            };
+            // SAFETY: the worker is connected. This call does not return, and changes neither header nor bytes, before
+            // the operation is complete or the wire has ended.
+            in_flight.push_back(unsafe { worker.send(header, bytes, way) });
+            begun += 1;
+        }
+        while let (Ok(()), Some(started)) = (&outcome, in_flight.pop_front()) {
+            outcome = self.complete(&mut state, started, deadline);
+        }
+        if outcome.is_ok() && begun < messages.len() {
+            let why = if state.all.is_some() { "the peer has ended the connection" } else { &state.why };
+            outcome = Err(Ended::Lost(why.to_owned()));
+        }
+        outcome.map_err(|error| self.end(state, error))
+    }
+
+    /// Ends the wire in order: the peer reads all messages, and then the end. Calls that wait in other threads end.
+    pub fn close(&self) {
+        let mut state = lock(&self.state);
+        if state.ending {
+            return;
+        }
+        state.ending = true;
+        "this side has closed the connection".clone_into(&mut state.why);
+        self.wake();
+        if let Some(worker) = &state.worker {
+            worker.flush();
+        }
+        let sent = state.sent.to_le_bytes();
+        drop(state);
+        let _ = tcp::send(&self.life, &[&sent], Deadline::after(Duration::ZERO));
+        tcp::shut_down(&self.life);
+    }
+
+    /// Waits until an operation is complete.
+    fn complete<'a>(&'a self, state: &mut Held<'a>, started: Started, deadline: Deadline) -> Result<(), Ended> {
+        let status = match started {
+            Started::Done => abi::OK,
+            Started::Failed(status) => status,
+            Started::Goes(request) => {
+                // SAFETY: a request of this worker, which is freed below. A wait whose worker was destroyed ends before
+                // it calls this.
+                let check = |state: &mut State| unsafe { state.worker.as_ref()?.status(request) };
+                let status = match self.wait(state, deadline, Duration::ZERO, check) {
+                    Err(Ended::Late) => return Err(Ended::Cut),
+                    status => status?,
+                };
+                if let Some(worker) = &state.worker {
+                    // SAFETY: the request is complete, and not used again.
+                    unsafe { worker.free(request) };
+                }
+                status
+            }
+        };
+        if status == abi::OK { Ok(()) } else { Err(Ended::Lost(self.fabric.library.text(status))) }
+    }
+
+    /// Lets UCX proceed until `done` gives a value. After the loss of the endpoint it waits for `grace`, because what
+    /// `done` waits for may have come already.
+    fn wait<'a, T>(
+        &'a self,
+        state: &mut Held<'a>,
+        deadline: Deadline,
+        grace: Duration,
+        mut done: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T, Ended> {
+        loop {
+            let Some(worker) = state.worker.as_ref().filter(|_| !state.ending) else {
+                return Err(Ended::Lost(state.why.clone()));
+            };
+            if worker.progress() {
+                // The progress may concern other threads.
+                self.changed.notify_all();
+                if state.leading {
+                    event::signal(&self.bell);
+                }
+            }
+            if let Some(value) = done(state) {
+                return Ok(value);
+            }
+            let Some(worker) = &state.worker else { continue };
+            if let Some(wrong) = worker.inbox.wrong() {
+                return Err(Ended::Lost(wrong.to_owned()));
+            }
+            let (lost, event_fd) = (worker.inbox.lost(), worker.event_fd());
+            let mut by = deadline;
+            if lost != abi::OK {
+                let text = worker.text(lost);
+                if state.lost.get_or_insert_with(Instant::now).elapsed() >= grace {
+                    return Err(Ended::Lost(text));
+                }
+                by = deadline.at_most(grace);
+            }
+            if deadline.passed() {
+                return Err(Ended::Late);
+            }
+            if state.leading {
+                // The leading thread signals after each progress.
+                state.without(|guard| {
+                    self.changed.wait_timeout(guard, by.left()).unwrap_or_else(PoisonError::into_inner).0
+                });
+                continue;
+            }
+            match state.worker.as_ref().map(Worker::arm) {
+                Some(Ok(true)) => {}
+                Some(Err(status)) => return Err(Ended::Lost(self.fabric.library.text(status))),
+                Some(Ok(false)) | None => continue,
+            }
+            state.leading = true;
+            let alive = state.all.is_none();
+            let mut ended = false;
+            state.without(|guard| {
+                drop(guard);
+                ended = self.sleep(event_fd, alive, by);
+                lock(&self.state)
+            });
+            state.leading = false;
+            self.changed.notify_all();
+            if ended && !state.ending {
+                self.hear_farewell(state)?;
+            }
+        }
+    }
+
+    /// Sleeps until UCX has an event, the bell rings, or the sign of life changes, which it returns.
+    fn sleep(&self, event_fd: c_int, alive: bool, by: Deadline) -> bool {
+        // SAFETY: the descriptor belongs to the worker, which is not destroyed while a thread leads.
+        let events = unsafe { BorrowedFd::borrow_raw(event_fd) };
+        let mut watched = vec![PollFd::new(&events, PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
+        if alive {
+            watched.push(PollFd::new(&self.life, PollFlags::IN));
+        }
+        let left = by.left();
+        let timeout =
+            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        // A failed call, for example because of a signal, is a wake without events.
+        let _ = sys::event::poll(&mut watched, Some(&timeout));
+        let ended = watched.get(2).is_some_and(|life| !life.revents().is_empty());
+        event::clear(&self.bell);
+        ended
+    }
+
+    /// Reads what the peer has sent on the sign of life: its farewell, or nothing before the connection ended.
+    fn hear_farewell(&self, state: &mut State) -> Result<(), Ended> {
+        let mut bytes = [0; 8];
+        let wanted = bytes.len() - state.farewell.len();
+        match tcp::try_receive(&self.life, &mut bytes[..wanted]) {
+            Ok(None) => {}
+            Ok(Some(read @ 1..)) => {
+                state.farewell.extend(&bytes[..read]);
+                state.all = state.farewell[..].try_into().ok().map(u64::from_le_bytes);
+            }
+            Ok(Some(0)) => return Err(Ended::Lost("the connection was cut without a farewell".to_owned())),
+            Err(error) => return Err(Ended::Lost(error.reason().to_string())),
+        }
+        Ok(())
+    }
+
+    fn hold(&self) -> Held<'_> {
+        Held(Some(lock(&self.state)))
+    }
+
+    fn wake(&self) {
+        event::signal(&self.bell);
+        self.changed.notify_all();
+    }
+
+    /// Destroys the worker, so that UCX uses no memory of a caller any more. Gives the error back.
+    fn end<'a>(&'a self, mut state: Held<'a>, error: Ended) -> Ended {
+        if !state.ending {
+            state.ending = true;
+            state.why = match &error {
+                Ended::Lost(why) => why.clone(),
+                Ended::Late | Ended::Cut => "a deadline passed in the middle of a message".to_owned(),
+            };
+        }
+        while state.leading {
+            self.wake();
+            state.without(|guard| self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner));
+        }
+        if let Some(worker) = state.worker.take() {
+            drop(worker);
+            tcp::shut_down(&self.life);
+        }
+        drop(state);
+        self.wake();
+        error
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.end(self.hold(), Ended::Lost("the wire was dropped".to_owned()));
+    }
+}
+
+/// The lock of the state. A wait gives it away, and takes it again.
+struct Held<'a>(Option<MutexGuard<'a, State>>);
+
+impl<'a> Held<'a> {
+    fn without(&mut self, wait: impl FnOnce(MutexGuard<'a, State>) -> MutexGuard<'a, State>) {
+        self.0 = self.0.take().map(wait);
+    }
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.0.as_ref().expect("the lock is held between two waits")
+    }
+}
+
+impl std::ops::DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.0.as_mut().expect("the lock is held between two waits")
+    }
+}
+
+impl State {
+    /// Copies bytes of the message that was partly read.
+    fn copy_rest(&mut self, buffer: &mut [u8]) -> usize {
+        let (bytes, from) = &mut self.rest;
+        let length = buffer.len().min(bytes.len() - *from);
+        buffer[..length].copy_from_slice(&bytes[*from..*from + length]);
+        *from += length;
+        length
+    }
+}
+
+/// A message to be sent.
+enum Outgoing<'a> {
+    /// Bytes of small parts, copied together.
+    Small(Vec<u8>),
+    /// A piece of a large part.
+    Large(&'a [u8]),
+}
+
+fn messages<'a>(parts: &[&'a [u8]]) -> Vec<Outgoing<'a>> {
+    let (mut all, mut gathered) = (Vec::new(), Vec::new());
+    for part in parts {
+        if part.len() < LARGE {
+            gathered.extend_from_slice(part);
+        }
+        if gathered.len() >= LARGE || (part.len() >= LARGE && !gathered.is_empty()) {
+            all.push(Outgoing::Small(std::mem::take(&mut gathered)));
+        }
+        if part.len() >= LARGE {
+            all.extend(part.chunks(PIECE).map(Outgoing::Large));
+        }
+    }
+    if !gathered.is_empty() {
+        all.push(Outgoing::Small(gathered));
+    }
+    all
+}
