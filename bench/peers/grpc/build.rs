@@ -1,5 +1,5 @@
-//! Generates the client and server code of one gRPC call, `exchange.Payloads/Put`. The call is described here, so
-//! protoc is not needed.
+//! Generates the client and server code of two gRPC calls, `exchange.Payloads/Put` and `exchange.Payloads/Get`. The calls
+//! are described here, so protoc is not needed.
 
 fn main() {
     let put = tonic_build::manual::Method::builder()
@@ -9,6 +9,14 @@ fn main() {
         .output_type("crate::Taken")
         .codec_path("tonic_prost::ProstCodec")
         .build();
-    let service = tonic_build::manual::Service::builder().name("Payloads").package("exchange").method(put).build();
+    let get = tonic_build::manual::Method::builder()
+        .name("get")
+        .route_name("Get")
+        .input_type("crate::Wanted")
+        .output_type("crate::Payload")
+        .codec_path("tonic_prost::ProstCodec")
+        .build();
+    let service =
+        tonic_build::manual::Service::builder().name("Payloads").package("exchange").method(put).method(get).build();
     tonic_build::manual::Builder::new().compile(&[service]);
 }

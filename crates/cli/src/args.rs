@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use crossdock_link::Choice;
 use crossdock_node::CatalogAt;
 
 use crate::output::Output;
@@ -575,6 +576,9 @@ pub struct Serve {
     /// Allow plain text between nodes; without this and without certificates, only loopback addresses are used
     #[arg(long, requires = "site")]
     pub trusted_network: bool,
+    /// What carries bytes between nodes: auto (the best that works for each pair of nodes), tcp, grpc
+    #[arg(long, value_name = "TRANSPORT", default_value_t, requires = "site")]
+    pub transport: Choice,
     /// How long this node keeps its names after the other nodes last heard of it
     #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::seconds, requires = "site")]
     pub lease: Duration,

@@ -34,6 +34,7 @@ pub fn serve(options: Serve) -> u8 {
         listen: options.listen,
         certificates: options.certificates,
         trusted_network: options.trusted_network,
+        transport: options.transport,
         lease: options.lease,
     });
     let serve = ServeOptions {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossdock_catalog::Catalog;
 use crossdock_catalog::embedded::{Client, Keeper, KeeperOptions, Listening};
-use crossdock_link::{Tcp, Transport, Trust};
+use crossdock_link::Transports;
 
 use crate::GatewayOptions;
 use crate::streams::{Dial, Over};
@@ -96,10 +96,10 @@ pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
 type Opened = (Box<dyn Catalog>, Option<(Keeper, Listening)>);
 
 /// Makes a client of the catalog. If this daemon keeps the catalog, the catalog's server is started first.
-pub(crate) fn open(options: &GatewayOptions, trust: &Trust) -> Result<Opened, String> {
-    let transport = Tcp::new(trust.clone());
+pub(crate) fn open(options: &GatewayOptions, transports: &Transports) -> Result<Opened, String> {
     let client = |node: &str, address: &str| {
-        Box::new(Client::new(Dial { transport: transport.clone(), node: node.to_owned(), address: address.to_owned() }))
+        let transport = transports.best().clone();
+        Box::new(Client::new(Dial { transport, node: node.to_owned(), address: address.to_owned() }))
     };
     match &options.catalog {
         CatalogAt::Embedded { node, address } => {
@@ -112,7 +112,7 @@ pub(crate) fn open(options: &GatewayOptions, trust: &Trust) -> Result<Opened, St
             Ok((client(node, address), None))
         }
         CatalogAt::Keep(address) => {
-            let accept = transport.listen(address).map_err(|error| error.to_string())?;
+            let accept = transports.listen(address).map_err(|error| error.to_string())?;
             let address = accept.address();
             std::fs::create_dir_all(&options.folder)
                 .map_err(|error| format!("{} cannot be made: {error}", options.folder.display()))?;

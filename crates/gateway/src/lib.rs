@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_catalog::Catalog;
 use crossdock_catalog::embedded::{Keeper, Listening};
-use crossdock_link::{Node, Serve, Tcp};
+use crossdock_link::{Node, Serve, Transports};
 use crossdock_os::event;
 
 pub use at::CatalogAt;
@@ -236,10 +236,11 @@ impl Gateway {
     pub fn start(options: &GatewayOptions, serve: Arc<dyn Serve>) -> Result<Self, String> {
         options.check()?;
         let trust = options.trust()?;
-        let (catalog, kept) = at::open(options, &trust)?;
+        let transports = Transports::new(&trust, options.transport).map_err(|error| error.to_string())?;
+        let (catalog, kept) = at::open(options, &transports)?;
         let own = Node { name: options.node.clone(), incarnation: options.token };
         let listen = options.listen.clone().map_or_else(|| at::own_address(&options.catalog), Ok)?;
-        let nodes = Nodes::new(&Tcp::new(trust), own, Some((&listen, serve)))
+        let nodes = Nodes::new(transports, own, Some((&listen, serve)))
             .map_err(|error| format!("{error}; --listen HOST:PORT says where other nodes reach this one"))?;
         let (keeper, listening) = kept.map_or((None, None), |(keeper, listening)| (Some(keeper), Some(listening)));
         let bell = event::eventfd().map_err(|error| error.to_string())?;

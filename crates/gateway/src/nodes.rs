@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use crossdock_layout::Status;
 use crossdock_link::{
-    Error, Link, LinkOptions, Node, Peer, Presence, Pulled, Refusal, Result, Seen, Serve, Server, Source, Tcp,
-    Transport, Wanted,
+    Error, Link, LinkOptions, Node, Peer, Presence, Pulled, Refusal, Result, Seen, Serve, Server, Source, Transports,
+    Wanted,
 };
 use crossdock_os::Deadline;
 use crossdock_os::spawn::host_name;
@@ -44,7 +44,7 @@ struct Open {
 
 /// The links to the other nodes of the site.
 pub struct Nodes {
-    transport: Arc<dyn Transport>,
+    transports: Transports,
     own: Node,
     options: LinkOptions,
     /// The address of each node, as the node last announced it.
@@ -68,17 +68,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Nodes {
     /// Listens at an address, and lets `serve` answer other nodes. If `listen` is `None`, no other node can connect to
     /// this one.
-    pub(crate) fn new(transport: &Tcp, own: Node, listen: Option<(&str, Arc<dyn Serve>)>) -> Result<Arc<Self>> {
+    pub(crate) fn new(transports: Transports, own: Node, listen: Option<(&str, Arc<dyn Serve>)>) -> Result<Arc<Self>> {
         let options = LinkOptions::default();
         let server = match listen {
             None => None,
             Some((address, serve)) => {
-                let accept = transport.listen(address)?;
+                let accept = transports.listen(address)?;
                 Some(Server::start(accept, own.clone(), Arc::new(Echoing(serve)), options)?)
             }
         };
         Ok(Arc::new(Self {
-            transport: Arc::new(transport.clone()),
+            transports,
             own,
             options,
             addresses: Mutex::default(),
@@ -138,7 +138,7 @@ impl Nodes {
         if let Some(open) = links.get(node).filter(|open| open.address == address) {
             return Ok(Arc::clone(&open.link));
         }
-        let link = Link::open(self.transport.clone(), self.own.clone(), node, &address, self.options)?;
+        let link = Link::negotiate(self.transports.dials(), self.own.clone(), node, &address, self.options)?;
         let link = Arc::new(link);
         let open = Open { link: Arc::clone(&link), address, round_trip: None, measured: None };
         let former = links.insert(node.to_owned(), open);
@@ -191,10 +191,10 @@ impl Nodes {
                         transport: seen.transport,
                         heard: seen.heard,
                         round_trip: open.round_trip,
-                        why: seen.why.map_or_else(
-                            || self.transport.why_not_better().to_owned(),
-                            |why| format!("no connection: {why}"),
-                        ),
+                        why: match seen.why {
+                            Some(why) => format!("no connection: {why}"),
+                            None => seen.better.unwrap_or_default(),
+                        },
                     }
                 })
                 .collect();

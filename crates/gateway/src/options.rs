@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_layout::name;
-use crossdock_link::{Certificates, Papers, Trust, bad_node_name};
+use crossdock_link::{Certificates, Choice, Papers, Trust, bad_node_name};
 
 use crate::CatalogAt;
 
@@ -25,6 +25,8 @@ pub struct GatewayOptions {
     pub certificates: Option<PathBuf>,
     /// Whether plain text is allowed on other addresses than loopback if there are no certificates.
     pub trusted_network: bool,
+    /// The transports that this node may use.
+    pub transport: Choice,
     /// The number that the node had before; 0 if it had none. A catalog that was lost and begun anew must give the node
     /// the same number.
     pub number: u64,

@@ -1,4 +1,4 @@
-//! The catalog's connections: they use the same transport as the links between nodes, TCP or mutual TLS.
+//! The catalog's connections: they use the best of the transports that the links between nodes use.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossdock_catalog::embedded;
 use crossdock_layout::Status;
-use crossdock_link::{Stream, Tcp, Transport};
+use crossdock_link::{Stream, Transport};
 use crossdock_os::Deadline;
 
 /// A link's stream, wrapped for the catalog's interface.
@@ -53,7 +53,7 @@ impl Drop for Over {
 
 /// Connects to the daemon that keeps the catalog.
 pub(crate) struct Dial {
-    pub transport: Tcp,
+    pub transport: Arc<dyn Transport>,
     /// The name of the node whose daemon keeps the catalog. Under TLS, that node's certificate must carry this name.
     pub node: String,
     pub address: String,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crossdock_gateway::{CatalogAt, Claimed, Gateway, GatewayOptions, Name, News, Order};
 use crossdock_layout::Status;
 use crossdock_layout::wire::SegmentKind;
-use crossdock_link::{Authority, Peer, Refusal, Serve, Source, Wanted};
+use crossdock_link::{Authority, Choice, Peer, Refusal, Serve, Source, Wanted};
 use crossdock_os::{Deadline, event};
 use tempfile::TempDir;
 
@@ -40,6 +40,7 @@ fn options(node: &str, catalog: CatalogAt, folder: &Path) -> GatewayOptions {
         listen: None,
         certificates: None,
         trusted_network: false,
+        transport: Choice::Auto,
         number: 0,
         token: node.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)),
         folder: folder.join("catalog"),

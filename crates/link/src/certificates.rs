@@ -164,9 +164,15 @@ impl Papers {
     }
 }
 
+/// The name of HTTP/2 in the greeting of TLS.
+pub(crate) const HTTP2: &[u8] = b"h2";
+
 /// A node's papers, checked and ready to be used for connections.
 pub struct Certificates {
     pub(crate) client: Arc<ClientConfig>,
+    /// As `client`, for connections that carry HTTP/2.
+    #[cfg(feature = "grpc")]
+    pub(crate) client_of_http2: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
 }
 
@@ -216,6 +222,19 @@ impl Certificates {
             .with_client_auth_cert(chain, key)
             .map_err(|error| wrong("the node's certificate and key", &error))?;
         client.resumption = rustls::client::Resumption::disabled();
-        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+        // A client that carries HTTP/2 asks for it in its greeting. All other clients ask for no protocol.
+        server.alpn_protocols = vec![HTTP2.to_vec()];
+        #[cfg(feature = "grpc")]
+        let client_of_http2 = {
+            let mut config = client.clone();
+            config.alpn_protocols = vec![HTTP2.to_vec()];
+            Arc::new(config)
+        };
+        Ok(Self {
+            client: Arc::new(client),
+            #[cfg(feature = "grpc")]
+            client_of_http2,
+            server: Arc::new(server),
+        })
     }
 }

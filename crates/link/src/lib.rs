@@ -1,7 +1,8 @@
 //! Connections between two node daemons.
 //!
 //! - [`Transport`] makes [`Stream`]s, which carry bytes both ways; every call has a deadline. [`Tcp`] works on every
-//!   machine; with [`Trust::Certificates`] it is inside mutual TLS.
+//!   machine; with [`Trust::Certificates`] it is inside mutual TLS. `Grpc` carries the same bytes in calls of gRPC, where
+//!   only HTTP/2 passes. [`Transports`] has the transports of a node, the best first.
 //! - [`Link`] is a node's connection to one other node. It carries questions and answers. It sends the pulse, by which
 //!   each side notices that the other is silent. [`Link::pull`] copies bytes of the other node's segment directly into
 //!   memory of this node.
@@ -10,12 +11,18 @@
 //! A silent peer is *away*, never dead. Only the peer's own kernel, or the end of its lease in the catalog, decides
 //! that a node is gone. This crate does not know what an item, a port or a series is.
 
+mod better;
 pub mod body;
 mod certificates;
+mod choice;
+mod connection;
 mod error;
 mod frame;
 mod greeting;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod link;
+mod listener;
 mod peer;
 mod pull;
 mod server;
@@ -26,7 +33,10 @@ mod trust;
 mod workers;
 
 pub use certificates::{Authority, Certificates, Papers};
+pub use choice::{Choice, Transports};
 pub use error::{Error, Result};
+#[cfg(feature = "grpc")]
+pub use grpc::Grpc;
 pub use link::Link;
 pub use peer::{LinkOptions, Node, Presence, Refusal, Seen, Wanted};
 pub use pull::Pulled;

@@ -1,11 +1,12 @@
 //! A node's connection to one other node, from the side that dials.
 //!
 //! A thread keeps the control connection. It dials, greets, sends the pulse, reads answers, and dials again when the
-//! connection ends. A caller writes its question to the connection itself, and waits until the thread has read the
+//! connection ends. It uses the best transport that works for this peer. A caller writes its question to the connection itself, and waits until the thread has read the
 //! answer.
 
+use crate::better::Better;
 use crate::frame::{Frames, send};
-use crate::greeting::{Route, greet};
+use crate::greeting::{Greeted, Route, greet};
 use crate::peer::Heard;
 use crate::{Error, LinkOptions, Node, Presence, Result, Seen, Stream, Transport, bad_node_name};
 use crossdock_layout::Status;
@@ -22,6 +23,9 @@ const PAUSE_MOST: Duration = Duration::from_secs(1);
 
 /// The least time for writing a question, even if the question's deadline is nearer.
 const WRITE: Duration = Duration::from_secs(1);
+
+/// The time for telling the peer that the connection ends.
+const FAREWELL: Duration = Duration::from_millis(200);
 
 /// The answer to one question; `None` until it has come.
 type Slot = Option<Result<NodeMessage>>;
@@ -41,6 +45,8 @@ struct Up {
     session: [u8; 16],
     /// The number of this connection among all connections of the link.
     generation: u64,
+    /// The place of the connection's transport in the link's list.
+    way: usize,
 }
 
 struct State {
@@ -50,6 +56,8 @@ struct State {
     generation: u64,
     next_question: u64,
     questions: HashMap<u64, Slot>,
+    /// Why each transport of the link's list did not work when it was tried last.
+    refusals: Vec<Option<String>>,
 }
 
 /// What a data connection must know of the control connection to which it belongs.
@@ -57,10 +65,13 @@ struct State {
 pub(crate) struct Standing {
     pub session: [u8; 16],
     pub incarnation: u64,
+    /// The place of its transport in the link's list.
+    pub way: usize,
 }
 
 pub(crate) struct Shared {
-    pub transport: Arc<dyn Transport>,
+    /// The transports that may be used, the best first.
+    pub transports: Vec<Arc<dyn Transport>>,
     pub own: Node,
     pub peer: String,
     pub address: String,
@@ -88,7 +99,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    /// Begins to connect to `peer` at `address`. [`Self::connected`] waits until that has succeeded.
+    /// Begins to connect to `peer` at `address` by one transport. [`Self::connected`] waits until that has succeeded.
     ///
     /// # Errors
     /// One of the names cannot be the name of a node, or no thread can be started.
@@ -99,6 +110,25 @@ impl Link {
         address: &str,
         options: LinkOptions,
     ) -> Result<Self> {
+        Self::negotiate(vec![transport], own, peer, address, options)
+    }
+
+    /// Begins to connect to `peer` at `address` by the first of these transports that works; the best comes first. While
+    /// a connection uses another one than the best, the better ones are tried again from time to time.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    ///
+    /// # Panics
+    /// If `transports` is empty.
+    pub fn negotiate(
+        transports: Vec<Arc<dyn Transport>>,
+        own: Node,
+        peer: &str,
+        address: &str,
+        options: LinkOptions,
+    ) -> Result<Self> {
+        assert!(!transports.is_empty(), "a link needs a transport");
         for name in [&own.name, peer] {
             if let Some(bad) = bad_node_name(name) {
                 return Err(Error::new(Status::Invalid, format!("link to node '{name}'"), bad));
@@ -111,9 +141,10 @@ impl Link {
             generation: 0,
             next_question: 1,
             questions: HashMap::new(),
+            refusals: vec![None; transports.len()],
         };
         let shared = Arc::new(Shared {
-            transport,
+            transports,
             own,
             peer: peer.to_owned(),
             address: address.to_owned(),
@@ -222,9 +253,10 @@ impl Shared {
         error.with(&self.peer, &self.address)
     }
 
-    pub fn route(&self) -> Route<'_> {
+    /// How to reach the peer by the transport at this place of the list.
+    pub fn route(&self, way: usize) -> Route<'_> {
         Route {
-            transport: &*self.transport,
+            transport: &*self.transports[way],
             own: &self.own,
             peer: &self.peer,
             address: &self.address,
@@ -244,15 +276,30 @@ impl Shared {
             Phase::Closed => Some("this node closed the link".to_owned()),
             Phase::Dialing(None) | Phase::Up(_) => None,
         };
+        let (transport, better) = match &state.phase {
+            Phase::Up(up) => (up.stream.transport(), Some(self.better(state, up.way))),
+            Phase::Dialing(_) | Phase::Closed => (self.transports[0].name(), None),
+        };
         Seen {
             node: self.peer.clone(),
             address: self.address.clone(),
-            transport: self.transport.name(),
+            transport,
             presence: state.heard.map_or(Presence::Unmet, |heard| heard.presence(&self.options)),
             heard: state.heard.map(|heard| heard.0.elapsed()),
             incarnation: state.incarnation,
             why,
+            better,
         }
+    }
+
+    /// Why the connection uses no better transport than the one at this place of the list.
+    fn better(&self, state: &State, way: usize) -> String {
+        let refusal = |way: usize| {
+            let why = state.refusals[way].as_deref().unwrap_or("it was not tried again since");
+            format!("{}: {why}", self.transports[way].name())
+        };
+        let refusals: Vec<_> = (0..way).map(refusal).collect();
+        if refusals.is_empty() { self.transports[way].why_not_better().to_owned() } else { refusals.join("; ") }
     }
 
     fn gone(&self, state: &State, what: &str) -> Error {
@@ -266,7 +313,7 @@ impl Shared {
             match &state.phase {
                 Phase::Up(up) => {
                     let incarnation = state.incarnation.expect("a connection that stands has met the other daemon");
-                    return Ok(Standing { session: up.session, incarnation });
+                    return Ok(Standing { session: up.session, incarnation, way: up.way });
                 }
                 Phase::Closed => return Err(self.gone(&state, "the link is closed")),
                 Phase::Dialing(last) if deadline.passed() => {
@@ -293,7 +340,7 @@ impl Shared {
         let phase = std::mem::replace(&mut lock(&self.state).phase, Phase::Closed);
         self.changed.notify_all();
         if let Phase::Up(up) = phase {
-            let _ = send(&*up.stream, &NodeMessage::Bye, 0, Deadline::after(Duration::from_millis(200)));
+            let _ = send(&*up.stream, &NodeMessage::Bye, 0, Deadline::after(FAREWELL));
             up.stream.close();
         }
         for (_, frames) in lock(&self.idle).drain(..) {
@@ -311,19 +358,22 @@ impl Shared {
     }
 
     /// The work of the link's thread: it connects, reads messages until the connection ends, and connects again.
-    fn keep(&self) {
+    fn keep(self: &Arc<Self>) {
         let mut pause = PAUSE;
+        let mut way = 0;
         while !self.is_closed() {
-            let attempt = Deadline::after(self.options.away.max(Duration::from_secs(1)));
-            let error = match greet(&self.route(), Purpose::Control, [0; 16], attempt) {
-                Ok((mut frames, incarnation, session)) => {
+            let error = match self.greet_by_any(way) {
+                Ok((by, (mut frames, incarnation, session))) => {
                     pause = PAUSE;
-                    if !self.up(&frames, incarnation, session) {
+                    way = by;
+                    if !self.up(&frames, incarnation, session, way) {
                         frames.stream().close();
                         return;
                     }
-                    let ended = self.listen(&mut frames);
+                    let mut better = Better::than(way, session);
+                    let ended = self.listen(&mut frames, &mut better);
                     frames.stream().close();
+                    way = better.found().unwrap_or(way);
                     ended
                 }
                 Err(error) => error,
@@ -337,15 +387,58 @@ impl Shared {
         }
     }
 
+    /// Greets the peer by the first transport that works, and gives its place in the list. The transport that worked
+    /// last is tried first. If none works, the error is that of the transport that was tried first.
+    fn greet_by_any(&self, last: usize) -> Result<(usize, Greeted)> {
+        let others = (0..self.transports.len()).filter(|way| *way != last);
+        let mut first = None;
+        for way in std::iter::once(last).chain(others) {
+            match self.try_way(way, Purpose::Control, [0; 16]) {
+                Ok(greeted) => return Ok((way, greeted)),
+                Err(error) => {
+                    // A node that refuses in its own words has been reached, so another transport would not help.
+                    let reached = !matches!(
+                        error.status,
+                        Status::Disconnected | Status::TimedOut | Status::Corrupt | Status::Denied
+                    );
+                    let error = first.get_or_insert(error);
+                    if reached || self.is_closed() {
+                        return Err(error.clone());
+                    }
+                }
+            }
+        }
+        Err(first.expect("a link has at least one transport"))
+    }
+
+    /// Connects and greets by the transport at this place of the list, and notes whether it worked.
+    pub fn try_way(&self, way: usize, purpose: Purpose, session: [u8; 16]) -> Result<Greeted> {
+        let attempt = Deadline::after(self.options.away.max(Duration::from_secs(1)));
+        let greeted = greet(&self.route(way), purpose, session, attempt);
+        lock(&self.state).refusals[way] = greeted.as_ref().err().map(|error| error.reason.clone());
+        greeted
+    }
+
+    /// Ends the connection in favour of a better transport, unless a question waits for its answer. Callers wait until
+    /// the next connection is there. Gives whether the connection has ended.
+    fn retire(&self) -> bool {
+        let mut state = lock(&self.state);
+        let idle = state.questions.is_empty() && matches!(state.phase, Phase::Up(_));
+        if idle {
+            state.phase = Phase::Dialing(None);
+        }
+        idle
+    }
+
     /// Notes the new connection. Returns `false` if the link was closed meanwhile.
-    fn up(&self, frames: &Frames, incarnation: u64, session: [u8; 16]) -> bool {
+    fn up(&self, frames: &Frames, incarnation: u64, session: [u8; 16], way: usize) -> bool {
         let mut state = lock(&self.state);
         if matches!(state.phase, Phase::Closed) {
             return false;
         }
         state.generation += 1;
         let generation = state.generation;
-        state.phase = Phase::Up(Up { stream: frames.stream().clone(), session, generation });
+        state.phase = Phase::Up(Up { stream: frames.stream().clone(), session, generation, way });
         state.heard = Some(Heard::now());
         state.incarnation = Some(incarnation);
         self.changed.notify_all();
@@ -372,7 +465,7 @@ impl Shared {
     }
 
     /// Reads messages and sends the pulse until the connection ends; returns the reason.
-    fn listen(&self, frames: &mut Frames) -> Error {
+    fn listen(self: &Arc<Self>, frames: &mut Frames, better: &mut Better) -> Error {
         let (mut heard, mut said, mut pulses) = (Instant::now(), Instant::now(), 0);
         let give_up = self.options.give_up();
         let disconnected = |reason: String| Error::new(Status::Disconnected, "listen to the peer", reason);
@@ -384,6 +477,10 @@ impl Shared {
                 }
                 pulses += 1;
                 said = Instant::now();
+            }
+            if better.works(self) && self.retire() {
+                let _ = send(&**frames.stream(), &NodeMessage::Bye, 0, Deadline::after(FAREWELL));
+                return self.name(disconnected("a better transport works by now".to_owned()));
             }
             let message = match frames.next(Deadline::after(self.options.pulse.saturating_sub(said.elapsed()))) {
                 Err(error) if error.status == Status::TimedOut && heard.elapsed() < give_up => continue,

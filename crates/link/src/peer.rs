@@ -90,6 +90,8 @@ pub struct Seen {
     pub incarnation: Option<u64>,
     /// Why there is no connection now.
     pub why: Option<String>,
+    /// Why no better transport carries the bytes of the present connection. Only the side that dials knows it.
+    pub better: Option<String>,
 }
 
 impl std::fmt::Display for Seen {

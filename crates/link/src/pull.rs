@@ -152,7 +152,7 @@ impl Part<'_> {
             return Ok(kept);
         }
         let (frames, incarnation, _) = greet(
-            &self.shared.route(),
+            &self.shared.route(standing.way),
             Purpose::Data,
             standing.session,
             self.deadline.at_most(self.shared.options.give_up()),

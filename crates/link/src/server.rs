@@ -123,6 +123,7 @@ pub struct Counts {
 struct Session {
     peer: Peer,
     heard: Heard,
+    transport: &'static str,
 }
 
 struct Shared {
@@ -137,7 +138,6 @@ struct Shared {
     sessions: Mutex<HashMap<[u8; 16], Session>>,
     /// Every connection whose stream is established, so that the server can close it when it stops.
     streams: Mutex<HashMap<u64, Arc<dyn Stream>>>,
-    transport: &'static str,
 }
 
 /// A server that answers other nodes until it is dropped.
@@ -183,7 +183,6 @@ impl Server {
             greeting: AtomicUsize::new(0),
             sessions: Mutex::default(),
             streams: Mutex::default(),
-            transport: accept.transport(),
         });
         let thread = {
             let shared = shared.clone();
@@ -212,11 +211,12 @@ impl Server {
         let seen = |session: &Session| Seen {
             node: session.peer.node.name.clone(),
             address: session.peer.address.clone(),
-            transport: self.shared.transport,
+            transport: session.transport,
             presence: session.heard.presence(&self.shared.options),
             heard: Some(session.heard.0.elapsed()),
             incarnation: Some(session.peer.node.incarnation),
             why: None,
+            better: None,
         };
         sessions.values().map(seen).collect()
     }
@@ -370,7 +370,8 @@ impl Shared {
             Purpose::Control => {
                 let session: [u8; 16] =
                     child::random().map_err(|error| Error::new(Status::System, "greet", error.to_string()))?;
-                lock(&self.sessions).insert(session, Session { peer: peer.clone(), heard: Heard::now() });
+                let begun = Session { peer: peer.clone(), heard: Heard::now(), transport: stream.transport() };
+                lock(&self.sessions).insert(session, begun);
                 session
             }
             Purpose::Data => {

@@ -32,6 +32,9 @@ pub trait Stream: Send + Sync + std::fmt::Debug {
     /// The peer's address, for error messages.
     fn address(&self) -> &str;
 
+    /// The name of the transport that carries this stream.
+    fn transport(&self) -> &'static str;
+
     /// Whether the transport protects the bytes against changes on the way. If it does, no checksums are needed.
     fn is_protected(&self) -> bool;
 
@@ -65,7 +68,7 @@ pub trait Transport: Send + Sync {
     /// The transport's name in `crossdock ls --nodes`.
     fn name(&self) -> &'static str;
 
-    /// Why no better transport carries the bytes, for `crossdock ls --nodes`.
+    /// Why this node has no better transport than this one, for `crossdock ls --nodes`.
     fn why_not_better(&self) -> &'static str;
 
     /// Connects to the node `node`, which listens at `address` (`host:port`).
@@ -92,9 +95,6 @@ pub trait Accept: Send + Sync {
 
     /// The address to which other nodes connect.
     fn address(&self) -> String;
-
-    /// The transport's name.
-    fn transport(&self) -> &'static str;
 }
 
 /// A connection that has arrived, before its peer has proved its name.

@@ -5,8 +5,8 @@
 //! Two rules keep the TLS records in order. First, only the holder of the writers' lock sends records. Second, records
 //! that the TLS state itself wants to send (`pending`) are sent before any that are encrypted later.
 
-use crate::certificates::Certificates;
-use crate::tcp::Plain;
+use crate::certificates::{Certificates, HTTP2};
+use crate::connection::{Plain, TCP};
 use crate::{Error, Result, Stream};
 use crossdock_layout::Status;
 use crossdock_os::Deadline;
@@ -14,7 +14,7 @@ use rustls::client::{UnbufferedClientConnection, verify_server_name};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::{ParsedCertificate, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How many bytes one read may bring: sixteen records, to save system calls.
@@ -29,6 +29,16 @@ const FAREWELL: Duration = Duration::from_millis(200);
 enum Side {
     Client(UnbufferedClientConnection),
     Server(UnbufferedServerConnection),
+}
+
+/// What a connection inside TLS carries. The dialing side says it in the greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// The messages between nodes.
+    Messages,
+    /// HTTP/2, whose calls carry the messages.
+    #[cfg(feature = "grpc")]
+    Http2,
 }
 
 /// The TLS state, and the bytes that have arrived but are not processed yet.
@@ -280,6 +290,7 @@ pub struct Tls {
     /// The encrypted records that are sent next. Only the holder of this lock sends.
     out: Mutex<Vec<u8>>,
     peer: CertificateDer<'static>,
+    is_http2: bool,
 }
 
 impl std::fmt::Debug for Tls {
@@ -292,22 +303,27 @@ const HINT: &str =
     "both nodes need TLS, and certificates of the same authority that are valid now; see docs/transports.md";
 
 /// Makes the TLS handshake with a server, which must prove that it is `node`.
-pub fn connect(plain: Plain, own: &Certificates, node: &str, deadline: Deadline) -> Result<Arc<dyn Stream>> {
+pub fn connect(plain: Plain, own: &Certificates, node: &str, protocol: Protocol, deadline: Deadline) -> Result<Tls> {
+    let config = match protocol {
+        Protocol::Messages => &own.client,
+        #[cfg(feature = "grpc")]
+        Protocol::Http2 => &own.client_of_http2,
+    };
     let name = ServerName::try_from(node.to_owned());
     let name = name.map_err(|_| Error::new(Status::Invalid, "connect", format!("'{node}' is no node's name")))?;
-    let side = UnbufferedClientConnection::new(own.client.clone(), name)
+    let side = UnbufferedClientConnection::new(config.clone(), name)
         .map_err(|error| Error::new(Status::System, "connect", error.to_string()))?;
     greet("connect", plain, Side::Client(side), deadline)
 }
 
 /// Makes the TLS handshake with a client, which must prove that it is a node.
-pub fn accept(plain: Plain, own: &Certificates, deadline: Deadline) -> Result<Arc<dyn Stream>> {
+pub fn accept(plain: Plain, own: &Certificates, deadline: Deadline) -> Result<Tls> {
     let side = UnbufferedServerConnection::new(own.server.clone())
         .map_err(|error| Error::new(Status::System, "accept", error.to_string()))?;
     greet("accept", plain, Side::Server(side), deadline)
 }
 
-fn greet(tried: &str, plain: Plain, side: Side, deadline: Deadline) -> Result<Arc<dyn Stream>> {
+fn greet(tried: &str, plain: Plain, side: Side, deadline: Deadline) -> Result<Tls> {
     let mut state = State::new(side);
     let refused =
         |reason: String| Error::new(Status::Denied, tried, format!("TLS: {reason}")).at(&plain.address).hint(HINT);
@@ -335,21 +351,92 @@ fn greet(tried: &str, plain: Plain, side: Side, deadline: Deadline) -> Result<Ar
             None => plain.wait(deadline).map_err(|error| error.trying(format!("{tried}: greeting")))?,
         }
     }
-    let peer = match &state.side {
-        Side::Client(side) => side.peer_certificates(),
-        Side::Server(side) => side.peer_certificates(),
+    let (peer, protocol) = match &state.side {
+        Side::Client(side) => (side.peer_certificates(), side.alpn_protocol()),
+        Side::Server(side) => (side.peer_certificates(), side.alpn_protocol()),
     };
+    let is_http2 = protocol == Some(HTTP2);
     let Some(peer) = peer.and_then(|chain| chain.first()).cloned().map(CertificateDer::into_owned) else {
         return Err(refused("the peer has no certificate".to_owned()));
     };
-    Ok(Arc::new(Tls { plain, state: Mutex::new(state), out: Mutex::new(Vec::new()), peer }))
+    Ok(Tls { plain, state: Mutex::new(state), out: Mutex::new(Vec::new()), peer, is_http2 })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the event loop of gRPC needs. On one connection, either these calls are used or those of [`Stream`].
+#[cfg(feature = "grpc")]
 impl Tls {
+    /// Reads decrypted bytes that have arrived; `None` if none have, 0 if the peer ended the stream in order.
+    pub fn take(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        let (read, wants_to_send) = {
+            let mut state = lock(&self.state);
+            (self.read_now(&mut state, buffer), !state.pending.is_empty())
+        };
+        if wants_to_send {
+            let flushed = self.flush_now();
+            if read.is_ok() {
+                flushed?;
+            }
+        }
+        read
+    }
+
+    /// Encrypts some of these bytes and sends what the socket has room for; `None` if it has none.
+    pub fn give(&self, parts: &[&[u8]]) -> Result<Option<usize>> {
+        if !self.flush_now()? {
+            return Ok(None);
+        }
+        let mut plain = Vec::new();
+        for part in parts {
+            let taken = part.len().min(AT_ONCE - plain.len());
+            plain.extend_from_slice(&part[..taken]);
+        }
+        if plain.is_empty() {
+            return Ok(Some(0));
+        }
+        let mut out = lock(&self.out);
+        let looked = lock(&self.state).look(&mut [], Want::Encrypt(&plain, &mut out));
+        match looked {
+            Ok((_, Came::Done)) => {}
+            Ok(_) => {
+                return Err(Error::new(Status::Disconnected, "write", "the stream has ended").at(self.address()));
+            }
+            Err(reason) => return Err(self.refused("write", reason)),
+        }
+        drop(out);
+        self.flush_now()?;
+        Ok(Some(plain.len()))
+    }
+
+    /// Sends the rest of the encrypted records. Gives whether all of them have gone to the socket.
+    pub fn flush_now(&self) -> Result<bool> {
+        let mut out = lock(&self.out);
+        out.append(&mut lock(&self.state).pending);
+        let mut sent = 0;
+        while sent < out.len() {
+            match self.plain.give(&[&out[sent..]])? {
+                Some(more) => sent += more,
+                None => break,
+            }
+        }
+        out.drain(..sent);
+        Ok(out.is_empty())
+    }
+
+    pub const fn socket(&self) -> &std::os::fd::OwnedFd {
+        &self.plain.socket
+    }
+}
+
+impl Tls {
+    /// Whether the peers agreed in their greeting that HTTP/2 is inside.
+    pub const fn is_http2(&self) -> bool {
+        self.is_http2
+    }
+
     fn refused(&self, tried: &str, reason: String) -> Error {
         Error::new(Status::Denied, tried, format!("TLS: {reason}")).at(&self.plain.address).hint(HINT)
     }
@@ -466,6 +553,10 @@ impl Stream for Tls {
 
     fn address(&self) -> &str {
         &self.plain.address
+    }
+
+    fn transport(&self) -> &'static str {
+        TCP[1]
     }
 
     fn is_protected(&self) -> bool {

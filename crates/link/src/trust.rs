@@ -16,3 +16,10 @@ pub enum Trust {
     /// Mutual TLS 1.3: both sides prove their names.
     Certificates(Arc<Certificates>),
 }
+
+impl Trust {
+    /// Whether connections are inside TLS.
+    pub(crate) const fn is_protected(&self) -> bool {
+        matches!(self, Self::Certificates(_))
+    }
+}

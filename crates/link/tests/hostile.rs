@@ -226,7 +226,6 @@ fn a_peer_that_asks_and_never_reads_is_given_up() {
     let store = Arc::new(Store::default());
     store.objects.lock().unwrap().insert(7, Arc::new(vec![5; 64 << 20]));
     let options = crossdock_link::LinkOptions { pulse: 50 * MS, away: 250 * MS, ..Default::default() };
-    use crossdock_link::Transport;
     let serving: Arc<dyn crossdock_link::Serve> = store.clone();
     let server = Server::start(b.listen("127.0.0.1:0").unwrap(), node("b", 5), serving, options).unwrap();
     let (control, session) = greeted(&server, Purpose::Control, [0; 16]);
@@ -381,7 +380,7 @@ fn a_server_that_never_welcomes_does_not_keep_a_caller_beyond_its_deadline() {
     let (a, _) = transports().remove(0);
     let options = crossdock_link::LinkOptions { away: 200 * MS, pulse: 50 * MS, ..Default::default() };
     let address = listener.local_addr().unwrap().to_string();
-    let link = Link::open(Arc::new(a), node("a", 1), "b", &address, options).unwrap();
+    let link = Link::open(a, node("a", 1), "b", &address, options).unwrap();
     let error = link.ask(ECHO, b"x", Deadline::after(100 * MS)).unwrap_err();
     assert_eq!(error.status, Status::TimedOut, "{error}");
     drop(link);

@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use crossdock_os::{Deadline, child, event, socket};
 
 pub use crossdock_gateway::{CatalogAt, GatewayOptions};
+pub use crossdock_link::Choice;
 pub use options::{ServeError, ServeOptions, SiteOptions, default_socket};
 
 /// Runs the daemon until it is told to end (SIGTERM, SIGINT, SIGHUP). A private daemon also ends when no member uses

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crossdock_gateway::CatalogAt;
+use crossdock_link::Choice;
 
 /// The options of a daemon that is a node of a site.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct SiteOptions {
     pub certificates: Option<PathBuf>,
     /// Whether plain text is allowed on other addresses than loopback.
     pub trusted_network: bool,
+    /// The transports that this node may use.
+    pub transport: Choice,
     /// The length of the lease: how long the node's entries stay in the catalog when the node is not heard of.
     pub lease: Duration,
 }

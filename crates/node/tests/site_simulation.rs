@@ -135,6 +135,7 @@ fn gateway(
         listen: None,
         certificates: None,
         trusted_network: false,
+        transport: crossdock_link::Choice::Auto,
         number,
         token,
         folder: "/".into(),

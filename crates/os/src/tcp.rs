@@ -127,6 +127,24 @@ pub fn try_receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usiz
     }
 }
 
+/// Waits for bytes and copies the first ones into `buffer`. They stay in the socket, so that a later read gets them
+/// again. Gives the number of copied bytes; 0 means the end of the stream, and `None` that the deadline passed.
+pub fn peek(socket: impl AsFd, buffer: &mut [u8], deadline: Deadline) -> OsResult<Option<usize>> {
+    assert!(!buffer.is_empty(), "a look at nothing cannot be told from the end");
+    loop {
+        match sys::net::recv(&socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+            Ok((read, _)) => return Ok(Some(read)),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                if !event::wait_readable(&socket, deadline)? {
+                    return Ok(None);
+                }
+            }
+            Err(errno) => return Err(OsError::new("recv", "a TCP connection", errno)),
+        }
+    }
+}
+
 /// Sends at least one byte of these parts, which must not all be empty. It uses at most [`MAX_PARTS`] parts. `None` if
 /// the deadline passes before the peer accepts any byte.
 pub fn send(socket: impl AsFd, parts: &[&[u8]], deadline: Deadline) -> OsResult<Option<usize>> {
@@ -182,6 +200,20 @@ mod tests {
         assert_eq!(&buffer[..4], b"abcd");
         drop(one);
         assert_eq!(receive(&other, &mut buffer, soon()).unwrap(), Some(0));
+    }
+
+    #[test]
+    fn bytes_that_were_looked_at_are_still_read() {
+        let (one, other) = pair();
+        let mut buffer = [0; 2];
+        assert_eq!(peek(&other, &mut buffer, Deadline::after(Duration::from_millis(5))).unwrap(), None);
+        assert_eq!(send(&one, &[b"abc"], soon()).unwrap(), Some(3));
+        assert_eq!(peek(&other, &mut buffer, soon()).unwrap(), Some(2));
+        assert_eq!(&buffer, b"ab");
+        let mut all = [0; 8];
+        assert_eq!(receive(&other, &mut all, soon()).unwrap(), Some(3));
+        drop(one);
+        assert_eq!(peek(&other, &mut buffer, soon()).unwrap(), Some(0));
     }
 
     #[test]

@@ -5,6 +5,10 @@
 //! `peer-grpc SIZE:ROUNDS…` prints a line for each size: `grpc SIZE WHOLE_US,… HANDOVER_US,…`. The first list has the
 //! whole times, from before the first word is written until the last word was read. The second list has the hand-over
 //! times, from the end of the writing until the beginning of the reading.
+//!
+//! For `links`, which compares pulls over a network, the program has two more forms. `peer-grpc --serve IP MOST` prints
+//! an address, and serves a payload of at most MOST bytes there until its standard input ends. `peer-grpc --pull ADDRESS`
+//! reads lines `SIZE TIMES`, and prints for each line the time of one pull in µs.
 
 use std::io::BufRead;
 use std::process::{Command, Stdio};
@@ -32,10 +36,27 @@ pub struct Taken {
     sum: u64,
 }
 
-struct Receiver;
+/// The number of bytes that a puller wants.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Wanted {
+    #[prost(uint64, tag = "1")]
+    size: u64,
+}
+
+/// Receives payloads, and gives parts of its own.
+#[derive(Default)]
+struct Receiver {
+    own: Bytes,
+}
 
 #[tonic::async_trait]
 impl payloads_server::Payloads for Receiver {
+    async fn get(&self, request: Request<Wanted>) -> Result<Response<Payload>, Status> {
+        let size = usize::try_from(request.into_inner().size).ok().filter(|size| *size <= self.own.len());
+        let size = size.ok_or_else(|| Status::out_of_range("the payload is not so long"))?;
+        Ok(Response::new(Payload { data: self.own.slice(..size) }))
+    }
+
     async fn put(&self, request: Request<Payload>) -> Result<Response<Taken>, Status> {
         let data = request.into_inner().data;
         let got_ns = now_ns();
@@ -51,22 +72,18 @@ const WINDOW: u32 = 16 << 20;
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().is_some_and(|word| word == "--receive") {
-        return receive().await;
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["--receive"] => return receive("127.0.0.1", 0).await,
+        ["--serve", address, most] => return receive(address, most.parse()?).await,
+        ["--pull", address] => return pull(address).await,
+        _ => {}
     }
     let mut child =
         Command::new(std::env::current_exe()?).arg("--receive").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let mut port = String::new();
-    std::io::BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut port)?;
-    let channel = tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{}", port.trim()))?
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .tcp_nodelay(true)
-        .connect()
-        .await?;
-    let mut client = payloads_client::PayloadsClient::new(channel)
-        .max_encoding_message_size(usize::MAX)
-        .max_decoding_message_size(usize::MAX);
+    let mut address = String::new();
+    std::io::BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut address)?;
+    let mut client = connect(address.trim()).await?;
     for case in &arguments {
         let (size, rounds) = case.split_once(':').ok_or("SIZE:ROUNDS is needed")?;
         let (size, rounds): (usize, u64) = (size.parse()?, rounds.parse()?);
@@ -95,11 +112,43 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Serves the calls until the parent process closes the pipe.
-async fn receive() -> Result<(), Box<dyn std::error::Error>> {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    println!("{}", listener.local_addr()?.port());
-    let service = payloads_server::PayloadsServer::new(Receiver)
+type Client = payloads_client::PayloadsClient<tonic::transport::Channel>;
+
+async fn connect(address: &str) -> Result<Client, Box<dyn std::error::Error>> {
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}"))?
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .tcp_nodelay(true)
+        .connect()
+        .await?;
+    let client = payloads_client::PayloadsClient::new(channel);
+    Ok(client.max_encoding_message_size(usize::MAX).max_decoding_message_size(usize::MAX))
+}
+
+/// Pulls payloads as the lines of the standard input say, and prints the time of one pull for each line.
+async fn pull(address: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let mut client = connect(address).await?;
+    for line in std::io::stdin().lines() {
+        let line = line?;
+        let (size, times) = line.split_once(' ').ok_or("SIZE TIMES is needed")?;
+        let (size, times): (u64, u64) = (size.parse()?, times.parse()?);
+        let begun = now_ns();
+        for _ in 0..times {
+            let data = client.get(Wanted { size }).await?.into_inner().data;
+            if data.len() as u64 != size {
+                return Err("another number of bytes arrived".into());
+            }
+        }
+        println!("{}", (now_ns() - begun) as f64 / 1e3 / times as f64);
+    }
+    Ok(())
+}
+
+/// Serves the calls until the parent process closes the pipe. Its own payload has `most` bytes.
+async fn receive(address: &str, most: usize) -> Result<(), Box<dyn std::error::Error>> {
+    let listener = tokio::net::TcpListener::bind((address, 0)).await?;
+    println!("{}", listener.local_addr()?);
+    let service = payloads_server::PayloadsServer::new(Receiver { own: vec![7; most].into() })
         .max_decoding_message_size(usize::MAX)
         .max_encoding_message_size(usize::MAX);
     let parent_is_done = tokio::task::spawn_blocking(|| {

@@ -1,5 +1,5 @@
 //! Measures how fast bytes are pulled from another node through a link (P15). The same run measures raw TCP with one
-//! stream and with four.
+//! stream and with four, and a link over gRPC.
 //!
 //! The command line is `links [--address IP] [--peer COMMAND…] [--quick] [--json]`.
 //!
@@ -19,19 +19,30 @@ use std::time::{Duration, Instant};
 
 use crossdock_bench::{Record, median, print};
 use crossdock_layout::wire::SegmentKind;
-use crossdock_link::{Authority, Certificates, Link, LinkOptions, Node, Papers, Tcp, Trust, Wanted};
+use crossdock_link::{Authority, Certificates, Grpc, Link, LinkOptions, Node, Papers, Tcp, Transport, Trust, Wanted};
 use crossdock_os::Deadline;
 
 const SIZES: [(&str, usize); 4] =
     [("10 KB", 10_000), ("1 MB", 1_000_000), ("10 MB", 10_000_000), ("100 MB", 100_000_000)];
 const MOST: usize = 100_000_000;
-const WAYS: [&str; 6] =
-    ["raw TCP", "raw TCP, 4 streams", "link", "link, 4 streams", "link, TLS", "link, TLS, 4 streams"];
+const WAYS: [&str; 8] = [
+    "raw TCP",
+    "raw TCP, 4 streams",
+    "link",
+    "link, 4 streams",
+    "link, TLS",
+    "link, TLS, 4 streams",
+    "link over gRPC",
+    "link over gRPC, TLS",
+];
 const OBJECT: Wanted = Wanted { kind: SegmentKind::Item, object: 7, epoch: 1 };
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
+
+/// The ways that are links.
+const LINKS: std::ops::Range<usize> = 2..WAYS.len();
 
 /// The serving process. It is killed when this program ends.
 struct Peer {
@@ -95,18 +106,23 @@ fn main() {
     std::fs::remove_dir_all(&folder).expect("the folder is removed");
 
     let trust = |papers: &Papers| Trust::Certificates(Arc::new(Certificates::new(papers).expect("certificates")));
-    let tls = Tcp::new(trust(&authority.issue("a").expect("papers")));
-    let plain = Tcp::new(Trust::Network);
-    let link = |tcp: &Tcp, address: &str, streams: usize| {
+    let certificates = trust(&authority.issue("a").expect("papers"));
+    let of = |trust: &Trust| -> [Arc<dyn Transport>; 2] {
+        [Arc::new(Tcp::new(trust.clone())), Arc::new(Grpc::new(trust.clone()).expect("a thread"))]
+    };
+    let ([plain, grpc], [tls, grpc_tls]) = (of(&Trust::Network), of(&certificates));
+    let link = |transport: &Arc<dyn Transport>, address: &str, streams: usize| {
         let options = LinkOptions { streams, spread_from: 500_000, ..LinkOptions::default() };
         let own = Node { name: "a".into(), incarnation: 1 };
-        Link::open(Arc::new(tcp.clone()), own, "b", address, options).expect("a link")
+        Link::open(transport.clone(), own, "b", address, options).expect("a link")
     };
     let links = [
         link(&plain, &peer.plain, 1),
         link(&plain, &peer.plain, 4),
         link(&tls, &peer.tls, 1),
         link(&tls, &peer.tls, 4),
+        link(&grpc, &peer.plain, 1),
+        link(&grpc_tls, &peer.tls, 1),
     ];
     let mut one = raw::Streams::connect(&peer.raw, 1);
     let mut four = raw::Streams::connect(&peer.raw, 4);
@@ -123,7 +139,7 @@ fn main() {
                     match number {
                         0 => one.pull(memory),
                         1 => four.pull(memory),
-                        _ => drop(links[number - 2].pull(&OBJECT, 0, memory, soon()).expect("pulled")),
+                        _ => drop(links[number - LINKS.start].pull(&OBJECT, 0, memory, soon()).expect("pulled")),
                     }
                 }
                 let time = begun.elapsed().as_secs_f64() * 1e6 / times as f64;

@@ -1,4 +1,5 @@
-//! The serving process. It serves the same bytes in three ways: raw TCP, a link without TLS, and a link with TLS.
+//! The serving process. It serves the same bytes in three ways: raw TCP, links without TLS, and links with TLS. Both kinds
+//! of links may be over TCP or gRPC.
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
@@ -7,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crossdock_link::{
-    Certificates, LinkOptions, Node, Papers, Peer, Refusal, Serve, Server, Source, Tcp, Transport, Trust, Wanted,
+    Certificates, Choice, LinkOptions, Node, Papers, Peer, Refusal, Serve, Server, Source, Transports, Trust, Wanted,
 };
 use crossdock_os::Deadline;
 
@@ -46,7 +47,8 @@ pub fn serve(address: &str, papers: &Path) {
     let papers = Papers::load(papers).expect("papers");
     let trusted = Trust::Certificates(Arc::new(Certificates::new(&papers).expect("certificates")));
     let servers = [Trust::Network, trusted].map(|trust| {
-        let accept = Tcp::new(trust).listen(&format!("{address}:0")).expect("a free port");
+        let transports = Transports::new(&trust, Choice::Auto).expect("transports");
+        let accept = transports.listen(&format!("{address}:0")).expect("a free port");
         let own = Node { name: "b".into(), incarnation: 1 };
         let server =
             Server::start(accept, own, Arc::new(One(bytes.clone())), LinkOptions::default()).expect("a server");

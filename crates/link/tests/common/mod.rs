@@ -29,23 +29,52 @@ pub fn authority() -> Authority {
     Authority::make("test", Duration::from_secs(3600)).unwrap()
 }
 
-/// Two pairs of transports, for node `a` and node `b`, that trust each other: one pair in plain text, one inside TLS.
-pub fn transports() -> Vec<(Tcp, Tcp)> {
+/// A transport, whichever it is.
+pub type Way = Arc<dyn Transport>;
+
+pub fn tcp(trust: Trust) -> Way {
+    Arc::new(Tcp::new(trust))
+}
+
+#[cfg(feature = "grpc")]
+pub fn grpc(trust: Trust) -> Way {
+    Arc::new(crossdock_link::Grpc::new(trust).unwrap())
+}
+
+/// What makes each kind of transport of this build.
+pub fn kinds() -> Vec<fn(Trust) -> Way> {
+    vec![
+        tcp,
+        #[cfg(feature = "grpc")]
+        grpc,
+    ]
+}
+
+/// Pairs of transports, for node `a` and node `b`, that trust each other. Each kind of transport has one pair in plain
+/// text and one inside TLS. The first two are those of TCP.
+pub fn transports() -> Vec<(Way, Way)> {
     let authority = authority();
-    let of = |node| Tcp::new(trust(&authority.issue(node).unwrap()));
-    vec![(Tcp::new(Trust::Loopback), Tcp::new(Trust::Loopback)), (of("a"), of("b"))]
+    let of = |node| trust(&authority.issue(node).unwrap());
+    let pairs =
+        |kind: fn(Trust) -> Way| [(kind(Trust::Loopback), kind(Trust::Loopback)), (kind(of("a")), kind(of("b")))];
+    kinds().into_iter().flat_map(pairs).collect()
+}
+
+/// The pairs inside TLS.
+pub fn inside_tls() -> Vec<(Way, Way)> {
+    transports().into_iter().filter(|(a, _)| a.name().ends_with("+tls")).collect()
 }
 
 /// The two ends of a connection: the end that dialed, and the end that accepted.
 pub type Ends = (Result<Arc<dyn Stream>>, Result<Arc<dyn Stream>>);
 
 /// Connects `a` to a new listener of `b`, and returns the result of both ends. The dialing end expects the node `b`.
-pub fn meet(a: &Tcp, b: &Tcp) -> Ends {
+pub fn meet(a: &Way, b: &Way) -> Ends {
     let listener = b.listen("127.0.0.1:0").unwrap();
     meet_at(a, &*listener)
 }
 
-pub fn meet_at(a: &Tcp, listener: &dyn Accept) -> Ends {
+pub fn meet_at(a: &Way, listener: &dyn Accept) -> Ends {
     let address = listener.address();
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| listener.accept(soon()).unwrap().unwrap().establish(soon()));
@@ -142,13 +171,13 @@ pub fn quick() -> LinkOptions {
 
 pub const MS: Duration = Duration::from_millis(1);
 
-pub fn serve(b: &Tcp, address: &str, incarnation: u64, store: &Arc<Store>) -> Server {
+pub fn serve(b: &Way, address: &str, incarnation: u64, store: &Arc<Store>) -> Server {
     let store: Arc<dyn Serve> = store.clone();
     Server::start(b.listen(address).unwrap(), node("b", incarnation), store, quick()).unwrap()
 }
 
-pub fn link(a: &Tcp, address: &str) -> Link {
-    Link::open(Arc::new(a.clone()), node("a", 1), "b", address, quick()).unwrap()
+pub fn link(a: &Way, address: &str) -> Link {
+    Link::open(a.clone(), node("a", 1), "b", address, quick()).unwrap()
 }
 
 /// Waits until `holds` returns true; panics after a minute.

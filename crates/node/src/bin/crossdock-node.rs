@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crossdock_node::{CatalogAt, GatewayOptions, ServeOptions, SiteOptions, serve};
+use crossdock_node::{CatalogAt, Choice, GatewayOptions, ServeOptions, SiteOptions, serve};
 
 fn main() -> ExitCode {
     let mut options = ServeOptions::default();
@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         listen: None,
         certificates: None,
         trusted_network: false,
+        transport: Choice::Auto,
         lease: GatewayOptions::LEASE,
     };
     let mut arguments = std::env::args().skip(1);
@@ -38,6 +39,13 @@ fn main() -> ExitCode {
             "--certificates" => site.certificates = Some(value().into()),
             "--listen" => site.listen = Some(value()),
             "--trusted-network" => site.trusted_network = true,
+            "--transport" => match value().parse() {
+                Ok(transport) => site.transport = transport,
+                Err(why) => {
+                    eprintln!("crossdock-node: {why}");
+                    return ExitCode::from(2);
+                }
+            },
             "--lease-ms" => site.lease = Duration::from_millis(value().parse().unwrap_or(10_000)),
             other => {
                 eprintln!("crossdock-node: unknown argument '{other}'");

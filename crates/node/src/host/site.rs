@@ -44,6 +44,7 @@ pub(super) fn join(
         listen: options.listen.clone(),
         certificates: options.certificates.clone(),
         trusted_network: options.trusted_network,
+        transport: options.transport,
         number: next_segment >> NODE_SHIFT,
         token,
         folder: journal.with_extension("catalog"),

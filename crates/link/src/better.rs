@@ -1,0 +1,64 @@
+//! Whether a better transport than that of the present connection works by now. A thread tries it with a data
+//! connection of the present session, which brings no bytes and disturbs nothing.
+
+use crate::link::Shared;
+use crossdock_layout::link::Purpose;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The pause before the first trial. It is short, because the better transport may have failed only because the peer was
+/// just starting. Each further pause is twice as long, up to [`PAUSE_MOST`].
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MOST: Duration = Duration::from_secs(60);
+
+/// The trials of better transports during one connection.
+pub struct Better {
+    /// The place of the present transport in the link's list.
+    than: usize,
+    session: [u8; 16],
+    next: Instant,
+    pause: Duration,
+    /// The thread of the present trial. It gives the place of the transport that works.
+    trial: Option<JoinHandle<Option<usize>>>,
+    found: Option<usize>,
+}
+
+impl Better {
+    /// Tries the transports that come before this place of the list. `session` is that of the present connection.
+    pub fn than(place: usize, session: [u8; 16]) -> Self {
+        Self { than: place, session, next: Instant::now() + PAUSE, pause: PAUSE, trial: None, found: None }
+    }
+
+    /// The place of the better transport that works.
+    pub const fn found(&self) -> Option<usize> {
+        self.found
+    }
+
+    /// Whether a better transport works. The call does not wait: it begins a trial when one is due, and takes the result
+    /// of a trial that has ended.
+    pub fn works(&mut self, link: &Arc<Shared>) -> bool {
+        if self.found.is_none() && self.trial.as_ref().is_some_and(JoinHandle::is_finished) {
+            // A panic of the thread has been printed already.
+            self.found = self.trial.take().and_then(|trial| trial.join().ok().flatten());
+            self.pause = (self.pause * 2).min(PAUSE_MOST);
+            self.next = Instant::now() + self.pause;
+        }
+        if self.found.is_none() && self.trial.is_none() && self.than > 0 && Instant::now() >= self.next {
+            let (link, than, session) = (Arc::clone(link), self.than, self.session);
+            let trial = move || (0..than).find(|way| works(&link, *way, session));
+            self.trial = std::thread::Builder::new().name("crossdock-better".into()).spawn(trial).ok();
+        }
+        self.found.is_some()
+    }
+}
+
+fn works(link: &Shared, way: usize, session: [u8; 16]) -> bool {
+    match link.try_way(way, Purpose::Data, session) {
+        Ok((frames, ..)) => {
+            frames.stream().close();
+            true
+        }
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,122 @@
+//! Which transports a node uses: the option `--transport`.
+
+#[cfg(feature = "grpc")]
+use crate::Grpc;
+use crate::listener::{self, Accepts};
+use crate::{Accept, Error, Result, Tcp, Transport, Trust};
+use crossdock_layout::Status;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The transports that a node may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// Each pair of nodes uses the best transport that works between the two.
+    #[default]
+    Auto,
+    /// TCP only.
+    Tcp,
+    /// gRPC only.
+    Grpc,
+    /// As `Auto`, but pulls go by UCX where both nodes can use it.
+    Ucx,
+}
+
+/// All choices, each with its word.
+const WORDS: [(Choice, &str); 4] =
+    [(Choice::Auto, "auto"), (Choice::Tcp, "tcp"), (Choice::Grpc, "grpc"), (Choice::Ucx, "ucx")];
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(WORDS.iter().find(|(choice, _)| choice == self).expect("each choice has a word").1)
+    }
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let found = WORDS.iter().find(|(_, word)| *word == text).map(|(choice, _)| *choice);
+        found.ok_or_else(|| format!("'{text}' is no transport; it is {}", WORDS.map(|(_, word)| word).join(", ")))
+    }
+}
+
+/// The transports of one node. Cloning this value is cheap.
+#[derive(Clone)]
+pub struct Transports {
+    trust: Trust,
+    accepts: Accepts,
+    /// The transports by which this node connects to others, the best first.
+    dials: Vec<Arc<dyn Transport>>,
+}
+
+impl fmt::Debug for Transports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.dials.iter().map(|transport| transport.name())).finish()
+    }
+}
+
+impl Transports {
+    /// The chosen transports, whose connections are protected as `trust` says.
+    ///
+    /// # Errors
+    /// This build does not have the chosen transport, or a transport cannot start its thread.
+    pub fn new(trust: &Trust, choice: Choice) -> Result<Self> {
+        let absent = |what: &str, hint| {
+            let reason = format!("this build has no {what}");
+            Err(Error::new(Status::Invalid, format!("use the transport {choice}"), reason).hint(hint))
+        };
+        if choice == Choice::Ucx {
+            return absent("UCX", "");
+        }
+        let mut transports = Self { trust: trust.clone(), accepts: Accepts::default(), dials: Vec::new() };
+        if choice != Choice::Grpc {
+            transports.accepts.tcp = true;
+            transports.dials.push(Arc::new(Tcp::new(trust.clone())));
+        }
+        #[cfg(feature = "grpc")]
+        if choice != Choice::Tcp {
+            let grpc = Grpc::new(trust.clone())?;
+            transports.accepts.grpc = Some(grpc.clone());
+            transports.dials.push(Arc::new(grpc));
+        }
+        if transports.dials.is_empty() {
+            return absent("gRPC", "build crossdock with `--features grpc`");
+        }
+        Ok(transports)
+    }
+
+    /// The transports by which this node connects to others, the best first.
+    #[must_use]
+    pub fn dials(&self) -> Vec<Arc<dyn Transport>> {
+        self.dials.clone()
+    }
+
+    /// The best transport of this node.
+    #[must_use]
+    pub fn best(&self) -> &Arc<dyn Transport> {
+        &self.dials[0]
+    }
+
+    /// Listens at `address` (`host:port`; port 0 takes a free one). Peers may connect by each of the transports.
+    ///
+    /// # Errors
+    /// The address is in use, or does not belong to this machine. Without protection: it is not a loopback address.
+    pub fn listen(&self, address: &str) -> Result<Box<dyn Accept>> {
+        listener::listen(&self.trust, address, self.accepts.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Choice, WORDS};
+
+    #[test]
+    fn each_choice_has_a_word_and_other_words_are_refused() {
+        for (choice, word) in WORDS {
+            assert_eq!((word.parse(), choice.to_string()), (Ok(choice), word.to_owned()));
+        }
+        assert!("quic".parse::<Choice>().unwrap_err().contains("auto, tcp, grpc, ucx"));
+    }
+}

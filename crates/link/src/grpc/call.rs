@@ -1,0 +1,176 @@
+//! A call of gRPC as a stream between two nodes. Two pipes join the threads that read and write with the tasks of the
+//! event loop.
+
+use super::codec::PIECE;
+use super::event_loop::EventLoop;
+use super::pipe::{End, Pipe};
+use super::socket::Broken;
+use crate::connection::Connection;
+use crate::{Error, Result, Stream};
+use bytes::{Bytes, BytesMut};
+use crossdock_layout::Status;
+use crossdock_os::Deadline;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tonic::Streaming;
+
+/// The transport's name for connections in plain text, and inside TLS.
+pub const GRPC: [&str; 2] = ["grpc", "grpc+tls"];
+
+/// How long a call that this node has closed waits for the peer to end it, too.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The two directions of a call.
+#[derive(Clone, Default)]
+pub struct Pipes {
+    pub incoming: Arc<Pipe>,
+    pub outgoing: Arc<Pipe>,
+}
+
+/// A call that carries a stream. Dropping it closes the stream.
+pub struct Call {
+    pipes: Pipes,
+    connection: Arc<Connection>,
+    /// Keeps the thread alive.
+    _event_loop: Arc<EventLoop>,
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call").field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
+impl Call {
+    pub fn new(pipes: Pipes, connection: Arc<Connection>, event_loop: Arc<EventLoop>) -> Self {
+        Self { pipes, connection, _event_loop: event_loop }
+    }
+
+    fn late(&self, tried: &str) -> Error {
+        Error::new(Status::TimedOut, tried, "the deadline passed").at(self.address())
+    }
+
+    fn put(&self, piece: Bytes, deadline: Deadline) -> Result<()> {
+        match self.pipes.outgoing.put(piece, deadline) {
+            Ok(Some(())) => Ok(()),
+            Ok(None) => {
+                // Some of the bytes may have been sent. So the peer could not find the beginning of the next message,
+                // and the stream is closed.
+                self.close();
+                Err(self.late("write"))
+            }
+            Err(error) => Err(error.at(self.address())),
+        }
+    }
+}
+
+impl Stream for Call {
+    fn read(&self, buffer: &mut [u8], deadline: Deadline) -> Result<usize> {
+        assert!(!buffer.is_empty(), "a read into nothing cannot be told from the end");
+        match self.pipes.incoming.take(buffer, deadline) {
+            Ok(Some(read)) => Ok(read),
+            Ok(None) => Err(self.late("read")),
+            Err(error) => Err(error.at(self.address())),
+        }
+    }
+
+    fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<()> {
+        let mut left = parts.iter().map(|part| part.len()).sum::<usize>();
+        let mut piece = BytesMut::with_capacity(left.min(PIECE));
+        for part in parts {
+            let mut part = *part;
+            while !part.is_empty() {
+                let (now, rest) = part.split_at(part.len().min(PIECE - piece.len()));
+                piece.extend_from_slice(now);
+                part = rest;
+                left -= now.len();
+                if piece.len() == PIECE || left == 0 {
+                    let full = std::mem::replace(&mut piece, BytesMut::with_capacity(left.min(PIECE)));
+                    self.put(full.freeze(), deadline)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.pipes.outgoing.end(End::InOrder);
+        self.pipes.incoming.abandon(End::InOrder);
+    }
+
+    fn address(&self) -> &str {
+        self.connection.address()
+    }
+
+    fn transport(&self) -> &'static str {
+        GRPC[usize::from(self.is_protected())]
+    }
+
+    fn is_protected(&self) -> bool {
+        self.connection.is_protected()
+    }
+
+    fn may_be(&self, node: &str) -> bool {
+        self.connection.may_be(node)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The pieces that this node sends, as the body of a request or an answer. When the body is dropped, the peer takes no
+/// more.
+pub struct Outgoing(pub Arc<Pipe>);
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        let reason = "the peer takes no more bytes";
+        self.0.abandon(End::Broken(Error::new(Status::Disconnected, "write", reason)));
+    }
+}
+
+impl tokio_stream::Stream for Outgoing {
+    type Item = Bytes;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.0.poll_take(context)
+    }
+}
+
+/// The same as the body of an answer, whose pieces could also be refusals.
+pub struct Answer(pub Outgoing);
+
+impl tokio_stream::Stream for Answer {
+    type Item = std::result::Result<Bytes, tonic::Status>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.0.poll_take(context).map(|piece| piece.map(Ok))
+    }
+}
+
+/// Brings the pieces that the peer sends into the pipe, until the call ends. After this node has closed the stream,
+/// further pieces are dropped.
+pub async fn receive(mut from: Streaming<Bytes>, incoming: Arc<Pipe>, broken: Broken) {
+    let bring = async {
+        loop {
+            match from.message().await {
+                Ok(Some(piece)) => incoming.put_async(piece).await,
+                Ok(None) => return incoming.end(End::InOrder),
+                Err(status) => return incoming.end(End::Broken(broken.error("read", &status))),
+            }
+        }
+    };
+    let closed = async {
+        incoming.ended().await;
+        tokio::time::sleep(LINGER).await;
+    };
+    tokio::select! {
+        () = bring => {}
+        () = closed => {}
+    }
+}

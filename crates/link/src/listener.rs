@@ -1,0 +1,184 @@
+//! The listening socket of a node. All transports of the node share its port, because a firewall then has one port to
+//! open, and a node announces one address.
+//!
+//! The first bytes of a connection say which transport the peer uses. Inside TLS, a peer that uses gRPC has asked for
+//! the protocol `h2` in its greeting. In plain text, its first bytes are those with which every HTTP/2 connection
+//! begins; no message between nodes begins with them.
+
+use crate::certificates::Certificates;
+use crate::connection::{Connection, Plain};
+#[cfg(feature = "grpc")]
+use crate::grpc::{Calls, Grpc};
+use crate::tcp::{failed, resolve};
+use crate::{Accept, Arriving, Error, Result, Stream, Trust, tls};
+use crossdock_layout::Status;
+use crossdock_os::{Deadline, tcp};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The first two bytes of an HTTP/2 connection. They suffice: a message between nodes begins with its length, whose
+/// second byte is 0 or 1 in a Hello.
+const HTTP2: [u8; 2] = *b"PR";
+
+/// The pause before the first bytes are looked at again, if only one byte has come.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The transports by which a listener accepts connections.
+#[derive(Clone, Default)]
+pub struct Accepts {
+    /// Connections that carry the messages directly.
+    pub tcp: bool,
+    /// Calls of gRPC.
+    #[cfg(feature = "grpc")]
+    pub grpc: Option<Grpc>,
+}
+
+impl Accepts {
+    /// TCP alone.
+    pub fn tcp() -> Self {
+        Self {
+            tcp: true,
+            #[cfg(feature = "grpc")]
+            grpc: None,
+        }
+    }
+}
+
+/// Listens at `address`, whose connections are protected as `trust` says.
+pub fn listen(trust: &Trust, address: &str, accepts: Accepts) -> Result<Box<dyn Accept>> {
+    let tried = "listen";
+    let one = resolve(trust, tried, address)?[0];
+    let listener = tcp::listen(one).map_err(|error| failed(tried, address, &error))?;
+    let local = tcp::local_address(&listener).map_err(|error| failed(tried, address, &error))?;
+    let certificates = match trust {
+        Trust::Certificates(certificates) => Some(certificates.clone()),
+        Trust::Loopback | Trust::Network => None,
+    };
+    let ways = Ways {
+        tcp: accepts.tcp,
+        #[cfg(feature = "grpc")]
+        calls: accepts.grpc.map(|grpc| grpc.calls().map(Arc::new)).transpose()?,
+    };
+    Ok(Box::new(Listener { listener, address: local.to_string(), certificates, ways }))
+}
+
+struct Listener {
+    listener: OwnedFd,
+    address: String,
+    certificates: Option<Arc<Certificates>>,
+    ways: Ways,
+}
+
+/// What a listener makes of its connections.
+#[derive(Clone)]
+struct Ways {
+    tcp: bool,
+    #[cfg(feature = "grpc")]
+    calls: Option<Arc<Calls>>,
+}
+
+impl Accept for Listener {
+    fn accept(&self, deadline: Deadline) -> Result<Option<Box<dyn Arriving>>> {
+        let wrong = |error| failed("accept", &self.address, &error);
+        #[cfg(feature = "grpc")]
+        if let Some(calls) = &self.ways.calls {
+            use std::os::fd::AsFd;
+            crossdock_os::event::wait_any(&[self.listener.as_fd(), calls.bell()], Some(deadline)).map_err(wrong)?;
+            if let Some(call) = calls.next() {
+                return Ok(Some(call));
+            }
+        }
+        let arrived = tcp::accept(&self.listener, self.patience(deadline)).map_err(wrong)?;
+        Ok(arrived.map(|(socket, from)| -> Box<dyn Arriving> {
+            let plain = Plain { socket, address: from.to_string() };
+            Box::new(Arrived { plain, certificates: self.certificates.clone(), ways: self.ways.clone() })
+        }))
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+}
+
+impl Listener {
+    /// How long to wait for a connection. If calls of gRPC are accepted too, the wait for either is over already.
+    fn patience(&self, deadline: Deadline) -> Deadline {
+        #[cfg(feature = "grpc")]
+        if self.ways.calls.is_some() {
+            return Deadline::after(Duration::ZERO);
+        }
+        deadline
+    }
+}
+
+struct Arrived {
+    plain: Plain,
+    certificates: Option<Arc<Certificates>>,
+    ways: Ways,
+}
+
+impl Arriving for Arrived {
+    fn address(&self) -> &str {
+        &self.plain.address
+    }
+
+    fn establish(self: Box<Self>, deadline: Deadline) -> Result<Arc<dyn Stream>> {
+        let Self { plain, certificates, ways } = *self;
+        let (connection, is_http2) = match certificates {
+            Some(certificates) => {
+                let tls = tls::accept(plain, &certificates, deadline)?;
+                let is_http2 = tls.is_http2();
+                (Connection::Tls(Box::new(tls)), is_http2)
+            }
+            None => {
+                let is_http2 = ways.has_grpc() && begins_with_http2(&plain, deadline)?;
+                (Connection::Plain(plain), is_http2)
+            }
+        };
+        ways.take(connection, is_http2, deadline)
+    }
+}
+
+impl Ways {
+    fn has_grpc(&self) -> bool {
+        #[cfg(feature = "grpc")]
+        return self.calls.is_some();
+        #[cfg(not(feature = "grpc"))]
+        false
+    }
+
+    /// Makes a stream of a connection whose peer has been greeted.
+    fn take(&self, connection: Connection, is_http2: bool, deadline: Deadline) -> Result<Arc<dyn Stream>> {
+        #[cfg(not(feature = "grpc"))]
+        let _ = deadline;
+        let refused = |what| Err(Error::new(Status::Denied, "accept", what).at(connection.address()).hint(HINT));
+        #[cfg(feature = "grpc")]
+        if let Some(calls) = self.calls.as_ref().filter(|_| is_http2) {
+            return calls.first(connection, deadline);
+        }
+        match (is_http2, self.tcp) {
+            (true, _) => refused("the peer uses gRPC, which this node does not accept"),
+            (false, true) => Ok(connection.into_stream()),
+            (false, false) => refused("the peer uses TCP, and this node accepts only gRPC"),
+        }
+    }
+}
+
+const HINT: &str = "the option --transport says which transports a node uses";
+
+/// Looks at the first bytes of a connection. They stay in the socket.
+fn begins_with_http2(plain: &Plain, deadline: Deadline) -> Result<bool> {
+    let mut first = [0; HTTP2.len()];
+    loop {
+        let seen = tcp::peek(&plain.socket, &mut first, deadline);
+        match seen.map_err(|error| failed("accept", &plain.address, &error))? {
+            Some(1) if first[0] == HTTP2[0] && !deadline.passed() => std::thread::sleep(PAUSE),
+            Some(seen) => return Ok(first[..seen] == HTTP2),
+            None => {
+                let reason = "the peer sent nothing by the deadline";
+                return Err(Error::new(Status::TimedOut, "accept", reason).at(&plain.address));
+            }
+        }
+    }
+}
