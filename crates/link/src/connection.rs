@@ -49,7 +49,8 @@ impl Connection {
         }
     }
 
-    /// Takes some of these bytes, and sends what the socket has room for; `None` if it takes none now.
+    /// Takes some of the bytes of `parts`, and sends what the socket has room for. Gives the number of bytes taken;
+    /// `None` if it takes none now.
     pub fn write_now(&self, parts: &[&[u8]]) -> Result<Option<usize>> {
         match self {
             Self::Plain(plain) => plain.give(parts),
@@ -57,7 +58,7 @@ impl Connection {
         }
     }
 
-    /// Whether all bytes that [`Self::write_now`] took have gone to the socket, after an attempt to send them.
+    /// Tries to send the bytes that [`Self::write_now`] has taken. Gives whether all of them have gone to the socket.
     pub fn flush_now(&self) -> Result<bool> {
         match self {
             Self::Plain(_) => Ok(true),
@@ -73,7 +74,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection without a word to the peer.
+    /// Ends the connection without a farewell to the peer.
     pub fn cut(&self) {
         tcp::shut_down(self.socket());
     }

@@ -396,7 +396,8 @@ impl Shared {
             match self.try_way(way, Purpose::Control, [0; 16]) {
                 Ok(greeted) => return Ok((way, greeted)),
                 Err(error) => {
-                    // A node that refuses in its own words has been reached, so another transport would not help.
+                    // If the error is the refusal of the other node, that node has been reached, so another transport
+                    // would not help.
                     let reached = !matches!(
                         error.status,
                         Status::Disconnected | Status::TimedOut | Status::Corrupt | Status::Denied

@@ -70,7 +70,7 @@ struct Listener {
     ways: Ways,
 }
 
-/// What a listener makes of its connections.
+/// The transports by which a listener accepts connections, with what each of them needs.
 #[derive(Clone)]
 struct Ways {
     tcp: bool,
@@ -102,7 +102,8 @@ impl Accept for Listener {
 }
 
 impl Listener {
-    /// How long to wait for a connection. If calls of gRPC are accepted too, the wait for either is over already.
+    /// Gives the deadline of the wait for a connection. If the listener accepts calls of gRPC, too, `accept` has
+    /// already waited until a connection or a call has come, so the deadline is now.
     fn patience(&self, deadline: Deadline) -> Deadline {
         #[cfg(feature = "grpc")]
         if self.ways.calls.is_some() {

@@ -85,7 +85,7 @@ fn nodes_without_a_common_transport_say_so() {
     }
 }
 
-/// A network that lets only HTTP/2 through, as long as it is narrow. It cuts all other connections at their first bytes.
+/// A network that cuts all connections except those of HTTP/2 at their first bytes while `is_narrow` is set.
 struct Gate {
     address: String,
     is_narrow: Arc<AtomicBool>,
@@ -161,7 +161,8 @@ fn a_question_that_waits_is_answered_before_the_transport_changes() {
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| link.ask(GATE, b"slow", soon()));
         gate.is_narrow.store(false, Ordering::Release);
-        // The trial of TCP succeeds after a second or more; the question keeps the connection until then.
+        // TCP is tried again after a second or more. Then the server counts a second connection, but the link keeps the
+        // connection by gRPC, because a question waits on it.
         until("TCP was tried", || server.counts().arrived.load(Ordering::Relaxed) >= 2);
         assert_eq!(link.seen().transport, "grpc");
         drop(answers);

@@ -142,7 +142,8 @@ impl tokio_stream::Stream for Outgoing {
     }
 }
 
-/// The same as the body of an answer, whose pieces could also be refusals.
+/// The pieces that this node sends, as the body of an answer. The type of such a body allows refusals between the
+/// pieces, but this node sends none.
 pub struct Answer(pub Outgoing);
 
 impl tokio_stream::Stream for Answer {

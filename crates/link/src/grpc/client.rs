@@ -82,7 +82,7 @@ impl Caller {
         let broken = self.broken.clone();
         self.event_loop.spawn().spawn(async move {
             receive(from, pipes.incoming, broken).await;
-            // Until now it kept the connection.
+            // `grpc` has kept the connection open until the call ended.
             drop(grpc);
         });
         Ok(Arc::new(call))
@@ -99,7 +99,7 @@ fn wait<T: Send + 'static>(
 ) -> Result<T> {
     let (done, result) = sync_channel(1);
     let task = event_loop.spawn().spawn(async move {
-        // If the caller has given up, its deadline has passed.
+        // The result has no receiver any more if the caller's deadline has passed.
         let _ = done.send(task.await);
     });
     result.recv_timeout(deadline.left()).map_err(|error| {
@@ -125,7 +125,7 @@ async fn greet(
     let handshake = builder.handshake(TokioIo::new(socket)).await;
     let (sender, work) = handshake.map_err(|error| tonic::Status::from_error(Box::new(error)))?;
     spawn.spawn(async move {
-        // The calls of the connection get its error, too.
+        // The error of the connection is dropped here, because each of its calls gets it, too.
         let _ = work.await;
     });
     Ok(Calling(sender))

@@ -41,7 +41,7 @@ impl Codec for Pieces {
     }
 }
 
-/// Small buffers at first, and as many messages in one HTTP/2 frame as are there.
+/// The buffers are small at first. One HTTP/2 frame carries all messages that are ready to be sent.
 fn buffers() -> BufferSettings {
     BufferSettings::new(8 << 10, PIECE)
 }
@@ -84,7 +84,8 @@ impl Decoder for Pieces {
     }
 }
 
-/// Reads what stands before the bytes of a piece, and gives their number. `None` if the message is no piece.
+/// Reads the key and the length that stand before the bytes of a piece, and gives the number of these bytes. `None` if
+/// the message is no piece.
 fn piece(from: &mut impl Buf) -> Option<usize> {
     if !from.has_remaining() {
         // In protobuf an empty field is left out.

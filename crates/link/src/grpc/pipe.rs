@@ -15,7 +15,7 @@ const ROOM: usize = 1 << 20;
 /// How a stream of bytes has ended.
 #[derive(Clone, Debug)]
 pub enum End {
-    /// The side that puts pieces in has told that no more follow, or the other side wants no more.
+    /// The side that puts pieces in has said that no more follow, or the other side wants no more.
     InOrder,
     /// The connection broke.
     Broken(Error),

@@ -139,7 +139,7 @@ struct Served {
     event_loop: Weak<EventLoop>,
     spawn: Spawn,
     queue: Weak<Queue>,
-    /// Where the connection's first call goes.
+    /// Hands the connection's first call to the thread that waits for it.
     first: Mutex<Option<SyncSender<Call>>>,
     broken: Broken,
     /// Each call of the connection holds a clone while bytes arrive.

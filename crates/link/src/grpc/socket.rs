@@ -94,8 +94,8 @@ impl Socket {
         self.was_not_ready(Interest::WRITABLE)
     }
 
-    /// Notes that the attempt before found the socket not ready, so that the next wait waits for a new event. An event
-    /// that has come since is seen by the next attempt.
+    /// Notes that the last attempt found the socket not ready, so that the next wait is for a new event. If an event
+    /// has come since that attempt, the next attempt sees it.
     fn was_not_ready(&self, interest: Interest) -> Poll<io::Result<()>> {
         let _ = self.ready.try_io(interest, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
         Poll::Ready(Ok(()))

@@ -29,7 +29,7 @@ pub fn authority() -> Authority {
     Authority::make("test", Duration::from_secs(3600)).unwrap()
 }
 
-/// A transport, whichever it is.
+/// A transport of any kind.
 pub type Way = Arc<dyn Transport>;
 
 pub fn tcp(trust: Trust) -> Way {
@@ -41,7 +41,7 @@ pub fn grpc(trust: Trust) -> Way {
     Arc::new(crossdock_link::Grpc::new(trust).unwrap())
 }
 
-/// What makes each kind of transport of this build.
+/// Gives a function for each kind of transport of this build. The function makes a transport of this kind.
 pub fn kinds() -> Vec<fn(Trust) -> Way> {
     vec![
         tcp,
