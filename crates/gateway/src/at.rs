@@ -69,8 +69,8 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
     let host = match catalog {
         CatalogAt::Keep(address) => {
-            // This node keeps the catalog and listens at this address for the catalog's clients. So the other nodes can
-            // reach the same host.
+            // The other nodes reach this node at the host of this address, because it listens there for the catalog's
+            // clients. The kernel chooses the port.
             return Ok(format!("{}:0", address.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host)));
         }
         CatalogAt::Embedded { address, .. } => address.clone(),

@@ -1,4 +1,5 @@
-//! The catalog's entry of an item, which says which node has the item. Only this node changes the entry.
+//! The catalog's entry of an item, which says which node has the item. Only the node that has the item changes the
+//! entry.
 //!
 //! An item gets its entry when it leaves the node that made it. The entry belongs to no lease: if the item's node is
 //! lost, the item is lost too. One commit moves the item: it increments the epoch and gives the item's name to the next

@@ -37,7 +37,7 @@ pub(super) struct Served {
 struct Asked<'a>(&'a AtomicUsize);
 
 impl<'a> Asked<'a> {
-    /// Counts a request. Returns also whether it may wait.
+    /// Counts a request. Also returns whether the request may wait.
     fn new(count: &'a AtomicUsize) -> (Self, bool) {
         let before = count.fetch_add(1, Ordering::Relaxed);
         (Self(count), before < WAITING_MOST)

@@ -68,7 +68,7 @@ impl View {
     pub fn mount(at: &Path, show: Show, told: Told) -> io::Result<Self> {
         let named =
             |what: &str, error: &io::Error| io::Error::new(error.kind(), format!("{what} {}: {error}", at.display()));
-        // A mount whose server was killed would block the new one.
+        // A mount whose server was killed is removed first, because it would block the new mount.
         if fs::metadata(at).is_err_and(|error| error.raw_os_error() == Some(ENOTCONN)) {
             mount::unmount(at);
         }
