@@ -49,7 +49,7 @@ pub struct Backlog {
     last: u64,
     pending: BTreeMap<u64, Work>,
     flights: BTreeMap<u64, Flight>,
-    /// The number of lanes that run, busy or not.
+    /// The number of lanes (threads that fetch) that run, whether they have work or not.
     lanes: usize,
 }
 
@@ -106,15 +106,15 @@ impl Backlog {
         Some(work)
     }
 
-    /// Counts one more lane if there is a change for it. If the result is `true`, the caller starts the lane. The end of
-    /// the lane calls `close_lane`.
+    /// Counts one more lane (thread that fetches) if there is a change for it. If the result is `true`, the caller
+    /// starts the lane. The lane calls `close_lane` when it ends.
     pub fn open_lane(&mut self) -> bool {
         let is_wanted = self.lanes < self.left().min(LANES);
         self.lanes += usize::from(is_wanted);
         is_wanted
     }
 
-    /// Counts one lane less.
+    /// Reduces the number of running lanes by one.
     pub fn close_lane(&mut self) {
         debug_assert!(self.lanes > 0, "a lane ended that was never counted");
         self.lanes -= 1;

@@ -1,10 +1,10 @@
 //! Fetches the files that producers of another host publish, with one thread for each directory and host.
 //!
-//! The thread asks for changes, and puts them into a backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads carry out what is
-//! in the backlog; they exist while there is something to do. A lane makes a file in the hidden folder `fetched` with
-//! its whole size, so that the room is reserved. It pulls the bytes, and sets the mode and the time of the original.
-//! One rename shows the file to consumers. A file for which there is no room is tried again, while later changes are
-//! carried out. Consumers hear of the producers' end once the backlog is empty.
+//! The thread asks for changes, and puts them into a backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads,
+//! called lanes, carry out what is in the backlog; they exist while there is something to do. A lane makes a file in
+//! the hidden folder `fetched` with its whole size, so that the room is reserved. It pulls the bytes, and sets the mode
+//! and the time of the original. One rename shows the file to consumers. A file for which there is no room is tried
+//! again, while later changes are carried out. Consumers hear of the producers' end once the backlog is empty.
 //!
 //! What if this host's service dies? The next one removes what is in `fetched`, asks for all changes again, and skips
 //! the files that consumers see already. What if the other host's service dies? Its successor has another `life`, so
@@ -217,8 +217,8 @@ impl Fetcher {
                 // The lane stays, because a consumer may soon wait for one of the files in the backlog.
                 idle = Instant::now();
             } else if idle.elapsed() >= IDLE {
-                // The backlog is locked since it was found empty. So the thread that adds the next change finds one lane
-                // less, and starts a new one.
+                // The backlog has stayed locked since it was found empty. So the thread that adds the next change finds
+                // one lane less, and starts a new lane.
                 backlog.close_lane();
                 return;
             }
