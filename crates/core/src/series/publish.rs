@@ -94,30 +94,28 @@ impl Publisher {
         self.withheld_why = Some(why);
     }
 
-    /// Gives the index of the attribute that each value belongs to.
+    /// Gives the index of the attribute that each value belongs to. Declares the attributes that are new, unless one of
+    /// the values does not fit.
     pub(super) fn columns(&mut self, attributes: &[(&str, Value)]) -> Result<Vec<u32>> {
         let room = self.pool.geometry().counts.attributes.min(MAX_ATTRIBUTES) as usize;
-        let mut columns = Vec::with_capacity(attributes.len());
+        let (mut columns, mut fresh) = (Vec::with_capacity(attributes.len()), Vec::new());
         for (name, value) in attributes {
             check_value(&self.name, name, value)?;
-            let column = match self.attributes.iter().position(|known| known.name == *name) {
+            let column = match self.attributes.iter().chain(&fresh).position(|known| known.name == *name) {
                 Some(column) => column,
                 None => {
                     crossdock_layout::name::check(name)
                         .map_err(|e| self.error(Status::Invalid, format!("attribute '{name}': {e}")))?;
-                    if self.attributes.len() >= room {
+                    if self.attributes.len() + fresh.len() >= room {
                         let text =
                             format!("attribute '{name}' would be one more than the {room} that there is room for");
                         return Err(self.error(Status::Invalid, text));
                     }
-                    let attribute = AttributeSpec { name: (*name).to_owned(), ty: value.kind() };
-                    write_attribute(&self.pool, self.attributes.len() as u32, &attribute);
-                    self.attributes.push(attribute);
-                    self.pool.header().report.attributes.store(self.attributes.len() as u32, Release);
-                    self.attributes.len() - 1
+                    fresh.push(AttributeSpec { name: (*name).to_owned(), ty: value.kind() });
+                    self.attributes.len() + fresh.len() - 1
                 }
             };
-            let declared = self.attributes[column].ty;
+            let declared = self.attributes.iter().chain(&fresh).nth(column).expect("an index of this list").ty;
             if declared != value.kind() {
                 let (is, has) = (declared.word(), value.kind().word());
                 return Err(
@@ -125,6 +123,11 @@ impl Publisher {
                 );
             }
             columns.push(column as u32);
+        }
+        for attribute in fresh {
+            write_attribute(&self.pool, self.attributes.len() as u32, &attribute);
+            self.attributes.push(attribute);
+            self.pool.header().report.attributes.store(self.attributes.len() as u32, Release);
         }
         Ok(columns)
     }

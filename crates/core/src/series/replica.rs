@@ -230,9 +230,9 @@ impl Replica {
         let bytes = self.check(&head, pieces)?;
         let publisher = &mut self.publisher;
         let given: Vec<_> = head.attributes.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-        let columns = publisher.columns(&given)?;
         let needed = pieces.iter().map(|piece| piece.count).sum();
         let record = publisher.room_for_version(needed)?;
+        let columns = publisher.columns(&given)?;
         let mut taken = Vec::new();
         for piece in pieces {
             let (mut chunk, mut left) = (piece.first, piece.count);
