@@ -1,5 +1,7 @@
 //! The contents of a file: one version of one or several series, and where the bytes lie in memory.
 
+use crossdock_layout::type_name::Type;
+
 /// An attribute's or a constant's value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -85,4 +87,17 @@ pub struct Contents<'a> {
     pub attributes: Vec<(String, Value)>,
     /// The series in the file: one, or one for each rank.
     pub series: Vec<Series<'a>>,
+}
+
+/// Gives the size of one element, if `bytes` bytes are an array of this type and shape; `None` if they are not. The
+/// name of an opaque type does not tell the size of its elements, so the number of bytes tells it. HDF5 has no elements
+/// of zero bytes.
+pub(crate) fn element_size(ty: &Type, shape: &[u64], bytes: u64) -> Option<u64> {
+    let count = shape.iter().try_fold(1u64, |n, extent| n.checked_mul(*extent))?;
+    let size = match (ty, ty.size_and_align()) {
+        (_, Some((size, _))) => size,
+        (Type::Opaque(_), None) => bytes.checked_div(count).unwrap_or(1),
+        (_, None) => return None,
+    };
+    (count.checked_mul(size) == Some(bytes) && size > 0 && u32::try_from(size).is_ok()).then_some(size)
 }

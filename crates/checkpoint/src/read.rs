@@ -1,16 +1,18 @@
 //! Reads a checkpoint. Headers are checked when the file is opened, and a variable's bytes when they are read.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crossdock_layout::Status;
+use crossdock_layout::type_name::Type;
 
-use crate::contents::Value;
+use crate::contents::{Value, element_size};
 use crate::cover::{COVER, Cover};
 use crate::error::{self, Error, Result};
 use crate::hdf5::decode;
-use crate::write::MOST_HEADERS;
+use crate::write::{MOST_HEADERS, OURS};
 
 /// A checkpoint, opened for reading.
 #[derive(Debug)]
@@ -47,7 +49,8 @@ pub struct Stored {
     crc32: u32,
 }
 
-const OURS: &str = "crossdock.";
+/// The flag O_NONBLOCK of Linux on x86-64 and AArch64.
+const NONBLOCK: i32 = 0o4000;
 
 impl Checkpoint {
     /// Opens a checkpoint and checks its headers; [`Checkpoint::verify`] checks the data as well.
@@ -55,8 +58,14 @@ impl Checkpoint {
     /// # Errors
     /// `CORRUPT` for a damaged file, `NOT_FOUND`, `DENIED`, `SYSTEM`.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|e| error::refused(path, "cannot open", &e))?;
-        let length = file.metadata().map_err(|e| error::refused(path, "cannot look at", &e))?.len();
+        // With this flag, the open of a named pipe does not wait for a writer.
+        let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path);
+        let file = file.map_err(|e| error::refused(path, "cannot open", &e))?;
+        let meta = file.metadata().map_err(|e| error::refused(path, "cannot look at", &e))?;
+        if !meta.is_file() {
+            return Err(error::damaged(path, "it is no ordinary file"));
+        }
+        let length = meta.len();
         let cover =
             read_at(&file, path, 0, COVER).and_then(|b| Cover::read(&b).map_err(|why| error::damaged(path, why)))?;
         if cover.length != length {
@@ -76,22 +85,30 @@ impl Checkpoint {
     }
 
     fn sort(&mut self, objects: Vec<decode::Object>) -> std::result::Result<(), &'static str> {
-        let (datasets, groups): (Vec<_>, Vec<_>) = objects.into_iter().partition(|o| o.data.is_some());
+        let mut objects = objects.into_iter();
+        self.attributes = objects.next().filter(|root| root.data.is_none()).ok_or("its root is no group")?.attributes;
+        let (datasets, groups): (Vec<_>, Vec<_>) = objects.partition(|o| o.data.is_some());
         for group in groups {
-            if group.path.is_empty() {
-                self.attributes = group.attributes;
-            } else if let Some(name) = text(&group.attributes, "crossdock.series") {
+            if let Some(name) = text(&group.attributes, "crossdock.series") {
                 self.series.push(StoredSeries { name, attributes: group.attributes, variables: Vec::new() });
             }
         }
-        self.series.sort_by_key(|s| natural(&s.name));
+        self.series.sort_by_cached_key(|s| natural(&s.name));
+        let numbers: HashMap<String, usize> = self.series.iter().map(|s| s.name.clone()).zip(0..).collect();
+        if numbers.len() < self.series.len() {
+            return Err("two groups are the same series");
+        }
         for dataset in datasets {
             let stored = self.dataset(&dataset).ok_or("a dataset lacks what crossdock says of each")?;
-            let of = text(&dataset.attributes, "crossdock.series");
-            let series = self.series.iter_mut().find(|s| Some(&s.name) == of.as_ref());
-            series.ok_or("a dataset belongs to no series")?.variables.push(stored);
+            let of = text(&dataset.attributes, "crossdock.series").and_then(|name| numbers.get(&name));
+            self.series[*of.ok_or("a dataset belongs to no series")?].variables.push(stored);
         }
-        self.series.iter_mut().for_each(|s| s.variables.sort_by(|a, b| a.name.cmp(&b.name)));
+        for series in &mut self.series {
+            series.variables.sort_by(|a, b| a.name.cmp(&b.name));
+            if series.variables.windows(2).any(|two| two[0].name == two[1].name) {
+                return Err("two datasets are the same variable");
+            }
+        }
         Ok(())
     }
 
@@ -102,10 +119,13 @@ impl Checkpoint {
             return None;
         }
         let rank = usize::try_from(number(&dataset.attributes, "crossdock.rank")?).ok()?;
+        let (type_name, shape) = (text(&dataset.attributes, "crossdock.type")?, dataset.shape.get(..rank)?.to_vec());
+        // Programs make an array of this shape, so it must have exactly the dataset's bytes.
+        element_size(&Type::parse(&type_name).ok()?, &shape, bytes)?;
         Some(Stored {
             name: text(&dataset.attributes, "crossdock.variable")?,
-            type_name: text(&dataset.attributes, "crossdock.type")?,
-            shape: dataset.shape.get(..rank)?.to_vec(),
+            type_name,
+            shape,
             constants: dataset.attributes.iter().filter(|(name, _)| !name.starts_with(OURS)).cloned().collect(),
             bytes,
             at,

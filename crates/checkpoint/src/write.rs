@@ -8,7 +8,7 @@ use std::path::Path;
 use crossdock_layout::Status;
 use crossdock_layout::type_name::Type;
 
-use crate::contents::{Contents, Series, Value, Variable};
+use crate::contents::{Contents, Series, Value, Variable, element_size};
 use crate::cover::{COVER, Cover};
 use crate::error::{self, Error, Result};
 use crate::hdf5::{self, header::Header};
@@ -19,6 +19,15 @@ const PAGE: u64 = 4096;
 const SLICE: usize = 256 << 10;
 /// The greatest size of all headers together. The limit protects readers; programs do not reach it.
 pub(crate) const MOST_HEADERS: u64 = 64 << 20;
+
+/// The greatest number of dimensions of a dataset in HDF5.
+const MOST_DIMENSIONS: usize = 32;
+/// The most bytes of a text. A header's message has at most 64 KiB.
+const MOST_TEXT: usize = 32 << 10;
+/// The most bytes of the name of a series or a variable with its slashes. Each part of it is a group inside a group.
+const MOST_NAME: usize = 1024;
+/// The beginning of the names of attributes that this library writes.
+pub(crate) const OURS: &str = "crossdock.";
 
 /// The result of writing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,19 +93,21 @@ struct Dataset<'a> {
 impl<'a> Plan<'a> {
     fn new(contents: &'a Contents) -> Result<Self> {
         let mut plan = Self { root: Group::default(), root_place: 0, datasets: Vec::new(), length: 0 };
+        check_attributes(&contents.attributes)?;
         plan.root.attributes.clone_from(&contents.attributes);
         plan.root.attributes.push(("crossdock.checkpoint".into(), Value::I64(1)));
-        check_attributes(&plan.root.attributes)?;
         for series in &contents.series {
+            check_path(&series.name)?;
+            check_attributes(&series.attributes)?;
             let group = plan.root.descend(&series.name)?;
             if !group.attributes.is_empty() {
                 return Err(invalid(&series.name, "stands twice among the series"));
             }
             group.attributes = attributes_of(series);
-            check_attributes(&group.attributes)?;
         }
         for series in &contents.series {
             for variable in &series.variables {
+                check_path(&variable.name)?;
                 check_attributes(&variable.constants)?;
                 let dataset = Dataset::new(&series.name, variable)?;
                 let group = plan.root.descend(&series.name)?;
@@ -197,15 +208,12 @@ impl<'a> Dataset<'a> {
         let bad =
             |why: String| Error::new(Status::Invalid, format!("variable {} of series {series}: {why}", variable.name));
         let ty = Type::parse(&variable.type_name).map_err(|e| bad(e.to_string()))?;
-        let count = variable.shape.iter().try_fold(1u64, |n, extent| n.checked_mul(*extent));
         let bytes = variable.bytes.len() as u64;
-        let known = ty.size_and_align().map(|s| s.0);
-        let item = known.or_else(|| bytes.checked_div(count?)).unwrap_or(1);
-        if count.and_then(|n| n.checked_mul(item)) != Some(bytes) || u32::try_from(item).is_err() {
+        let Some(item) = element_size(&ty, &variable.shape, bytes) else {
             return Err(bad(format!("{bytes} bytes are not {:?} elements of {}", variable.shape, variable.type_name)));
-        }
-        if variable.shape.len() > 24 {
-            return Err(bad("more than 24 dimensions".into()));
+        };
+        if variable.shape.len() + hdf5::datatype::of(&ty, item).1.len() > MOST_DIMENSIONS {
+            return Err(bad(format!("more than {MOST_DIMENSIONS} dimensions, with those of its type")));
         }
         Ok(Self { series: series.into(), variable, ty, item, header: 0, place: 0, crc32: 0 })
     }
@@ -233,12 +241,27 @@ fn attributes_of(series: &Series) -> Vec<(String, Value)> {
 fn check_attributes(attributes: &[(String, Value)]) -> Result<()> {
     for (i, (name, value)) in attributes.iter().enumerate() {
         check_name(name)?;
+        if name.starts_with(OURS) {
+            return Err(invalid(name, "is a name that crossdock keeps for itself"));
+        }
         if attributes[..i].iter().any(|(other, _)| other == name) {
             return Err(invalid(name, "stands twice among the attributes"));
         }
-        if matches!(value, Value::Text(text) if text.len() > 32 << 10) {
+        if matches!(value, Value::Text(text) if text.len() > MOST_TEXT) {
             return Err(invalid(name, "has a text longer than 32 KiB"));
         }
+        // HDF5 fills texts with zero bytes, so a text with zero bytes would not come back.
+        if matches!(value, Value::Text(text) if text.contains('\0')) {
+            return Err(invalid(name, "has a text with a zero byte"));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the length of a series' or a variable's name. Each part between slashes is checked where its group is made.
+fn check_path(name: &str) -> Result<()> {
+    if name.len() > MOST_NAME {
+        return Err(invalid(&name.chars().take(64).collect::<String>(), "begins a name longer than 1024 bytes"));
     }
     Ok(())
 }

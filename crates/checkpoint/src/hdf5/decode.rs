@@ -12,8 +12,6 @@ use crate::contents::Value;
 /// The contents of a header.
 #[derive(Debug, Default)]
 pub struct Object {
-    /// The path of the object below the root: `field/3/u`.
-    pub path: String,
     /// The attributes, in the order of the header.
     pub attributes: Vec<(String, Value)>,
     /// The extents of a dataset.
@@ -33,23 +31,26 @@ pub fn objects(bytes: &[u8]) -> Read<Vec<Object>> {
         return Err(STRANGE);
     }
     let mut at = Cursor { bytes: block, at: 36 };
-    let mut waiting = vec![(at.u64()?, String::new())];
+    let mut waiting = vec![at.u64()?];
     if at.u32()? != lookup3::sum(&block[..44]) {
         return Err("the superblock's checksum is wrong");
     }
-    let (mut found, mut seen) = (Vec::new(), HashSet::new());
-    while let Some((address, path)) = waiting.pop() {
+    let (mut found, mut seen, mut left) = (Vec::new(), HashSet::new(), bytes.len() - SUPERBLOCK as usize);
+    while let Some(address) = waiting.pop() {
         if !seen.insert(address) {
             return Err("two names lead to the same header");
         }
-        let (object, links) = header(bytes, address, path)?;
+        let (object, links, length) = header(bytes, address)?;
+        // A header inside another header would let a short file describe very many objects.
+        left = left.checked_sub(length).ok_or("its headers overlap")?;
         waiting.extend(links);
         found.push(object);
     }
     Ok(found)
 }
 
-fn header(bytes: &[u8], address: u64, path: String) -> Read<(Object, Vec<(u64, String)>)> {
+/// Reads the header at this address: the object, the addresses to which its links lead, and the header's length.
+fn header(bytes: &[u8], address: u64) -> Read<(Object, Vec<u64>, usize)> {
     let start = usize::try_from(address).ok().filter(|a| *a < bytes.len()).ok_or(SHORT)?;
     let mut at = Cursor { bytes, at: start };
     if at.take(6)? != b"OHDR\x02\x02" {
@@ -61,19 +62,15 @@ fn header(bytes: &[u8], address: u64, path: String) -> Read<(Object, Vec<(u64, S
     if at.u32()? != lookup3::sum(&bytes[start..end]) {
         return Err("a header's checksum is wrong");
     }
-    let mut object = Object { path, ..Object::default() };
-    let mut links = Vec::new();
+    let whole = at.at - start;
+    let (mut object, mut links) = (Object::default(), Vec::new());
     while messages.at < messages.bytes.len() {
         let kind = messages.u8()?;
         let length = messages.u16()? as usize;
         messages.u8()?;
         let mut body = Cursor { bytes: messages.take(length)?, at: 0 };
         match kind {
-            kind::LINK => {
-                let (name, to) = body.link()?;
-                let path = if object.path.is_empty() { name } else { format!("{}/{name}", object.path) };
-                links.push((to, path));
-            }
+            kind::LINK => links.push(body.link()?),
             kind::DATASPACE => object.shape = body.dataspace()?,
             kind::LAYOUT => object.data = Some(body.layout()?),
             kind::ATTRIBUTE => object.attributes.push(body.attribute()?),
@@ -81,7 +78,7 @@ fn header(bytes: &[u8], address: u64, path: String) -> Read<(Object, Vec<(u64, S
             _ => return Err(STRANGE),
         }
     }
-    Ok((object, links))
+    Ok((object, links, whole))
 }
 
 struct Cursor<'a> {
@@ -121,13 +118,15 @@ impl<'a> Cursor<'a> {
         Ok(std::str::from_utf8(self.take(n)?).map_err(|_| STRANGE)?.to_owned())
     }
 
-    fn link(&mut self) -> Read<(String, u64)> {
+    /// Reads a link and gives the address to which it leads. The link's name is not needed, because attributes name
+    /// series and variables.
+    fn link(&mut self) -> Read<u64> {
         if self.take(3)? != [1, 0x10, 1] {
             return Err(STRANGE);
         }
         let length = self.u8()? as usize;
-        let name = self.text(length)?;
-        Ok((name, self.u64()?))
+        self.text(length)?;
+        self.u64()
     }
 
     fn dataspace(&mut self) -> Read<Vec<u64>> {
