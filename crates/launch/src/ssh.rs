@@ -6,21 +6,64 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use crossdock_os::spawn;
-use crossdock_shim::arguments::Arguments;
+use crossdock_shim::arguments::{self, Arguments};
 
 /// The most bytes that a login shell may write before the starter's greeting.
 const NOISE_MAX: usize = 64 << 10;
 /// The most bytes that are kept of the text that ssh itself writes.
 const WORDS_MAX: usize = 4096;
-/// Options of ssh that are left out, because they would take away the connection's standard input, session or
-/// foreground.
-const DROPPED: [&str; 9] = ["-f", "-n", "-N", "-s", "-t", "-G", "-g", "-M", "-q"];
+/// The options of a launcher that are passed on to the host's ssh. The other options without a value are left out,
+/// because they would take away the connection's standard input, session or foreground, or pass on something of the
+/// host (its agent, its display).
+const PASSED: [&str; 6] = ["-4", "-6", "-C", "-a", "-v", "-x"];
+/// The options with a value that are passed on.
+const PASSED_WITH_VALUE: [&str; 2] = ["-c", "-m"];
+/// The settings (`-o NAME=VALUE`) that are passed on.
+const SETTINGS: [&str; 15] = [
+    "addressfamily",
+    "batchmode",
+    "ciphers",
+    "compression",
+    "connectionattempts",
+    "connecttimeout",
+    "hostkeyalgorithms",
+    "ipqos",
+    "kexalgorithms",
+    "loglevel",
+    "macs",
+    "port",
+    "serveralivecountmax",
+    "serveraliveinterval",
+    "tcpkeepalive",
+];
 
 /// Gives the words of an ssh command line up to the host.
-pub fn words(to: &Arguments) -> Vec<String> {
+///
+/// The options come from a program inside a container, and ssh runs outside of it. So only options are passed on by
+/// which ssh neither runs a program, nor reads or writes a file, nor opens another connection. An option with a value
+/// that is not passed on is an error, because the launcher's user expects an effect of it.
+pub fn words(to: &Arguments) -> Result<Vec<String>, String> {
     let settings = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
     let mut words: Vec<String> = vec!["-T".into()];
-    words.extend(to.options.iter().filter(|o| !DROPPED.contains(&o.as_str())).cloned());
+    let mut options = to.options.iter();
+    while let Some(option) = options.next() {
+        if !arguments::takes_value(option) {
+            words.extend(Some(option.clone()).filter(|o| PASSED.contains(&o.as_str())));
+            continue;
+        }
+        let value = options.next().cloned().unwrap_or_default();
+        let is_passed = match option.as_str() {
+            "-o" => {
+                let name = value.split(|c: char| c == '=' || c.is_whitespace()).next().unwrap_or_default();
+                !value.contains('\n') && SETTINGS.contains(&name.to_ascii_lowercase().as_str())
+            }
+            other => PASSED_WITH_VALUE.contains(&other) && !value.starts_with('-'),
+        };
+        if !is_passed {
+            return Err(format!("the launcher's option `{option} {value}` is not passed on to the host's ssh"));
+        }
+        words.extend([option.clone(), value]);
+    }
     // These settings come after the launcher's own, because in ssh the first setting wins.
     words.extend(settings.iter().flat_map(|s| ["-o".to_owned(), (*s).to_owned()]));
     if let Some(port) = to.port {
@@ -30,7 +73,7 @@ pub fn words(to: &Arguments) -> Vec<String> {
         words.extend(["-l".to_owned(), user.clone()]);
     }
     words.extend(["--".to_owned(), to.host.clone()]);
-    words
+    Ok(words)
 }
 
 /// Reads until the greeting of the program at the other end, which begins and ends with a line end. Login shells may
@@ -123,7 +166,33 @@ mod tests {
             port: Some(7),
             ..Default::default()
         };
-        let words = words(&to).join(" ");
+        let words = words(&to).unwrap().join(" ");
         assert!(words.starts_with("-T -x -o BatchMode=yes") && words.ends_with("-p 7 -- n2"), "{words}");
+    }
+
+    /// A launcher runs in a container, and the host's ssh outside of it.
+    #[test]
+    fn no_option_of_a_launcher_makes_the_hosts_ssh_run_read_or_write_anything() {
+        let words_of = |line: &[&str]| {
+            let line: Vec<String> = line.iter().map(|word| (*word).to_owned()).collect();
+            arguments::parse(&line).and_then(|to| words(&to))
+        };
+        for bad in [
+            &["-oProxyCommand=touch /tmp/x", "n2", "orted"][..],
+            &["-o", "proxycommand touch /tmp/x", "n2", "orted"],
+            &["-o", "PermitLocalCommand=yes", "-o", "LocalCommand=x", "n2", "orted"],
+            &["n2", "-F", "/tmp/settings", "orted"],
+            &["-E", "/home/user/.profile", "n2", "orted"],
+            &["-I", "/tmp/library.so", "n2", "orted"],
+            &["-L", "1:n3:22", "n2", "orted"],
+            &["-o", "Ciphers=x\nProxyCommand=y", "n2", "orted"],
+            &["-xJn3", "n2", "orted"],
+            &["n2;x", "orted"],
+            &["$(x)@n2", "orted"],
+        ] {
+            assert!(words_of(bad).is_err(), "{bad:?}");
+        }
+        let passed = words_of(&["-xqA", "-o", "LogLevel=ERROR", "-p", "22", "-m", "hmac", "n2", "orted"]).unwrap();
+        assert!(passed.join(" ").starts_with("-T -x -o LogLevel=ERROR -m hmac -o BatchMode"), "{passed:?}");
     }
 }

@@ -9,6 +9,11 @@ const WITH_VALUE: &str = "BbcDEeFIiJLlmOopQRSWw";
 /// Options of OpenSSH without a value.
 const WITHOUT_VALUE: &str = "1246afgknqstvxACGKMNPTVXYy";
 
+/// Tells whether a word of [`Arguments::options`] is an option whose value is the next word.
+pub fn takes_value(option: &str) -> bool {
+    option.strip_prefix('-').is_some_and(|flag| flag.len() == 1 && WITH_VALUE.contains(flag))
+}
+
 /// The host and the command that a command line of ssh names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
@@ -45,11 +50,21 @@ pub fn parse(words: &[String]) -> Result<Arguments, String> {
         }
     }
     found.host = host.unwrap_or_default();
-    if found.host.is_empty() || found.host.starts_with('-') {
+    // Shells and settings of ssh on the keeper's host may see both names. OpenSSH 9.6 and newer refuse such names, too.
+    if found.host.is_empty() || is_dangerous(&found.host) || found.host.contains('/') {
         return Err(format!("`{}` is not a host", found.host));
+    }
+    if let Some(user) = found.user.as_ref().filter(|user| is_dangerous(user)) {
+        return Err(format!("`{user}` is not a user"));
     }
     found.command = rest.join(" ");
     Ok(found)
+}
+
+/// Tells whether a name begins like an option, or has characters with a meaning for shells.
+fn is_dangerous(name: &str) -> bool {
+    let special = |c: char| c.is_whitespace() || c.is_control() || "'`\"$\\;&<>|(){}".contains(c);
+    name.starts_with('-') || name.contains(special)
 }
 
 /// Takes options from the front, as getopt does. Returns the words after the options, and whether `--` ended the

@@ -63,16 +63,22 @@ fn listed(list: &str, allowed: &[u32]) -> Result<Vec<u32>, String> {
     }
 }
 
+/// The highest number of a CPU, and the most entries of a list of CPUs. The kernel's own limit is 8192 CPUs.
+const MOST: u32 = 8192;
+
 /// Reads a list of CPUs or nodes in the kernel's form, such as `0-3,6`.
 pub fn parse(list: &str) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();
     for part in list.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (first.trim().parse().ok()?, last.trim().parse::<u32>().ok()?);
-        if first > last || last > 8192 {
+        if first > last || last > MOST {
             return None;
         }
         numbers.extend(first..=last);
+        if numbers.len() > MOST as usize {
+            return None;
+        }
     }
     Some(numbers)
 }
@@ -115,6 +121,7 @@ mod tests {
         assert_eq!(parse("0,2-4"), Some(vec![0, 2, 3, 4]));
         assert_eq!(parse("3-1"), None);
         assert_eq!(parse("x"), None);
+        assert_eq!(parse(&"0-8000,".repeat(1000)), None);
         assert_eq!(show(&[0, 2, 3, 4, 9]), "0,2-4,9");
         assert_eq!(show(&[]), "");
     }

@@ -9,11 +9,14 @@ pub mod arguments;
 pub mod binding;
 pub mod detect;
 pub mod door;
+mod fuzz;
 pub mod init;
 pub mod message;
 pub mod program;
 pub mod rank;
 pub mod wire;
+
+pub use fuzz::fuzz_shim;
 
 /// The path of the keeper's folder in a container.
 pub const PLACE: &str = "/run/crossdock-mpi";

@@ -137,7 +137,8 @@ impl Message {
         w.0
     }
 
-    /// Reads a message from bytes; `None` if the bytes are not a valid message.
+    /// Reads a message from bytes; `None` if the bytes are not a valid message. Each message has one encoding: a message
+    /// that is decoded and encoded again has the same bytes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader(bytes);
         use crate::detect::Found;
@@ -220,7 +221,7 @@ impl Order {
 
     fn read(r: &mut Reader<'_>) -> Option<Self> {
         let (id, words) = (r.small()?, r.list(Reader::text)?);
-        let (shell, workdir) = (r.number()? != 0, r.text()?);
+        let (shell, workdir) = (r.flag()?, r.text()?);
         let (environment, descriptor) = (read_variables(r)?, r.small()?);
         Some(Self { id, words, shell, workdir, environment, descriptor })
     }

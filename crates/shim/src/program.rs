@@ -163,6 +163,12 @@ struct Elf<'f> {
 /// The most bytes of code that are searched, and the greatest size of a table.
 const CODE_MAX: u64 = 512 << 20;
 const TABLE_MAX: u64 = 16 << 20;
+/// The greatest size of the table of segments. The kernel starts no program with a larger one.
+const SEGMENTS_MAX: u64 = 64 << 10;
+/// The most libraries that a program is taken to need, and the most bytes of a library's name. Files may name one long
+/// text very often.
+const LIBRARIES_MAX: usize = 1024;
+const NAME_MAX: usize = 4096;
 #[cfg(target_arch = "x86_64")]
 const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
@@ -208,13 +214,15 @@ impl Elf<'_> {
 
     fn segments(&self, begin: &[u8], seen: &mut Seen) -> Option<()> {
         let (at, size, count) = (number::<8>(begin, 32)?, number::<2>(begin, 54)?, number::<2>(begin, 56)?);
-        if size < 56 {
+        if size < 56 || size * count > SEGMENTS_MAX {
             return None;
         }
         let table = self.part(at, size * count)?;
         let mut loader = None;
         let mut dynamic = None;
         let mut loads = Vec::new();
+        // Segments of a program do not overlap. If they do, not all of them are searched.
+        let mut code = CODE_MAX.min(self.size);
         for header in table.chunks_exact(usize::try_from(size).ok()?) {
             let (kind, flags) = (number::<4>(header, 0)?, number::<4>(header, 4)?);
             let (offset, address, bytes) =
@@ -223,7 +231,8 @@ impl Elf<'_> {
                 1 => {
                     loads.push((offset, address, bytes));
                     if flags & 1 != 0 {
-                        seen.own_calls += self.count_calls(offset, bytes);
+                        seen.own_calls += self.count_calls(offset, bytes.min(code));
+                        code -= bytes.min(code);
                     }
                 }
                 2 => dynamic = Some((offset, bytes)),
@@ -256,18 +265,19 @@ impl Elf<'_> {
         let texts = self.part(from.checked_add(address - start)?, length)?;
         let text = |at: u64| {
             let rest = texts.get(usize::try_from(at).ok()?..)?;
-            let end = rest.iter().position(|b| *b == 0)?;
+            let end = rest.iter().take(NAME_MAX).position(|b| *b == 0)?;
             Some(String::from_utf8_lossy(&rest[..end]).into_owned())
         };
-        let libraries = entries.iter().filter(|(tag, _)| *tag == 1).filter_map(|(_, at)| text(*at)).collect();
+        let needed = entries.iter().filter(|(tag, _)| *tag == 1).take(LIBRARIES_MAX);
+        let libraries = needed.filter_map(|(_, at)| text(*at)).collect();
         Some((libraries, has(&texts, b"io_uring")))
     }
 
     fn count_calls(&self, offset: u64, bytes: u64) -> usize {
-        let end = offset.saturating_add(bytes.min(CODE_MAX)).min(self.size);
+        let end = offset.saturating_add(bytes).min(self.size);
         let (mut at, mut found) = (offset, 0);
         let mut buffer = vec![0; 1 << 20];
-        while at + (CALL.len() as u64) <= end {
+        while at.saturating_add(CALL.len() as u64) <= end {
             let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
             let Ok(length) = self.file.read_at(&mut buffer[..wanted], at) else { return found };
             if length < CALL.len() {
@@ -278,6 +288,29 @@ impl Elf<'_> {
             at += (length + 1 - CALL.len()) as u64;
         }
         found
+    }
+}
+
+/// The fuzzer's entry for programs: examines a file of these bytes. Whatever they are, the result is small, and no more
+/// calls are counted than fit into the file.
+pub(crate) fn fuzz_program(file: &File) {
+    let size = file.metadata().map_or(0, |meta| meta.len());
+    let mut begin = [0; 256];
+    let length = file.read_at(&mut begin, 0).unwrap_or(0);
+    let mut seen = Seen {
+        path: PathBuf::new(),
+        scripts: Vec::new(),
+        kind: Kind::Unknown,
+        is_go: false,
+        is_setuid: false,
+        names_io_uring: false,
+        own_calls: 0,
+    };
+    Elf { file, size }.look(&begin[..length], &mut seen);
+    assert!(seen.own_calls as u64 <= size, "{seen:?}");
+    if let Kind::Dynamic { loader, libraries } = &seen.kind {
+        assert!(loader.len() <= 3 * NAME_MAX && libraries.len() <= LIBRARIES_MAX, "{seen:?}");
+        assert!(libraries.iter().all(|name| name.len() <= 3 * NAME_MAX), "{seen:?}");
     }
 }
 

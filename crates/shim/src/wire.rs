@@ -53,6 +53,15 @@ impl Reader<'_> {
         T::try_from(self.number()?).ok()
     }
 
+    /// Reads a number that must be 0 or 1, as a truth value.
+    pub fn flag(&mut self) -> Option<bool> {
+        match self.number()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
     /// Reads bytes with their length.
     pub fn bytes(&mut self) -> Option<Vec<u8>> {
         let length = usize::try_from(self.number()?).ok().filter(|n| *n <= self.0.len())?;
@@ -66,9 +75,9 @@ impl Reader<'_> {
         String::from_utf8(self.bytes()?).ok()
     }
 
-    /// Reads a list. Each item takes at least one byte, so a wrong count cannot make the loop long.
+    /// Reads a list. Each item takes at least the eight bytes of a number, so a wrong count cannot make the loop long.
     pub fn list<T>(&mut self, each: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        let count = usize::try_from(self.number()?).ok().filter(|n| *n <= self.0.len())?;
+        let count = usize::try_from(self.number()?).ok().filter(|n| *n <= self.0.len() / 8)?;
         (0..count).map(|_| each(self)).collect()
     }
 }

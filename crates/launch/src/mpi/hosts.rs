@@ -1,5 +1,6 @@
 //! Finds the hosts of an MPI job: from `--hosts`, from a file, or from a batch system's allocation.
 
+use std::collections::HashMap;
 use std::env;
 
 /// One host of the job, and the number of its ranks.
@@ -11,9 +12,12 @@ pub struct Host {
     pub slots: u32,
 }
 
+/// The most hosts of a pattern or a list. Slurm's own limit is 65 533.
+const HOSTS_MAX: usize = 100_000;
+
 /// Reads a list of hosts: `n1:2,n2`, or lines of a file as `n1:2` or `n1 slots=2`.
 pub fn parse(text: &str) -> Result<Vec<Host>, String> {
-    let mut hosts: Vec<Host> = Vec::new();
+    let (mut hosts, mut known) = (Vec::<Host>::new(), HashMap::new());
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default().trim();
         for word in split(line) {
@@ -23,10 +27,16 @@ pub fn parse(text: &str) -> Result<Vec<Host>, String> {
                 {
                     return Err(format!("`{name}` is not the name of a host"));
                 }
-                match hosts.iter_mut().find(|h| h.name == name) {
-                    Some(host) => host.slots += slots,
-                    None => hosts.push(Host { name, slots }),
+                let at = *known.entry(name.clone()).or_insert(hosts.len());
+                if at == HOSTS_MAX {
+                    return Err(format!("more than {HOSTS_MAX} hosts"));
                 }
+                if at == hosts.len() {
+                    hosts.push(Host { name, slots });
+                    continue;
+                }
+                let sum = hosts[at].slots.checked_add(slots);
+                hosts[at].slots = sum.ok_or_else(|| format!("`{name}` has too many ranks"))?;
             }
         }
     }
@@ -67,17 +77,19 @@ pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
     let bad = || format!("`{pattern}` is not a list of hosts");
     let close = pattern.find(']').filter(|close| *close > open).ok_or_else(bad)?;
     let (before, list, behind) = (&pattern[..open], &pattern[open + 1..close], &pattern[close + 1..]);
+    let behind = expand(behind)?;
     let mut names = Vec::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (from, to): (u32, u32) = (first.parse().map_err(|_| bad())?, last.parse().map_err(|_| bad())?);
-        if from > to || to - from > 100_000 {
+        if from > to || first.len() > 10 {
             return Err(bad());
         }
+        if (to - from) as usize >= HOSTS_MAX || (to - from + 1) as usize * behind.len() + names.len() > HOSTS_MAX {
+            return Err(format!("`{pattern}` stands for more than {HOSTS_MAX} hosts"));
+        }
         for number in from..=to {
-            for rest in expand(behind)? {
-                names.push(format!("{before}{number:0width$}{rest}", width = first.len()));
-            }
+            names.extend(behind.iter().map(|rest| format!("{before}{number:0width$}{rest}", width = first.len())));
         }
     }
     Ok(names)
@@ -91,7 +103,7 @@ pub fn counts(text: &str) -> Option<Vec<u32>> {
             Some((number, times)) => (number, times.strip_suffix(')')?.parse().ok()?),
             None => (part, 1),
         };
-        if times > 100_000 {
+        if times > HOSTS_MAX || counts.len() + times > HOSTS_MAX {
             return None;
         }
         let number: u32 = number.trim().parse().ok()?;
@@ -143,9 +155,19 @@ mod tests {
         assert_eq!(list(&parse("n1,n1,n2").unwrap()), "n1:2 n2:1");
         assert_eq!(list(&parse("n1 slots=4\n# a comment\nn2\n").unwrap()), "n1:4 n2:1");
         assert_eq!(list(&parse("n[1-2,09]:3").unwrap()), "n1:3 n2:3 n09:3");
-        for bad in ["", "n1:x", "n1:0", "-oProxyCommand=x", "a;b", "n[2-1]", ":3"] {
+        for bad in ["", "n1:x", "n1:0", "-oProxyCommand=x", "a;b", "n[2-1]", ":3", "n1:4294967295,n1:1"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn short_patterns_do_not_stand_for_more_hosts_than_there_can_be() {
+        assert_eq!(expand("n[1-1000]x[1-100]").unwrap().len(), 100_000);
+        for bad in ["n[0-99999][0-99999][0-99999]", "n[1-1000]x[1-101]", "n[1-50000,1-50001]", "n[0-4294967295]"] {
+            assert!(expand(bad).unwrap_err().contains("more than 100000 hosts"), "{bad}");
+        }
+        assert_eq!(counts("1(x99999),2"), Some([vec![1; 99_999], vec![2]].concat()));
+        assert_eq!(counts("1(x99999),2,3"), None);
     }
 
     #[test]

@@ -52,6 +52,14 @@ pub struct Job {
 }
 
 impl Job {
+    /// Reads a job's description; `None` if the text is not one. The id becomes part of paths, and `ssh` is a command,
+    /// so both are checked.
+    pub fn read(text: &str) -> Option<Self> {
+        let job: Self = serde_json::from_str(text).ok()?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        (!job.id.is_empty() && job.id.len() <= 64 && job.id.chars().all(is_plain) && !job.ssh.is_empty()).then_some(job)
+    }
+
     /// Gives the container's name on this host, for engines that give containers names.
     pub fn container(&self) -> String {
         let host: String =

@@ -46,7 +46,7 @@ pub fn keeper(folder: &Path) -> u8 {
     if std::io::stdin().read_to_string(&mut text).is_err() {
         return 2;
     }
-    let Ok(job) = serde_json::from_str::<Job>(&text) else {
+    let Some(job) = Job::read(&text) else {
         eprintln!("a job's description is expected on standard input; this command is a part of `crossdock mpirun`");
         return 2;
     };
@@ -478,7 +478,8 @@ impl Keeper {
                 self.be(agent, Role::Agent(id));
             }
             Err((host, what)) => {
-                let message = Message::Failed(host, what, "install ssh on this host, or name it with --ssh".into());
+                let hint = "install ssh on this host, or give it and its options with --ssh, as in --ssh 'ssh -i key'";
+                let message = Message::Failed(host, what, hint.into());
                 self.tell_clients(&message);
                 self.tell(agent, &message);
             }

@@ -20,6 +20,7 @@
 
 mod container;
 mod front;
+mod fuzz;
 pub mod hosts;
 mod job;
 mod keeper;
@@ -36,6 +37,7 @@ mod task;
 
 pub use container::ENGINES;
 pub use front::{Options, mpirun};
+pub use fuzz::fuzz_mpi;
 pub(crate) use keeper::is_here;
 pub use keeper::keeper;
 pub(crate) use place::{is_static, shim};

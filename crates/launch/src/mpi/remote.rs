@@ -66,7 +66,7 @@ impl Remote {
     /// it.
     pub fn start(job: &Job, id: u32, to: &Arguments, streams: (File, File), events: &Events) -> Result<Self, String> {
         let mut command = Command::new(&job.ssh[0]);
-        command.args(&job.ssh[1..]).args(ssh::words(to)).arg(job.starter_command());
+        command.args(&job.ssh[1..]).args(ssh::words(to)?).arg(job.starter_command());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         spawn::default_signals(&mut command);
         spawn::die_with_parent(&mut command);

@@ -128,7 +128,8 @@ impl Report {
     pub fn table(&self) -> String {
         let mut ranks: Vec<&Rank> = self.ranks.values().collect();
         ranks.sort_by_key(|r| r.rank);
-        let width = ranks.iter().map(|r| r.host.len()).max().unwrap_or(4).max(4);
+        // Names of hosts have at most 64 characters on Linux.
+        let width = ranks.iter().map(|r| r.host.len()).max().unwrap_or(4).clamp(4, 64);
         let mut text = format!("rank  {:width$}  CPUs\n", "host");
         for rank in ranks {
             text.push_str(&format!("{:>4}  {:width$}  {}\n", rank.rank, rank.host, rank.cpus));

@@ -37,8 +37,8 @@ fn serve(say: &mut impl FnMut(&Message) -> bool) -> Result<(), String> {
     let text = |e: crossdock_os::OsError| e.to_string();
     let mut input = std::io::stdin();
     let Some(Message::Job(description)) = Message::read_frame(&mut input) else { return Ok(()) };
-    let job: Job = serde_json::from_str(&description)
-        .map_err(|_| "crossdock is of another version there than on the first host".to_owned())?;
+    let job = Job::read(&description)
+        .ok_or_else(|| "crossdock is of another version there than on the first host".to_owned())?;
     let Some(Message::Run(order)) = Message::read_frame(&mut input) else { return Ok(()) };
     let session = Session::join(&job)?;
     let (out, theirs_out) = pipe()?;

@@ -104,7 +104,8 @@ impl Hosts {
                 let to = Arguments { host: host.clone(), ..Arguments::default() };
                 // The quoting works for any shell, because a login shell may be csh.
                 let there = format!("exec '{}' {PART}", self.starter.replace('\'', r"'\''"));
-                command.args(&self.ssh[1..]).args(ssh::words(&to)).arg(there);
+                let words = ssh::words(&to).expect("a command line without options of a launcher");
+                command.args(&self.ssh[1..]).args(words).arg(there);
                 command
             }
             Launcher::Srun => {

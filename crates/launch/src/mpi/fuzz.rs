@@ -1,0 +1,142 @@
+//! The fuzzer's entry for what the parts of an MPI job read outside of the containers: command lines of launchers,
+//! frames of other hosts, marks among the lines of ranks, descriptions of jobs, and lists of hosts.
+
+use std::collections::BTreeSet;
+
+use crossdock_shim::arguments;
+use crossdock_shim::message::Message;
+
+use super::job::Job;
+use super::report::Report;
+use super::{GREETING, hosts, marks};
+use crate::ssh;
+
+/// Reads bytes as what the first byte says:
+///
+/// - A launcher's command line of ssh, with a zero byte between words. The host's ssh, if it is called at all, gets the
+///   same host, user and port, and no option by which it runs a program, reads or writes a file, or opens another
+///   connection.
+/// - The stream of another host: a greeting behind other text, then frames. The report of the ranks stays as large as
+///   the messages make it, and its first failure of a rank stays the first.
+/// - A line that may have a mark. A mark that is found, written and found again says the same, in one short line.
+/// - A job's description. It is the same after it was written and read again.
+/// - A list of hosts and a list of counts. Both are short, and no host's name looks like an option or a command.
+pub fn fuzz_mpi(bytes: &[u8]) {
+    let Some((which, body)) = bytes.split_first() else { return };
+    let text = String::from_utf8_lossy(body);
+    match which % 5 {
+        0 => command_line(body),
+        1 => stream(body),
+        2 => mark(&text),
+        3 => job(&text),
+        _ => lists(&text),
+    }
+}
+
+fn command_line(body: &[u8]) {
+    let line: Vec<String> = body.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    let Ok(to) = arguments::parse(&line) else { return };
+    let words = match ssh::words(&to) {
+        Ok(words) => words,
+        Err(what) => return assert!(what.contains("is not passed on"), "{what}"),
+    };
+    let read = arguments::parse(&words).expect("a command line of this library");
+    assert_eq!((&read.host, &read.user, read.port, read.command.as_str()), (&to.host, &to.user, to.port, ""));
+    let mut options = read.options.iter();
+    while let Some(option) = options.next() {
+        let value = if arguments::takes_value(option) { options.next().expect("a value").as_str() } else { "" };
+        let lower = value.to_ascii_lowercase();
+        let dangerous = ["proxy", "command", "include", "match", "file", "forward", "path", "provider", "jump"];
+        assert!(
+            !dangerous.iter().any(|word| lower.starts_with(word) || lower.contains(&format!("\n{word}"))),
+            "{words:?}"
+        );
+        assert!(["-T", "-o", "-c", "-m", "-4", "-6", "-C", "-a", "-v", "-x"].contains(&option.as_str()), "{words:?}");
+    }
+}
+
+fn stream(body: &[u8]) {
+    let mut rest = body;
+    if !ssh::greeting(&mut rest, GREETING) {
+        rest = body;
+    }
+    let mut report = Report::default();
+    let (mut started, mut own) = (BTreeSet::new(), None);
+    while let Some(message) = Message::read_frame(&mut rest) {
+        match message {
+            Message::RankStarted(rank) => {
+                started.insert((rank.host.clone(), rank.pid));
+                report.started(rank);
+            }
+            Message::RankEnded(rank, end) => report.ended(&rank, end),
+            Message::RankLost(rank) => report.lost(&rank),
+            _ => {}
+        }
+        if report.knows_the_first() {
+            let first = report.first.as_ref().map(|(failure, _)| failure.clone());
+            assert_eq!(own.get_or_insert_with(|| first.clone()), &first, "the first failure stays");
+        }
+    }
+    assert_eq!(report.count(), started.len());
+    let table = report.table();
+    let longest: usize = started.iter().map(|(host, _)| host.len().max(64) + 64).sum();
+    assert!(table.len() <= body.len() + longest + 100, "{} bytes", table.len());
+}
+
+fn mark(text: &str) {
+    let (before, found) = marks::find(text);
+    assert!(text.starts_with(before));
+    let Some(message) = found else { return };
+    let line = marks::line(&message).expect("a message that marks can have");
+    assert!(line.ends_with('\n') && line.matches('\n').count() == 1 && line.len() < 2000, "{line:?}");
+    let (before, again) = marks::find(&line);
+    let again = again.expect("a mark that was just written");
+    assert!(before.is_empty() && marks::line(&again).as_ref() == Some(&line), "{message:?}: {again:?}");
+}
+
+fn job(text: &str) {
+    if let Some(job) = Job::read(text) {
+        assert!(!job.ssh.is_empty() && !job.id.contains(['/', '.']));
+        let again = serde_json::to_string(&job).expect("a job");
+        assert_eq!(Job::read(&again), Some(job));
+    }
+}
+
+fn lists(text: &str) {
+    if let Ok(found) = hosts::parse(text) {
+        assert!(!found.is_empty() && found.len() <= 100_000);
+        let names: BTreeSet<&str> = found.iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names.len(), found.len(), "each host once");
+        for host in &found {
+            assert!(host.slots > 0 && !host.name.starts_with('-') && !host.name.contains([' ', ';', '$', '`', '/']));
+        }
+    }
+    if let Some(counts) = hosts::counts(text) {
+        assert!(counts.len() <= 100_000);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn inputs_of_the_fuzzer_do_no_harm() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/mpi");
+        let mut count = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            fuzz_mpi(&std::fs::read(entry.unwrap().path()).unwrap());
+            count += 1;
+        }
+        assert!(count > 0);
+    }
+
+    /// Once, a width of more than 65 535 characters ended the front.
+    #[test]
+    fn a_host_with_a_very_long_name_is_one_row_of_the_table() {
+        let rank = crossdock_shim::message::Rank { host: "n".repeat(70_000), ..Default::default() };
+        fuzz_mpi(&[&[1][..], &Message::RankStarted(rank).frame()].concat());
+    }
+}
