@@ -38,6 +38,7 @@ use channel::{Channel, reached};
 #[doc(hidden)]
 pub use fuzz::fuzz_decode;
 pub use series::WantSeries;
+pub use series::fuzz::fuzz_mirror;
 use words::{Key, Keys, Open, Opened, Released, Word};
 
 /// Whether this crate answers questions to this service.

@@ -138,6 +138,11 @@ impl Query {
         Self(text.split('&').filter(|p| !p.is_empty()).map(pair).collect())
     }
 
+    /// The names and values, in their order.
+    pub fn pairs(&self) -> &[(String, String)] {
+        &self.0
+    }
+
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }

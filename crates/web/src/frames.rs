@@ -134,16 +134,16 @@ fn frame(version: &Version, variable: &str) -> Option<Frame> {
 }
 
 #[derive(Debug, PartialEq)]
-struct Reduced {
-    rows: usize,
-    columns: usize,
-    values: Vec<f32>,
-    note: String,
+pub struct Reduced {
+    pub rows: usize,
+    pub columns: usize,
+    pub values: Vec<f32>,
+    pub note: String,
 }
 
 /// Reduces a variable to a picture of its last two dimensions, or to a curve if it has one dimension; `None` if the
 /// elements are no numbers.
-fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<Reduced> {
+pub fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<Reduced> {
     let (scalar, inner) = ty.split_once('[').map_or((ty, ""), |(scalar, rest)| (scalar, rest.trim_end_matches(']')));
     let (size, read) = reader(scalar)?;
     let mut extents: Vec<usize> = shape.iter().map(|n| *n as usize).collect();

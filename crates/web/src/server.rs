@@ -76,16 +76,8 @@ impl Web {
         let listener = listen(options.port)?;
         let port = listener.local_addr().map_err(|e| e.to_string())?.port();
         let mut sampler = Sampler::new(options.scope);
-        let first = Arc::new(sampler.look());
-        let shared = Arc::new(Shared {
-            inner: Mutex::new((sampler, Frames::default())),
-            latest: Mutex::new((Instant::now(), first)),
-            asked: Mutex::new(Instant::now()),
-            token,
-            port,
-            connections: AtomicUsize::new(0),
-            over: AtomicBool::new(false),
-        });
+        let first = sampler.look();
+        let shared = Arc::new(Shared::new(sampler, Instant::now(), first, token, port));
         let url = format!("http://127.0.0.1:{port}/#{}", shared.token);
         let (looking, serving) = (shared.clone(), shared.clone());
         let threads =
@@ -120,6 +112,19 @@ fn listen(port: u16) -> Result<TcpListener, String> {
 }
 
 impl Shared {
+    /// The state of a server whose last sample, `first`, was made at the time `made`.
+    pub fn new(sampler: Sampler, made: Instant, first: Sample, token: String, port: u16) -> Self {
+        Self {
+            inner: Mutex::new((sampler, Frames::default())),
+            latest: Mutex::new((made, Arc::new(first))),
+            asked: Mutex::new(Instant::now()),
+            token,
+            port,
+            connections: AtomicUsize::new(0),
+            over: AtomicBool::new(false),
+        }
+    }
+
     fn keep_looking(&self) {
         while !self.over.load(Ordering::Acquire) {
             let pause = if locked(&self.asked).elapsed() < Duration::from_secs(15) { LOOK } else { SELDOM };
@@ -207,7 +212,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
 }
 
 /// Answers a request. Returns also whether the client wants the answer's body; `None` while the head is incomplete.
-fn answer(head: &[u8], shared: &Shared) -> Option<(Answer, bool)> {
+pub fn answer(head: &[u8], shared: &Shared) -> Option<(Answer, bool)> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(head) {
@@ -244,7 +249,7 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
-fn write(stream: &mut TcpStream, answer: &Answer, with_body: bool) -> std::io::Result<()> {
+pub fn write(stream: &mut impl Write, answer: &Answer, with_body: bool) -> std::io::Result<()> {
     let reason = match answer.status {
         200 => "OK",
         400 => "Bad Request",

@@ -395,7 +395,7 @@ impl Mirror {
 }
 
 /// Copies `bytes` to the parts, one after another. Together the parts are as long as `bytes`.
-fn spread(parts: &mut [&mut [u8]], mut bytes: &[u8]) {
+pub fn spread(parts: &mut [&mut [u8]], mut bytes: &[u8]) {
     for part in parts {
         let (own, rest) = bytes.split_at(part.len());
         part.copy_from_slice(own);

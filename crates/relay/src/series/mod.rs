@@ -12,6 +12,7 @@
 //!                          |  <- TAKEN                           |
 //! ```
 
+pub mod fuzz;
 mod mirror;
 mod supply;
 pub mod words;
