@@ -576,7 +576,7 @@ pub struct Serve {
     /// Allow plain text between nodes; without this and without certificates, only loopback addresses are used
     #[arg(long, requires = "site")]
     pub trusted_network: bool,
-    /// What carries bytes between nodes: auto (the best that works for each pair of nodes), tcp, grpc
+    /// What carries bytes between nodes: auto (the best that works for each pair of nodes), tcp, grpc, ucx (as auto, with pulls by UCX)
     #[arg(long, value_name = "TRANSPORT", default_value_t, requires = "site")]
     pub transport: Choice,
     /// How long this node keeps its names after the other nodes last heard of it

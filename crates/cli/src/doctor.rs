@@ -8,6 +8,7 @@ use crossdock_launch::engine;
 use crossdock_launch::file::units;
 use crossdock_launch::run;
 use crossdock_os::process::{self, Limit};
+use crossdock_os::ucx::{Fabric, Library};
 use crossdock_os::{file, memfd};
 use serde::Serialize;
 
@@ -52,6 +53,7 @@ pub fn doctor(options: &Doctor) -> u8 {
     checks.extend(memory());
     checks.extend(items::checks());
     checks.extend(places());
+    checks.push(ucx());
     checks.extend(engines());
     let bad = checks.iter().filter(|c| c.standing == Standing::Bad).count();
     if options.json {
@@ -268,6 +270,21 @@ fn places() -> Vec<Check> {
     };
     checks.push(check(area, "daemon", Standing::Ok, what, ""));
     checks
+}
+
+/// Whether this node could use UCX for pulls from other nodes.
+fn ucx() -> Check {
+    let (standing, what) = match Library::load().and_then(Fabric::open) {
+        Ok(fabric) => (Standing::Ok, format!("{} can be used by `serve --transport ucx`", fabric.version())),
+        Err(why) => (Standing::Note, why),
+    };
+    check(
+        "other nodes",
+        "UCX",
+        standing,
+        what,
+        "install libucx0 (Debian, Ubuntu) if the nodes share a fabric such as InfiniBand",
+    )
 }
 
 fn engines() -> Vec<Check> {

@@ -165,7 +165,7 @@ pub struct LinkSeen {
     /// The node's name.
     pub node: String,
     /// The name of the transport that carries the bytes.
-    pub transport: &'static str,
+    pub transport: String,
     /// The time since this link last heard the node.
     pub heard: Option<Duration>,
     /// The time from a question to its answer at the last measurement.

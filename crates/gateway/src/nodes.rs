@@ -138,7 +138,8 @@ impl Nodes {
         if let Some(open) = links.get(node).filter(|open| open.address == address) {
             return Ok(Arc::clone(&open.link));
         }
-        let link = Link::negotiate(self.transports.dials(), self.own.clone(), node, &address, self.options)?;
+        let (pulls, dials) = (self.transports.pulls(), self.transports.dials());
+        let link = Link::negotiate_with(pulls, dials, self.own.clone(), node, &address, self.options)?;
         let link = Arc::new(link);
         let open = Open { link: Arc::clone(&link), address, round_trip: None, measured: None };
         let former = links.insert(node.to_owned(), open);
@@ -188,7 +189,10 @@ impl Nodes {
                     let seen = open.link.seen();
                     LinkSeen {
                         node: seen.node,
-                        transport: seen.transport,
+                        transport: match seen.pulls {
+                            Some(pulls) => format!("{}, pulls by {pulls}", seen.transport),
+                            None => seen.transport.to_owned(),
+                        },
                         heard: seen.heard,
                         round_trip: open.round_trip,
                         why: match seen.why {

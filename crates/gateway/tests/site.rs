@@ -101,6 +101,33 @@ fn a_node_asks_and_pulls_from_another_one_and_knows_its_round_trip() {
     assert_eq!(a.gateway.nodes().ask("b", 7, b"xyz", by()).unwrap(), b"zyx");
 }
 
+#[test]
+fn nodes_that_may_use_ucx_measure_it_and_say_whether_pulls_go_by_it() {
+    let site = Site::new();
+    let may = |options| GatewayOptions { trusted_network: true, transport: Choice::Ucx, ..options };
+    let mut a = Node::start(&may(site.keeper()));
+    let _b = Node::start(&may(site.other("b")));
+    a.until("b is there", |news| matches!(news, News::Node(place) if place.node == "b").then_some(()));
+    let wanted = Wanted { kind: SegmentKind::Item, object: 9, epoch: 1 };
+    for _ in 0..6 {
+        let mut memory = vec![0; 1 << 20];
+        let by = Deadline::after(Duration::from_secs(60));
+        a.gateway.nodes().pull("b", &wanted, 0, &mut memory, by).unwrap();
+        assert!(memory.iter().all(|byte| *byte == 9));
+    }
+    let has_ucx = crossdock_os::ucx::Library::load().is_ok();
+    a.until("the link says by what it pulls", |news| {
+        let News::Links(links) = news else { return None };
+        let link = links.iter().find(|link| link.node == "b")?;
+        let says = if has_ucx {
+            link.transport == "tcp, pulls by ucx" || link.why.starts_with("ucx was slower: ")
+        } else {
+            link.why.starts_with("no UCX: ")
+        };
+        says.then_some(())
+    });
+}
+
 impl Node {
     fn start(options: &GatewayOptions) -> Self {
         Self { gateway: Gateway::start(options, Arc::new(Answers)).unwrap(), news: Vec::new() }

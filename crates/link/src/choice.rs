@@ -3,7 +3,7 @@
 #[cfg(feature = "grpc")]
 use crate::Grpc;
 use crate::listener::{self, Accepts};
-use crate::{Accept, Error, Result, Tcp, Transport, Trust};
+use crate::{Accept, Error, Pulls, Result, Tcp, Transport, Trust, Ucx};
 use crossdock_layout::Status;
 use std::fmt;
 use std::str::FromStr;
@@ -22,6 +22,9 @@ pub enum Choice {
     /// As `Auto`, but pulls go by UCX where both nodes can use it.
     Ucx,
 }
+
+/// Why a node does not use UCX if it was not asked to.
+const NOT_CHOSEN: &str = "UCX is used only with --transport ucx on a trusted network";
 
 /// All choices, each with its word.
 const WORDS: [(Choice, &str); 4] =
@@ -49,6 +52,7 @@ pub struct Transports {
     accepts: Accepts,
     /// The transports by which this node connects to others, the best first.
     dials: Vec<Arc<dyn Transport>>,
+    pulls: Pulls,
 }
 
 impl fmt::Debug for Transports {
@@ -67,10 +71,18 @@ impl Transports {
             let reason = format!("this build has no {what}");
             Err(Error::new(Status::Invalid, format!("use the transport {choice}"), reason).hint(hint))
         };
+        let mut accepts = Accepts::default();
+        let mut pulls = Pulls::usual(NOT_CHOSEN);
         if choice == Choice::Ucx {
-            return absent("UCX", "");
+            pulls = match Ucx::load(trust) {
+                Ok(ucx) => {
+                    accepts.ucx = Some(ucx.fabric());
+                    Pulls::by(Arc::new(ucx))
+                }
+                Err(why) => Pulls::usual(format!("no UCX: {why}")),
+            };
         }
-        let mut transports = Self { trust: trust.clone(), accepts: Accepts::default(), dials: Vec::new() };
+        let mut transports = Self { trust: trust.clone(), accepts, dials: Vec::new(), pulls };
         if choice != Choice::Grpc {
             transports.accepts.tcp = true;
             transports.dials.push(Arc::new(Tcp::new(trust.clone())));
@@ -91,6 +103,12 @@ impl Transports {
     #[must_use]
     pub fn dials(&self) -> Vec<Arc<dyn Transport>> {
         self.dials.clone()
+    }
+
+    /// The transport for pulls alone, or why there is none.
+    #[must_use]
+    pub fn pulls(&self) -> Pulls {
+        self.pulls.clone()
     }
 
     /// The best transport of this node.

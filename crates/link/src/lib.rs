@@ -2,7 +2,8 @@
 //!
 //! - [`Transport`] makes [`Stream`]s, which carry bytes both ways; every call has a deadline. [`Tcp`] works on every
 //!   machine; with [`Trust::Certificates`] it is inside mutual TLS. `Grpc` carries the same bytes in calls of gRPC, where
-//!   only HTTP/2 passes. [`Transports`] has the transports of a node, the best first.
+//!   only HTTP/2 passes. [`Ucx`] carries pulls over a faster fabric. [`Transports`] has the transports of a node, the
+//!   best first.
 //! - [`Link`] is a node's connection to one other node. It carries questions and answers. It sends the pulse, by which
 //!   each side notices that the other is silent. [`Link::pull`] copies bytes of the other node's segment directly into
 //!   memory of this node.
@@ -21,6 +22,7 @@ mod frame;
 mod greeting;
 #[cfg(feature = "grpc")]
 mod grpc;
+mod lane;
 mod link;
 mod listener;
 mod peer;
@@ -30,6 +32,7 @@ mod stream;
 mod tcp;
 mod tls;
 mod trust;
+mod ucx;
 mod workers;
 
 pub use certificates::{Authority, Certificates, Papers};
@@ -37,6 +40,7 @@ pub use choice::{Choice, Transports};
 pub use error::{Error, Result};
 #[cfg(feature = "grpc")]
 pub use grpc::Grpc;
+pub use lane::Pulls;
 pub use link::Link;
 pub use peer::{LinkOptions, Node, Presence, Refusal, Seen, Wanted};
 pub use pull::Pulled;
@@ -44,4 +48,5 @@ pub use server::{Counts, Peer, Serve, Server, Source};
 pub use stream::{Accept, Arriving, Stream, Transport, bad_node_name};
 pub use tcp::Tcp;
 pub use trust::Trust;
+pub use ucx::Ucx;
 pub use workers::Workers;

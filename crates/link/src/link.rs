@@ -7,6 +7,7 @@
 use crate::better::Better;
 use crate::frame::{Frames, send};
 use crate::greeting::{Greeted, Route, greet};
+use crate::lane::{Lane, Lanes, Pulls};
 use crate::peer::Heard;
 use crate::{Error, LinkOptions, Node, Presence, Result, Seen, Stream, Transport, bad_node_name};
 use crossdock_layout::Status;
@@ -78,8 +79,10 @@ pub(crate) struct Shared {
     pub options: LinkOptions,
     state: Mutex<State>,
     changed: Condvar,
-    /// Data connections that no pull uses at the moment, each with the number of its session.
-    pub idle: Mutex<Vec<([u8; 16], Frames)>>,
+    /// The transports of pulls.
+    pub lanes: Lanes,
+    /// Data connections that no pull uses at the moment, each with the number of its session and its transport.
+    pub idle: Mutex<Vec<([u8; 16], Lane, Frames)>>,
 }
 
 /// A connection to one other node. It dials again after every loss, until it is dropped.
@@ -128,6 +131,24 @@ impl Link {
         address: &str,
         options: LinkOptions,
     ) -> Result<Self> {
+        Self::negotiate_with(Pulls::usual(""), transports, own, peer, address, options)
+    }
+
+    /// As [`Self::negotiate`]. Pulls may also go by another transport, which carries nothing else.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    ///
+    /// # Panics
+    /// If `transports` is empty.
+    pub fn negotiate_with(
+        pulls: Pulls,
+        transports: Vec<Arc<dyn Transport>>,
+        own: Node,
+        peer: &str,
+        address: &str,
+        options: LinkOptions,
+    ) -> Result<Self> {
         assert!(!transports.is_empty(), "a link needs a transport");
         for name in [&own.name, peer] {
             if let Some(bad) = bad_node_name(name) {
@@ -151,6 +172,7 @@ impl Link {
             options,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            lanes: Lanes::new(pulls),
             idle: Mutex::default(),
         });
         let thread = {
@@ -238,6 +260,11 @@ impl Link {
     }
 }
 
+/// Two reasons, of which either may be empty, as one text.
+fn both(one: &str, other: &str) -> String {
+    if one.is_empty() || other.is_empty() { format!("{one}{other}") } else { format!("{one}; {other}") }
+}
+
 impl Drop for Link {
     fn drop(&mut self) {
         self.shared.close();
@@ -276,8 +303,9 @@ impl Shared {
             Phase::Closed => Some("this node closed the link".to_owned()),
             Phase::Dialing(None) | Phase::Up(_) => None,
         };
+        let (pulls, other) = self.lanes.seen();
         let (transport, better) = match &state.phase {
-            Phase::Up(up) => (up.stream.transport(), Some(self.better(state, up.way))),
+            Phase::Up(up) => (up.stream.transport(), Some(both(&self.better(state, up.way), &other))),
             Phase::Dialing(_) | Phase::Closed => (self.transports[0].name(), None),
         };
         Seen {
@@ -289,6 +317,7 @@ impl Shared {
             incarnation: state.incarnation,
             why,
             better,
+            pulls,
         }
     }
 
@@ -343,7 +372,7 @@ impl Shared {
             let _ = send(&*up.stream, &NodeMessage::Bye, 0, Deadline::after(FAREWELL));
             up.stream.close();
         }
-        for (_, frames) in lock(&self.idle).drain(..) {
+        for (.., frames) in lock(&self.idle).drain(..) {
             frames.stream().close();
         }
     }

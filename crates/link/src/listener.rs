@@ -3,15 +3,16 @@
 //!
 //! The first bytes of a connection say which transport the peer uses. Inside TLS, a peer that uses gRPC has asked for
 //! the protocol `h2` in its greeting. In plain text, its first bytes are those with which every HTTP/2 connection
-//! begins; no message between nodes begins with them.
+//! begins, or those of the preamble of UCX; no message between nodes begins with either.
 
 use crate::certificates::Certificates;
 use crate::connection::{Connection, Plain};
 #[cfg(feature = "grpc")]
 use crate::grpc::{Calls, Grpc};
 use crate::tcp::{failed, resolve};
-use crate::{Accept, Arriving, Error, Result, Stream, Trust, tls};
+use crate::{Accept, Arriving, Error, Result, Stream, Trust, tls, ucx};
 use crossdock_layout::Status;
+use crossdock_os::ucx::Fabric;
 use crossdock_os::{Deadline, tcp};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -32,16 +33,14 @@ pub struct Accepts {
     /// Calls of gRPC.
     #[cfg(feature = "grpc")]
     pub grpc: Option<Grpc>,
+    /// Connections over UCX, in plain text alone.
+    pub ucx: Option<Arc<Fabric>>,
 }
 
 impl Accepts {
     /// TCP alone.
     pub fn tcp() -> Self {
-        Self {
-            tcp: true,
-            #[cfg(feature = "grpc")]
-            grpc: None,
-        }
+        Self { tcp: true, ..Self::default() }
     }
 }
 
@@ -59,6 +58,7 @@ pub fn listen(trust: &Trust, address: &str, accepts: Accepts) -> Result<Box<dyn 
         tcp: accepts.tcp,
         #[cfg(feature = "grpc")]
         calls: accepts.grpc.map(|grpc| grpc.calls().map(Arc::new)).transpose()?,
+        ucx: accepts.ucx,
     };
     Ok(Box::new(Listener { listener, address: local.to_string(), certificates, ways }))
 }
@@ -76,6 +76,7 @@ struct Ways {
     tcp: bool,
     #[cfg(feature = "grpc")]
     calls: Option<Arc<Calls>>,
+    ucx: Option<Arc<Fabric>>,
 }
 
 impl Accept for Listener {
@@ -133,8 +134,12 @@ impl Arriving for Arrived {
                 (Connection::Tls(Box::new(tls)), is_http2)
             }
             None => {
-                let is_http2 = ways.has_grpc() && begins_with_http2(&plain, deadline)?;
-                (Connection::Plain(plain), is_http2)
+                let looks = ways.has_grpc() || ways.ucx.is_some();
+                let first = if looks { first_bytes(&plain, deadline)? } else { [0; 2] };
+                if let Some(fabric) = ways.ucx.as_ref().filter(|_| ucx::PREAMBLE.starts_with(&first)) {
+                    return ucx::accept(plain, fabric, deadline);
+                }
+                (Connection::Plain(plain), ways.has_grpc() && first == HTTP2)
             }
         };
         ways.take(connection, is_http2, deadline)
@@ -169,13 +174,15 @@ impl Ways {
 const HINT: &str = "the option --transport says which transports a node uses";
 
 /// Looks at the first bytes of a connection. They stay in the socket.
-fn begins_with_http2(plain: &Plain, deadline: Deadline) -> Result<bool> {
-    let mut first = [0; HTTP2.len()];
+fn first_bytes(plain: &Plain, deadline: Deadline) -> Result<[u8; 2]> {
+    let mut first = [0; 2];
     loop {
         let seen = tcp::peek(&plain.socket, &mut first, deadline);
         match seen.map_err(|error| failed("accept", &plain.address, &error))? {
-            Some(1) if first[0] == HTTP2[0] && !deadline.passed() => std::thread::sleep(PAUSE),
-            Some(seen) => return Ok(first[..seen] == HTTP2),
+            Some(1) if [HTTP2[0], ucx::PREAMBLE[0]].contains(&first[0]) && !deadline.passed() => {
+                std::thread::sleep(PAUSE);
+            }
+            Some(_) => return Ok(first),
             None => {
                 let reason = "the peer sent nothing by the deadline";
                 return Err(Error::new(Status::TimedOut, "accept", reason).at(&plain.address));

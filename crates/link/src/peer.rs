@@ -92,6 +92,8 @@ pub struct Seen {
     pub why: Option<String>,
     /// Why no better transport carries the bytes of the present connection. Only the side that dials knows it.
     pub better: Option<String>,
+    /// The name of the transport that carries the bytes of large pulls, if it is another one.
+    pub pulls: Option<&'static str>,
 }
 
 impl std::fmt::Display for Seen {

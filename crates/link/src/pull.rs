@@ -2,17 +2,19 @@
 //!
 //! A pull asks for a range through one data connection, or for parts of the range through several. Chunks arrive in
 //! order. Each chunk is read directly into `memory` and its checksum is compared, unless TLS protects the bytes. If a
-//! connection breaks, another one continues after the last good chunk, until the deadline passes. A failed pull leaves
+//! connection breaks, another one continues after the last good chunk, until the deadline passes. A pull whose other
+//! transport does not connect or breaks goes on by the usual one. A failed pull leaves
 //! undefined bytes in the memory, so no other code may see the memory before the pull has succeeded.
 
 use crate::frame::{Frames, send};
-use crate::greeting::greet;
+use crate::greeting::{Route, greet};
+use crate::lane::{Lane, TRIAL};
 use crate::link::{Shared, Standing};
 use crate::{Error, Link, Result, Stream, Wanted};
 use crossdock_layout::Status;
 use crossdock_layout::link::{NodeMessage, Purpose};
 use crossdock_os::Deadline;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use twox_hash::XxHash3_64;
 
 /// The most data connections that are kept for the next pull.
@@ -54,14 +56,20 @@ impl Link {
         let standing = shared.standing(deadline).map_err(|error| error.trying(tried()))?;
         let options = &shared.options;
         let streams = if length >= options.spread_from { options.streams.max(1) } else { 1 };
+        let (lane, begun) = (shared.lanes.choose(length), Instant::now());
+        let measure = |pulled: &Pulled| {
+            if pulled.resumed == 0 && pulled.wrong == 0 {
+                shared.lanes.note(lane, length, begun.elapsed());
+            }
+        };
         // Each part has whole pages, so that two threads never write to one page.
         let part = length.div_ceil(streams).next_multiple_of(4096);
         let one = |at: usize, memory: &mut [u8]| {
-            let whole = Part { shared, wanted, standing, offset: offset + at as u64, deadline };
+            let whole = Part { shared, wanted, standing, lane, offset: offset + at as u64, deadline };
             whole.pull(memory).map_err(|error| error.trying(tried()))
         };
         if streams == 1 {
-            return one(0, memory);
+            return one(0, memory).inspect(measure);
         }
         let parts = memory.chunks_mut(part).enumerate().map(|(n, memory)| (n * part, memory));
         std::thread::scope(|scope| {
@@ -78,7 +86,7 @@ impl Link {
                     Err(error) => failed = Some(error),
                 }
             }
-            failed.map_or(Ok(all), Err)
+            failed.map_or(Ok(all), Err).inspect(measure)
         })
     }
 }
@@ -88,8 +96,18 @@ struct Part<'a> {
     shared: &'a Shared,
     wanted: &'a Wanted,
     standing: Standing,
+    lane: Lane,
     offset: u64,
     deadline: Deadline,
+}
+
+/// A data connection that a pull uses.
+struct Taken {
+    session: [u8; 16],
+    lane: Lane,
+    frames: Frames,
+    /// Whether the connection was made just now. The peer may have closed one that was kept, because it was idle.
+    is_fresh: bool,
 }
 
 /// Why a data connection brings no more bytes.
@@ -107,17 +125,20 @@ impl Part<'_> {
         loop {
             let before = done;
             let error = match self.connection() {
-                Ok((session, mut frames)) => match self.bring(&mut frames, memory, &mut done, &mut pulled) {
+                Ok(mut taken) => match self.bring(&mut taken.frames, memory, &mut done, &mut pulled) {
                     Ok(()) => {
-                        self.keep(session, frames);
+                        self.keep(taken);
                         return Ok(pulled);
                     }
                     Err(Stopped::Refused(error)) => {
-                        frames.stream().close();
+                        taken.frames.stream().close();
                         return Err(self.shared.name(error));
                     }
                     Err(Stopped::Broken(error)) => {
-                        frames.stream().close();
+                        taken.frames.stream().close();
+                        if taken.lane == Lane::Other && (taken.is_fresh || done > before) {
+                            self.shared.lanes.failed(&error.reason);
+                        }
                         error
                     }
                 },
@@ -137,38 +158,56 @@ impl Part<'_> {
     }
 
     /// Takes a kept data connection of the present session, or makes a new one.
-    fn connection(&self) -> Result<([u8; 16], Frames)> {
+    fn connection(&self) -> Result<Taken> {
         let standing = self.shared.standing(self.deadline)?;
         if standing.incarnation != self.standing.incarnation {
             let reason = "its daemon was started anew meanwhile, and what was wanted belongs to its former start";
             return Err(self.shared.name(Error::new(Status::Closed, "pull", reason)));
         }
-        let kept = {
-            let mut idle = self.shared.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            idle.retain(|(session, _)| *session == standing.session);
-            idle.pop()
-        };
-        if let Some(kept) = kept {
+        let other = self.shared.lanes.other().filter(|_| self.lane == Lane::Other);
+        let lane = if other.is_some() { Lane::Other } else { Lane::Usual };
+        if let Some(kept) = self.kept(&standing, lane) {
             return Ok(kept);
         }
-        let (frames, incarnation, _) = greet(
-            &self.shared.route(standing.way),
-            Purpose::Data,
-            standing.session,
-            self.deadline.at_most(self.shared.options.give_up()),
-        )?;
+        let by = self.deadline.at_most(self.shared.options.give_up());
+        let by_other = other.and_then(|other| {
+            let route = Route { transport: &**other, ..self.shared.route(standing.way) };
+            let greeted = greet(&route, Purpose::Data, standing.session, by.at_most(TRIAL));
+            greeted.inspect_err(|error| self.shared.lanes.failed(&error.reason)).ok()
+        });
+        let (lane, (frames, incarnation, _)) = match by_other {
+            Some(greeted) => (Lane::Other, greeted),
+            None => {
+                if lane == Lane::Other
+                    && let Some(kept) = self.kept(&standing, Lane::Usual)
+                {
+                    return Ok(kept);
+                }
+                let route = self.shared.route(standing.way);
+                (Lane::Usual, greet(&route, Purpose::Data, standing.session, by)?)
+            }
+        };
         if incarnation != standing.incarnation {
             frames.stream().close();
             let reason = "its daemon was started anew meanwhile, and what was wanted belongs to its former start";
             return Err(self.shared.name(Error::new(Status::Closed, "pull", reason)));
         }
-        Ok((standing.session, frames))
+        Ok(Taken { session: standing.session, lane, frames, is_fresh: true })
     }
 
-    fn keep(&self, session: [u8; 16], frames: Frames) {
+    /// A kept data connection of this session by this transport.
+    fn kept(&self, standing: &Standing, lane: Lane) -> Option<Taken> {
+        let mut idle = self.shared.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        idle.retain(|(session, ..)| *session == standing.session);
+        let at = idle.iter().rposition(|(_, of, _)| *of == lane)?;
+        let (session, lane, frames) = idle.remove(at);
+        Some(Taken { session, lane, frames, is_fresh: false })
+    }
+
+    fn keep(&self, Taken { session, lane, frames, .. }: Taken) {
         let mut idle = self.shared.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if idle.len() < KEPT {
-            idle.push((session, frames));
+            idle.push((session, lane, frames));
         } else {
             frames.stream().close();
         }

@@ -217,6 +217,7 @@ impl Server {
             incarnation: Some(session.peer.node.incarnation),
             why: None,
             better: None,
+            pulls: None,
         };
         sessions.values().map(seen).collect()
     }

@@ -74,7 +74,7 @@ impl Transport for Tcp {
     }
 
     fn why_not_better(&self) -> &'static str {
-        "this build has no UCX"
+        ""
     }
 
     fn dial(&self, node: &str, address: &str, deadline: Deadline) -> Result<Arc<dyn Stream>> {

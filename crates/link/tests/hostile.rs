@@ -189,7 +189,7 @@ fn another_version_is_refused_with_both_numbers() {
 
 #[test]
 fn half_open_and_slow_connections_by_the_hundred_harm_no_honest_node() {
-    for (a, b) in transports() {
+    for (a, b) in through_a_proxy() {
         let store = Arc::new(Store::default());
         store.objects.lock().unwrap().insert(7, Arc::new(vec![5; 100_000]));
         let server = serve(&b, "127.0.0.1:0", 5, &store);

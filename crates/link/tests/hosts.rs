@@ -1,16 +1,15 @@
-//! Links between two hosts, which are network namespaces, with TLS: a slow network, cuts in one and in both directions,
-//! and a daemon that is killed.
+//! Links between two hosts, which are network namespaces, with TLS and over UCX: a slow network, cuts in one and in both
+//! directions, and a daemon that is killed.
 //!
-//! `hosts_that_…` runs this program again in a network namespace of its own, with the test `child`. That process makes
-//! the second namespace and starts node `b` there. Node `b` is this program with the test `child`, too; a folder with
-//! its certificates in the environment tells it to be node `b`. Each namespace ends with its last process, whatever
-//! happens.
+//! The tests run this program again in a network namespace of its own, with the test `child`. That process makes the
+//! second namespace and starts node `b` there. Node `b` is this program with the test `child`, too; a folder with its
+//! certificates in the environment tells it to be node `b`. Each namespace ends with its last process, whatever happens.
 
 mod common;
 
 use common::*;
 use crossdock_layout::Status;
-use crossdock_link::{Link, Papers, Presence, Server, Tcp, Transport};
+use crossdock_link::{Link, Papers, Presence, Server};
 use crossdock_os::Deadline;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -20,6 +19,11 @@ use std::time::Duration;
 
 const SIZE: usize = 8 << 20;
 const FOLDER: &str = "CROSSDOCK_TEST_PAPERS";
+/// The variable with the name of the transport.
+const TRANSPORT: &str = "CROSSDOCK_TEST_TRANSPORT";
+/// Runs the following command. In its mount namespace, `/sys` shows the interfaces of its network namespace, which UCX
+/// reads there.
+const OWN_SYS: [&str; 4] = ["sh", "-c", "mount -t sysfs sysfs /sys && exec \"$@\"", "sh"];
 
 fn run(words: &str) {
     let mut parts = words.split(' ');
@@ -71,7 +75,8 @@ impl Host {
     /// Starts node `b` on the second host. It listens at `port`.
     fn serve(&self, folder: &Path, port: u16, incarnation: u64) -> Guard {
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.pid().to_string(), "--net"]).arg(std::env::current_exe().unwrap());
+        command.args(["--target", &self.pid().to_string(), "--net", "unshare", "--mount"]).args(OWN_SYS);
+        command.arg(std::env::current_exe().unwrap());
         command.args(["--exact", "child", "--ignored", "--nocapture"]);
         command.env(FOLDER, folder).env("PORT", port.to_string()).env("INCARNATION", incarnation.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -82,18 +87,43 @@ impl Host {
     }
 }
 
-#[test]
-fn hosts_that_are_slow_cut_off_in_one_or_both_directions_or_killed() {
-    let needs = "ip link set lo up && iptables -w -S && tc qdisc show";
-    let can = Command::new("unshare").args(["--net", "sh", "-c", needs]).output();
-    if !can.is_ok_and(|done| done.status.success()) {
-        return crossdock_os::testing::skip("network-namespaces");
-    }
+fn namespaces_can_be_made() -> bool {
+    let needs = "mount -t sysfs sysfs /sys && ip link set lo up && iptables -w -S && tc qdisc show";
+    let can = Command::new("unshare").args(["--net", "--mount", "sh", "-c", needs]).output();
+    can.is_ok_and(|done| done.status.success())
+}
+
+fn run_between_hosts(transport: &str) {
     let mut command = Command::new("unshare");
-    command.arg("--net").arg(std::env::current_exe().unwrap());
-    let done = command.args(["--exact", "child", "--ignored", "--nocapture"]).output().unwrap();
+    command.args(["--net", "--mount"]).args(OWN_SYS).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "child", "--ignored", "--nocapture"]).env(TRANSPORT, transport);
+    let done = command.output().unwrap();
     let said = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(done.status.success() && said.contains("test result: ok. 1 passed"), "{said}");
+}
+
+#[test]
+fn hosts_that_are_slow_cut_off_in_one_or_both_directions_or_killed() {
+    if !namespaces_can_be_made() {
+        return crossdock_os::testing::skip("network-namespaces");
+    }
+    run_between_hosts("tls");
+}
+
+#[test]
+fn hosts_over_ucx_that_are_slow_cut_off_in_one_or_both_directions_or_killed() {
+    if !namespaces_can_be_made() || ucx().is_none() {
+        return crossdock_os::testing::skip("ucx");
+    }
+    run_between_hosts("ucx");
+}
+
+/// A transport that trusts nodes with papers of the same authority, or that is on a trusted network.
+fn transport(papers: &Papers) -> Way {
+    match &*std::env::var(TRANSPORT).unwrap() {
+        "ucx" => ucx().unwrap(),
+        _ => tcp(trust(papers)),
+    }
 }
 
 #[test]
@@ -111,8 +141,8 @@ fn connects() {
     authority.issue("b").unwrap().save(folder.path()).unwrap();
     let host = Host::make();
     let mut node_b = host.serve(folder.path(), 7700, 5);
-    let a = Tcp::new(trust(&authority.issue("a").unwrap()));
-    let link = Link::open(Arc::new(a), node("a", 1), "b", "10.77.0.2:7700", quick()).unwrap();
+    let a = transport(&authority.issue("a").unwrap());
+    let link = Link::open(a, node("a", 1), "b", "10.77.0.2:7700", quick()).unwrap();
     assert_eq!(link.connected(soon()).unwrap(), 5);
     let bytes = pattern(SIZE, 41);
     let pull = |link: &Link| {
@@ -167,7 +197,7 @@ fn serves(folder: &Path) {
     let number = |name: &str| std::env::var(name).unwrap().parse::<u64>().unwrap();
     let store = Arc::new(Store::default());
     store.objects.lock().unwrap().insert(7, Arc::new(pattern(SIZE, 41)));
-    let b = Tcp::new(trust(&Papers::load(folder).unwrap()));
+    let b = transport(&Papers::load(folder).unwrap());
     let accept = b.listen(&format!("10.77.0.2:{}", number("PORT"))).unwrap();
     let server = Server::start(accept, node("b", number("INCARNATION")), store, quick()).unwrap();
     println!("serves at {}", server.address());

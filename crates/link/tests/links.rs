@@ -117,7 +117,7 @@ fn what_is_not_there_or_has_another_epoch_is_refused_and_the_connection_goes_on(
 #[test]
 fn a_pull_whose_connections_are_cut_goes_on_where_it_was() {
     let bytes = pattern(6 << 20, 19);
-    for (a, b) in transports() {
+    for (a, b) in through_a_proxy() {
         let store = with_object(&bytes);
         let server = serve(&b, "127.0.0.1:0", 5, &store);
         let proxy = Proxy::start(server.address(), Wire { cut_after: 700_001, ..Wire::default() });
@@ -213,7 +213,7 @@ fn a_pull_that_gets_nothing_ends_at_its_deadline_and_says_how_far_it_came() {
 
 #[test]
 fn a_silent_peer_is_away_on_both_sides_and_comes_back() {
-    for (a, b) in transports() {
+    for (a, b) in through_a_proxy() {
         let store = Arc::new(Store::default());
         let server = serve(&b, "127.0.0.1:0", 5, &store);
         let proxy = Proxy::start(server.address(), Wire::default());
@@ -289,7 +289,7 @@ fn too_many_questions_at_once_are_refused_and_the_others_answered() {
 
 #[test]
 fn a_daemon_that_is_started_anew_is_met_again_and_what_belonged_to_its_former_start_is_told() {
-    for (a, b) in transports() {
+    for (a, b) in through_a_proxy() {
         let store = with_object(&pattern(8 << 20, 37));
         let server = serve(&b, "127.0.0.1:0", 5, &store);
         let address = server.address().to_owned();

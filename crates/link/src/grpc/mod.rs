@@ -79,7 +79,7 @@ impl Transport for Grpc {
     }
 
     fn listen(&self, address: &str) -> Result<Box<dyn Accept>> {
-        listener::listen(&self.trust, address, Accepts { tcp: false, grpc: Some(self.clone()) })
+        listener::listen(&self.trust, address, Accepts { grpc: Some(self.clone()), ..Accepts::default() })
     }
 }
 

@@ -5,7 +5,7 @@ use crossdock_layout::Status;
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{
     Accept, Authority, Certificates, Link, LinkOptions, Node, Papers, Peer, Refusal, Result, Serve, Server, Source,
-    Stream, Tcp, Transport, Trust, Wanted,
+    Stream, Tcp, Transport, Trust, Ucx, Wanted,
 };
 use crossdock_os::Deadline;
 use std::collections::HashMap;
@@ -50,9 +50,21 @@ pub fn kinds() -> Vec<fn(Trust) -> Way> {
     ]
 }
 
-/// Pairs of transports, for node `a` and node `b`, that trust each other. Each kind of transport has one pair in plain
-/// text and one inside TLS. The first two are those of TCP.
+/// UCX, if this machine has it.
+pub fn ucx() -> Option<Way> {
+    Some(Arc::new(Ucx::load(&Trust::Network).ok()?))
+}
+
+/// Pairs of transports, for node `a` and node `b`, that trust each other: those of [`through_a_proxy`], and UCX if this
+/// machine has it.
 pub fn transports() -> Vec<(Way, Way)> {
+    let over_ucx = ucx().map(|ucx| (ucx.clone(), ucx));
+    through_a_proxy().into_iter().chain(over_ucx).collect()
+}
+
+/// Pairs whose bytes all go through one TCP connection, so that a proxy sees and changes them. Each kind of transport has
+/// one pair in plain text and one inside TLS. The first two are those of TCP.
+pub fn through_a_proxy() -> Vec<(Way, Way)> {
     let authority = authority();
     let of = |node| trust(&authority.issue(node).unwrap());
     let pairs =

@@ -140,7 +140,7 @@ fn node(Place { node, number, address, .. }: Place) -> SiteNode {
 fn link(LinkSeen { node, transport, heard, round_trip, why }: LinkSeen) -> SiteLink {
     SiteLink {
         node,
-        transport: transport.to_owned(),
+        transport,
         heard_ms: heard.map(|heard| heard.as_millis() as u64),
         round_trip_us: round_trip.map(|took| took.as_micros() as u64),
         why,

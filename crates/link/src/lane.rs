@@ -1,0 +1,252 @@
+//! Which transport brings the bytes of a link's pulls: the *usual* one, which also carries the questions, or the
+//! *other* one, which carries nothing but pulls.
+//!
+//! No table knows which of the two is faster between two machines, so the link measures it with its own large pulls. The
+//! faster one is used, and the slower one is measured again from time to time. If the other transport does not connect
+//! or breaks, pulls go by the usual one, and the other is tried again later.
+
+use crate::Transport;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Pulls of at least this many bytes are measured. Smaller ones take as long as their connection's round trip.
+const LARGE: usize = 1 << 20;
+/// The slower transport is measured again after this time.
+const AGAIN: Duration = Duration::from_secs(60);
+/// The time for connecting by the other transport, before the usual one is used instead.
+pub(crate) const TRIAL: Duration = Duration::from_secs(2);
+/// A transport that failed is tried again after this time. Each further failure doubles the time, up to [`RETRY_MOST`].
+const RETRY: Duration = Duration::from_secs(10);
+const RETRY_MOST: Duration = Duration::from_secs(600);
+/// The first pull by a transport includes making its connections, so that one more must be measured.
+const PULLS: u32 = 2;
+
+/// The other transport of a link, for pulls only.
+#[derive(Clone, Default)]
+pub struct Pulls {
+    transport: Option<Arc<dyn Transport>>,
+    why: String,
+}
+
+impl std::fmt::Debug for Pulls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.transport.as_ref().map_or(&self.why, |transport| transport.name()))
+    }
+}
+
+impl Pulls {
+    /// Pulls may go by this transport.
+    #[must_use]
+    pub fn by(transport: Arc<dyn Transport>) -> Self {
+        Self { transport: Some(transport), why: String::new() }
+    }
+
+    /// Pulls go by the usual transport alone, for this reason.
+    #[must_use]
+    pub fn usual(why: impl Into<String>) -> Self {
+        Self { transport: None, why: why.into() }
+    }
+}
+
+/// One of the two transports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Usual,
+    Other,
+}
+
+/// What was measured of one transport.
+#[derive(Clone, Copy, Default)]
+struct Measured {
+    pulls: u32,
+    bytes_per_second: f64,
+    at: Option<Instant>,
+}
+
+impl Measured {
+    fn note(&mut self, bytes_per_second: f64) {
+        let old = if self.pulls < PULLS { bytes_per_second } else { self.bytes_per_second };
+        *self = Self {
+            pulls: self.pulls.saturating_add(1),
+            bytes_per_second: 0.75 * old + 0.25 * bytes_per_second,
+            at: Some(Instant::now()),
+        };
+    }
+
+    fn is_stale(&self) -> bool {
+        self.at.is_none_or(|at| at.elapsed() >= AGAIN)
+    }
+}
+
+/// The last failure of the other transport.
+struct Failed {
+    at: Instant,
+    why: String,
+    /// When the transport may be tried again.
+    pause: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    usual: Measured,
+    other: Measured,
+    failed: Option<Failed>,
+}
+
+impl State {
+    fn may_use_other(&self) -> bool {
+        self.failed.as_ref().is_none_or(|failed| failed.at.elapsed() >= failed.pause)
+    }
+
+    fn faster(&self) -> Lane {
+        let known = self.usual.pulls >= PULLS && self.other.pulls >= PULLS;
+        if known && self.other.bytes_per_second > self.usual.bytes_per_second { Lane::Other } else { Lane::Usual }
+    }
+}
+
+/// The transports of a link's pulls, and what was measured of them.
+pub(crate) struct Lanes {
+    pulls: Pulls,
+    state: Mutex<State>,
+}
+
+impl Lanes {
+    pub fn new(pulls: Pulls) -> Self {
+        Self { pulls, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The other transport, unless it has failed a short time ago.
+    pub fn other(&self) -> Option<&Arc<dyn Transport>> {
+        self.pulls.transport.as_ref().filter(|_| self.lock().may_use_other())
+    }
+
+    /// The transport for a pull of so many bytes.
+    pub fn choose(&self, length: usize) -> Lane {
+        let state = self.lock();
+        if self.pulls.transport.is_none() || !state.may_use_other() {
+            return Lane::Usual;
+        }
+        if length < LARGE {
+            return state.faster();
+        }
+        match (state.usual, state.other) {
+            (_, other) if other.pulls < PULLS => Lane::Other,
+            (usual, _) if usual.pulls < PULLS => Lane::Usual,
+            (_, other) if other.is_stale() => Lane::Other,
+            (usual, _) if usual.is_stale() => Lane::Usual,
+            _ => state.faster(),
+        }
+    }
+
+    /// Notes how long a pull took.
+    pub fn note(&self, lane: Lane, length: usize, took: Duration) {
+        if self.pulls.transport.is_none() || length < LARGE {
+            return;
+        }
+        let rate = length as f64 / took.as_secs_f64().max(1e-9);
+        let mut state = self.lock();
+        match lane {
+            Lane::Usual => state.usual.note(rate),
+            // If the other transport has just failed, the usual one brought these bytes.
+            Lane::Other if !state.may_use_other() => {}
+            Lane::Other => {
+                state.other.note(rate);
+                state.failed = None;
+            }
+        }
+    }
+
+    /// Notes that the other transport did not connect, or broke.
+    pub fn failed(&self, why: &str) {
+        let mut state = self.lock();
+        let pause = match &state.failed {
+            None => RETRY,
+            // Several connections of one pull fail together.
+            Some(last) if last.at.elapsed() < last.pause => last.pause,
+            Some(last) => (last.pause * 2).min(RETRY_MOST),
+        };
+        state.failed = Some(Failed { at: Instant::now(), why: why.to_owned(), pause });
+    }
+
+    /// The name of the transport that brings large pulls, if it is not the usual one, and otherwise the reason. The
+    /// reason is empty if there is nothing to say.
+    pub fn seen(&self) -> (Option<&'static str>, String) {
+        let Some(other) = &self.pulls.transport else { return (None, self.pulls.why.clone()) };
+        let (state, name) = (self.lock(), other.name());
+        if let Some(failed) = state.failed.as_ref().filter(|_| !state.may_use_other()) {
+            return (None, format!("{name}: {}", failed.why));
+        }
+        if state.usual.pulls < PULLS || state.other.pulls < PULLS {
+            return (None, format!("{name} is measured with the next pulls of {LARGE} bytes or more"));
+        }
+        if state.faster() == Lane::Other {
+            return (Some(name), String::new());
+        }
+        let rate = |measured: &Measured| measured.bytes_per_second / 1e9;
+        (None, format!("{name} was slower: {:.2} GB/s instead of {:.2}", rate(&state.other), rate(&state.usual)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tcp;
+
+    const BIG: usize = 10 << 20;
+
+    fn pull(lanes: &Lanes, usual_ms: u64, other_ms: u64) -> Lane {
+        let lane = lanes.choose(BIG);
+        let ms = if lane == Lane::Usual { usual_ms } else { other_ms };
+        lanes.note(lane, BIG, Duration::from_millis(ms));
+        lane
+    }
+
+    #[test]
+    fn both_transports_are_measured_and_the_faster_one_is_used() {
+        for (usual, other, wanted) in [(10, 5, Lane::Other), (5, 10, Lane::Usual)] {
+            let lanes = Lanes::new(Pulls::by(Arc::new(Tcp::default())));
+            assert_eq!(lanes.choose(100), Lane::Usual, "a small pull tries nothing");
+            let first: Vec<_> = (0..4).map(|_| pull(&lanes, usual, other)).collect();
+            assert_eq!(first, [Lane::Other, Lane::Other, Lane::Usual, Lane::Usual]);
+            assert!((0..5).all(|_| pull(&lanes, usual, other) == wanted));
+            assert_eq!(lanes.choose(100), wanted);
+            let (name, why) = lanes.seen();
+            assert_eq!(name.is_some(), wanted == Lane::Other);
+            assert_eq!(why.contains("slower: 1.05 GB/s instead of 2.10"), wanted == Lane::Usual, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_transport_that_fails_is_left_alone_for_a_while_and_the_reason_is_told() {
+        let lanes = Lanes::new(Pulls::by(Arc::new(Tcp::default())));
+        assert!(lanes.other().is_some());
+        lanes.failed("no route");
+        assert_eq!(lanes.choose(BIG), Lane::Usual);
+        assert!(lanes.other().is_none());
+        assert_eq!(lanes.seen(), (None, "tcp: no route".to_owned()));
+        // Other connections of the same pull fail, too.
+        lanes.failed("no route");
+        for pause in [RETRY, RETRY * 2, RETRY * 4] {
+            assert_eq!(lanes.lock().failed.as_ref().unwrap().pause, pause);
+            lanes.lock().failed.as_mut().unwrap().at -= pause;
+            assert_eq!(lanes.choose(BIG), Lane::Other);
+            lanes.failed("no route");
+        }
+        // What was pulled meanwhile came by the usual transport. A pull by the other one ends the pauses.
+        lanes.note(Lane::Other, BIG, Duration::from_millis(1));
+        assert!(lanes.lock().failed.is_some());
+        lanes.lock().failed.as_mut().unwrap().at -= RETRY * 8;
+        lanes.note(Lane::Other, BIG, Duration::from_millis(1));
+        assert!(lanes.lock().failed.is_none());
+    }
+
+    #[test]
+    fn without_another_transport_the_reason_is_told() {
+        let lanes = Lanes::new(Pulls::usual("this node has no UCX"));
+        assert_eq!((lanes.choose(BIG), lanes.seen()), (Lane::Usual, (None, "this node has no UCX".to_owned())));
+    }
+}

@@ -1,0 +1,251 @@
+//! Data connections over UCX, for machines that share a fabric which is faster than TCP.
+//!
+//! The dialing node opens a TCP connection to the usual address, and sends [`PREAMBLE`] instead of a message. Both nodes
+//! then tell each other the address and the token of a UCX worker. The TCP connection stays open beside UCX: when a
+//! node's process ends, its kernel closes this connection, and so the other node notices the loss at once.
+//!
+//! UCX has neither TLS nor authentication, and a program that reaches its ports can write to the daemon's memory. So a
+//! node uses it only if its operator asks for it on a trusted network, and never together with certificates.
+
+use crate::connection::{Connection, Plain};
+use crate::listener::{self, Accepts};
+use crate::tcp::{self as dialing, failed};
+use crate::tls::Protocol;
+use crate::{Accept, Error, Result, Stream, Transport, Trust};
+use crossdock_layout::Status;
+use crossdock_os::ucx::{Ended, Fabric, Got, Library, Wire};
+use crossdock_os::{Deadline, child, tcp};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The first bytes of a connection that shall be one over UCX. No message of the node protocol begins with them.
+pub const PREAMBLE: [u8; 8] = *b"XDOCKUCX";
+/// The version of what the two nodes tell each other before they use UCX.
+const VERSION: u32 = 1;
+/// The most bytes of a worker's address, or of a refusal.
+const MOST: usize = 64 << 10;
+const NAME: &str = "ucx";
+
+/// Makes connections over UCX.
+#[derive(Clone, Debug)]
+pub struct Ucx {
+    fabric: Arc<Fabric>,
+}
+
+impl Ucx {
+    /// Loads UCX.
+    ///
+    /// # Errors
+    /// The reason why this node does not use UCX, as text for people.
+    pub fn load(trust: &Trust) -> std::result::Result<Self, String> {
+        match trust {
+            Trust::Network => {}
+            Trust::Certificates(_) => return Err("UCX has no TLS, and this node has certificates".to_owned()),
+            Trust::Loopback => return Err("UCX has no TLS, so it needs --trusted-network".to_owned()),
+        }
+        Ok(Self { fabric: Arc::new(Fabric::open(Library::load()?)?) })
+    }
+
+    /// What a listener needs to accept connections over UCX.
+    pub(crate) fn fabric(&self) -> Arc<Fabric> {
+        self.fabric.clone()
+    }
+}
+
+impl Transport for Ucx {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn why_not_better(&self) -> &'static str {
+        ""
+    }
+
+    fn dial(&self, node: &str, address: &str, deadline: Deadline) -> Result<Arc<dyn Stream>> {
+        match dialing::connect(&Trust::Network, node, address, Protocol::Messages, deadline)? {
+            Connection::Plain(plain) => greet(plain, &self.fabric, deadline).map_err(|error| error.with(node, address)),
+            Connection::Tls(_) => unreachable!("a trusted network has no TLS"),
+        }
+    }
+
+    fn listen(&self, address: &str) -> Result<Box<dyn Accept>> {
+        let accepts = Accepts { ucx: Some(self.fabric()), ..Accepts::tcp() };
+        listener::listen(&Trust::Network, address, accepts)
+    }
+}
+
+fn unusable(reason: String) -> Error {
+    Error::new(Status::Incompatible, "connect over UCX", reason)
+}
+
+/// What one node tells the other: its token and the address of its worker.
+struct Told {
+    token: u64,
+    address: Vec<u8>,
+}
+
+fn tell(wire: &Wire, token: u64) -> Result<Vec<u8>> {
+    let address = wire.address().map_err(unusable)?;
+    let mut bytes = VERSION.to_le_bytes().to_vec();
+    bytes.extend(token.to_le_bytes());
+    bytes.extend((address.len() as u32).to_le_bytes());
+    bytes.extend(address);
+    Ok(bytes)
+}
+
+/// Reads what the other node tells. In place of its version, a node that refuses sends 0, and in place of an address
+/// the reason.
+fn hear(socket: &OwnedFd, deadline: Deadline) -> Result<Told> {
+    let mut head = [0; 16];
+    take(socket, &mut head, deadline)?;
+    let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+    let (version, length) = (word(0), word(12) as usize);
+    if length > MOST {
+        return Err(unusable(format!("the peer tells an address of {length} bytes")));
+    }
+    let mut address = vec![0; length];
+    take(socket, &mut address, deadline)?;
+    match version {
+        VERSION => Ok(Told { token: u64::from_le_bytes(head[4..12].try_into().expect("eight bytes")), address }),
+        0 => Err(unusable(format!("the other node refuses: {}", String::from_utf8_lossy(&address)))),
+        other => Err(unusable(format!("the peer speaks version {other} of this greeting, this node {VERSION}"))),
+    }
+}
+
+fn take(socket: &OwnedFd, buffer: &mut [u8], deadline: Deadline) -> Result<()> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match tcp::receive(socket, &mut buffer[filled..], deadline) {
+            Ok(Some(0)) => {
+                let reason = "the other node closed the connection; is it without UCX?";
+                return Err(Error::new(Status::Disconnected, "connect over UCX", reason));
+            }
+            Ok(Some(read)) => filled += read,
+            Ok(None) => return Err(Error::new(Status::TimedOut, "connect over UCX", "the deadline passed")),
+            Err(error) => return Err(failed("connect over UCX", "", &error)),
+        }
+    }
+    Ok(())
+}
+
+fn token() -> Result<u64> {
+    let random = child::random().map_err(|error| Error::new(Status::System, "connect over UCX", error.to_string()))?;
+    let random: [u8; 16] = random;
+    Ok(u64::from_le_bytes(random[..8].try_into().expect("eight bytes")))
+}
+
+/// Makes a connection over UCX from a TCP connection, on the side that dialed.
+fn greet(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<dyn Stream>> {
+    let Plain { socket, address } = plain;
+    let token = token()?;
+    let wire = Wire::open(fabric, socket, token).map_err(unusable)?;
+    let told = [&PREAMBLE[..], &tell(&wire, token)?].concat();
+    say(&wire, &told, deadline)?;
+    let peer = hear(wire.life(), deadline)?;
+    wire.connect(&peer.address, peer.token).map_err(unusable)?;
+    meet(&wire, deadline)?;
+    Ok(Arc::new(Carried { wire, address }))
+}
+
+/// Makes a connection over UCX from a TCP connection, on the side that accepted. The peer has sent [`PREAMBLE`], which
+/// was not read yet.
+///
+/// # Errors
+/// The peer tells nothing sensible, or UCX cannot connect the two nodes. The peer learns the reason.
+pub fn accept(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<dyn Stream>> {
+    let Plain { socket, address } = plain;
+    let mut first = [0; PREAMBLE.len()];
+    take(&socket, &mut first, deadline)?;
+    if first != PREAMBLE {
+        return Err(Error::new(Status::Corrupt, "accept", "its first bytes are those of no transport").at(&address));
+    }
+    let peer = hear(&socket, deadline)?;
+    let token = token()?;
+    let wire = Wire::open(fabric, socket, token).map_err(unusable)?;
+    if let Err(why) = wire.connect(&peer.address, peer.token) {
+        let mut refusal = [0; 12].to_vec();
+        refusal.extend((why.len() as u32).to_le_bytes());
+        refusal.extend(why.as_bytes());
+        let _ = say(&wire, &refusal, deadline);
+        return Err(unusable(why).at(&address));
+    }
+    let told = tell(&wire, token)?;
+    say(&wire, &told, deadline)?;
+    meet(&wire, deadline).map_err(|error| error.at(&address))?;
+    Ok(Arc::new(Carried { wire, address }))
+}
+
+fn meet(wire: &Wire, deadline: Deadline) -> Result<()> {
+    wire.meet(deadline).map_err(|ended| {
+        let (status, reason) = explained(ended);
+        Error::new(status, "connect over UCX", format!("UCX does not reach the other node: {reason}"))
+    })
+}
+
+fn say(wire: &Wire, bytes: &[u8], deadline: Deadline) -> Result<()> {
+    let mut left = bytes;
+    while !left.is_empty() {
+        match tcp::send(wire.life(), &[left], deadline) {
+            Ok(Some(sent)) => left = &left[sent..],
+            Ok(None) => return Err(Error::new(Status::TimedOut, "connect over UCX", "the deadline passed")),
+            Err(error) => return Err(failed("connect over UCX", "", &error)),
+        }
+    }
+    Ok(())
+}
+
+/// A connection over UCX.
+#[derive(Debug)]
+struct Carried {
+    wire: Wire,
+    address: String,
+}
+
+fn explained(ended: Ended) -> (Status, String) {
+    match ended {
+        Ended::Late => (Status::TimedOut, "the deadline passed".to_owned()),
+        Ended::Cut => (Status::TimedOut, "the deadline passed in the middle of a message".to_owned()),
+        Ended::Lost(why) => (Status::Disconnected, why),
+    }
+}
+
+impl Carried {
+    fn error(&self, tried: &str, ended: Ended) -> Error {
+        let (status, reason) = explained(ended);
+        Error::new(status, tried, reason).at(&self.address)
+    }
+}
+
+impl Stream for Carried {
+    fn read(&self, buffer: &mut [u8], deadline: Deadline) -> Result<usize> {
+        match self.wire.read(buffer, deadline) {
+            Ok(Got::Bytes(read)) => Ok(read),
+            Ok(Got::End) => Ok(0),
+            Err(ended) => Err(self.error("read", ended)),
+        }
+    }
+
+    fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<()> {
+        self.wire.write(parts, deadline).map_err(|ended| self.error("write", ended))
+    }
+
+    fn close(&self) {
+        self.wire.close();
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn transport(&self) -> &'static str {
+        NAME
+    }
+
+    fn is_protected(&self) -> bool {
+        false
+    }
+
+    fn may_be(&self, _node: &str) -> bool {
+        true
+    }
+}
