@@ -1,7 +1,8 @@
 //! Measures how fast bytes are pulled from another node through a link (P15). The same run measures raw TCP with one
-//! stream and with four, and a link over gRPC.
+//! stream and with four, a link over gRPC, and a plain call of gRPC by another program.
 //!
-//! The command line is `links [--address IP] [--peer COMMAND…] [--quick] [--json]`.
+//! The command line is `links [--address IP] [--peer COMMAND…] [--grpc PROGRAM] [--quick] [--json]`. `--grpc` names the
+//! program of `bench/peers/grpc`; without it, gRPC is measured by a link only.
 //!
 //! The serving side is a separate process that listens at `--address`. It is started through `--peer`, for example in
 //! another network namespace. All ways bring the same bytes into the same memory, which both sides have touched before.
@@ -10,6 +11,7 @@
 
 mod raw;
 mod served;
+mod unary;
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -43,6 +45,10 @@ fn soon() -> Deadline {
 
 /// The ways that are links.
 const LINKS: std::ops::Range<usize> = 2..WAYS.len();
+/// The ways that have an aim.
+const OURS: std::ops::Range<usize> = 2..6;
+/// A plain call of gRPC by another program.
+const UNARY: &str = "gRPC";
 
 /// The serving process. It is killed when this program ends.
 struct Peer {
@@ -96,6 +102,7 @@ fn main() {
     let address = value("--address").unwrap_or_else(|| "127.0.0.1".to_owned());
     let before: Vec<String> =
         value("--peer").map(|words| words.split(' ').map(str::to_owned).collect()).unwrap_or_default();
+    let program = value("--grpc");
     let rounds = if quick { 5 } else { 11 };
 
     let authority = Authority::make("bench", Duration::from_secs(3600)).expect("an authority");
@@ -126,6 +133,7 @@ fn main() {
     ];
     let mut one = raw::Streams::connect(&peer.raw, 1);
     let mut four = raw::Streams::connect(&peer.raw, 4);
+    let mut unary = program.map(|program| unary::Unary::start(&before, &program, &address));
     let mut memory = vec![1u8; MOST];
     let mut took: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
     for round in 0..=rounds {
@@ -149,6 +157,9 @@ fn main() {
                     took.entry((name, way)).or_default().push(time);
                 }
             }
+            if let Some(time) = unary.as_mut().map(|unary| unary.pull(size, times)).filter(|_| round > 0) {
+                took.entry((name, UNARY)).or_default().push(time);
+            }
         }
     }
     print(&records(&took));
@@ -164,14 +175,28 @@ fn records(took: &BTreeMap<(&'static str, &'static str), Vec<f64>>) -> Vec<Recor
         } else {
             (floor / 0.9, "≥ 0.9 × the best raw TCP")
         };
-        for way in [WAYS[2], WAYS[3], WAYS[4], WAYS[5]] {
+        let peer = |way: &&'static str| Some(((*way).to_owned(), median(took.get(&(name, *way))?)));
+        let peers: BTreeMap<String, f64> = (0..WAYS.len())
+            .filter(|number| !OURS.contains(number))
+            .map(|number| WAYS[number])
+            .chain([UNARY])
+            .filter_map(|way| peer(&way))
+            .collect();
+        for way in &WAYS[OURS] {
             if size < 1_000_000 && way.contains('4') {
                 continue;
             }
-            let runs = of(way).clone();
-            let mut record = Record::below("P15", format!("{way}, {name}"), "µs", runs, limit, aim);
+            let mut record = Record::below("P15", format!("{way}, {name}"), "µs", of(way).clone(), limit, aim);
             record.floor = Some(floor);
-            record.peers = WAYS[..2].iter().map(|way| ((*way).to_owned(), median(of(way)))).collect();
+            record.peers.clone_from(&peers);
+            records.push(record);
+        }
+        if let Some(grpc) = peers.get(UNARY).filter(|_| size == 10_000_000) {
+            let way = if median(of(WAYS[2])) < median(of(WAYS[3])) { WAYS[2] } else { WAYS[3] };
+            let case = format!("{way}, {name}, against gRPC");
+            let mut record = Record::below("P15", case, "µs", of(way).clone(), grpc / 5.0, "≥ 5 × gRPC at 10 MB");
+            record.floor = Some(floor);
+            record.peers.clone_from(&peers);
             records.push(record);
         }
     }
