@@ -427,6 +427,9 @@ pub struct RunHosts {
     /// The address at which other hosts reach this host [default: the one from which their connection came]
     #[arg(long, value_name = "HOST")]
     pub address: Option<String>,
+    /// What carries bytes between the hosts: auto (the best that works for each pair of hosts), tcp, grpc
+    #[arg(long, value_name = "TRANSPORT", default_value_t)]
+    pub transport: Choice,
 }
 
 /// The values of `run --launcher`.

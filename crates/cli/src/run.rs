@@ -81,6 +81,7 @@ fn hosts(options: &Run) -> Result<Option<Hosts>, String> {
         ssh: o.ssh.as_deref().unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
         starter: o.starter.clone(),
         address: o.address.clone(),
+        transport: o.transport,
     };
     wanted.find()
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crossdock_core::files::{Outcome, Views};
 use crossdock_files::{Across, Exchange, Keep, Publish, Service};
 use crossdock_layout::files::Phase;
-use crossdock_link::{Authority, Certificates, Tcp, Trust};
+use crossdock_link::{Authority, Certificates, Choice, Transports, Trust};
 
 const LONG: Duration = Duration::from_secs(120);
 const HOURS: Duration = Duration::from_secs(3600);
@@ -31,7 +31,7 @@ fn await_that(what: &str, mut done: impl FnMut() -> bool) {
 struct Host {
     name: &'static str,
     root: PathBuf,
-    transport: Tcp,
+    transports: Transports,
     across: Across,
     keep: Keep,
     exchange: Option<Exchange>,
@@ -44,8 +44,9 @@ impl Host {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let root = PathBuf::from(format!("/dev/shm/crossdock-hosts-{}-{number}", std::process::id()));
         let papers = authority.issue(name).unwrap();
-        let transport = Tcp::new(Trust::Certificates(Arc::new(Certificates::new(&papers).unwrap())));
-        let mut host = Self { name, root, transport, across, keep: keep.clone(), exchange: None, service: None };
+        let trust = Trust::Certificates(Arc::new(Certificates::new(&papers).unwrap()));
+        let transports = Transports::new(&trust, Choice::Auto).unwrap();
+        let mut host = Self { name, root, transports, across, keep: keep.clone(), exchange: None, service: None };
         host.start();
         host
     }
@@ -61,7 +62,7 @@ impl Host {
         let notice = self.root.with_extension("notice");
         let service = Service::start(&self.root, &notice, "simulate on a", Publish::Close, self.keep.clone()).unwrap();
         let directories = [("frames", &service, &self.across)];
-        let exchange = Exchange::start(&self.transport, self.name, "127.0.0.1:0", &directories).unwrap();
+        let exchange = Exchange::start(&self.transports, self.name, "127.0.0.1:0", &directories).unwrap();
         (self.service, self.exchange) = (Some(service), Some(exchange));
     }
 
@@ -297,7 +298,7 @@ fn several_directories_share_a_link_and_each_gets_its_own_files() {
     let exchange = |hosts: &[Host]| {
         let all: Vec<_> =
             hosts.iter().zip(["x", "y", "z"]).map(|(host, name)| (name, host.service(), &host.across)).collect();
-        Exchange::start(&hosts[0].transport, hosts[0].name, "127.0.0.1:0", &all).unwrap()
+        Exchange::start(&hosts[0].transports, hosts[0].name, "127.0.0.1:0", &all).unwrap()
     };
     let from = exchange(&a);
     let mut to = exchange(&b);

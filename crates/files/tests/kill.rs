@@ -14,7 +14,7 @@ use crossdock_core::fault;
 use crossdock_core::files::{Outcome, Views};
 use crossdock_files::{Across, Exchange, FAULT_POINTS, FETCH_FAULT_POINTS, Keep, Publish, SPILL_FAULT_POINTS, Service};
 use crossdock_layout::files::Phase;
-use crossdock_link::{Tcp, Trust};
+use crossdock_link::{Choice, Transports, Trust};
 use crossdock_os::process;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -97,7 +97,8 @@ fn fetching(root: &Path, from: &str) -> (Service, Exchange) {
         wait: LONG,
         path: "/data/frames".into(),
     };
-    let mut exchange = Exchange::start(&Tcp::new(Trust::Loopback), "b", "", &[("f", &service, &across)]).unwrap();
+    let transports = Transports::new(&Trust::Loopback, Choice::Auto).unwrap();
+    let mut exchange = Exchange::start(&transports, "b", "", &[("f", &service, &across)]).unwrap();
     exchange.meet(&[("a".to_owned(), from.to_owned())].into()).unwrap();
     (service, exchange)
 }
@@ -236,8 +237,8 @@ fn a_service_that_dies_at_any_step_of_a_fetch_shows_nothing_in_part_and_the_next
             wait: LONG,
             path: "/data/frames".into(),
         };
-        let transport = Tcp::new(Trust::Loopback);
-        let exchange = Exchange::start(&transport, "a", "127.0.0.1:0", &[("f", &producers, &across)]).unwrap();
+        let transports = Transports::new(&Trust::Loopback, Choice::Auto).unwrap();
+        let exchange = Exchange::start(&transports, "a", "127.0.0.1:0", &[("f", &producers, &across)]).unwrap();
         let from = exchange.address().to_owned();
         let root = &there.0;
         let mut service = play_with("fetches", root, &[("CROSSDOCK_FAULT", *point), (FROM, &from)]);

@@ -343,6 +343,32 @@ fn inside_tls_nodes_join_only_with_certificates_of_the_sites_authority() {
     refused(&site.other("b"));
 }
 
+/// The catalog and the links go over gRPC, too. A node that chooses nothing accepts both transports.
+#[cfg(feature = "grpc")]
+#[test]
+fn nodes_that_use_grpc_join_ask_and_pull() {
+    let site = Site::new();
+    let mut a = Node::start(&site.keeper());
+    let mut b = Node::start(&GatewayOptions { transport: Choice::Grpc, ..site.other("b") });
+    a.joined();
+    b.joined();
+    for (node, other, used) in [(&mut a, "b", "grpc"), (&mut b, "a", "grpc")] {
+        let nodes = node.gateway.nodes();
+        let by = || Deadline::after(Duration::from_secs(60));
+        assert_eq!(nodes.ask(other, 7, b"abc", by()).unwrap(), b"cba");
+        let wanted = Wanted { kind: SegmentKind::Item, object: 9, epoch: 1 };
+        let mut memory = vec![0; 5000];
+        nodes.pull(other, &wanted, 0, &mut memory, by()).unwrap();
+        assert_eq!(memory, [9; 5000]);
+        let seen = node.until("the link is reported", |news| match news {
+            News::Links(links) => links.iter().find(|link| link.round_trip.is_some()).cloned(),
+            _ => None,
+        });
+        assert_eq!((seen.node.as_str(), seen.transport), (other, used), "{seen:?}");
+        assert!(seen.why.contains("grpc") || seen.why.starts_with("tcp: "), "{seen:?}");
+    }
+}
+
 #[test]
 fn what_cannot_work_is_refused_at_the_start() {
     let site = Site::new();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crossdock_layout::Status;
 use crossdock_layout::files::Phase;
-use crossdock_link::{Error, Link, LinkOptions, Node, Result, Server, Tcp, Transport};
+use crossdock_link::{Error, Link, LinkOptions, Node, Result, Server, Transports};
 use crossdock_os::child;
 
 use super::fetch::{Fetcher, Origin, Stop};
@@ -33,7 +33,7 @@ pub struct Across {
 
 /// The exchange of one host. Dropping it ends the fetches.
 pub struct Exchange {
-    transport: Tcp,
+    transports: Transports,
     own: Node,
     directories: Vec<Directory>,
     server: Option<Server>,
@@ -59,7 +59,12 @@ impl Exchange {
     ///
     /// # Errors
     /// The exchange cannot listen at `address`.
-    pub fn start(transport: &Tcp, own: &str, address: &str, directories: &[(&str, &Service, &Across)]) -> Result<Self> {
+    pub fn start(
+        transports: &Transports,
+        own: &str,
+        address: &str,
+        directories: &[(&str, &Service, &Across)],
+    ) -> Result<Self> {
         let random = child::random().map_err(|error| Error::new(Status::System, "start", error.to_string()))?;
         let own = Node { name: own.to_owned(), incarnation: u64::from_le_bytes(random) };
         let mut all = Vec::new();
@@ -70,13 +75,13 @@ impl Exchange {
         let server = if all.iter().any(|directory| !directory.across.readers.is_empty()) {
             let directories = all.iter().map(|d| (d.name.clone(), d.shared.clone())).collect();
             let served = Served { directories, asked: AtomicUsize::new(0) };
-            let accept = transport.listen(address)?;
+            let accept = transports.listen(address)?;
             Some(Server::start(accept, own.clone(), Arc::new(served), LinkOptions::default())?)
         } else {
             None
         };
         let (links, threads, stop) = (BTreeMap::new(), Vec::new(), Arc::default());
-        Ok(Self { transport: transport.clone(), own, directories: all, server, links, threads, stop })
+        Ok(Self { transports: transports.clone(), own, directories: all, server, links, threads, stop })
     }
 
     /// Gives the address where other hosts reach this one; empty if no host fetches from it.
@@ -99,8 +104,8 @@ impl Exchange {
                 let link = match self.links.get(node) {
                     Some(link) => link.clone(),
                     None => {
-                        let transport = Arc::new(self.transport.clone());
-                        let link = Link::open(transport, self.own.clone(), node, address, LinkOptions::default())?;
+                        let (own, dials) = (self.own.clone(), self.transports.dials());
+                        let link = Link::negotiate(dials, own, node, address, LinkOptions::default())?;
                         self.links.entry(node.clone()).or_insert(Arc::new(link)).clone()
                     }
                 };

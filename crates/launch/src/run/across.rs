@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_files::{Across, Exchange, Service};
-use crossdock_link::{Certificates, Papers, Tcp, Trust};
+use crossdock_link::{Certificates, Choice, Papers, Transports, Trust};
 
 use crate::file::{Directory, Places, Workflow};
 
@@ -20,6 +20,8 @@ pub struct Neighbours {
     pub address: String,
     /// The folder with this node's certificate.
     pub certificates: PathBuf,
+    /// What carries bytes between the hosts.
+    pub transport: Choice,
     /// What this host knows about each managed directory, by the directory's name.
     directories: BTreeMap<String, Of>,
 }
@@ -52,7 +54,7 @@ impl Neighbours {
         (workflow, places): (&Workflow, &Places),
         nodes: &[(String, String)],
         number: usize,
-        (own, address, certificates): (String, String, &Path),
+        (own, address, certificates, transport): (String, String, &Path, Choice),
     ) -> Self {
         let mut directories = BTreeMap::new();
         for directory in &workflow.directories {
@@ -77,7 +79,7 @@ impl Neighbours {
             let producers: Vec<String> = directory.produce.iter().map(with_hosts).collect();
             directories.insert(directory.name.clone(), Of { across, producers: producers.join(", ") });
         }
-        Self { own, address, certificates: certificates.to_owned(), directories }
+        Self { own, address, certificates: certificates.to_owned(), transport, directories }
     }
 
     /// Gives the producers of a directory with their hosts, as messages show them.
@@ -88,14 +90,15 @@ impl Neighbours {
     /// Starts the exchange, which listens to the hosts that fetch from this host.
     pub fn exchange(&self, directories: &[(Directory, Service)]) -> Result<Exchange, String> {
         let papers = Papers::load(&self.certificates).and_then(|papers| Certificates::new(&papers));
-        let transport = Tcp::new(Trust::Certificates(Arc::new(papers.map_err(|e| e.to_string())?)));
+        let trust = Trust::Certificates(Arc::new(papers.map_err(|e| e.to_string())?));
+        let transports = Transports::new(&trust, self.transport).map_err(|e| e.to_string())?;
         let alone = Across { produces: true, ..Across::default() };
         let all = directories.iter().map(|(directory, service)| {
             let across = self.directories.get(&directory.name).map_or(&alone, |of| &of.across);
             (directory.name.as_str(), service, across)
         });
         let all: Vec<(&str, &Service, &Across)> = all.collect();
-        let started = Exchange::start(&transport, &self.own, &format!("{}:0", self.address), &all);
+        let started = Exchange::start(&transports, &self.own, &format!("{}:0", self.address), &all);
         started.map_err(|e| format!("managed directories cannot be shared with other hosts: {e}"))
     }
 }
@@ -110,7 +113,7 @@ mod tests {
         let hosts = ["n1", "n2", "n3"].map(str::to_owned);
         let (workflow, places) = parse_on(Path::new("w.yaml"), &text, &hosts, None).unwrap();
         let nodes = hosts.map(|host| (host.clone(), format!("node-{host}")));
-        let own = ("x".to_owned(), "127.0.0.1".to_owned(), Path::new("/"));
+        let own = ("x".to_owned(), "127.0.0.1".to_owned(), Path::new("/"), Choice::Auto);
         let of = Neighbours::of((&workflow, &places), &nodes, number, own).directories.remove("f")?;
         needed(&workflow, &places).then_some((of.across, of.producers))
     }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crossdock_client::runs::note_attach;
 use crossdock_client::{ConnectOptions, Grant, Mode, PortOptions, Region, Rights, SegmentKind, Session, Status};
 use crossdock_layout::name::MIRROR;
+use crossdock_link::Choice;
 use crossdock_os::process::Signal;
 use crossdock_os::{Deadline, event, socket};
 
@@ -52,6 +53,8 @@ pub struct Site {
     pub listen: Option<String>,
     /// The folder with the daemon's certificates.
     pub certificates: PathBuf,
+    /// What carries bytes to and from the other nodes.
+    pub transport: Choice,
 }
 
 impl Site {
@@ -60,6 +63,7 @@ impl Site {
             ["--site", &self.name, "--node", &self.node, "--catalog", &self.catalog].map(OsString::from).into();
         options.extend(self.listen.iter().flat_map(|at| ["--listen".into(), at.into()]));
         options.extend(["--certificates".into(), self.certificates.clone().into_os_string()]);
+        options.extend(["--transport".into(), self.transport.to_string().into()]);
         options
     }
 }

@@ -3,7 +3,7 @@
 use std::env;
 use std::process::Command;
 
-use crossdock_link::bad_node_name;
+use crossdock_link::{Choice, bad_node_name};
 use crossdock_os::spawn::host_name;
 use crossdock_shim::arguments::Arguments;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,8 @@ pub struct Wanted {
     pub starter: Option<String>,
     /// The address given with `--address`.
     pub address: Option<String>,
+    /// The value of `--transport`.
+    pub transport: Choice,
 }
 
 /// The hosts of a run on several hosts.
@@ -59,6 +61,9 @@ pub struct Hosts {
     /// The address at which the other hosts reach this host. With `None` each other host takes the address from which
     /// its connection came.
     pub address: Option<String>,
+    /// What carries bytes between the hosts.
+    #[serde(with = "super::transport")]
+    pub transport: Choice,
 }
 
 impl Wanted {
@@ -90,7 +95,8 @@ impl Wanted {
         };
         let launcher = self.launcher.unwrap_or(if allocated { Launcher::Srun } else { Launcher::Ssh });
         let ssh = if self.ssh.is_empty() { vec!["ssh".to_owned()] } else { self.ssh.clone() };
-        Ok(Some(Hosts { names, here, launcher, ssh, starter, address: self.address.clone() }))
+        let (address, transport) = (self.address.clone(), self.transport);
+        Ok(Some(Hosts { names, here, launcher, ssh, starter, address, transport }))
     }
 }
 

@@ -22,6 +22,7 @@ pub mod state;
 mod stopping;
 mod summary;
 mod supervisor;
+mod transport;
 pub mod usage;
 mod view;
 mod views;

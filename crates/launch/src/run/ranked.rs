@@ -119,6 +119,7 @@ mod tests {
             ssh: vec!["ssh".into(), "-q".into()],
             starter: "/opt/crossdock".into(),
             address: None,
+            transport: crossdock_link::Choice::Auto,
         };
         let found = ["n1", "n2", "n3"].map(|name| (name, PathBuf::from(format!("/run/{name}"))));
         let job = JobHosts::new(&found, 8, &hosts);

@@ -265,7 +265,7 @@ fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part,
         let nodes: Vec<_> = order.hosts.iter().map(|host| (host.clone(), node_name(host))).collect();
         let to_runner = order.site.as_ref().and_then(|site| site.address.clone()).or_else(runner);
         let address = to_runner.and_then(|host| own_address(&host)).unwrap_or_else(host_name);
-        let own = (site.node.clone(), address, &*site.certificates);
+        let own = (site.node.clone(), address, &*site.certificates, site.transport);
         Neighbours::of((&workflow, &places), &nodes, order.number, own)
     });
     let which = site.filter(|_| daemon::needed(&workflow)).map(Which::Site);
@@ -296,6 +296,7 @@ fn join(order: &SiteOrder, folder: &RunFolder) -> Result<Site, String> {
         catalog: format!("embedded:{}@{host}:{}", order.keeper, order.port),
         listen: None,
         certificates: folder.path.clone(),
+        transport: order.transport,
     })
 }
 

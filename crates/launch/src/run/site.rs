@@ -42,6 +42,7 @@ impl RunSite {
             catalog: format!("keep:0.0.0.0:{}", self.port),
             listen: self.address().map(|host| format!("{host}:0")),
             certificates: self.certificates.clone(),
+            transport: self.hosts.transport,
         }
     }
 
@@ -65,7 +66,8 @@ impl RunSite {
         let node = self.hosts.node(number);
         let Papers { authority, certificate, key } = self.authority.issue(&node).map_err(|e| e.to_string())?;
         let (keeper, address) = (self.hosts.own_node(), self.hosts.address.clone());
-        Ok(SiteOrder { name: self.name.clone(), node, keeper, address, port: self.port, authority, certificate, key })
+        let (name, transport) = (self.name.clone(), self.hosts.transport);
+        Ok(SiteOrder { name, node, keeper, address, port: self.port, authority, certificate, key, transport })
     }
 }
 

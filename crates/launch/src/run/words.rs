@@ -153,6 +153,9 @@ pub struct SiteOrder {
     pub certificate: String,
     /// The private key of this node.
     pub key: String,
+    /// What carries bytes to and from the other nodes.
+    #[serde(with = "super::transport")]
+    pub transport: crossdock_link::Choice,
 }
 
 /// Writes one message as a line.

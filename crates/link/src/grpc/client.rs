@@ -48,14 +48,15 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Exchanges the greeting of HTTP/2 on the connection to the node `node`.
+    /// Exchanges the greeting of HTTP/2 on the connection. The calls name the address that was dialed, because proxies
+    /// choose the way of a call by it.
     ///
     /// # Errors
     /// The peer does not speak HTTP/2, or the deadline passed.
-    pub fn open(event_loop: &Arc<EventLoop>, node: &str, connection: Connection, deadline: Deadline) -> Result<Self> {
+    pub fn open(event_loop: &Arc<EventLoop>, connection: Connection, deadline: Deadline) -> Result<Self> {
         let scheme = if connection.is_protected() { "https" } else { "http" };
-        let origin = format!("{scheme}://{node}").parse::<Uri>();
-        let origin = origin.map_err(|error| Error::new(Status::Invalid, CONNECT, format!("'{node}': {error}")))?;
+        let origin = format!("{scheme}://{}", connection.address()).parse::<Uri>();
+        let origin = origin.map_err(|error| Error::new(Status::Invalid, CONNECT, error.to_string()))?;
         let (connection, broken) = (Arc::new(connection), Broken::default());
         let spawn = event_loop.spawn().clone();
         let greeting = greet(spawn, connection.clone(), broken.clone());

@@ -74,7 +74,7 @@ impl Transport for Grpc {
         if matches!(&connection, Connection::Tls(tls) if !tls.is_http2()) {
             return Err(Error::new(Status::Disconnected, "connect", "the peer accepts no HTTP/2").with(node, address));
         }
-        let caller = Caller::open(&self.event_loop, node, connection, deadline);
+        let caller = Caller::open(&self.event_loop, connection, deadline);
         caller.and_then(|caller| caller.call(deadline)).map_err(|error| error.with(node, address))
     }
 
@@ -98,7 +98,7 @@ mod tests {
         let grpc = Grpc::new(Trust::Loopback).unwrap();
         let listener = grpc.listen("127.0.0.1:0").unwrap();
         let connection = tcp::connect(&Trust::Loopback, "b", &listener.address(), Protocol::Http2, soon()).unwrap();
-        let caller = Caller::open(&grpc.event_loop, "b", connection, soon());
+        let caller = Caller::open(&grpc.event_loop, connection, soon());
         let mut streams = Vec::new();
         std::thread::scope(|scope| {
             let accepted = scope.spawn(|| {
