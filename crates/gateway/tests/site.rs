@@ -364,7 +364,7 @@ fn nodes_that_use_grpc_join_ask_and_pull() {
             News::Links(links) => links.iter().find(|link| link.round_trip.is_some()).cloned(),
             _ => None,
         });
-        assert_eq!((seen.node.as_str(), seen.transport), (other, used), "{seen:?}");
+        assert_eq!((seen.node.as_str(), seen.transport.as_str()), (other, used), "{seen:?}");
         assert!(seen.why.contains("grpc") || seen.why.starts_with("tcp: "), "{seen:?}");
     }
 }
