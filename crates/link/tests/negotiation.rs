@@ -28,7 +28,7 @@ fn start(b: &Transports, store: &Arc<Store>) -> Server {
 }
 
 fn connect(a: &Transports, address: &str) -> Link {
-    Link::negotiate(a.dials(), node("a", 1), "b", address, quick()).unwrap()
+    Link::negotiate_with(a.pulls(), a.dials(), node("a", 1), "b", address, quick()).unwrap()
 }
 
 /// Asks one question, and pulls an object of some megabytes.
