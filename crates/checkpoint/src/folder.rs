@@ -32,13 +32,14 @@ pub struct Saved {
     pub path: PathBuf,
     /// The length of the file in bytes.
     pub length: u64,
-    /// How long the writing took.
+    /// The duration of the writing.
     pub took: Duration,
 }
 
 impl Folder {
     /// Opens a folder, or makes it, and removes partly written files of a dead writer. A damaged newest checkpoint is
-    /// renamed to `….damaged`, so that it is neither counted nor used; `said` gets a message about it.
+    /// renamed to `….damaged`, so that it is neither counted nor used. The function `said` is called with a message
+    /// about it.
     ///
     /// # Errors
     /// `BUSY` if another writer works on this name, `DENIED`, `NO_SPACE`, `SYSTEM`, `INVALID` (the name).

@@ -43,7 +43,7 @@ pub fn fuzz_file(bytes: &[u8]) {
     check(&scratch);
 }
 
-/// A file without a name. Its path leads to it as long as this value exists.
+/// A file that has no name any more. Its path leads to the file as long as this value exists.
 struct Scratch {
     file: File,
     path: PathBuf,
@@ -104,7 +104,8 @@ type Version = (u64, u64, Vec<(String, String)>, BTreeMap<String, Array>);
 /// A variable: its type, its shape, its constants and its bytes.
 type Array = (String, Vec<u64>, Vec<(String, String)>, Vec<u8>);
 
-/// Numbers that are not equal to themselves (NaN) can be compared as text.
+/// Turns values into text, so that they can be compared. A number that is not equal to itself (NaN) equals itself as
+/// text.
 fn comparable<'a>(values: impl Iterator<Item = &'a (String, Value)>) -> Vec<(String, String)> {
     let text = |value: &Value| match value {
         Value::F64(x) => format!("F64({:x})", x.to_bits()),
@@ -365,7 +366,8 @@ mod tests {
         }
     }
 
-    /// Once, each header of a chain was read together with all that lie inside it.
+    /// In a former version, the reader of a chain of headers read each header together with all headers that lie inside
+    /// it. Such a file is refused now.
     #[test]
     fn headers_inside_headers_are_refused() {
         // The second header lies inside a message of the first one, which links to it.

@@ -38,7 +38,7 @@ pub fn restart(folder: &Path, name: &str) -> Result<Restart> {
     for (_, _, path) in found.iter().rev() {
         match Checkpoint::open(path).and_then(|c| c.verify().map(|()| c)) {
             Ok(checkpoint) => return Ok(Restart { checkpoint, skipped }),
-            // A writer that keeps only the newest checkpoints has removed this one meanwhile.
+            // A writer that keeps only the newest checkpoints has removed this checkpoint meanwhile.
             Err(e) if e.status == Status::NotFound => {}
             Err(e) => skipped.push((path.clone(), e)),
         }

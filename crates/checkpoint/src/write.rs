@@ -15,16 +15,17 @@ use crate::hdf5::{self, header::Header};
 
 /// Data begin at a multiple of the page size, so that they can be mapped.
 const PAGE: u64 = 4096;
-/// How many bytes are summed and written at a time, while they are in the CPU's cache.
+/// The number of bytes of one step: their checksum is computed and they are written while they are in the CPU's cache.
 const SLICE: usize = 256 << 10;
 /// The greatest size of all headers together. The limit protects readers; programs do not reach it.
 pub(crate) const MOST_HEADERS: u64 = 64 << 20;
 
 /// The greatest number of dimensions of a dataset in HDF5.
 const MOST_DIMENSIONS: usize = 32;
-/// The most bytes of a text. A header's message has at most 64 KiB.
+/// The largest number of bytes of a text. A header's message has at most 64 KiB.
 const MOST_TEXT: usize = 32 << 10;
-/// The most bytes of the name of a series or a variable with its slashes. Each part of it is a group inside a group.
+/// The largest number of bytes of the name of a series or a variable with its slashes. Each part of the name is a group
+/// inside a group.
 const MOST_NAME: usize = 1024;
 /// The beginning of the names of attributes that this library writes.
 pub(crate) const OURS: &str = "crossdock.";

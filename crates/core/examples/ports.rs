@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// Does the receiver of this kind of message sleep while it waits?
+    /// Tells whether the receiver of this kind of message sleeps while it waits.
     fn sleeps(self) -> bool {
         matches!(self, Futex | SeqPacket | PortBlock)
     }

@@ -123,13 +123,13 @@ pub enum Reason {
     },
     /// The consumer holds all messages that fit into the port, so that its producer cannot send another.
     HoldsAll(usize),
-    /// No peer of this side has come since this end was opened.
+    /// No peer on this side of the port has come since this end was opened.
     NoPeer(Side),
-    /// The peers of this side are alive but did nothing.
+    /// The peers of this end are alive, but did nothing during the wait.
     PeersIdle,
-    /// The last peer of this side left in order.
+    /// The last peer on this side of the port left in order.
     PeersLeft(Side),
-    /// No peer of this side is left, and at least one died.
+    /// No peer on this side of the port is left, and at least one died.
     PeersDied(Side),
 }
 

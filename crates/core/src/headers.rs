@@ -32,7 +32,7 @@ pub struct NdarrayData {
     pub bytes: u64,
     /// The number of bytes for which there is room.
     pub capacity: u64,
-    /// Which index varies fastest.
+    /// The order of the elements: which index varies fastest.
     pub order: Order,
     rank: usize,
     extents: [u64; MAX_RANK],
@@ -100,8 +100,8 @@ impl Region {
         }
     }
 
-    /// Gives the offset of the elements to which a header's data word points. It is `Some(None)` if the word is null
-    /// and `bytes` is 0, and `None` if no elements can lie at that offset.
+    /// Gives the offset of the elements to which a header's data word points. The result is `Some(None)` if the word is
+    /// null and `bytes` is 0. It is `None` if no elements can lie at that offset.
     fn elements(&self, header: u64, bytes: u64) -> Option<Option<u64>> {
         match self.get(header + 8) {
             0 => (bytes == 0).then_some(None),

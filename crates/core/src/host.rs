@@ -36,8 +36,8 @@ pub trait Host: Send + Sync {
         0
     }
 
-    /// Tells the daemon that the publisher ended its series in order, so that the next publisher may have its name.
-    /// Dropping the host has the same effect.
+    /// Tells the daemon that the publisher ended its series in order, so that the next publisher may use the series'
+    /// name. Dropping the host has the same effect.
     fn series_ended(&self) -> Result<()> {
         Ok(())
     }

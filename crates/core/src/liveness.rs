@@ -33,13 +33,15 @@ pub trait Living: Sync {
     /// The liveness table, in which the daemon marks dead members.
     fn table(&self) -> &LivenessTable;
 
-    /// Does the kernel prove that this member is dead? The answer `false` does not prove that it is alive.
+    /// Tells whether the kernel proves that this member is dead. The answer `false` does not prove that the member is
+    /// alive.
     fn has_left(&self, member: MemberId) -> bool {
         let _ = member;
         false
     }
 
-    /// Is it proved that this member is dead? If the table does not say so, this takes one or two system calls.
+    /// Tells whether it is proved that this member is dead. If the table does not say so, the call makes one or two
+    /// system calls.
     fn is_dead(&self, member: MemberId) -> bool {
         self.table().says_dead(member) || self.has_left(member)
     }
@@ -112,8 +114,8 @@ impl Liveness {
         *self.entry.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Can deaths be proved without the daemon? They cannot if the file system of the daemon's socket does not support
-    /// locks.
+    /// Tells whether deaths can be proved without the daemon. They cannot if the file system of the daemon's socket
+    /// does not support locks.
     pub fn works(&self) -> bool {
         self.roll.read().unwrap_or_else(PoisonError::into_inner).works()
     }
@@ -182,8 +184,8 @@ mod tests {
         words(&next_writer).set_dead(MemberId::new(9, 9));
         assert!(seen.is_dead(MemberId::new(9, 9)), "the new table is read");
         drop(other);
-        // A child that another test forked may hold a copy of a descriptor until it calls exec or ends. So this waits
-        // for a while.
+        // A child that another test forked may hold a copy of a descriptor until it calls exec or ends. So the test
+        // repeats the check for a while.
         assert!((0..2000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
             seen.is_dead(OTHER)

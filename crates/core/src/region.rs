@@ -38,7 +38,7 @@ pub struct Parts {
     pub descriptor: OwnedFd,
     /// The segment's size in bytes.
     pub size: u64,
-    /// May this task write to the region?
+    /// True if this task may write to the region.
     pub writable: bool,
     /// The member that uses the region.
     pub member: MemberId,
@@ -52,7 +52,7 @@ pub struct Over {
     pub name: String,
     /// The segment's id, which is part of handles.
     pub segment: SegmentId,
-    /// May this task write to the region?
+    /// True if this task may write to the region.
     pub writable: bool,
     /// The member that uses the region.
     pub member: MemberId,
@@ -180,7 +180,7 @@ impl Region {
         self.memory.geometry().capacity
     }
 
-    /// May this task write to the region?
+    /// Tells whether this task may write to the region.
     pub fn writable(&self) -> bool {
         self.writable
     }
@@ -196,7 +196,7 @@ impl Region {
             }
             let takes = seen == 0 || self.host.liveness().is_dead(MemberId(seen));
             if takes && self.writable {
-                // The page with the init word gets memory before the word is touched.
+                // The page with the init word gets memory before this process writes the word.
                 let me = self.member.0;
                 self.reserve_range(0, crossdock_layout::region::PAGE)?;
                 if init.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -276,7 +276,7 @@ impl Region {
         Ok(())
     }
 
-    /// Has no member died since this process last healed the region?
+    /// Tells whether no member has died since this process last healed the region.
     #[inline]
     pub(crate) fn is_healed(&self) -> bool {
         self.deaths_seen.load(Ordering::Acquire) == self.deaths()
@@ -289,7 +289,7 @@ impl Region {
         unsafe { self.deaths.as_ref() }.load(Ordering::Acquire)
     }
 
-    /// Did this process open the region itself, rather than inherit it by fork?
+    /// Tells whether this process opened the region itself, rather than inherited it by fork.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
         self.origin.is_here()

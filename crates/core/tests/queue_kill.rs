@@ -161,8 +161,8 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
         feed(&successor, sent);
         drop(successor);
         let seen = watcher.join().unwrap();
-        // The victim died while it sent a message, which may have arrived. Then the successor sends it again, so one
-        // message may be there twice.
+        // The victim died while it sent a message, which may have arrived. Then the successor has sent the message
+        // again, so one message may be there twice.
         let mut tags = seen.tags.clone();
         let doubled = tags.len();
         tags.dedup();
@@ -193,8 +193,8 @@ fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
                 (scope.spawn(run(producer)), victim)
             }
             None => {
-                // The victim formats the port and waits for messages. It needs time to fall asleep, so that it is woken
-                // by the first one.
+                // The victim formats the port and waits for messages. It gets time to fall asleep, so that the first
+                // message wakes it.
                 let victim = world.spawn("consume", Some(fault));
                 std::thread::sleep(Duration::from_millis(60));
                 (scope.spawn(run(open_soon(world, Side::Producer))), victim)

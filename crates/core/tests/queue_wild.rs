@@ -24,7 +24,7 @@ impl Dice {
         self.0
     }
 
-    /// A value that may do harm: random, small, huge, or like the state of a cell a few laps later.
+    /// Gives a value that may do harm: random, small, huge, or like the state of a cell a few laps later.
     fn value(&mut self) -> u64 {
         match self.roll() % 5 {
             0 => self.roll(),
@@ -35,7 +35,7 @@ impl Dice {
         }
     }
 
-    /// An offset at which the port has data: the header, the first end slots, or the cells.
+    /// Gives an offset at which the port has data: in the header, the first end slots, or the cells.
     fn offset(&mut self, size: u64) -> u64 {
         let (from, to) = match self.roll() % 4 {
             0 => (0, 512),

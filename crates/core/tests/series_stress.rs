@@ -227,7 +227,7 @@ fn spawn(world: &Arc<World>, series: &Series, index: usize, full: FullPolicy, se
     })
 }
 
-/// Has this child ended? It must end in order or be killed by this test; otherwise the test fails.
+/// Tells whether this child has ended. It must end in order or be killed by this test; otherwise the test fails.
 fn ended(pid: i32, who: &str) -> bool {
     let mut status = 0;
     // SAFETY: a child of this process.

@@ -90,7 +90,7 @@ impl Notice {
         self.magic.store(NOTICE_MAGIC, Ordering::Release);
     }
 
-    /// Is this a notice of this build's layout?
+    /// Tells whether this is a notice of this build's layout.
     pub fn is_valid(&self) -> bool {
         self.magic.load(Ordering::Acquire) == NOTICE_MAGIC && self.version.load(Ordering::Acquire) == LAYOUT_VERSION
     }
@@ -115,7 +115,7 @@ impl Notice {
         }
     }
 
-    /// Is this one of the most recently lost names?
+    /// Tells whether this is one of the most recently lost names.
     pub fn has_lost(&self, name: &[u8]) -> bool {
         let hash = hash_of(name);
         self.lost_count.load(Ordering::Relaxed) > 0 && self.lost.iter().any(|lost| lost.load(Ordering::Acquire) == hash)

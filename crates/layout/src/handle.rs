@@ -25,7 +25,7 @@ impl Handle {
         Self { segment: segment.0, offset }
     }
 
-    /// Is this the handle that names nothing?
+    /// Tells whether this is the handle that names nothing.
     pub const fn is_none(self) -> bool {
         self.segment == 0
     }

@@ -62,8 +62,8 @@ impl LivenessTable {
         self.pages[page_word(series)].load(Ordering::Acquire)
     }
 
-    /// Does the table prove that this member is dead? The answer `false` does not prove that it is alive.
-    /// The id [`MemberId::NOBODY`] belongs to no member, so it counts as dead.
+    /// Tells whether the table proves that this member is dead. The answer `false` does not prove that the member is
+    /// alive. The id [`MemberId::NOBODY`] belongs to no member, so it counts as dead.
     pub fn says_dead(&self, member: MemberId) -> bool {
         is_proof(self.slots[member.slot()].load(Ordering::Acquire), member)
     }
@@ -73,7 +73,7 @@ impl LivenessTable {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Is this a table of this build's layout?
+    /// Tells whether this is a table of this build's layout.
     pub fn is_valid(&self) -> bool {
         self.magic.load(Ordering::Acquire) == LIVENESS_MAGIC && self.version.load(Ordering::Acquire) == LAYOUT_VERSION
     }
@@ -110,7 +110,7 @@ impl LivenessTable {
 /// The bit of a slot's word that says that the member is dead.
 pub const DEAD: u64 = 1 << 63;
 
-/// Does `word`, the word of this member's slot, prove that the member is dead?
+/// Tells whether `word`, the word of this member's slot, proves that the member is dead.
 pub const fn is_proof(word: u64, member: MemberId) -> bool {
     let last = MemberId(word & !DEAD);
     member.0 == 0 || last.counter() > member.counter() || word == member.0 | DEAD

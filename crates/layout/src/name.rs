@@ -3,7 +3,7 @@
 /// The largest number of bytes of a name. A field for a name has [`MAX_NAME`] + 1 bytes, and the rest of it is zero.
 pub const MAX_NAME: usize = 127;
 
-/// The beginning of a mirror's name, `.mirror/ID/NAME`. A mirror stands for a port or region of another node. Only the
+/// The beginning of a mirror's name, `.mirror/ID/NAME`. A mirror stands for a port or series of another node. Only the
 /// daemon makes mirrors.
 pub const MIRROR: &str = ".mirror/";
 

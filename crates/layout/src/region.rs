@@ -61,14 +61,14 @@ pub struct Header {
     /// Guards the pool of slices, growth, the holders of slots and the directory.
     pub lock: Lock,
     _pad1: [u8; 48],
-    /// The number of slices with reserved memory. These are the first slices of the region. It is written under the
-    /// lock, and any member reads it.
+    /// The number of slices with reserved memory, counted from the first slice. It is written under the lock, and any
+    /// member reads it.
     pub committed: WildWord<AtomicU64>,
     /// No slice with a smaller number than this one is free. It is a hint that is written under the lock.
     pub first_free: WildWord<AtomicU64>,
     /// The bytes that were counted against the quota so far. It is written under the lock.
     pub reserved: AtomicU64,
-    /// The number of heap slots with reserved memory. These are the first ones. It is written under the lock.
+    /// The number of heap slots with reserved memory, counted from the first slot. It is written under the lock.
     pub slots: WildWord<AtomicU64>,
     /// 1 while the holder of the lock changes the bitmap of used slices. If that member dies, the next holder rebuilds
     /// the bitmap.
@@ -77,12 +77,13 @@ pub struct Header {
     /// An odd number while the holder of the lock changes the directory. Readers without the lock compare it before and
     /// after they read.
     pub directory_version: AtomicU64,
-    /// The number of entries that were ever used. These are the first ones. It is written under the lock.
+    /// The number of directory entries that were ever used, counted from the first entry. It is written under the lock.
     pub entries: WildWord<AtomicU32>,
     /// The number of the first free entry below `entries`, plus 1; 0 if there is none. The list of free entries is
     /// derived from the entries, and healing rebuilds it.
     pub free_entry: WildWord<AtomicU32>,
-    /// The number of entries with reserved memory. These are the first ones. It is written under the lock.
+    /// The number of directory entries with reserved memory, counted from the first entry. It is written under the
+    /// lock.
     pub entries_reserved: WildWord<AtomicU32>,
     /// A futex word. A member that makes an object ready or removes one increments it and wakes the sleeping members.
     pub directory_gate: AtomicU32,

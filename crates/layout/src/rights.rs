@@ -54,7 +54,7 @@ rights! {
 }
 
 impl Rights {
-    /// Are all rights of `other` in this set?
+    /// Tells whether all rights of `other` are in this set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

@@ -121,7 +121,7 @@ pub struct SeriesNews {
     /// A futex word: the low half of the newest sequence number, plus one when the series has ended. It is stored after
     /// `latest`; then the sleeping observers are woken.
     pub published: AtomicU32,
-    /// Whether the series has ended: [`STATE_LIVE`] or [`STATE_ENDED`].
+    /// The value [`STATE_LIVE`], or [`STATE_ENDED`] after the series has ended in order.
     pub state: AtomicU32,
 }
 
@@ -131,7 +131,7 @@ pub struct SeriesNews {
 pub struct SeriesReport {
     /// The method by which the publisher finds changes at present: the number of a `core::series::Method`.
     pub method: AtomicU32,
-    /// The number of slots with reserved memory. These are the first ones.
+    /// The number of slots with reserved memory, counted from the first slot.
     pub committed: WildWord<AtomicU32>,
     /// The number of slots that hold a chunk of some version.
     pub used: AtomicU32,
@@ -155,8 +155,8 @@ pub struct SeriesReport {
     pub reserved: AtomicU64,
     /// The methods of finding changes that this machine does not have. Method `n` is bit `1 << n`.
     pub unavailable: AtomicU64,
-    /// The number of attributes that have a name so far. These are the first ones. It is stored (Release) after the new
-    /// entry is complete.
+    /// The number of attributes that have a name so far, counted from the first entry. It is stored (Release) after the
+    /// new entry is complete.
     pub attributes: WildWord<AtomicU32>,
     /// The number of versions that were withheld since the newest one was published. Waiting observers show it in their
     /// errors.

@@ -42,7 +42,7 @@ impl<T: Copy + Ord> Wild<T> {
         self.0.min(limit)
     }
 
-    /// Is the value equal to `value`? A comparison needs no check.
+    /// Tells whether the value is equal to `value`. A comparison needs no check.
     pub fn is(self, value: T) -> bool {
         self.0 == value
     }
@@ -143,7 +143,7 @@ pub fn read_shape(words: &[WildWord<AtomicU64>], rank: Wild<u32>, element: u64, 
 }
 
 impl Wild<u32> {
-    /// Is this bit set?
+    /// Tells whether this bit is set.
     pub fn has(self, flag: u32) -> bool {
         self.0 & flag != 0
     }
@@ -162,7 +162,8 @@ impl Wild<u32> {
 }
 
 impl Wild<u64> {
-    /// Gives a hash of the number without a check. It only says where a search begins, and the hash table limits it.
+    /// Gives a hash of the number without a check. The caller uses the hash only to choose a chain of a hash table, and
+    /// every hash is within the table.
     pub fn hashed(self, hash: impl FnOnce(u64) -> u32) -> u32 {
         hash(self.0)
     }

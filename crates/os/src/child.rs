@@ -150,7 +150,7 @@ pub fn survive_file_limit() {
     let _ = setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// How many descriptors this process may have.
+/// The number of descriptors that this process may have.
 pub fn descriptor_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }

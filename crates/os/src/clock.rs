@@ -7,7 +7,8 @@ pub fn now_ns() -> u64 {
     read(ClockId::Monotonic)
 }
 
-/// The time of the kernel's last tick: up to a few milliseconds old, and several times cheaper to read.
+/// The time of the kernel's last tick. It is up to a few milliseconds old, but reading it costs several times less than
+/// reading the exact time.
 pub fn coarse_ns() -> u64 {
     read(ClockId::MonotonicCoarse)
 }

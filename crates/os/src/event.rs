@@ -102,11 +102,11 @@ pub struct Epoll {
 pub struct Ready {
     /// The number that the descriptor was added with.
     pub token: u64,
-    /// There is something to read, or the peer is gone. A read shows which of the two it is.
+    /// True if there is something to read, or if the peer is gone. A read shows which of the two it is.
     pub readable: bool,
-    /// The descriptor can be written to.
+    /// True if the descriptor can be written to.
     pub writable: bool,
-    /// The peer is gone, or the descriptor is broken.
+    /// True if the peer is gone, or if the descriptor is broken.
     pub hung_up: bool,
 }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The environment variable with the path of the page's file.
 pub const VARIABLE: &str = "CROSSDOCK_FAULTS";
 
-/// In which way a call fails.
+/// The way in which a call fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// The call does nothing and returns this error.
@@ -214,16 +214,16 @@ thread_local! {
     static OWN: RefCell<Option<Words>> = const { RefCell::new(None) };
 }
 
-/// Gives this thread a plan of its own until [`disarm_thread`]: the n-th call fails. `which` selects one of the errors
-/// that the kernel may give for that call, as in `Words::fail_nth`.
+/// Gives this thread a plan of its own until [`disarm_thread`]: the thread's n-th system call from now on fails.
+/// `which` selects one of the errors that the kernel may give for that call, as in `Words::fail_nth`.
 pub fn arm_thread(n: u64, which: u64) {
     let words = Words::default();
     words.fail_nth(n, which);
     OWN.with_borrow_mut(|own| *own = Some(words));
 }
 
-/// Ends the thread's plan of [`arm_thread`], which made its n-th system call fail. Gives the name and the possible errors
-/// of that call; `None` if the thread has made fewer than n calls.
+/// Ends the plan that [`arm_thread`] gave this thread. Gives the name and the possible errors of the call that failed
+/// by the plan; `None` if the thread made fewer than n calls, so that none failed.
 pub fn disarm_thread() -> Option<(&'static str, &'static [Failure])> {
     OWN.take().and_then(|words| words.disarm())
 }

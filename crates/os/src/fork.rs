@@ -94,8 +94,8 @@ impl<T: Send + Sync> PerProcess<T> {
     }
 
     /// Works as [`PerProcess::get_or_make`], for a child that takes something over from its parent. `make` gets the
-    /// parent's value as it was at the fork. A thread of the parent may have held one of its locks at that moment, and
-    /// no thread of the child releases it. So `make` may try the lock but must not wait for it.
+    /// parent's value as it was at the fork. If the value has a lock, a thread of the parent may have held that lock at
+    /// the fork, and no thread of the child releases it. So `make` may try the lock but must not wait for it.
     pub fn get_or_inherit(&self, make: impl FnOnce(Option<&'static T>) -> Option<T>) -> Option<&'static T> {
         let before = self.0.load(Ordering::Acquire);
         if let Some(found) = self.get() {

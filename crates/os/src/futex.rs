@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Why a wait ended.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
     /// The caller must look at the word again. A wake or a signal came, or the word had changed before the sleep, or

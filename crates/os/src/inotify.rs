@@ -47,7 +47,7 @@ pub struct Event {
     pub change: Change,
     /// The name of the file in the folder.
     pub name: OsString,
-    /// The name belongs to a folder and not to a file.
+    /// True if the name belongs to a folder and not to a file.
     pub is_folder: bool,
 }
 

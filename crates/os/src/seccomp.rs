@@ -1,5 +1,5 @@
-//! Stops the system calls of a program that look up a file's name, before the kernel does them. So another process can
-//! let them wait.
+//! Stops those system calls of a program that look up a file's name, before the kernel does them. So another process
+//! can make the program wait.
 //!
 //! The filter stops only calls that take a name and neither create nor write a file. All other calls run as before, for
 //! example `close`, `fork` and `fstat`. `io_uring_setup` fails with ENOSYS, because an `io_uring` would open files past

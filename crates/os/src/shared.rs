@@ -1,5 +1,5 @@
-//! Shares one descriptor per process of a file that many objects read. The descriptor stays open as long as one of the
-//! objects uses it.
+//! Keeps one descriptor of a file for the whole process, which all objects that read the file share. The descriptor
+//! stays open as long as one of these objects uses it.
 
 use std::sync::{Arc, Mutex, Weak};
 

@@ -209,7 +209,8 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<Received
             Err(Errno::CONNRESET) => return Ok(Some(Received::End)),
             Err(errno) => return Err(OsError::new("recvmsg", "a connection", errno)),
         };
-        // From here on this process owns all descriptors that arrived, so that none leaks if the message is refused.
+        // The loop below makes this process the owner of all descriptors that arrived, so that none leaks if the
+        // message is refused.
         let mut descriptors = Vec::new();
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(received) = part {

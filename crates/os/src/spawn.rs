@@ -143,7 +143,7 @@ pub fn end_by_signal(signal: i32) -> ! {
         libc::sigaddset(set.as_mut_ptr(), signal);
         libc::sigprocmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
         libc::raise(signal);
-        // The signal did not end the process.
+        // The process comes here only if the signal did not end it.
         libc::_exit(128 + signal)
     }
 }

@@ -19,7 +19,7 @@ fn fabric() -> Option<Arc<Fabric>> {
     Some(Arc::new(Fabric::open(library).expect("a context")))
 }
 
-/// Two wires that are connected to each other.
+/// Makes two wires that are connected to each other.
 fn pair(fabric: &Arc<Fabric>) -> (Wire, Wire) {
     let listener = tcp::listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let one = tcp::connect(tcp::local_address(&listener).unwrap(), soon()).unwrap();
@@ -95,7 +95,8 @@ fn a_write_that_the_peer_does_not_read_ends_the_wire_on_both_sides() {
     let (one, other) = pair(&fabric);
     assert_eq!(one.write(&[&pattern(1 << 20, 3)], shortly()), Err(Ended::Cut));
     assert!(matches!(one.write(&[b"more"], soon()), Err(Ended::Lost(_))));
-    // The peer may have learnt of the message, but its bytes are not there any more.
+    // The peer may have heard of the message, but it can no longer get the message's bytes, because the sender's wire
+    // has ended.
     assert!(matches!(other.read(&mut vec![0; 1 << 20], soon()), Err(Ended::Lost(_))));
 }
 

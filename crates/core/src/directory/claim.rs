@@ -13,7 +13,7 @@ use crate::heap::LocalSlot;
 use crate::region::Region;
 use crate::{Error, Result};
 
-/// How long a caller without a timeout waits for an object that another member constructs.
+/// The time that a caller without a timeout waits for an object that another member constructs.
 const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 /// The result of one look at the directory.
 enum Found {
@@ -40,7 +40,8 @@ impl Region {
     ) -> Result<Claim> {
         self.check_name(name)?;
         if self.writable {
-            // A member may have died while it changed the object. Its change is finished before the object is opened.
+            // A member may have died while it changed the object. This call finishes the dead member's change before
+            // the object is opened below.
             self.check_succession()?;
         }
         ty.check().map_err(|e| self.error(Status::Invalid, format!("object '{name}': {e}")))?;

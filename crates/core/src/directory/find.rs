@@ -85,9 +85,9 @@ impl Region {
         self.load_slowly(handle, ty)
     }
 
-    /// Is the object at `offset` still the one that `load` found there? The call reads one cache line of the directory
-    /// and compares no names. The answer `false` means that the object is gone, or that the caller must call `load`
-    /// again because a member died since this process last healed the region.
+    /// Tells whether the object at `offset` is still the one that `load` found there. The call reads one cache line of
+    /// the directory and compares no names. The answer `false` means that the object is gone, or that the caller must
+    /// call `load` again because a member died since this process last healed the region.
     #[inline]
     pub fn is_still(&self, offset: u64, incarnation: Incarnation) -> bool {
         let sound = !self.writable || (self.is_own() && self.is_healed());
@@ -107,7 +107,8 @@ impl Region {
             return Err(self.error(Status::BadHandle, text));
         }
         if self.writable {
-            // A dead member may have left the object half changed. A task without write access cannot repair that.
+            // A dead member may have left the object half changed. This call finishes the change. A task without write
+            // access cannot do that.
             self.check_succession()?;
         }
         let offset = handle.offset;

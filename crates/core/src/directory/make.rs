@@ -13,8 +13,9 @@ use crate::heap::{Guard, LocalSlot};
 use crate::region::Region;
 use crate::{Result, fault_point};
 
-/// A bit of `Entry::slot` of an object under construction. It says that the block is zeroed, so that healing may walk
-/// the object's containers.
+/// A bit of `Entry::slot`. In the entry of an object under construction, the bit is set when the constructor has filled
+/// the object's new block with zeros. Only then may healing walk the object's containers, because the block has no old
+/// contents that look like pointers.
 pub(super) const ZEROED: u32 = 1 << 31;
 
 impl Region {

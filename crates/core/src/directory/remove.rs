@@ -110,7 +110,8 @@ impl Region {
         self.finish_removal(index, entry, slot, by, Some(held)).map(|_| ())
     }
 
-    /// Is the entry's block zeroed? Only then may its containers be walked.
+    /// Tells whether the entry's object ever got a block that its constructor had filled with zeros. Only then may the
+    /// object's containers be walked: in any other block, old contents could look like pointers.
     fn is_zeroed(&self, entry: &Entry) -> bool {
         entry.slot.load(Ordering::Relaxed).has(ZEROED)
     }

@@ -87,11 +87,11 @@ impl Region {
             let each = of.size_and_align().map_or(1, |s| s.0.max(1));
             self.free_elements(of, data, size.min(bytes / each), walk)?;
         }
-        // The words that replace the header's words with zeros: the pointer to the elements, the size and the capacity
-        // of a vector; the pointer and the capacity of an ndarray.
+        // The zeros that are stored over the words of the header. In a vector's header these words are the pointer to
+        // the elements, the size and the capacity; in an ndarray's header they are the pointer and the capacity.
         let words: &[u64] = if matches!(ty, Type::Ndarray(_)) { &[0, 0] } else { &[0, 0, 0] };
-        // A damaged pointer in one of the elements may have led the walk to this block. Then the block is freed
-        // already. So it is checked again here.
+        // A damaged pointer in one of the elements may have led the walk to this block before. Then the walk has freed
+        // the block already. So this line checks again that the block is in use.
         if self.is_plain_block(data) {
             self.exchange(walk.slot, walk.by, walk.guard, field, words, data)?;
             walk.removed.blocks += 1;
@@ -101,7 +101,7 @@ impl Region {
     }
 }
 
-/// Can a value of this type own blocks of the heap?
+/// Tells whether a value of this type can own blocks of the heap.
 fn owns_memory(ty: &Type) -> bool {
     match ty {
         Type::Scalar(..) | Type::Opaque(_) => false,

@@ -17,7 +17,7 @@ pub struct View {
     pub path: String,
     /// The path at which this process finds the directory's notice, the page that reports changes.
     notice: String,
-    /// How long a call waits for a file.
+    /// The longest time that a call waits for a file.
     pub deadline: Duration,
     /// The patterns of the file names that calls wait for; see [`View::awaits`].
     patterns: Vec<String>,
@@ -70,7 +70,7 @@ impl Views {
         OWN.get_or_make(|| Some(read())).expect("the closure always makes one")
     }
 
-    /// Does this process consume no managed directory?
+    /// Tells whether this process consumes no managed directory.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -96,8 +96,9 @@ impl Views {
 }
 
 impl View {
-    /// Does a call wait for a file of this name, which is relative to the directory? No part of the name may begin with
-    /// a dot. If there are patterns, the last part must match one of them. `*` stands for any characters, `?` for one.
+    /// Tells whether a call waits for a file of this name, which is relative to the directory. No part of the name may
+    /// begin with a dot. If there are patterns, the last part must match one of them. `*` stands for any characters,
+    /// `?` for one.
     #[must_use]
     pub fn awaits(&self, rest: &[u8]) -> bool {
         let hidden = rest.split(|b| *b == b'/').any(|part| part.is_empty() || part[0] == b'.');
@@ -111,9 +112,10 @@ impl View {
     }
 }
 
-/// Does the name match the pattern?
+/// Tells whether the name matches the pattern.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // The usual algorithm with two positions: on a mismatch, the last star takes one character more than before.
+    // This is the usual algorithm for `*`, with one position in the pattern and one in the name: on a mismatch, the
+    // last star takes one character more than before.
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {
         match pattern.get(p) {

@@ -65,8 +65,8 @@ impl Views {
         }
     }
 
-    /// May a producer still publish a file of this name? The answer is `false` when the producers have ended. It is
-    /// also `false` if the host that published the file removed it before this host had fetched it.
+    /// Tells whether a producer may still publish a file of this name. The answer is `false` when the producers have
+    /// ended. It is also `false` if the host that published the file removed it before this host had fetched it.
     #[must_use]
     pub fn is_coming(&self, path: &[u8]) -> bool {
         let Some((view, rest)) = self.find(path).filter(|(view, rest)| view.awaits(rest)) else { return false };
@@ -74,8 +74,8 @@ impl Views {
         !matches!(notice.phase(), Phase::Ended | Phase::Failed) && !notice.has_lost(rest)
     }
 
-    /// Would [`Views::await_file`] begin to wait for the file at this absolute, normalised path? The file system is
-    /// asked only if calls wait for such a name.
+    /// Tells whether [`Views::await_file`] would begin to wait for the file at this absolute, normalised path. The file
+    /// system is asked only if calls wait for files of that name.
     #[must_use]
     pub fn is_missing(&self, path: &[u8]) -> bool {
         let awaited = self.find(path).is_some_and(|(view, rest)| view.awaits(rest));

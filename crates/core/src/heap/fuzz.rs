@@ -50,8 +50,8 @@ fn run(data: &[u8]) -> Result<()> {
     let first = attach(MEMBERS[0])?;
     let blocks = fill(&first)?;
     scribble(&first, data);
-    // The lock now names a living member, which never releases it. Each call would wait some seconds for it. That is
-    // correct, so this round ends here.
+    // If the lock now names a living member, that member never releases the lock, and each call would wait for it for
+    // some seconds. Such a wait is no fault of the code, so the lock is released here.
     let holder = &first.memory.header().lock.holder;
     if MEMBERS.iter().any(|member| member.0 == holder.load(Ordering::Relaxed)) {
         holder.store(0, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use crate::{Result, fault_point};
 const STEP: (u64, u64) = (32, 1024);
 
 impl Region {
-    /// Runs `take` under the lock. If `take` finds no space, this frees slices that are no longer used and runs it
+    /// Runs `take` under the lock. If `take` finds no space, frees slices that are no longer used and runs `take`
     /// again.
     pub(super) fn with_space<R>(
         &self,

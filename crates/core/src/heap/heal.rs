@@ -99,7 +99,7 @@ impl Region {
             }
             if kind != OP_NONE {
                 count += 1;
-                // This cannot fail, because the caller holds the lock.
+                // The call cannot fail, because the caller holds the lock.
                 let _ = self.finish_replace(record, slot, by, Some(guard));
             }
         }

@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// Indices and offsets come from memory that other processes write, so they may be any numbers.
+    /// Tests that indices and offsets of any value are safe, because they come from memory that other processes write.
     #[test]
     fn an_index_behind_a_table_or_an_offset_outside_of_the_data_gives_nothing() {
         let size = 1 << 20;

@@ -145,7 +145,7 @@ impl Region {
         }
     }
 
-    /// Is the block at this place in use, named or not?
+    /// Tells whether the block at this place is in use, named or not.
     pub(crate) fn is_used(&self, place: Place) -> bool {
         use crossdock_layout::region::STATE_NAMED;
         match place {
@@ -157,7 +157,7 @@ impl Region {
         }
     }
 
-    /// Is the block at this place in use and without a name?
+    /// Tells whether the block at this place is in use and has no name.
     #[inline]
     pub(crate) fn is_plain(&self, place: Place) -> bool {
         match place {
@@ -168,7 +168,7 @@ impl Region {
         }
     }
 
-    /// Does the block belong to a named object?
+    /// Tells whether the block belongs to a named object.
     pub(crate) fn is_named(&self, place: Place) -> bool {
         use crossdock_layout::region::STATE_NAMED;
         match place {

@@ -78,8 +78,8 @@ pub(crate) fn near_region(base: *const u8) -> Option<ManuallyDrop<Arc<Region>>> 
     Some(ManuallyDrop::new(unsafe { Arc::from_raw(found.region) }))
 }
 
-/// Does `Region::allocate` and gives the block's address. It succeeds only if the region is in this thread's cache and
-/// a hint names a fitting free block.
+/// Allocates as `Region::allocate` does, and gives the block's address. It succeeds only if the region is in this
+/// thread's cache and a hint names a fitting free block.
 #[inline]
 pub fn allocate_at(base: *const u8, size: u64, align: u64) -> Option<*mut u8> {
     let class = super::quick_class(size, align)?;
@@ -87,7 +87,7 @@ pub fn allocate_at(base: *const u8, size: u64, align: u64) -> Option<*mut u8> {
     Some(region.base().wrapping_add(local.take_at_hand(region, class)? as usize))
 }
 
-/// Does `Region::deallocate` for the block at `address`. If the fast path cannot do that, nothing happens and the
+/// Frees the block at `address` as `Region::deallocate` does. If the fast path cannot do that, nothing happens and the
 /// result is `false`.
 #[inline]
 pub fn deallocate_at(base: *const u8, address: *const u8) -> bool {
@@ -111,7 +111,8 @@ impl Region {
     /// thread has no slot in the region.
     pub fn keep_near(self: &Arc<Self>) {
         if let Some(slot) = self.cached_local() {
-            // The caller holds the region, so it is not dropped yet, and the entry is valid until `GONE` changes.
+            // The caller has a reference to the region, so the region is not dropped yet, and the entry is valid until
+            // `GONE` changes.
             let gone = GONE.0.load(Ordering::Acquire);
             let entry = Near { base: self.base(), gone, region: Arc::as_ptr(self), slot };
             let _ = NEAR.try_with(|near| near[way(entry.base) % WAYS].set(entry));

@@ -142,7 +142,7 @@ impl Region {
         Ok(())
     }
 
-    /// Is `offset` the start of a block that is in use and has no name?
+    /// Tells whether `offset` is the start of a block that is in use and has no name.
     pub(crate) fn is_plain_block(&self, offset: u64) -> bool {
         self.memory.place(offset).is_some_and(|place| self.is_plain(place))
     }
@@ -169,8 +169,8 @@ impl Region {
 
     fn free_record<'a>(&self, slot: &'a Slot, by: u16, guard: Option<&Guard<'_>>) -> Result<&'a Operation> {
         for record in &slot.operations {
-            // An earlier replacement could not free its old block, because the lock was not available. This tries
-            // again.
+            // An earlier replacement could not free its old block, because the lock was not available. The call below
+            // tries again.
             if record.kind.load(Ordering::Relaxed) == OP_REPLACING {
                 self.finish_replace(record, slot, by, guard)?;
             }

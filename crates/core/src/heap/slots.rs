@@ -82,7 +82,7 @@ impl Region {
         (0..self.memory.slots()).filter(vacant).map(|i| self.trim_slot(guard, i as u16)).sum()
     }
 
-    /// Does a living member hold this slot?
+    /// Tells whether a living member holds this slot.
     pub(super) fn is_held(&self, slot: &Slot) -> bool {
         let holder = slot.holder.load(Ordering::Acquire);
         holder != 0 && !self.host.liveness().is_dead(MemberId(holder))

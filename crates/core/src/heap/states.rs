@@ -39,7 +39,7 @@ impl Memory {
         (from..groups(class)).map(|group| (group, self.free_blocks(slice, group, class))).find(|found| found.1 != 0)
     }
 
-    /// Are all blocks of the slice free?
+    /// Tells whether all blocks of the slice are free.
     pub(super) fn is_empty(&self, slice: u64, class: usize) -> bool {
         (0..groups(class)).all(|group| {
             let left = u64::from(CLASSES[class].blocks) - group * 64;
@@ -48,7 +48,7 @@ impl Memory {
         })
     }
 
-    /// How many blocks of the slice are in use.
+    /// Counts the blocks of the slice that are in use.
     pub(super) fn count_used(&self, slice: u64, class: usize) -> u64 {
         let free: u64 = (0..groups(class)).map(|g| u64::from(self.free_blocks(slice, g, class).count_ones())).sum();
         u64::from(CLASSES[class].blocks) - free

@@ -17,8 +17,8 @@ use crate::region::Region;
 #[derive(Default)]
 pub(crate) struct Locals {
     state: Mutex<State>,
-    /// The slot that several threads share if the region has no slot left for them. It is claimed while the region
-    /// still has slots.
+    /// The slot that several threads share when the region has no vacant slot left for them. This process claims the
+    /// shared slot in advance, while the region still has vacant slots.
     shared: Mutex<Option<Box<LocalSlot>>>,
     /// The numbers of all slots that this process holds.
     numbers: Mutex<Vec<u16>>,
@@ -152,8 +152,8 @@ impl Region {
             return Ok(Some(slot));
         }
         if state.all.len() == 1 {
-            // This process has several threads. So the slot that threads can share is claimed while the region still
-            // has slots.
+            // This process has several threads. So it claims a slot for them to share now, while the region still has
+            // vacant slots.
             let mut shared = enter(&self.locals.shared);
             if shared.is_none() {
                 *shared = Some(Box::new(self.claim_slot()?));

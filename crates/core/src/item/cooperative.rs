@@ -27,8 +27,8 @@ use crate::{Error, Result, fault_point};
 /// The numbers by which owner words name a party.
 pub type Words = Vec<u32>;
 
-/// Shows that this member has the item. Only one such value exists at a time, because `holder` is taken by an exchange.
-/// Handing the item over consumes the value.
+/// A value that shows that this member has the item. Only one such value exists at a time, because `holder` is taken by
+/// an exchange. Handing the item over consumes the value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Held {
     /// The address of the item's memory.
@@ -86,13 +86,13 @@ impl ItemMemory {
         self.header().on_death.store(on_death as u32, Ordering::Release);
     }
 
-    /// Does this member have the item?
+    /// Tells whether this member has the item.
     #[must_use]
     pub fn is_held_by(&self, me: MemberId) -> bool {
         self.header().holder.load(Ordering::Acquire) == me.0
     }
 
-    /// How often the item changed its owner.
+    /// Gives the number of times that the item changed its owner.
     #[must_use]
     pub fn transfers(&self) -> u64 {
         self.header().transfers.load(Ordering::Relaxed)

@@ -28,7 +28,7 @@ pub enum Contents {
         ty: String,
         /// The lengths in each dimension, the outermost first.
         shape: Vec<u64>,
-        /// Which index varies fastest.
+        /// The order of the elements: which index varies fastest.
         order: Order,
     },
     /// A region with a heap, in which there are named objects and containers.

@@ -90,7 +90,7 @@ impl ItemMemory {
         self.size
     }
 
-    /// May this process write the data?
+    /// Tells whether this process may write the data.
     #[must_use]
     pub fn writable(&self) -> bool {
         self.access == Access::ReadWrite
@@ -135,7 +135,7 @@ impl ItemMemory {
         unsafe { self.mapping.start().cast::<ItemHeader>().as_ref() }
     }
 
-    /// Has a member described the contents yet?
+    /// Tells whether a member has described the contents.
     fn is_described(&self) -> bool {
         self.header().magic.load(std::sync::atomic::Ordering::Acquire) == ITEM_MAGIC
     }

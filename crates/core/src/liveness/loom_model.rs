@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// Asks through a descriptor of the roll: is the byte without a lock?
+    /// Asks through a descriptor of the roll whether the byte has no lock.
     fn is_free(&self, heals: Heals, own: bool) -> Option<bool> {
         let other_file = heals == Heals::ByLostDescriptor;
         Some(other_file || !own && !self.locked.load(Acquire))
@@ -93,8 +93,8 @@ impl World {
     }
 }
 
-/// Is there an interleaving in which Alice is alive but counts as dead? If two threads touch the block at once, loom
-/// ends the model with an error.
+/// Tells whether there is an interleaving in which Alice is alive but counts as dead. If two threads touch the block at
+/// once, loom ends the model with an error.
 fn is_violated(rule: Rule, heals: Heals, dies: bool) -> bool {
     let violated = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let found = violated.clone();

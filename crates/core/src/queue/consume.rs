@@ -65,8 +65,8 @@ impl Ring {
         Ok(None)
     }
 
-    /// Fan-out: is the message in this cell for this consumer? The cell was ready when its state was `seen`. A message
-    /// that was sent while there was no consumer goes to the first one that comes.
+    /// Fan-out: tells whether the message in this cell is for this consumer. The cell was ready when its state was
+    /// `seen`. A message that was sent while there was no consumer goes to the first consumer that comes.
     fn is_for(&self, cell: &Cell, seen: State, end: u8) -> bool {
         let own = 1 << end;
         let pending = cell.pending.load(Acquire);
@@ -137,7 +137,7 @@ impl Ring {
         Ok(None)
     }
 
-    /// Is there a message to take? This is for the patterns fan-in and work queue.
+    /// Tells whether there is a message to take, for the patterns fan-in and work queue.
     pub(super) fn anything_ready(&self) -> bool {
         self.cells().iter().any(|cell| State(cell.state.load(Acquire)).phase() == Some(Phase::Ready))
     }

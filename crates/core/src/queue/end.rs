@@ -27,7 +27,8 @@ use crate::error::Reason;
 /// The thing that a producer waits for, in error messages.
 const ROOM: &str = "room in the port";
 
-/// How many times a short spin looks at a word before a longer wait begins. It takes one to three microseconds.
+/// The number of times that a short spin looks at a word before a longer wait begins. Such a spin takes one to three
+/// microseconds.
 const BRIEF: u32 = 50;
 
 /// One end of a port. The threads of one process may share it. Dropping it leaves the port in order.
@@ -252,8 +253,9 @@ impl End {
             if let Some(done) = act.attempt(self)? {
                 return Ok(Some(done));
             }
-            // The changed word may only show that a producer claimed the cell, or another consumer may have taken the
-            // message. So this is a loop.
+            // The inner loop waits until the word changes; then the end tries again. That attempt may find nothing: the
+            // word also changes when a producer only claims the cell, and another consumer may have taken the message.
+            // Then the end watches the word again.
             loop {
                 if left == 0 {
                     return Ok(None);
@@ -305,8 +307,8 @@ impl End {
         Ok(())
     }
 
-    /// Waits up to `timeout` until the other side has a living member. Sends and receives do that too. This call is for
-    /// a program that wants to know it before it prepares the data.
+    /// Waits up to `timeout` until the other side has a living member. Sends and receives also wait for a member of the
+    /// other side. This call is for a program that wants to know that a member is there before it prepares the data.
     ///
     /// # Errors
     /// `NOT_YET` (timeout zero), `TIMED_OUT`.
@@ -322,12 +324,13 @@ impl End {
         }
     }
 
-    /// Would a call with timeout zero give anything but "not yet"? A wrong `true` is possible, a wrong `false` is not.
+    /// Tells whether a call with timeout zero would give anything but "not yet". A wrong `true` is possible, a wrong
+    /// `false` is not.
     pub fn has_event(&self) -> bool {
         self.look_after() || self.something_to_do() || self.over().is_some()
     }
 
-    /// Did this process close this end?
+    /// Tells whether this process closed this end.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
     }
@@ -413,12 +416,12 @@ impl End {
         self.call(Side::Consumer);
     }
 
-    /// For a producer: have all consumers of the message at `position` released it?
+    /// For a producer: tells whether all consumers of the message at `position` have released it.
     pub fn is_released(&self, position: u64) -> bool {
         State(self.ring.cell(position).state.load(Acquire)).lap() > self.ring.lap(position)
     }
 
-    /// For a consumer of a work queue: does the message at `position` still wait for a consumer?
+    /// For a consumer of a work queue: tells whether the message at `position` still waits for a consumer.
     pub fn is_untaken(&self, position: u64) -> bool {
         let state = State(self.ring.cell(position).state.load(Acquire));
         state.lap() == self.ring.lap(position) && state.phase() == Some(Phase::Ready)

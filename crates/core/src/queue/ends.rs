@@ -33,17 +33,17 @@ pub(super) struct Acquaintance {
     joined: u32,
     /// The number of deaths on the other side.
     deaths: u32,
-    /// Did the other side have a living member?
+    /// True if the other side had a living member.
     peers: bool,
-    /// For consumers: were there messages in the ring that no consumer had released?
+    /// For consumers: true if there were messages in the ring that no consumer had released.
     messages: bool,
 }
 
 /// How the last members of the other side left the port. Only members that this end has met count.
 pub(super) enum Gone {
-    /// All of them left in order.
+    /// All members of the other side left in order.
     Left,
-    /// One of them died, and no new member has come since.
+    /// A member of the other side died, and no new member has come since.
     Died,
     /// Another member is healing a dead member's end at this moment. When the healing is done, that member wakes this
     /// side.
@@ -53,8 +53,8 @@ pub(super) enum Gone {
 impl Ring {
     /// Takes an end slot of `side`. The caller then wakes the other side, which may be waiting for a peer.
     ///
-    /// First this heals all dead members of the side, even those whose slot is not needed, because a death must be
-    /// recorded before a successor joins. If `patient` is `false`, the result is `NOT_YET` while another member is
+    /// First the function heals all dead members of the side, even those whose slot is not needed, because a death must
+    /// be recorded before a successor joins. If `patient` is `false`, the result is `NOT_YET` while another member is
     /// healing.
     pub(super) fn join(
         &self,
@@ -155,7 +155,8 @@ impl Ring {
         }
     }
 
-    /// Has an end of `side` met a member of the other side? `found` is what the end found out when it joined.
+    /// Tells whether an end of `side` has met a member of the other side. `found` is what the end found out when it
+    /// joined.
     pub(super) fn has_met(&self, side: Side, found: &Acquaintance) -> bool {
         found.peers || found.messages || self.company(side.other()).joined.load(Acquire) != found.joined
     }
@@ -290,13 +291,13 @@ impl Ring {
     }
 }
 
-/// Does a living member hold this end?
+/// Tells whether a living member holds this end.
 fn lives(slot: &EndSlot, alive: &dyn Living) -> bool {
     let owner = slot.tenure.owner.load(Acquire);
     owner != 0 && owner & HEALING == 0 && !is_gone(owner, alive)
 }
 
-/// Is the member that this owner word names dead?
+/// Tells whether the member that this owner word names is dead.
 pub(super) fn is_gone(owner: u64, alive: &dyn Living) -> bool {
     alive.is_dead(MemberId(owner & !HEALING))
 }

@@ -21,8 +21,8 @@ const _: () = assert!(cfg!(target_endian = "little"));
 #[derive(Clone, Copy, Default)]
 pub struct Inline {
     length: u32,
-    /// The bytes behind the first `length` bytes have any value, because the sender's memory decides them. To set them
-    /// to zero at each receive would add a tenth to the time of a message; [`Self::padded`] does it.
+    /// The bytes behind the first `length` bytes have any value, because the sender's memory decides them. To zero
+    /// these bytes at each receive would add a tenth to the time of a message, so only [`Self::padded`] zeroes them.
     words: [u64; INLINE_MAX / 8],
 }
 

@@ -13,7 +13,7 @@ pub struct PortOptions {
     /// The largest number of messages in flight: a power of two from 1 to 4096. 0 accepts the port's number. If this
     /// call makes the port, 0 means 8.
     pub capacity: u32,
-    /// Does the port outlast the run? It is used only if this call makes the port. A persistent port stays together
+    /// True if the port outlasts the run. It is used only if this call makes the port. A persistent port stays together
     /// with its messages until it is removed. Any other port ends with the last member of its workflow, and the next
     /// run gets a fresh port.
     pub persistent: bool,
@@ -27,7 +27,7 @@ impl PortOptions {
         Shape { pattern: self.pattern.unwrap_or(Pattern::OneToOne), capacity }
     }
 
-    /// Does a port of this shape agree with these options?
+    /// Tells whether a port of this shape agrees with these options.
     #[must_use]
     pub fn fits(&self, shape: Shape) -> bool {
         self.pattern.is_none_or(|pattern| pattern == shape.pattern)

@@ -28,9 +28,9 @@ pub struct PortStatistics {
     pub producer_wait_ns: u64,
     /// The time in nanoseconds that consumers waited for a message.
     pub consumer_wait_ns: u64,
-    /// How often an end went to sleep.
+    /// The number of times that an end went to sleep.
     pub sleeps: u64,
-    /// How often an end woke another one.
+    /// The number of times that an end woke another one.
     pub wakes: u64,
     /// The number of messages that were delivered again because their consumer died or left.
     pub redelivered: u64,
@@ -49,15 +49,15 @@ pub struct EndInfo {
     pub member: MemberId,
     /// The task's name as the member wrote it. Characters that cannot be printed are replaced.
     pub task: String,
-    /// Is the member alive, as far as the daemon knows?
+    /// True if the member is alive, as far as the daemon knows.
     pub alive: bool,
     /// The number of messages that the slot's owner and its former owners sent or received.
     pub messages: u64,
     /// The time in nanoseconds that the slot's owner and its former owners waited.
     pub wait_ns: u64,
-    /// How long ago the member was last seen at work.
+    /// The time since the member was last seen at work.
     pub last_seen: Duration,
-    /// Is the member asleep at present, waiting for a message or for room?
+    /// True if the member is asleep at present, waiting for a message or for room.
     pub waiting: bool,
 }
 

@@ -69,7 +69,7 @@ impl Spinner {
         })
     }
 
-    /// Has this end learned that a short spin pays?
+    /// Tells whether this end has learned that a short spin pays.
     #[inline]
     pub fn pays(&self) -> bool {
         match self.mode.load(Relaxed) {
@@ -79,13 +79,13 @@ impl Spinner {
         }
     }
 
-    /// Is this end set to spin until its deadline?
+    /// Tells whether this end is set to spin until its deadline.
     #[inline]
     pub fn spins_for_good(&self) -> bool {
         self.mode.load(Relaxed) == Waiting::Spin as u32
     }
 
-    /// Has this end learned that it pays to yield the CPU before it sleeps?
+    /// Tells whether this end has learned that it pays to yield the CPU before it sleeps.
     pub fn gives_way(&self) -> bool {
         if cfg!(loom) {
             return false; // a model has no processors to give away

@@ -1,6 +1,6 @@
 //! The errors of a port, and the result of an attempt that may say "not yet".
 //!
-//! Errors made here do not name the port; the caller of this module adds its name.
+//! An error that is made here does not name the port; the caller of this module adds the port's name.
 
 use crossdock_layout::Status;
 

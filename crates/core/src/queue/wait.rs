@@ -32,7 +32,7 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 /// The state of a wait that spins until its deadline. Such a wait counts its time at each turn, so that nothing is left
 /// to do when it ends.
 pub(super) struct Vigil {
-    /// When the wait began, in nanoseconds of the monotonic clock. The other times have the same unit.
+    /// The time when the wait began, in nanoseconds of the monotonic clock. The other times have the same unit.
     began: u64,
     /// The time up to which the wait has been counted in the account.
     counted: u64,
@@ -301,7 +301,7 @@ impl End {
         healed
     }
 
-    /// Is it time to ask the kernel which members are dead?
+    /// Tells whether it is time to ask the kernel which members are dead.
     fn may_ask(&self) -> bool {
         let now = clock::coarse_ns();
         let last = self.asked.load(Relaxed);
@@ -316,8 +316,8 @@ impl End {
     /// gets no error, so it waits until its deadline.
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
-        // If only the kernel knows of a death, the caller's last call of `look_after` has freed that member's end. So
-        // asking the liveness table is enough here.
+        // The caller has called `look_after` before. If that call learned of a death from the kernel, it has freed the
+        // dead member's end. So asking the liveness table is enough here.
         if self.ring.living(other, self.host.liveness().table()) > 0
             || !self.ring.has_met(self.side, &self.acquaintance)
         {
@@ -384,9 +384,9 @@ impl Ring {
         }
     }
 
-    /// Work queue: does another consumer hold a message that it is working on? If that consumer dies, the message comes
-    /// to this one. A consumer that is itself waiting does not count, because otherwise two consumers that each hold a
-    /// message would wait for each other.
+    /// Work queue: tells whether another consumer holds a message that it is working on. If that consumer dies, its
+    /// message comes to this consumer. A consumer that is itself waiting does not count, because otherwise two
+    /// consumers that each hold a message would wait for each other.
     fn others_still_work(&self, own: u8) -> bool {
         if self.shape.pattern != Pattern::WorkQueue {
             return false;

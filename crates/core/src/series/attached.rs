@@ -22,8 +22,8 @@ use crate::Host;
 use crate::error::Reason;
 use crate::{Error, Result, fault_point};
 
-/// How many times an observer tries to pin a version while the publisher is deciding whether to retire that version.
-/// After that the observer gives up.
+/// The number of times that an observer tries to pin a version while the publisher is deciding whether to retire that
+/// version. After that the observer gives up.
 const PATIENCE: u32 = 1000;
 /// The number of attempts to pin a version after which the observer asks the kernel whether the publisher is dead.
 const QUICK: u32 = 10;
@@ -62,14 +62,14 @@ impl Attached {
         if dead { PublisherState::Died } else { PublisherState::Live }
     }
 
-    /// Does the liveness table say that the publisher is dead? If the answer is `false`, the publisher may be dead all
-    /// the same.
+    /// Tells whether the liveness table says that the publisher is dead. If the answer is `false`, the publisher may be
+    /// dead all the same.
     fn is_known_dead(&self) -> bool {
         self.host.liveness().table().says_dead(self.publisher)
     }
 
-    /// Does this process know already that no further version will come? Unlike [`Self::over`], this function does not
-    /// ask the kernel.
+    /// Tells whether this process knows already that no further version will come. Unlike [`Self::over`], this function
+    /// does not ask the kernel.
     pub fn is_known_over(&self) -> bool {
         self.pool.header().news.state.load(Acquire) == STATE_ENDED || self.is_known_dead()
     }

@@ -111,8 +111,8 @@ impl Publisher {
             // has them.
             unsafe { std::ptr::copy_nonoverlapping(from, self.pool.slot(run.first), run.count as usize * chunk) };
         }
-        // The ordinary memory is kept until the version is published. If no record is free for the version, the version
-        // is still withheld.
+        // The ordinary memory is kept until the version is published. If no record is free for the version, `publish`
+        // withholds the version after all, and copies the data from this memory to the variables.
         self.begun_slots = taken;
         Ok(())
     }
@@ -196,8 +196,8 @@ impl Publisher {
         let stamp = Stamp::now(self.sequence + 1, self.chunks(), Method::InPlace);
         self.finish(record, &stamp, columns, attributes);
         self.count_chunks(stamp.copied);
-        // The variables' own memory does not hold the published data. So the newest version is mapped privately at the
-        // variables' addresses.
+        // The variables' own memory does not hold the published data. So the lines below map the newest version
+        // privately at the variables' addresses.
         self.end_begun();
         self.pending.clear();
         self.hinted = false;

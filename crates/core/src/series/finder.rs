@@ -51,7 +51,7 @@ pub(super) struct Finder {
     detect: Detect,
     pages: Pages,
     pinned: Option<Arc<Pinned>>,
-    /// Did this process have pinned memory, which devices can write, when changes were last searched for?
+    /// True if this process had pinned memory, which devices can write, when changes were last searched for.
     blind: bool,
     map: Option<Arc<PageMap>>,
     notes: Option<WriteNotes>,
@@ -112,7 +112,7 @@ impl Finder {
         }
     }
 
-    /// Does this machine have what the method needs?
+    /// Tells whether this machine has what the method needs.
     pub fn has(&self, method: Method) -> bool {
         match method {
             Method::PrivateCopies => self.map.is_some(),
@@ -121,13 +121,13 @@ impl Finder {
         }
     }
 
-    /// May the method be chosen? Private copies also need the program's permission to move pages.
+    /// Tells whether the method may be chosen. Private copies also need the program's permission to move pages.
     pub fn may_use(&self, method: Method) -> bool {
         self.has(method) && (method != Method::PrivateCopies || self.pages == Pages::MayMove)
     }
 
-    /// May a device or the kernel have written to this process's memory since the last search, in a way that write
-    /// protection does not note? It is called after each search, which protects the pages again.
+    /// Tells whether a device or the kernel may have written to this process's memory since the last search, in a way
+    /// that write protection does not note. It is called after each search, which protects the pages again.
     ///
     /// If memory is pinned now, a device may write to it unnoticed. If memory was pinned at the last search, a device
     /// may have written to it before it was unpinned. Memory that was pinned and unpinned between the two searches is
@@ -141,12 +141,12 @@ impl Finder {
         &self.unavailable
     }
 
-    /// Does the publisher use hints, if the program gives some in a step?
+    /// Tells whether the publisher uses hints, if the program gives some in a step.
     pub fn detect_allows_hints(&self) -> bool {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }
 
-    /// While everything is copied, should a few chunks be compared, to learn how much changes?
+    /// Tells whether a few chunks should be compared to learn how much changes, while everything is copied.
     pub fn wants_samples(&self) -> bool {
         self.detect == Detect::Auto
     }

@@ -165,8 +165,8 @@ struct Paged {
     model: Model,
     /// The word in the liveness table that changes with each new page.
     word: AtomicU32,
-    /// How many pages the daemon has made. Page `n` stands for pin `n` of the model. Each request to the daemon is one
-    /// atomic exchange.
+    /// The number of pages that the daemon has made. Page `n` stands for pin `n` of the model. Each request to the
+    /// daemon is one atomic exchange.
     made: AtomicU32,
 }
 
@@ -183,10 +183,11 @@ enum Planted {
 }
 
 impl Paged {
-    /// The daemon makes a page, and an observer pins the first version in it.
+    /// Lets the daemon make a page, and lets an observer pin the first version in that page.
     ///
     /// The model leaves out new observers that ask for the newest version. Such an observer learns through the daemon
-    /// of everything that was published before, so the publisher can retire only older versions than the pinned one.
+    /// of every version that was published before, and pins the newest of them. The publisher can retire only older
+    /// ones.
     fn newcomer(&self, planted: Planted) -> Option<(u64, [u64; 2])> {
         self.made.fetch_add(1, AcqRel);
         if planted != Planted::WordAfterPage {

@@ -77,8 +77,8 @@ impl Pins {
         }
     }
 
-    /// Does the publisher know every pin page that an observer can have used so far? It is called after the fence of
-    /// the retiring step.
+    /// Tells whether the publisher knows every pin page that an observer can have used so far. It is called after the
+    /// fence of the retiring step.
     pub fn is_complete(&self, host: &dyn Host) -> bool {
         host.pages_word() == self.word
     }

@@ -55,7 +55,8 @@ pub(super) fn unpin(pin: &AtomicU64) {
     pin.store(0, Release);
 }
 
-/// Looks at a version's state word: does the version with this number still exist for observers that pinned it?
+/// Looks at a version's state word and tells whether the version with this number still exists for observers that
+/// pinned it.
 pub(super) fn look(state: &AtomicU64, sequence: u64) -> Pinned {
     let state = State(state.load(Acquire));
     match state.phase() {

@@ -63,11 +63,11 @@ pub struct Publisher {
     pub(super) current: Vec<u32>,
     /// The chunks that changed. The next version needs new copies of them.
     pub(super) pending: Bits,
-    /// Did the program say by hints which bytes it wrote in this step?
+    /// True if the program said by hints which bytes it wrote in this step.
     pub(super) hinted: bool,
     /// The kind of memory at each chunk's addresses, indexed by the chunk's position in slot tables.
     pub(super) backing: Vec<Backing>,
-    /// Do all chunks have the kind of memory that the chosen method needs?
+    /// True if all chunks have the kind of memory that the chosen method needs.
     pub(super) settled: bool,
     /// For each record, the sequence number of its version; 0 if the record is free.
     pub(super) records: Vec<u64>,
@@ -265,7 +265,7 @@ impl Publisher {
         &self.end
     }
 
-    /// May this process still publish?
+    /// Checks that this process may still publish.
     pub(super) fn check_use(&self) -> Result<()> {
         if !self.is_own() {
             return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));

@@ -40,7 +40,7 @@ impl Record {
 }
 
 impl Attached {
-    /// Does the pinned version still exist?
+    /// Tells whether the pinned version still exists.
     pub fn look(&self, which: Latest) -> bool {
         protocol::look(self.state_of(u32::from(which.record())), which.sequence()) != Pinned::Gone
     }

@@ -24,7 +24,7 @@ pub struct Report {
     pub description: Description,
     /// The newest version's sequence number; 0 before the first version.
     pub newest: u64,
-    /// Did the publisher end the series in order?
+    /// True if the publisher ended the series in order.
     pub ended: bool,
     /// The versions that exist: sequence number and time of publishing, in nanoseconds since 1970.
     pub versions: Vec<(u64, u64)>,
@@ -32,15 +32,15 @@ pub struct Report {
     pub method: Option<Method>,
     /// The methods that the publisher's machine does not have.
     pub unavailable: Vec<Method>,
-    /// How often the method was changed.
+    /// The number of times that the method was changed.
     pub switches: u64,
     /// The number of chunks that were copied for all versions so far.
     pub copied: u64,
     /// The number of chunks that versions shared with the version before.
     pub shared: u64,
-    /// How long the last publish took.
+    /// The duration of the last publish.
     pub last: Duration,
-    /// How long the longest publish took.
+    /// The duration of the longest publish.
     pub longest: Duration,
     /// The numbers of slots that fit into the pool, that have memory, and that are in use.
     pub slots: (u32, u32, u32),

@@ -20,14 +20,14 @@ pub struct Variable {
     pub shape: Vec<u64>,
     /// The largest lengths that the variable can have. If this is empty, the shape cannot change.
     pub max_shape: Vec<u64>,
-    /// Which index varies fastest in memory. crossdock only passes this on to observers.
+    /// The order of the elements in memory: which index varies fastest. crossdock only passes this on to observers.
     pub order: Order,
     /// Facts about the variable that never change, for observers: spacing, units, origin.
     pub constants: Vec<(String, Value)>,
 }
 
 impl Variable {
-    /// A variable of fixed shape in C order, without constants.
+    /// Makes a variable of fixed shape in C order, without constants.
     pub fn new(name: impl Into<String>, ty: impl Into<String>, shape: &[u64]) -> Self {
         Self {
             name: name.into(),
@@ -101,9 +101,9 @@ pub struct Spec {
     pub max_observers: u32,
     /// What a publish does if the pool is full and observers hold all old versions.
     pub full: FullPolicy,
-    /// May a publish put other pages at the variables' addresses?
+    /// Says whether a publish may put other pages at the variables' addresses.
     pub pages: Pages,
-    /// How the publisher finds what changed.
+    /// The way in which the publisher finds what changed.
     pub detect: Detect,
 }
 

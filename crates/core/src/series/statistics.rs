@@ -16,7 +16,7 @@ pub struct Statistics {
     pub method: Method,
     /// The methods that this machine does not have, each with the reason.
     pub unavailable: Vec<(Method, String)>,
-    /// How often the method was changed.
+    /// The number of times that the method was changed.
     pub switches: u64,
     /// The number of versions that were published.
     pub published: u64,
@@ -28,13 +28,13 @@ pub struct Statistics {
     pub changing: Option<Changing>,
     /// The measured costs of the ways to find changes.
     pub costs: Costs,
-    /// How long the last publish took.
+    /// The duration of the last publish.
     pub last: Duration,
-    /// How long the longest publish took.
+    /// The duration of the longest publish.
     pub longest: Duration,
     /// The size of a chunk in bytes.
     pub chunk: u32,
-    /// The number of slots with memory, and how many of them some version uses.
+    /// The number of slots with memory, and the number of those slots that hold chunks of some version.
     pub slots: (u32, u32),
     /// The number of versions that exist.
     pub versions: u32,
@@ -43,8 +43,8 @@ pub struct Statistics {
     /// The number of publishes that withheld their version because the pool had no room. Such a publish succeeds, and
     /// the next version carries its changes.
     pub withheld: u64,
-    /// Why the last publish withheld its version, with the observers that hold old versions. `None` if a version was
-    /// published since.
+    /// The reason why the last publish withheld its version, with the observers that hold old versions. `None` if a
+    /// version was published since.
     pub withheld_why: Option<String>,
     /// The number of publishes that failed because the pool had no room.
     pub no_space: u64,

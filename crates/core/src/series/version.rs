@@ -144,8 +144,8 @@ impl Version {
         &self.attached.description
     }
 
-    /// Does the version still exist? Only a publisher with the policy `take_back` ever takes a version back. Bytes that
-    /// the program got before stay as they are.
+    /// Tells whether the version still exists. Only a publisher with the policy `take_back` ever takes a version back.
+    /// Bytes that the program got before stay as they are.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         protocol::reads_end();
@@ -189,7 +189,8 @@ impl Version {
         Ok(unsafe { std::slice::from_raw_parts(view.start(), length) })
     }
 
-    /// Does [`Version::bytes`] give a copy, because this process has no mappings left?
+    /// Tells whether [`Version::bytes`] has given a copy of this variable, because this process has no mappings left or
+    /// because the publisher takes versions back.
     #[must_use]
     pub fn is_copy(&self, variable: &str) -> bool {
         self.index(variable).is_ok_and(|variable| self.views[variable].get().is_some_and(View::is_copy))
@@ -204,8 +205,8 @@ impl Version {
         if attached.takes_back {
             let view = View::copy_of(attached.spans[variable].chunks, slots, &attached.pool)
                 .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
-            // The publisher may take the version back during the copy. So whether the bytes belong to this version is
-            // checked after all of them are read.
+            // The publisher may take the version back during the copy. So this check comes after all bytes are read:
+            // only if the version still exists then, the bytes belong to it.
             self.check_valid()?;
             return Ok(self.views[variable].get_or_init(|| view));
         }
@@ -315,8 +316,8 @@ impl Version {
         }
     }
 
-    /// Does the work of [`Self::replace_by`] if the publisher may overwrite a version at any time. It reads all bytes
-    /// first. If the other version still exists after that, it shows the bytes.
+    /// Does the work of [`Self::replace_by`] if the publisher may overwrite a version at any time. The function first
+    /// copies all bytes of `other`. If `other` still exists after that, this value shows the copied bytes.
     fn replace_by_copy(&mut self, mut other: Version) -> Result<u64> {
         // Equal entries in the tables of two versions mean the same chunk only if both versions exist at the same time.
         // If this version is gone, all chunks are copied.

@@ -31,7 +31,7 @@ pub(super) struct View {
     /// The slots that are shown, one for each chunk. If the variable can grow, the address range has room for more
     /// chunks.
     slots: Vec<u32>,
-    /// Does the view show a copy?
+    /// True if the view shows a copy.
     copied: bool,
 }
 
@@ -92,7 +92,7 @@ impl View {
         self.place.start().as_ptr()
     }
 
-    /// Does this view show a copy?
+    /// Tells whether this view shows a copy.
     pub fn is_copy(&self) -> bool {
         self.copied
     }

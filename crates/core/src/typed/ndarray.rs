@@ -38,7 +38,7 @@ impl<T: Plain> NdArray<T> {
         Ok(self.header()?.shape().to_vec())
     }
 
-    /// Does the last index vary fastest (C), or the first (Fortran)?
+    /// Tells whether the last index varies fastest (C), or the first (Fortran).
     ///
     /// # Errors
     /// `CORRUPT` if the array's header is damaged.
@@ -64,7 +64,7 @@ impl<T: Plain> NdArray<T> {
         Ok(self.data()?.1)
     }
 
-    /// Has the array no elements?
+    /// Tells whether the array has no elements.
     ///
     /// # Errors
     /// The errors of [`NdArray::len`].

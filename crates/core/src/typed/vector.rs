@@ -45,7 +45,7 @@ impl<T: Plain> Vector<T> {
         Ok(self.data()?.1)
     }
 
-    /// Has the vector no elements?
+    /// Tells whether the vector has no elements.
     ///
     /// # Errors
     /// The errors of [`Vector::len`].

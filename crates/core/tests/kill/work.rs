@@ -63,7 +63,7 @@ pub fn work(world: &World, region: Arc<Region>) {
     for index in many.iter().skip(5).chain(&more).chain(&mixed).chain(&large) {
         ledger.free(&region, *index);
     }
-    // No block of some slices is in use now. When they are examined next, they return to the pool.
+    // Some slices now have no block in use. When they are examined next, they return to the pool.
     let again: Vec<usize> = (0..1200).map(|_| ledger.allocate(&region, 64)).collect();
     for index in again {
         ledger.free(&region, index);

@@ -112,7 +112,7 @@ messages! {
         7 Fetch -> Chunk {
             /// The kind of the object.
             kind: SegmentKind,
-            /// Must each chunk carry a checksum? It is 0 where TLS protects the bytes already.
+            /// True if each chunk must carry a checksum. It is 0 where TLS protects the bytes already.
             checked: bool,
             /// The object's id on the node that gets this message.
             object: u64,
@@ -146,7 +146,7 @@ impl NodeMessage {
         finish(writer)
     }
 
-    /// Is this a question or an answer? Then its number must not be 0.
+    /// Tells whether this is a question or an answer. Then its number must not be 0.
     #[must_use]
     pub const fn is_numbered(&self) -> bool {
         matches!(self, Self::Ask { .. } | Self::Said(_) | Self::Failed { .. } | Self::Fetch { .. } | Self::Chunk { .. })

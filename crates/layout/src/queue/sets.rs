@@ -18,13 +18,13 @@ closed_set! {
 }
 
 impl Pattern {
-    /// May a port of this pattern have several producers?
+    /// Tells whether a port of this pattern may have several producers.
     #[must_use]
     pub const fn many_produce(self) -> bool {
         matches!(self, Self::FanIn | Self::WorkQueue)
     }
 
-    /// Do several consumers share the messages on the receiving side?
+    /// Tells whether several consumers share the messages on the receiving side.
     #[must_use]
     pub const fn many_consume(self) -> bool {
         matches!(self, Self::FanOut | Self::WorkQueue)

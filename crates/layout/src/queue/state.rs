@@ -72,12 +72,12 @@ impl State {
         (self.0 >> END_SHIFT) as u8
     }
 
-    /// Is the cell free for this lap, with or without a credit?
+    /// Tells whether the cell is free for this lap, with or without a credit.
     pub const fn is_free(self, lap: u64) -> bool {
         self.0 & !CREDIT == Self::free(lap, false).0
     }
 
-    /// Is the cell's handle a credit, which a producer can take back?
+    /// Tells whether the cell's handle is a credit, which a producer can take back.
     pub const fn has_credit(self) -> bool {
         self.0 & CREDIT != 0
     }

@@ -29,7 +29,7 @@ pub enum Kind {
     LargeNamed = 3,
 }
 
-/// Which member knows that a slice of small blocks has free blocks.
+/// Says which member knows that a slice of small blocks has free blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Available {
@@ -93,7 +93,7 @@ impl SliceWord {
         }
     }
 
-    /// Is this a slice of small blocks? The fast paths call this.
+    /// Tells whether this is a slice of small blocks. The fast paths call this.
     #[inline]
     pub const fn is_small(self) -> bool {
         self.0 as u8 == Kind::Small as u8
@@ -111,7 +111,7 @@ impl SliceWord {
         (self.0 >> 16) as u16
     }
 
-    /// Which member knows that the slice has free blocks.
+    /// Gives the part of the word that says which member knows that the slice has free blocks.
     #[inline]
     pub const fn available(self) -> Available {
         match (self.0 >> 32) as u8 {

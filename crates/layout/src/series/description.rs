@@ -29,7 +29,7 @@ pub struct VariableEntry {
     pub ty: [AtomicU64; 24],
     /// The number of dimensions.
     pub rank: WildWord<AtomicU32>,
-    /// Which index varies fastest: a [`crate::region::Order`].
+    /// The order of the elements, which says which index varies fastest: a [`crate::region::Order`].
     pub order: AtomicU32,
     /// The size of an element in bytes.
     pub element: AtomicU64,

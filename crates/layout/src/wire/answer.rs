@@ -21,7 +21,7 @@ pub(super) enum Reply {
     Item = 6,
     ItemInfo = 7,
     Pins = 8,
-    /// A page of a listing. The number of the list is added to this value.
+    /// A page of a listing. The number of the answer is this value plus the number of the list.
     Page = 100,
 }
 
@@ -41,9 +41,9 @@ answers! {
             run: u64,
             /// The member's rank in its task.
             rank: u32,
-            /// Is the client a member that existed before and has come back?
+            /// True if the client is a member that existed before and has come back.
             resumed +
-            /// May the member make workflows and see everything on this node?
+            /// True if the member may make workflows and see everything on this node.
             admin: bool as Bits,
             /// The task as which the member acts.
             task: String,
@@ -62,9 +62,9 @@ answers! {
             attribute: u64,
             /// The kind of the segment: region or port.
             kind: SegmentKind,
-            /// Did this request make the segment?
+            /// True if this request made the segment.
             created +
-            /// Does the descriptor allow writing?
+            /// True if the descriptor allows writing.
             writable: bool as Bits,
             /// The segment's name.
             name: String,
@@ -112,7 +112,7 @@ answers! {
 pub struct Page<T> {
     /// The entries, in the order of their numbers.
     pub entries: Vec<T>,
-    /// Do more entries follow? Then the client asks again for the entries behind the last one of this page.
+    /// True if more entries follow. Then the client asks again for the entries behind the last one of this page.
     pub more: bool,
 }
 

@@ -271,7 +271,7 @@ macro_rules! answered {
         $(..$rest:ident($rest_type:ident) $rest_doc:literal,)?
     }) => {
         impl $name {
-            /// Does this request get an answer?
+            /// Tells whether this request gets an answer.
             #[must_use]
             pub const fn wants_answer(&self) -> bool {
                 Self::reply(self.number()).is_some()

@@ -78,9 +78,9 @@ record! {
         kind: SegmentKind,
         /// The number of members that have the segment open.
         members: u32,
-        /// Has the name been removed while members still use the memory?
+        /// True if the name was removed while members still use the memory.
         removed: bool,
-        /// Is this a series that was published in an earlier run, which has ended?
+        /// True if this is a series that was published in an earlier run, which has ended.
         former: bool,
         /// The workflow that the segment belongs to.
         workflow: String,

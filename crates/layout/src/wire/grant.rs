@@ -16,7 +16,7 @@ record! {
     }
 }
 
-/// Is this a name, or the beginning of a name followed by `*`?
+/// Tells whether this is a name, or the beginning of a name followed by `*`.
 #[must_use]
 pub fn is_pattern(text: &str) -> bool {
     match text.strip_suffix('*') {
@@ -27,7 +27,7 @@ pub fn is_pattern(text: &str) -> bool {
 }
 
 impl Grant {
-    /// Does the name match the pattern?
+    /// Tells whether the name matches the pattern.
     #[must_use]
     pub fn fits(&self, kind: SegmentKind, name: &str) -> bool {
         self.kind == kind

@@ -30,7 +30,7 @@ requests! {
             member: MemberId,
             /// The client's rank in its task.
             rank: u32,
-            /// Does the client only look, as `crossdock ls` does, without taking part in the workflow's run?
+            /// True if the client only looks, as `crossdock ls` does, without taking part in the workflow's run.
             visitor: bool,
             /// The task as which the client wants to act.
             task: Option<String>,
@@ -45,7 +45,7 @@ requests! {
             mode: OpenMode,
             /// The rights that the client wants on the segment.
             access: Rights,
-            /// If this request makes the segment: does the segment stay when the run ends?
+            /// True if the segment stays when the run ends. It is used if this request makes the segment.
             persistent: bool,
             /// The size in bytes, if this request makes the segment.
             size: u64,
@@ -178,7 +178,7 @@ requests! {
         42 Observe -> Series {
             /// How long to wait for the series, in milliseconds; 0 = not at all.
             wait_ms: u64,
-            /// Is a series of a former run accepted as well?
+            /// True if a series of a former run is accepted as well.
             former: bool as Padded,
             /// The name of the series.
             name: String,
@@ -218,8 +218,8 @@ impl Request {
         Ok((header, request))
     }
 
-    /// Does this message ask for memory that its sender then takes (Open, Reserve, Publish, Create, Resize)? Only the
-    /// header is read.
+    /// Tells whether this message asks for memory that its sender then takes (Open, Reserve, Publish, Create, Resize).
+    /// Only the header is read.
     #[must_use]
     pub fn takes_memory(message: &[u8]) -> bool {
         Header::decode(message).is_ok_and(|(header, _)| matches!(header.opcode, 2 | 4 | 40 | 50 | 59))

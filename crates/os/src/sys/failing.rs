@@ -3,8 +3,8 @@
 use crate::faults::{self, Failure};
 use rustix::io::Errno;
 
-/// Declares functions that first ask the plan whether to fail. Reads and writes that may be `short` are written out
-/// below instead.
+/// Declares functions that first ask the plan of failures (`crate::faults`) whether to fail. Reads and writes that may
+/// be `short` are written out below instead.
 macro_rules! failing {
     ($($name:ident($($arg:ident: $of:ty),*) -> $answer:ty = $call:literal, $($real:ident)::+;)*) => {$(
         pub(crate) fn $name($($arg: $of),*) -> rustix::io::Result<$answer> {
@@ -18,7 +18,7 @@ macro_rules! failing {
 macro_rules! failing_on_memory {
     ($($name:ident($($arg:ident: $of:ty),*) -> $answer:ty = $call:literal, $($real:ident)::+;)*) => {$(
         /// # Safety
-        /// The conditions of the `rustix` function that it calls.
+        /// The caller must keep the conditions of the `rustix` function that this function calls.
         pub(crate) unsafe fn $name($($arg: $of),*) -> rustix::io::Result<$answer> {
             $crate::faults::check($call)?;
             // SAFETY: the caller keeps the conditions of the `rustix` function.

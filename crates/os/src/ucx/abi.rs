@@ -11,7 +11,8 @@ pub type Status = i8;
 pub const OK: Status = 0;
 pub const IN_PROGRESS: Status = 1;
 pub const BUSY: Status = -15;
-/// A request that is at least this value, read as an address, is an error and no address.
+/// UCX returns a request as a pointer. If the pointer's value, as a signed number, is from this one to -1, it is an
+/// error code and no address.
 const LAST_ERROR: isize = -100;
 
 pub const FEATURE_WAKEUP: u64 = 1 << 4;
@@ -48,9 +49,9 @@ pub struct WorkerParams {
 }
 pub const WORKER_THREAD_MODE: u64 = 1;
 pub const WORKER_FLAGS: u64 = 1 << 5;
-/// Several threads use the worker, one at a time.
+/// The thread mode for a worker that several threads use, one at a time.
 pub const THREAD_MODE_SERIALIZED: c_int = 1;
-/// Requests may be left when the worker is destroyed.
+/// The flag of a worker that may be destroyed while requests are left.
 pub const WORKER_IGNORES_LEFT_REQUESTS: u64 = 1;
 
 #[repr(C)]
@@ -70,7 +71,7 @@ pub struct EndpointParams {
 pub const ENDPOINT_ADDRESS: u64 = 1;
 pub const ENDPOINT_ERROR_MODE: u64 = 1 << 1;
 pub const ENDPOINT_ERROR_HANDLER: u64 = 1 << 2;
-/// The library reports the loss of the peer.
+/// The error mode in which UCX reports the loss of the peer.
 pub const ERROR_MODE_PEER: c_int = 1;
 
 #[repr(C)]
@@ -121,7 +122,7 @@ pub const HANDLER_ID: u64 = 1;
 pub const HANDLER_FLAGS: u64 = 1 << 1;
 pub const HANDLER_CALLBACK: u64 = 1 << 2;
 pub const HANDLER_ARGUMENT: u64 = 1 << 3;
-/// The callback gets a message only when all of it has arrived.
+/// The flag of a handler whose callback gets a message only when all of the message has arrived.
 pub const HANDLER_WHOLE_MESSAGE: u32 = 1;
 
 #[repr(C)]
@@ -129,10 +130,12 @@ pub struct MessageParams {
     pub attributes: u64,
     pub reply_endpoint: *mut c_void,
 }
-/// The message's bytes are still with the sender; the argument `data` names them.
+/// The attribute of a message whose bytes are still with the sender. The argument `data` of the callback is then UCX's
+/// description of these bytes.
 pub const MESSAGE_RENDEZVOUS: u64 = 1 << 17;
 
-/// Called for each message: argument, header, its length, data, its length, and what the message is.
+/// The type of the function that UCX calls for each message. Its arguments are: the handler's argument, the header and
+/// its length, the data and their length, and the message's parameters.
 pub type MessageCallback =
     unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut c_void, usize, *const MessageParams) -> Status;
 
@@ -146,7 +149,7 @@ const _: () = {
     assert!(size_of::<MessageParams>() == 16);
 };
 
-/// What a call that starts an operation returned.
+/// The result of a call that starts an operation.
 pub enum Started {
     /// The operation is complete.
     Done,
@@ -157,7 +160,7 @@ pub enum Started {
 }
 
 impl Started {
-    /// Reads the pointer that such a call returns.
+    /// Decodes the pointer that UCX returns when an operation is started.
     pub fn new(returned: *mut c_void) -> Self {
         match returned as isize {
             0 => Self::Done,

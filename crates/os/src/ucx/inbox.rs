@@ -8,32 +8,33 @@ use std::ffi::c_void;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI8, Ordering};
 
-/// The most bytes of small messages that wait until they are read.
+/// The largest number of bytes of small messages that may wait to be read.
 const WAITING: usize = 16 << 20;
 
 /// A message that has arrived and was not read yet.
 pub enum Message {
     /// Its bytes.
     Small(Vec<u8>),
-    /// UCX's name for bytes that are still with the sender, and their number.
+    /// UCX's description of bytes that are still with the sender, and the number of these bytes.
     Large(*mut c_void, usize),
 }
 
 #[derive(Default)]
 struct Arrived {
-    /// The messages by their number. UCX may deliver them in another order.
+    /// The messages that were not read yet, each under its number, because UCX may deliver them in another order.
     messages: BTreeMap<u64, Message>,
-    /// The number of bytes of small messages.
+    /// The number of bytes of the small messages in `messages`.
     held: usize,
-    /// What the peer did wrong.
+    /// The fault of the peer, as a text; `None` if the peer made none.
     wrong: Option<&'static str>,
 }
 
-/// What UCX's callbacks write to. UCX has its address, so it lies in a box of its own.
+/// The messages and reports that UCX's callbacks store for one wire. UCX has the address of this value, so the value
+/// lies in a box of its own.
 pub struct Inbox {
-    /// Messages with another number in their header are not for this wire.
+    /// The number of this wire, which each message for it has in its header. A message with another number is ignored.
     token: u64,
-    /// The status with which UCX reported the loss of the endpoint; `OK` while there is none.
+    /// The status with which UCX reported the loss of the endpoint; `OK` if UCX has reported no loss.
     lost: AtomicI8,
     arrived: Mutex<Arrived>,
 }
@@ -53,25 +54,25 @@ impl Inbox {
         message
     }
 
-    /// Takes UCX's names of all messages whose bytes are still with the sender.
+    /// Takes UCX's descriptions of all messages whose bytes are still with the sender.
     pub fn take_large(&self) -> Vec<*mut c_void> {
         let all = std::mem::take(&mut lock(&self.arrived).messages);
         let large = |message| if let Message::Large(description, _) = message { Some(description) } else { None };
         all.into_values().filter_map(large).collect()
     }
 
-    /// What the peer did wrong.
+    /// The fault of the peer, as a text; `None` if the peer made none.
     pub fn wrong(&self) -> Option<&'static str> {
         lock(&self.arrived).wrong
     }
 
-    /// The status with which UCX reported the loss of the peer; `OK` while there is none.
+    /// The status with which UCX reported the loss of the peer; `OK` if UCX has reported no loss.
     pub fn lost(&self) -> Status {
         self.lost.load(Ordering::Acquire)
     }
 }
 
-/// UCX calls this for each message that arrives.
+/// Puts a message into the inbox. UCX calls this function for each message that arrives.
 ///
 /// # Safety
 /// `argument` is the address of an [`Inbox`]; the other arguments are as UCX gives them.
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn message_arrived(
     abi::OK
 }
 
-/// UCX calls this when it has lost the peer.
+/// Notes in the inbox that the peer is lost. UCX calls this function when it has lost the peer.
 ///
 /// # Safety
 /// `argument` is the address of an [`Inbox`].

@@ -136,7 +136,7 @@ fn calm(handle: *mut c_void) {
 pub struct Fabric {
     pub(super) library: Arc<Library>,
     pub(super) context: *mut c_void,
-    /// Held while a worker is made or destroyed.
+    /// The lock that a thread holds while it makes or destroys a worker.
     pub(super) making: Mutex<()>,
 }
 
@@ -207,7 +207,8 @@ impl Fabric {
         self.library.version()
     }
 
-    /// Turns a status into an error for people, which says what UCX does not do.
+    /// Turns a status other than `OK` into an error for people: "UCX", then `what`, which says what UCX does not do,
+    /// and UCX's text for the status.
     pub(super) fn passed(&self, what: &str, status: Status) -> Result<(), String> {
         if status == abi::OK { Ok(()) } else { Err(format!("UCX {what}: {}", self.library.text(status))) }
     }

@@ -5,8 +5,8 @@
 //! all of them. The others sleep on a condition variable.
 //!
 //! **Sign of life.** Each wire has a TCP connection beside it. When the peer's process ends, its kernel closes that
-//! connection, so the loss shows at once. A peer that ends the wire in order first sends the number of its messages on
-//! that connection, so an end is told from a cut.
+//! connection, so the loss shows at once. A peer that ends the wire in order first sends its *farewell* on that
+//! connection: the number of its messages. So this side can tell an end in order from a loss.
 //!
 //! **Borrowed memory.** UCX reads from and writes to the caller's memory until an operation is complete. An operation
 //! that does not complete by its deadline therefore ends the wire: the worker is destroyed before the call returns.
@@ -25,19 +25,20 @@ use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Parts of at least this many bytes are not copied: the receiving side gets them directly into their place.
+/// The smallest size in bytes of a part that is not copied. The receiving side gets such a part directly into its
+/// place.
 pub(super) const LARGE: usize = 8 << 10;
 /// A large part is sent in pieces of at most this many bytes.
 pub(super) const PIECE: usize = 1 << 20;
 /// The number of messages that one call sends before it waits for the oldest of them.
 const IN_FLIGHT: usize = 4;
-/// How long a lost endpoint waits for the peer's farewell, which comes on the TCP connection.
+/// The time that a lost endpoint waits for the peer's farewell, which comes on the TCP connection.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Why a call on a wire failed.
+/// The reason why a call on a wire failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The deadline passed while nothing had happened, and the wire can still be used.
+    /// The deadline passed before anything happened. The wire can still be used.
     Late,
     /// The deadline passed in the middle of an operation, which ended the wire.
     Cut,
@@ -45,7 +46,7 @@ pub enum Ended {
     Lost(String),
 }
 
-/// What a read got.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
     /// So many bytes.
@@ -55,13 +56,13 @@ pub enum Got {
 }
 
 struct State {
-    /// `None` after the wire has ended.
+    /// The UCX worker of this wire; `None` after the wire has ended.
     worker: Option<Worker>,
-    /// A thread sleeps in `poll` on the worker's descriptor.
+    /// True while a thread sleeps in `poll` on the worker's descriptor.
     leading: bool,
-    /// No call may begin to wait.
+    /// True if the wire is ending or has ended, so that no call may begin to wait.
     ending: bool,
-    /// Why the wire has ended.
+    /// The reason why the wire has ended.
     why: String,
     /// The token of the peer's wire.
     token: u64,
@@ -69,13 +70,14 @@ struct State {
     sent: u64,
     /// The number of messages that were read.
     taken: u64,
-    /// A message of which a part was read, and how many of its bytes.
+    /// A message of which a part was read, and the number of its bytes that were read.
     rest: (Vec<u8>, usize),
-    /// The bytes of the farewell that have come.
+    /// The bytes of the peer's farewell that have arrived so far.
     farewell: Vec<u8>,
-    /// The number of messages that the peer sent before it ended the wire in order.
+    /// The number of messages that the peer sent before it ended the wire in order; `None` until its farewell has
+    /// arrived.
     all: Option<u64>,
-    /// When UCX's report of the loss was seen.
+    /// The time at which this side first saw UCX's report that the endpoint is lost.
     lost: Option<Instant>,
 }
 
@@ -83,7 +85,7 @@ struct State {
 pub struct Wire {
     fabric: Arc<Fabric>,
     life: OwnedFd,
-    /// Wakes the leading thread.
+    /// The eventfd that wakes the leading thread.
     bell: OwnedFd,
     state: Mutex<State>,
     changed: Condvar,
@@ -143,8 +145,8 @@ impl Wire {
         lock(&self.state).worker.as_ref().ok_or("the wire has ended")?.address()
     }
 
-    /// Waits until bytes go both ways. Both sides call it at the same time, after [`Self::connect`]: UCX connects only
-    /// while both sides let it proceed. Afterwards a small write does not wait for the peer.
+    /// Waits until bytes can be sent in both directions. Both sides call it at the same time, after [`Self::connect`]:
+    /// UCX connects only while both sides let it proceed. Afterwards a small write does not wait for the peer.
     ///
     /// # Errors
     /// UCX does not reach the peer by the deadline, or the wire has ended.
@@ -312,7 +314,7 @@ impl Wire {
                 return Err(Ended::Lost(state.why.clone()));
             };
             if worker.progress() {
-                // The progress may concern other threads.
+                // This progress may have completed operations for which other threads wait, so these threads are woken.
                 self.changed.notify_all();
                 if state.leading {
                     event::signal(&self.bell);
@@ -338,7 +340,7 @@ impl Wire {
                 return Err(Ended::Late);
             }
             if state.leading {
-                // The leading thread signals after each progress.
+                // The leading thread signals `changed` after each progress, so this thread can sleep until then.
                 state.without(|guard| {
                     self.changed.wait_timeout(guard, by.left()).unwrap_or_else(PoisonError::into_inner).0
                 });
@@ -365,7 +367,8 @@ impl Wire {
         }
     }
 
-    /// Sleeps until UCX has an event, the bell rings, or the sign of life changes, which it returns.
+    /// Sleeps until UCX has an event, the bell rings, or something happens on the TCP connection that is the sign of
+    /// life. Gives `true` if something happened on that connection.
     fn sleep(&self, event_fd: c_int, alive: bool, by: Deadline) -> bool {
         // SAFETY: the descriptor belongs to the worker, which is not destroyed while a thread leads.
         let events = unsafe { BorrowedFd::borrow_raw(event_fd) };
@@ -376,14 +379,15 @@ impl Wire {
         let left = by.left();
         let timeout =
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
-        // A failed call, for example because of a signal, is a wake without events.
+        // If the call fails, for example because of a signal, the thread wakes without events.
         let _ = sys::event::poll(&mut watched, Some(&timeout));
         let ended = watched.get(2).is_some_and(|life| !life.revents().is_empty());
         event::clear(&self.bell);
         ended
     }
 
-    /// Reads what the peer has sent on the sign of life: its farewell, or nothing before the connection ended.
+    /// Reads the TCP connection that is the sign of life. Notes the peer's farewell, or gives an error if the
+    /// connection ended without one.
     fn hear_farewell(&self, state: &mut State) -> Result<(), Ended> {
         let mut bytes = [0; 8];
         let wanted = bytes.len() - state.farewell.len();
@@ -408,7 +412,7 @@ impl Wire {
         self.changed.notify_all();
     }
 
-    /// Destroys the worker, so that UCX uses no memory of a caller any more. Gives the error back.
+    /// Ends the wire: destroys the worker, so that UCX uses no memory of a caller any more. Gives `error` back.
     fn end<'a>(&'a self, mut state: Held<'a>, error: Ended) -> Ended {
         if !state.ending {
             state.ending = true;
@@ -437,7 +441,7 @@ impl Drop for Wire {
     }
 }
 
-/// The lock of the state. A wait gives it away, and takes it again.
+/// The lock of the state. A thread that waits releases the lock, and takes it again after the wait.
 struct Held<'a>(Option<MutexGuard<'a, State>>);
 
 impl<'a> Held<'a> {

@@ -12,14 +12,14 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of the only kind of message.
+/// The number of the kind of message. A wire sends only one kind.
 const MESSAGE: u32 = 1;
-/// How long an end waits until UCX has closed the endpoint, or has sent the last messages.
+/// The longest time that a worker waits until UCX has closed the endpoint, or has sent the last messages.
 const FLUSH: Duration = Duration::from_secs(1);
-/// How often such a wait lets UCX proceed if UCX reports no event.
+/// The time after which a worker that waits for an operation lets UCX proceed, although UCX reports no event.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// How a message is sent.
+/// The way in which a message is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// UCX copies the bytes.
@@ -32,7 +32,7 @@ pub enum Way {
 pub struct Worker {
     fabric: Arc<Fabric>,
     worker: *mut c_void,
-    /// Null until it is connected.
+    /// The UCX endpoint; null until the worker is connected.
     endpoint: *mut c_void,
     event_fd: c_int,
     pub inbox: Box<Inbox>,
@@ -155,8 +155,8 @@ impl Worker {
     /// Sends a message.
     ///
     /// # Safety
-    /// The worker is connected. Header and bytes stay where they are until the operation is complete, or this value is
-    /// dropped.
+    /// The worker must be connected. Header and bytes must stay where they are until the operation is complete, or
+    /// until this value is dropped.
     pub unsafe fn send(&self, header: &[u64; 2], bytes: &[u8], way: Way) -> Started {
         let how = if way == Way::Copied { abi::SEND_EAGER } else { abi::SEND_RENDEZVOUS };
         let params = RequestParams::new(abi::REQUEST_FLAGS, how);
@@ -171,8 +171,8 @@ impl Worker {
     /// Gets the bytes of a message from its sender.
     ///
     /// # Safety
-    /// This worker's inbox gave the description, which is used once. `place` has room for the message's bytes, and no
-    /// other code uses this room until the operation is complete or this value is dropped.
+    /// The description must come from this worker's inbox and be used only once. `place` must have room for the
+    /// message's bytes, and no other code may use this room until the operation is complete or this value is dropped.
     pub unsafe fn receive(&self, description: *mut c_void, place: *mut u8, length: usize) -> Started {
         let params = RequestParams::new(0, 0);
         // SAFETY: as this function's caller promises.
@@ -182,7 +182,7 @@ impl Worker {
     /// The status of an operation that goes on; `None` until it is complete.
     ///
     /// # Safety
-    /// The request is one of this worker, and is not freed.
+    /// The request must be one of this worker, and must not be freed yet.
     pub unsafe fn status(&self, request: *mut c_void) -> Option<Status> {
         // SAFETY: as this function's caller promises.
         let status = unsafe { (self.functions().check)(request) };
@@ -192,7 +192,7 @@ impl Worker {
     /// Frees the request of an operation that is complete.
     ///
     /// # Safety
-    /// The request is one of this worker, and is not used again.
+    /// The request must be one of this worker, and must not be used again.
     pub unsafe fn free(&self, request: *mut c_void) {
         // SAFETY: as this function's caller promises.
         unsafe { (self.functions().free)(request) };

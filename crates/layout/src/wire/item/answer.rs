@@ -19,9 +19,9 @@ record! {
         level: ItemLevel,
         /// What happens to the item when its owner is gone.
         on_death: OnDeath,
-        /// Can the item be written?
+        /// True if the item can be written.
         writable: bool,
-        /// Did this request make the item?
+        /// True if this request made the item.
         created: bool,
         /// The numbers that stand for this task in the owner words of cooperative items: one for this rank, and one for
         /// any rank of the task.
@@ -60,7 +60,7 @@ record! {
         waiting: u32,
         /// The number of members that read the item.
         readers: u32,
-        /// Does the asking task own the item?
+        /// True if the asking task owns the item.
         mine: bool,
         /// The party that owns the item.
         owner: Party,
