@@ -59,7 +59,7 @@ pub mod departure {
     /// The number that each death adds to the word. The count starts again from 0 when it overflows.
     pub const DEATH: u32 = 4;
 
-    /// Gives the word after a member has left in this way.
+    /// Gives the word after a member has left in the way that `how` says.
     #[must_use]
     pub const fn after(word: u32, how: Departure) -> u32 {
         let most = if how as u32 > word & HOW { how as u32 } else { word & HOW };
@@ -103,11 +103,11 @@ pub struct Identity {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Sending {
-    /// All positions below this one have been used for messages. A single producer stores it after each publish;
+    /// All positions below this value have been used for messages. A single producer stores it after each publish;
     /// several producers advance it by compare-and-swap. It may lag behind, but never runs ahead. An old value costs a
     /// few needless looks at cells.
     pub head: AtomicU64,
-    /// No position below this one has a handle that a producer can still take back. Only producers use it. It may lag
+    /// No position below this value has a handle that a producer can still take back. Only producers use it. It may lag
     /// behind by one lap.
     pub credit: AtomicU64,
 }
@@ -116,8 +116,8 @@ pub struct Sending {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Taking {
-    /// Each position below this one was taken at least once. A consumer advances it by compare-and-swap, and only past
-    /// a cell that it saw taken.
+    /// Each position below this value was taken at least once. A consumer advances it by compare-and-swap, and only
+    /// past a cell that it saw taken.
     pub tail: AtomicU64,
     /// A counter that is incremented after cells below `tail` have become ready again.
     pub returned: AtomicU64,

@@ -64,7 +64,7 @@ pub struct Header {
     /// The number of slices with reserved memory, counted from the first slice. It is written under the lock, and any
     /// member reads it.
     pub committed: WildWord<AtomicU64>,
-    /// No slice with a smaller number than this one is free. It is a hint that is written under the lock.
+    /// No slice with a number below this value is free. The value is a hint that is written under the lock.
     pub first_free: WildWord<AtomicU64>,
     /// The bytes that were counted against the quota so far. It is written under the lock.
     pub reserved: AtomicU64,

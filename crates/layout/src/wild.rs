@@ -119,8 +119,8 @@ impl<A: Word> WildWord<A> {
         self.0.store_raw(value, order);
     }
 
-    /// Stores a value that was loaded from another word, without a check. A link of a chain takes over the next link in
-    /// this way.
+    /// Stores a value that was loaded from another word, without a check. Code that adds an entry to a chain, or
+    /// removes an entry, copies links in this way.
     #[inline]
     pub fn store_wild(&self, value: Wild<A::Value>, order: Ordering) {
         self.0.store_raw(value.0, order);

@@ -161,8 +161,8 @@ fn limit_of(folder: &Path, unified: bool) -> Option<u64> {
     number(&folder.join(file)).filter(|limit| *limit < NO_LIMIT)
 }
 
-/// For version 1: the smallest limit of this cgroup and of all cgroups above it. The kernel includes those that cannot
-/// be seen from here.
+/// For version 1: the smallest limit of this cgroup and of all cgroups above it. The kernel includes cgroups that
+/// cannot be seen from here.
 fn limit_above(folder: &Path) -> Option<u64> {
     let stat = sys::read_text(folder.join("memory.stat")).ok()?;
     let limit = stat.lines().find_map(|line| line.strip_prefix("hierarchical_memory_limit ")?.trim().parse().ok());

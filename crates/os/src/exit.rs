@@ -14,8 +14,8 @@ unsafe extern "C" {
 }
 
 /// Calls `hook` when this process ends by `exit(0)`, or when its main function returns 0. The hook is not called if the
-/// process ends with another status, by `_exit`, by `exec` or by a signal. A forked child that ends in this way calls
-/// it as well. Only the first hook counts.
+/// process ends with another status, by `_exit`, by `exec` or by a signal. A forked child that ends by `exit(0)` calls
+/// the hook as well. Only the first hook counts.
 ///
 /// A C library without `on_exit` (musl) does not tell the exit status. There the hook is called at every exit.
 pub fn at_normal_exit(hook: fn()) {

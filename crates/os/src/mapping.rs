@@ -110,8 +110,8 @@ impl Mapping {
     /// Bytes that no process changes any more: those of a published version, or of an item that its owner gave up.
     /// `None` if the range is not within the mapping.
     ///
-    /// If a process breaks this rule, it changes what is read here. It can do nothing worse, because no caller computes
-    /// an address from these bytes. A checksum of the bytes finds most such changes.
+    /// If a process changes these bytes all the same, the reader sees the change. Nothing worse can happen, because no
+    /// caller computes an address from these bytes. A checksum of the bytes finds most such changes.
     pub fn settled_bytes(&self, offset: u64, size: u64) -> Option<&[u8]> {
         let start = self.at(offset, size)?;
         // SAFETY: within the mapping, which stays for as long as `self`. That nothing writes it is what the caller states;

@@ -307,7 +307,7 @@ impl Reader {
     }
 }
 
-/// Tells whether this kernel lets a process stop calls by such a filter.
+/// Tells whether this kernel lets a process stop system calls by a seccomp filter.
 pub fn is_supported() -> bool {
     let action = MaybeUninit::new(RET_NOTIFY);
     // SAFETY: the kernel reads one number.

@@ -83,8 +83,8 @@ pub fn lead_group() -> OsResult<()> {
     rustix::process::setpgid(None, None).context("setpgid", || "this process".into())
 }
 
-/// Makes orphans among the descendants of this process its children. This also works outside a PID namespace of its
-/// own.
+/// Makes orphans among the descendants of this process its children. It also works in a process that has no PID
+/// namespace of its own.
 pub fn adopt_orphans() -> OsResult<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .context("PR_SET_CHILD_SUBREAPER", || "this process".into())

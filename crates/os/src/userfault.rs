@@ -1,8 +1,8 @@
 //! Asynchronous write protection: the kernel notes which pages of a range are written to, and no thread has to handle
 //! the faults (`UFFD_FEATURE_WP_ASYNC`, kernel ≥ 6.7). [`crate::pagemap`] reads the notes.
 //!
-//! The default seccomp filters of docker and podman forbid the call. In such containers the callers must detect changes
-//! in another way.
+//! The default seccomp filters of docker and podman forbid the system call `userfaultfd`. In their containers the
+//! callers must detect changes in another way.
 
 use crate::sys;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -89,8 +89,8 @@ impl Region {
         for record in &slot.operations {
             let kind = record.kind.load(Ordering::Acquire);
             if kind == OP_PREPARED {
-                // The record of a prepared block becomes the record of a replacement. This replacement writes no words
-                // and frees the block.
+                // The lines below turn the record of a prepared block into the record of a replacement, which writes no
+                // words and frees the block.
                 let block = record.new_block.load(Ordering::Relaxed) & !PHASE_MASK;
                 record.retiring.store(if block == 0 { 0 } else { block | PHASE_BEGUN }, Ordering::Relaxed);
                 record.count.store(0, Ordering::Relaxed);

@@ -33,7 +33,8 @@ struct Near {
     slot: *mut LocalSlot,
 }
 
-/// The number of entries in each thread's cache. If two regions have the same index, one replaces the other.
+/// The number of entries in each thread's cache. If two regions have the same index in the cache, the later one
+/// replaces the other.
 const WAYS: usize = 8;
 
 thread_local! {

@@ -64,8 +64,8 @@ impl Region {
     /// blocks before the group were freed meanwhile, the slice stays current instead, and the result is `true`.
     ///
     /// The order matters. This member first marks the slice as full and then looks for free blocks. A member that frees
-    /// a block does so first and then looks for the mark. Both sides are sequentially consistent, so at least one of
-    /// the two notices the other.
+    /// a block first frees the block and then looks for the mark. Both sides are sequentially consistent, so at least
+    /// one of the two notices the other.
     fn leave_slice(&self, local: &mut LocalSlot, class: usize, slice: u64) -> bool {
         local.classes[class].clear();
         let Some(head) = self.memory.head(slice) else { return false };

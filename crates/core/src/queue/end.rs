@@ -299,8 +299,8 @@ impl End {
         if freed {
             self.call(Side::Producer);
             if self.ring.shape().pattern == super::Pattern::WorkQueue {
-                // Other consumers may be waiting to learn whether this message is released, or whether it comes to one
-                // of them because this consumer dies.
+                // Other consumers may wait for the end of this message, because it would come to one of them if this
+                // consumer died. The message is released now, so they are woken.
                 self.call(Side::Consumer);
             }
         }

@@ -116,8 +116,8 @@ impl Ring {
         account.last_seen.store(clock::coarse_ns(), Relaxed);
         crate::fault_point!("queue.join.named");
         if side == Side::Consumer && self.shape.pattern == Pattern::FanOut {
-            // This consumer's bit is set before `head` is read below. So each message that is published from now on has
-            // the bit, or lies at most one lap behind `head`.
+            // This line sets this consumer's bit, before `head` is read below. So each message that is published after
+            // this line has the bit, or lies at most one lap behind `head`.
             self.header().ledger.audience.fetch_or(1 << index, SeqCst);
         }
         let head = self.header().sending.head.load(SeqCst);

@@ -63,7 +63,8 @@ impl Ring {
             message.store(cell);
             crate::fault_point!("queue.send.filled");
             if cell.state.compare_exchange(claimed.0, State::ready(lap).0, Release, Relaxed).is_err() {
-                // Only healing changes the cell at this point. So the node daemon has declared this member dead.
+                // At this point only a member that heals this end changes the cell. So other members have taken this
+                // member for dead, because the node daemon declared its death.
                 return Err(Error::new(
                     Status::Disconnected,
                     "this member was declared dead while it was sending; connect again",

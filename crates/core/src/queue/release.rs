@@ -23,8 +23,9 @@ impl Ring {
             Pattern::FanOut => {
                 let own = 1 << end;
                 let mine = position < next && seen == State::ready(lap) && cell.pending.load(Acquire) & own != 0;
-                // The consumer that clears the last bit frees the cell. If it dies between these two steps, the cell
-                // stays ready without any bit. A publish never makes such a cell, so healing knows what happened.
+                // The consumer that clears the last bit frees the cell. If it dies after it cleared the bit and before
+                // it freed the cell, the cell stays ready without any bit. A publish never makes a ready cell without a
+                // bit, so healing knows what happened.
                 let before = if mine { cell.pending.fetch_and(!own, AcqRel) } else { 0 };
                 if before & own == 0 {
                     return Err(not_yours(position));

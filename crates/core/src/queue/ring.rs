@@ -38,7 +38,7 @@ impl Shape {
         ))
     }
 
-    /// The size of such a port's segment in bytes.
+    /// The size in bytes of the segment of a port with this shape.
     pub fn size(self) -> u64 {
         port_size(self.capacity)
     }
@@ -90,8 +90,8 @@ unsafe impl Send for Ring {}
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Opens a port's segment. If no member has formatted the segment, this call does it. If another member is
-    /// formatting it, this call waits. Then it checks that the port has this shape.
+    /// Opens a port's segment. If no member has formatted the segment, this call formats it. If another member is
+    /// formatting it, this call waits. Then the call checks that the port has this shape.
     ///
     /// # Errors
     /// `INVALID` (a bad capacity, or the port has another shape; the error names both shapes), `CORRUPT`,

@@ -6,10 +6,10 @@
 //! take, and up to four times as long after spinning has paid many times.
 //!
 //! If there are more tasks than CPUs, spinning keeps the peer that this end waits for off its CPU. Then it pays to
-//! yield the CPU to other threads before sleeping. They run until they have to wait themselves. So many messages pass
-//! each time that the CPU changes to another thread, and no member makes a system call to wake this one. An end learns
-//! this, too. The score is halved if a yield brought nothing, or if it took so long that a program without this port
-//! must have had the CPU. At a score of zero only every 256th wait yields.
+//! yield the CPU to other threads before sleeping. The other threads run until they have to wait themselves. So many
+//! messages pass each time that the CPU changes to another thread, and no member makes a system call to wake this end.
+//! An end learns this, too. The score is halved if a yield brought nothing, or if it took so long that a program
+//! without this port must have had the CPU. At a score of zero only every 256th wait yields.
 
 use crossdock_layout::queue::Waiting;
 use std::sync::atomic::AtomicU32;

@@ -109,8 +109,8 @@ fn add(pieces: &mut Vec<Piece>, to: usize, from: usize, length: usize) {
     }
 }
 
-/// Adds the pieces for a chunk of which only some pages are private copies: those are read at `from`, the others at
-/// `old`.
+/// Adds the pieces for a chunk of which only some pages are private copies: the private copies are read at `from`, the
+/// other pages at `old`.
 fn add_mixed(pieces: &mut Vec<Piece>, to: usize, from: usize, old: usize, chunk: usize, dirty: &[Range<usize>]) {
     let mut at = 0;
     let first = dirty.partition_point(|range| range.end <= from);

@@ -50,7 +50,7 @@ impl Publisher {
         let Some(lacking) = self.lacking(needed) else { return Ok(()) };
         let Err(mut why) = self.grow_after_rest(lacking) else { return Ok(()) };
         self.retire(0);
-        // Retiring may have freed some slots, so fewer are missing now. There may be memory for those.
+        // Retiring may have freed some slots, so fewer slots are missing now. There may be memory for these few.
         if let Some(rest) = self.lacking(needed).filter(|rest| *rest < lacking) {
             match self.grow(rest) {
                 Ok(()) => return Ok(()),
@@ -176,8 +176,8 @@ impl Publisher {
         }
         fault_point!("series.retire.marked");
         protocol::retire_fence();
-        // If a new observer has come meanwhile, with a pin page that the publisher does not know, it may hold any of
-        // these versions. Then all of them count as held.
+        // A new observer may have come meanwhile, with a pin page that the publisher does not know. That observer may
+        // hold any of these versions, so then all of them count as held.
         let known = self.pins.is_complete(&*self.host);
         let pins = self.pins.held();
         for (sequence, record) in old {

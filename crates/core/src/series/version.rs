@@ -212,7 +212,7 @@ impl Version {
         }
         let view = View::new(attached.spans[variable].chunks, slots, &attached.pool, &attached.descriptor)
             .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
-        // If another thread made a view first, that view is used and this one is dropped.
+        // If another thread made a view first, that thread's view is used, and the view made here is dropped.
         Ok(self.views[variable].get_or_init(|| view))
     }
 

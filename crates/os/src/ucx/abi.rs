@@ -11,7 +11,7 @@ pub type Status = i8;
 pub const OK: Status = 0;
 pub const IN_PROGRESS: Status = 1;
 pub const BUSY: Status = -15;
-/// UCX returns a request as a pointer. If the pointer's value, as a signed number, is from this one to -1, it is an
+/// UCX returns a request as a pointer. If the pointer's value, as a signed number, is from this number to -1, it is an
 /// error code and no address.
 const LAST_ERROR: isize = -100;
 
