@@ -104,7 +104,7 @@ fn waitv(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline
     if left.is_zero() {
         return Err(Errno::TIMEDOUT);
     }
-    // The call takes a point in time instead of a duration.
+    // `futex_waitv` takes a point in time as its timeout, and not a duration.
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let until = Duration::new(now.tv_sec as u64, now.tv_nsec as u32).saturating_add(left);
     let until = timespec(until);

@@ -125,8 +125,8 @@ impl Region {
         pending
     }
 
-    /// Handles a slice that a dead member was about to put on its owner's stack. It marks the slice, so that the owner
-    /// searches it.
+    /// Handles a slice that a dead member was about to put on the stack of the slice's owner. It marks the slice, so
+    /// that the owner searches it.
     fn orphan(&self, slot: &Slot, by: u16) -> bool {
         let Some(slice) = slot.pushing.load(Ordering::Acquire).checked_sub(1) else { return false };
         if let Some(head) = self.memory.head(slice) {

@@ -43,7 +43,7 @@ impl LocalSlot {
         unsafe { &*self.shared }
     }
 
-    /// Takes a block of the class that is free according to a hint, if there is one. If this member dies before the
+    /// Takes a block of this class by a hint, if the thread has a hint that one is free. If this member dies before the
     /// call returns, the block is freed by healing.
     #[inline(always)]
     pub(super) fn take_at_hand(&mut self, region: &Region, class: usize) -> Option<u64> {

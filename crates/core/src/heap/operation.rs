@@ -89,8 +89,8 @@ impl Region {
         self.finish_replace(record, slot, by, guard)
     }
 
-    /// Records a replacement. When it has stored the state `REPLACING`, the replacement will be completed even if this
-    /// member dies.
+    /// Records a replacement. From the store of the state `REPLACING` on, the replacement will be completed even if
+    /// this member dies.
     fn begin_replace(&self, record: &Operation, header: u64, words: &[u64], new_block: u64, old_block: u64) {
         for (to, word) in record.words.iter().zip(words) {
             to.store(*word, Ordering::Relaxed);

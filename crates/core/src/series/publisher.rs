@@ -97,7 +97,7 @@ pub struct Publisher {
     segment: SegmentId,
 }
 
-/// The means to end a series, which takes effect once. It keeps the pool mapped, so it may outlive the publisher.
+/// A value that can end a series once. It keeps the pool mapped, so it may outlive the publisher.
 pub struct EndMark {
     pool: Arc<Pool>,
     ended: AtomicBool,
