@@ -173,8 +173,8 @@ fn hundredth(
     let chunk = statistics.chunk >> 10;
     let what = format!("1 % of {} MB {where_}, {chunk} KB chunks ({})", bytes >> 20, statistics.method.word());
     records.push(aim("P9", format!("publish, {what}"), publish, memcpy, 5.0 * memcpy + 1.0, "≤ 5 × memcpy + 1 ms"));
-    // The aim for memory is only for the method that crossdock chooses. A method that the program forces may store the
-    // data twice.
+    // The aim for memory applies only to the method that crossdock chooses. A method that the program forces may store
+    // the data twice.
     let (limit, words) = match detect {
         Detect::Auto => ((1.05 * bytes as f64 + 2.0 * changed as f64) / 1e6, "≤ 1.05 × + changed"),
         _ => (f64::INFINITY, ""),

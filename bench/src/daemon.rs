@@ -31,13 +31,13 @@ impl Daemon {
         Self { child, folder }
     }
 
-    /// The process id of the daemon.
+    /// Gives the process id of the daemon.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The path of the daemon's socket.
+    /// Gives the path of the daemon's socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.folder.join("endpoint.sock")

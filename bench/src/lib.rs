@@ -74,7 +74,8 @@ pub fn median(runs: &[f64]) -> f64 {
     if sorted.is_empty() { f64::NAN } else { sorted[sorted.len() / 2] }
 }
 
-/// The CPU time in seconds that this thread has used. Unlike wall time, it does not depend on other programs.
+/// Gives the CPU time in seconds that this thread has used. Unlike wall time, the CPU time does not depend on other
+/// programs.
 #[must_use]
 pub fn processor_time() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

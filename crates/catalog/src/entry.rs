@@ -85,7 +85,7 @@ impl Expect {
         }
     }
 
-    /// Whether the condition holds, if `found` is what the catalog has for the key.
+    /// Tells whether the condition holds, if `found` is what the catalog has for the key.
     pub fn holds(&self, found: Option<&Entry>) -> bool {
         match self {
             Self::Free(_) => found.is_none(),

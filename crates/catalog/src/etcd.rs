@@ -24,7 +24,7 @@ use crate::{
     Operation, Revision, Watch,
 };
 
-/// How long one member may take before the next one is asked.
+/// How long one etcd member may take before the next one is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -34,9 +34,9 @@ const PAGE: i64 = 500;
 /// How to reach an etcd cluster.
 #[derive(Clone, Debug, Default)]
 pub struct EtcdOptions {
-    /// The URL of each member: `http://host:port` or `https://host:port`.
+    /// The URL of each etcd member: `http://host:port` or `https://host:port`.
     pub members: Vec<String>,
-    /// The certificate of the authority that signed the members' certificates, as PEM.
+    /// The certificate of the authority that signed the certificates of the etcd members, as PEM.
     pub authority: Option<Vec<u8>>,
     /// This client's own certificate and key, as PEM.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
@@ -56,11 +56,11 @@ pub struct Etcd {
 
 /// Why one etcd member gave no answer.
 enum Missed {
-    /// The call did not reach the member.
+    /// The call did not reach the etcd member.
     Before(String),
-    /// The member may have done what was asked.
+    /// The etcd member may have done what was asked.
     After(String),
-    /// The member refused the call with this error.
+    /// The etcd member refused the call with this error.
     Refused(CatalogError),
 }
 
@@ -68,7 +68,7 @@ impl Etcd {
     /// Makes a client of the cluster. It connects with the first call.
     ///
     /// # Errors
-    /// `options` names no member, or no thread for the connections could be started.
+    /// `options` names no etcd member, or no thread for the connections could be started.
     pub fn new(options: &EtcdOptions) -> CatalogResult<Self> {
         if options.members.is_empty() {
             return Err(CatalogError::Invalid("no member of etcd is named".into()));
@@ -123,7 +123,7 @@ impl Etcd {
 }
 
 impl Members {
-    /// The index of the current member, and a client for this member.
+    /// Gives the index of the etcd member that is asked at present, and a client for this etcd member.
     fn client(&self) -> Result<(usize, Client), Missed> {
         let current = self.current.load(Ordering::Relaxed) % self.clients.len();
         let (member, client) = &self.clients[current];
@@ -131,13 +131,13 @@ impl Members {
         if let Some(client) = &*client {
             return Ok((current, client.clone()));
         }
-        // This only prepares the connection, which is made with the first call.
+        // `connect` only prepares the connection. The connection is made with the first call.
         let fresh = self.runtime.block_on(Client::connect([member], Some(self.options.clone())));
         let fresh = fresh.map_err(|error| Missed::Before(format!("{member}: {error}")))?;
         Ok((current, client.insert(fresh).clone()))
     }
 
-    /// Lets the next call go to the member after `member`, and drops the connection to `member`.
+    /// Lets the next call go to the etcd member after `member`, and drops the connection to `member`.
     fn leave(&self, member: usize) {
         *self.clients[member].1.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
         let next = (member + 1) % self.clients.len();

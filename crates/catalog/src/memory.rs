@@ -1,4 +1,5 @@
-//! A catalog in this process, for tests: its clock can be set by hand, and each handle can be made to fail.
+//! A catalog in this process, for tests. Its clock can be set by hand, and the calls of each client can be made to
+//! fail.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -20,16 +21,16 @@ pub enum Clock {
     Manual(u64),
 }
 
-/// The faults that a test sets for one handle.
+/// The faults that a test sets for one client of a memory catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// The handle is cut off: every call fails, and every watch reports nothing.
+    /// The client is cut off: every call fails, and every watch reports nothing.
     pub cut: bool,
     /// This many of the next calls fail before they do anything.
     pub fail: u32,
     /// This many of the next calls are done, but their answers are lost.
     pub lose: u32,
-    /// The handle's watches report nothing, as if their messages were slow.
+    /// The client's watches report nothing, as if their messages were slow.
     pub hold: bool,
 }
 
@@ -43,7 +44,8 @@ struct Shared {
     changed: Condvar,
 }
 
-/// A catalog in this process. All handles of one catalog see the same entries, and each handle has its own faults.
+/// A client of a catalog in this process. All clients of one catalog see the same entries, and each client has its own
+/// faults.
 pub struct Memory {
     shared: Arc<Shared>,
     faults: Arc<Mutex<Faults>>,
@@ -65,13 +67,13 @@ impl Memory {
         Self { shared: Arc::new(Shared { state, changed: Condvar::new() }), faults: Arc::default() }
     }
 
-    /// Another handle of the same catalog, with no faults.
+    /// Makes another client of the same catalog, with no faults.
     #[must_use]
     pub fn client(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), faults: Arc::default() }
     }
 
-    /// Sets the faults of this handle and its watches.
+    /// Sets the faults of this client and its watches.
     pub fn set_faults(&self, faults: Faults) {
         *lock(&self.faults) = faults;
         self.shared.changed.notify_all();
@@ -95,7 +97,7 @@ impl Memory {
         self.shared.changed.notify_all();
     }
 
-    /// Makes one call, unless a fault of this handle stops it.
+    /// Makes one call, unless a fault of this client stops it.
     fn call<T>(&self, call: impl FnOnce(&mut State) -> CatalogResult<T>) -> CatalogResult<T> {
         let mut faults = lock(&self.faults);
         if faults.cut {

@@ -1,5 +1,5 @@
-//! Whether a better transport than that of the present connection works by now. A thread tries it with a data
-//! connection of the present session, which brings no bytes and disturbs nothing.
+//! Finds out whether a better transport than that of the present connection works by now. A thread tries the better
+//! transport: it opens a data connection of the present session, which brings no bytes and disturbs nothing.
 
 use crate::link::Shared;
 use crossdock_layout::link::Purpose;
@@ -25,7 +25,8 @@ pub struct Better {
 }
 
 impl Better {
-    /// Tries the transports that come before this place of the list. `session` is that of the present connection.
+    /// Prepares trials of the transports that come before this place of the list. `session` is the session of the
+    /// present connection.
     pub fn than(place: usize, session: [u8; 16]) -> Self {
         Self { than: place, session, next: Instant::now() + PAUSE, pause: PAUSE, trial: None, found: None }
     }
@@ -35,8 +36,8 @@ impl Better {
         self.found
     }
 
-    /// Whether a better transport works. The call does not wait: it begins a trial when one is due, and takes the result
-    /// of a trial that has ended.
+    /// Tells whether a better transport works. The call does not wait: it begins a trial when one is due, and takes the
+    /// result of a trial that has ended.
     pub fn works(&mut self, link: &Arc<Shared>) -> bool {
         if self.found.is_none() && self.trial.as_ref().is_some_and(JoinHandle::is_finished) {
             // A panic of the thread has been printed already.

@@ -8,7 +8,7 @@ use crate::Refusal;
 /// A value that was read from a body, or the refusal of the whole body.
 pub type Read<T> = Result<T, Refusal>;
 
-/// The refusal of a body that does not fit the service.
+/// Makes the refusal of a body that does not fit the service.
 #[must_use]
 pub fn wrong() -> Refusal {
     Refusal::new(Status::Corrupt, "the body of the question is none of its service; run one version on all nodes")
@@ -30,7 +30,7 @@ pub fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// A reader at the beginning of `body`.
+    /// Makes a reader at the beginning of `body`.
     #[must_use]
     pub fn new(body: &'a [u8]) -> Self {
         Self(body)
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| wrong())?))
     }
 
-    /// The next number, which must fit into 32 bits.
+    /// Reads the next number, which must fit into 32 bits.
     ///
     /// # Errors
     /// The body ends before the number, or the number is larger.
@@ -58,7 +58,7 @@ impl<'a> Reader<'a> {
         u32::try_from(self.number()?).map_err(|_| wrong())
     }
 
-    /// The next number, which must be 0 or 1, as a truth value.
+    /// Reads the next number as a truth value. It must be 0 or 1.
     ///
     /// # Errors
     /// The body ends before the number, or the number is neither 0 nor 1.
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next bytes; their length stands before them.
+    /// Reads the next bytes, whose length stands before them.
     ///
     /// # Errors
     /// The body ends before the bytes.
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
         String::from_utf8(self.bytes()?).map_err(|_| wrong())
     }
 
-    /// The next list. `one` reads one entry of it.
+    /// Reads the next list. `one` reads one entry of it.
     ///
     /// # Errors
     /// The body is too short for so many entries, or `one` refuses an entry.

@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 /// The files of the folder that holds a node's [`Papers`].
 const FILES: [&str; 3] = ["authority.pem", "node.pem", "node.key"];
 
-/// Certificates are valid from this much earlier on, because the clocks of two nodes may differ.
+/// A certificate is valid from this long before it is made, because the clocks of two nodes may differ.
 const SKEW: Duration = Duration::from_secs(3600);
 
 fn failed(tried: &str, reason: impl ToString) -> Error {
@@ -80,7 +80,8 @@ impl Authority {
         self.issue_until(node, self.until)
     }
 
-    /// As [`Self::issue`], but the certificate is valid until `until`, which may be in the past.
+    /// Signs a certificate as [`Self::issue`] does, but the certificate is valid until `until`, which may be in the
+    /// past.
     ///
     /// # Errors
     /// The text cannot be the name of a node.
@@ -170,7 +171,7 @@ pub(crate) const HTTP2: &[u8] = b"h2";
 /// A node's papers, checked and ready to be used for connections.
 pub struct Certificates {
     pub(crate) client: Arc<ClientConfig>,
-    /// As `client`, for connections that carry HTTP/2.
+    /// The configuration like `client`, but for connections that carry HTTP/2.
     #[cfg(feature = "grpc")]
     pub(crate) client_of_http2: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,

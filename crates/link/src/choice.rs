@@ -19,7 +19,7 @@ pub enum Choice {
     Tcp,
     /// gRPC only.
     Grpc,
-    /// As `Auto`, but pulls go by UCX where both nodes can use it.
+    /// Works like `Auto`, but pulls go by UCX where both nodes can use it.
     Ucx,
 }
 
@@ -99,19 +99,19 @@ impl Transports {
         Ok(transports)
     }
 
-    /// The transports by which this node connects to others, the best first.
+    /// Gives the transports by which this node connects to others, the best first.
     #[must_use]
     pub fn dials(&self) -> Vec<Arc<dyn Transport>> {
         self.dials.clone()
     }
 
-    /// The transport for pulls alone, or why there is none.
+    /// Gives the transport for pulls alone, or the reason why there is none.
     #[must_use]
     pub fn pulls(&self) -> Pulls {
         self.pulls.clone()
     }
 
-    /// The best transport of this node.
+    /// Gives the best transport of this node.
     #[must_use]
     pub fn best(&self) -> &Arc<dyn Transport> {
         &self.dials[0]

@@ -38,7 +38,7 @@ impl Connection {
     }
 }
 
-/// What the event loop of gRPC needs of a connection. None of these calls waits.
+/// The calls that the event loop of gRPC makes on a connection. None of these calls waits.
 #[cfg(feature = "grpc")]
 impl Connection {
     /// Reads bytes that have arrived; `None` if none have, 0 if the peer ended the connection in order.

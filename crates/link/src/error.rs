@@ -1,4 +1,4 @@
-//! The error of a call about another node. It stays data until a program's edge prints it as text.
+//! The error of a call about another node. The error has fields, and becomes text only when a program prints it.
 
 use crossdock_layout::Status;
 

@@ -116,8 +116,8 @@ impl Link {
         Self::negotiate(vec![transport], own, peer, address, options)
     }
 
-    /// Begins to connect to `peer` at `address` by the first of these transports that works; the best comes first. While
-    /// a connection uses another one than the best, the better ones are tried again from time to time.
+    /// Begins to connect to `peer` at `address` by the first of these transports that works; the best comes first.
+    /// While a connection does not use the best transport, the better transports are tried again from time to time.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -197,7 +197,7 @@ impl Link {
         self.shared.close();
     }
 
-    /// The state of the connection to the other node.
+    /// Gives the state of the connection to the other node.
     #[must_use]
     pub fn seen(&self) -> Seen {
         self.shared.seen(&lock(&self.shared.state))
@@ -321,7 +321,7 @@ impl Shared {
         }
     }
 
-    /// Why the connection uses no better transport than the one at this place of the list.
+    /// Tells why the connection uses no better transport than the one at this place of the list.
     fn better(&self, state: &State, way: usize) -> String {
         let refusal = |way: usize| {
             let why = state.refusals[way].as_deref().unwrap_or("it was not tried again since");

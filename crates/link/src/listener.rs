@@ -44,7 +44,7 @@ impl Accepts {
     }
 }
 
-/// Listens at `address`, whose connections are protected as `trust` says.
+/// Listens at `address`. The connections are protected as `trust` says.
 pub fn listen(trust: &Trust, address: &str, accepts: Accepts) -> Result<Box<dyn Accept>> {
     let tried = "listen";
     let one = resolve(trust, tried, address)?[0];

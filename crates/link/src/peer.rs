@@ -42,8 +42,8 @@ impl Default for LinkOptions {
 }
 
 impl LinkOptions {
-    /// A connection is closed and replaced if no byte came for this time. TCP repeats lost packets at ever longer
-    /// intervals, so by then a new connection works sooner.
+    /// Gives the time without a byte after which a connection is closed and replaced. TCP repeats lost packets at ever
+    /// longer intervals, so by then a new connection works sooner.
     #[must_use]
     pub fn give_up(&self) -> Duration {
         self.away * 4
@@ -62,7 +62,7 @@ fn ms(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX).max(1)
 }
 
-/// Whether a peer is there, as far as this node's connection to it shows.
+/// Whether a peer can be reached, as far as this node's connection to the peer shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// The peer was heard within the last [`LinkOptions::away`].
@@ -82,7 +82,7 @@ pub struct Seen {
     pub address: String,
     /// The name of the transport that carries the bytes.
     pub transport: &'static str,
-    /// Whether the peer is there.
+    /// Whether the peer can be reached.
     pub presence: Presence,
     /// The time since the peer was last heard.
     pub heard: Option<Duration>,

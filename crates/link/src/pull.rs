@@ -308,7 +308,7 @@ impl Part<'_> {
     }
 }
 
-/// Whether a further attempt after this error would be useless.
+/// Tells whether a further attempt after this error would be useless.
 fn is_final(error: &Error) -> bool {
     !matches!(error.status, Status::Disconnected | Status::TimedOut | Status::Corrupt | Status::Busy)
 }

@@ -192,19 +192,19 @@ impl Server {
         Ok(Self { shared, address, thread: Some(thread) })
     }
 
-    /// The address to which other nodes connect.
+    /// Gives the address to which other nodes connect.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The counters so far.
+    /// Gives the counters so far.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.shared.counts
     }
 
-    /// The nodes that have a control connection to this server now.
+    /// Gives the nodes that have a control connection to this server now.
     #[must_use]
     pub fn peers(&self) -> Vec<Seen> {
         let sessions = lock(&self.shared.sessions);
@@ -222,7 +222,8 @@ impl Server {
         sessions.values().map(seen).collect()
     }
 
-    /// Whether this node has a control connection to the server, and was heard on it within the away time.
+    /// Tells whether the node `node` has a control connection to this server, and was heard through the connection
+    /// within the away time.
     #[must_use]
     pub fn presence(&self, node: &str) -> Presence {
         let seen = self.peers().into_iter().filter(|seen| seen.node == node);

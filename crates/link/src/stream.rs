@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// Carries bytes in both directions, in order. One thread may read while another thread writes. If two threads read,
 /// they take turns. The same holds for two writers.
 ///
-/// After an error the stream cannot be used any more: close it. That includes a deadline that passed in the middle of a
-/// write.
+/// After an error the stream cannot be used any more: close it. A deadline that passes in the middle of a write is such
+/// an error.
 pub trait Stream: Send + Sync + std::fmt::Debug {
     /// Reads at least one byte into `buffer`, which is not empty. 0 means that the peer ended the stream in order.
     ///
@@ -35,11 +35,11 @@ pub trait Stream: Send + Sync + std::fmt::Debug {
     /// The name of the transport that carries this stream.
     fn transport(&self) -> &'static str;
 
-    /// Whether the transport protects the bytes against changes on the way. If it does, no checksums are needed.
+    /// Tells whether the transport protects the bytes against changes on the way. If it does, no checksums are needed.
     fn is_protected(&self) -> bool;
 
-    /// Whether the peer may be the node of this name. Under TLS the peer's certificate must have this name. In plain
-    /// text the answer is always yes.
+    /// Tells whether the peer may be the node of this name. Under TLS the peer's certificate must have this name. In
+    /// plain text the answer is always yes.
     fn may_be(&self, node: &str) -> bool;
 
     /// Reads until `buffer` is full.
@@ -68,7 +68,7 @@ pub trait Transport: Send + Sync {
     /// The transport's name in `crossdock ls --nodes`.
     fn name(&self) -> &'static str;
 
-    /// Why this node has no better transport than this one, for `crossdock ls --nodes`.
+    /// Tells why this node has no better transport than this one, for `crossdock ls --nodes`.
     fn why_not_better(&self) -> &'static str;
 
     /// Connects to the node `node`, which listens at `address` (`host:port`).
@@ -109,7 +109,7 @@ pub trait Arriving: Send {
     fn establish(self: Box<Self>, deadline: Deadline) -> Result<Arc<dyn Stream>>;
 }
 
-/// Why this text cannot be the name of a node; `None` if it can. A name must be a host name of up to 63 letters,
+/// Tells why this text cannot be the name of a node; `None` if it can. A name must be a host name of up to 63 letters,
 /// digits, `-`, `_` and `.`, because certificates carry it.
 #[must_use]
 pub fn bad_node_name(node: &str) -> Option<String> {

@@ -19,7 +19,7 @@ const NO_TRUST: &str = "without certificates a node talks to loopback addresses 
     give both nodes certificates, or allow plain text explicitly with --trusted-network";
 
 impl Tcp {
-    /// A TCP transport whose connections are protected as `trust` says.
+    /// Makes a TCP transport whose connections are protected as `trust` says.
     #[must_use]
     pub const fn new(trust: Trust) -> Self {
         Self { trust }

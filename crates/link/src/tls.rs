@@ -36,7 +36,7 @@ enum Side {
 pub enum Protocol {
     /// The messages between nodes.
     Messages,
-    /// HTTP/2, whose calls carry the messages.
+    /// HTTP/2. Its calls carry the messages.
     #[cfg(feature = "grpc")]
     Http2,
 }
@@ -366,7 +366,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the event loop of gRPC needs. On one connection, either these calls are used or those of [`Stream`].
+/// The calls that the event loop of gRPC makes. On one connection, either these calls are used or those of [`Stream`].
 #[cfg(feature = "grpc")]
 impl Tls {
     /// Reads decrypted bytes that have arrived; `None` if none have, 0 if the peer ended the stream in order.
@@ -432,7 +432,7 @@ impl Tls {
 }
 
 impl Tls {
-    /// Whether the peers agreed in their greeting that HTTP/2 is inside.
+    /// Tells whether the peers agreed in their greeting that the connection carries HTTP/2.
     pub const fn is_http2(&self) -> bool {
         self.is_http2
     }
@@ -501,7 +501,8 @@ impl Stream for Tls {
                 (self.read_now(&mut state, buffer), !state.pending.is_empty())
             };
             if wants_to_send {
-                // Such records are rare: new keys, or an alert that tells the peer why it is refused.
+                // The TLS state rarely has records of its own to send: new keys, or an alert that tells the peer why it
+                // is refused.
                 let flushed = self.flush(deadline);
                 if read.is_ok() {
                     flushed?;

@@ -18,7 +18,7 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// Whether connections are inside TLS.
+    /// Tells whether connections are inside TLS.
     pub(crate) const fn is_protected(&self) -> bool {
         matches!(self, Self::Certificates(_))
     }

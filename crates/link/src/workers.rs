@@ -27,7 +27,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// A pool of at most `most` threads. No thread is started yet.
+    /// Makes a pool of at most `most` threads. No thread is started yet.
     #[must_use]
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { queue: Mutex::default(), changed: Condvar::new(), most })

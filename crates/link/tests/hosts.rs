@@ -2,8 +2,9 @@
 //! directions, and a daemon that is killed.
 //!
 //! The tests run this program again in a network namespace of its own, with the test `child`. That process makes the
-//! second namespace and starts node `b` there. Node `b` is this program with the test `child`, too; a folder with its
-//! certificates in the environment tells it to be node `b`. Each namespace ends with its last process, whatever happens.
+//! second namespace and starts node `b` in it. Node `b` is this program with the test `child`, too. An environment
+//! variable names the folder of the certificates of `b`, and so tells the process to be node `b`. Each namespace ends
+//! with its last process, whatever happens.
 
 mod common;
 

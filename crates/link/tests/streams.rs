@@ -168,8 +168,8 @@ fn a_byte_that_is_changed_on_the_way_is_refused_by_tls() {
                 let mut buffer = [0; 4096];
                 while let Ok(read @ 1..) = server.read(&mut buffer) {
                     seen += read;
-                    // A read of more than 1000 bytes after the handshake is the message, so the proxy changes one of
-                    // its bytes.
+                    // More than 1000 bytes at once after the handshake are the message. So the proxy changes one byte
+                    // of the message.
                     if read > 1000 && seen > 1500 {
                         buffer[read - 100] ^= 1;
                     }

@@ -47,8 +47,8 @@ pub struct ServeOptions {
     pub connections: u32,
     /// The site to which this daemon belongs as a node, if any.
     pub site: Option<SiteOptions>,
-    /// Whether the daemon continues in the background, in a process of its own. The call then returns when the daemon
-    /// serves.
+    /// True if the daemon continues in the background, in a process of its own. Then [`crate::serve`] returns when the
+    /// daemon serves clients.
     pub detach: bool,
     /// One byte is written to this descriptor when the daemon listens. Then it is closed.
     pub ready: Option<OwnedFd>,
@@ -81,8 +81,8 @@ impl std::fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// The socket of a daemon whose options name none. Root's daemon has a socket for the whole node. The daemon of another
-/// user has its socket in the user's runtime folder, or in /tmp if there is no such folder.
+/// Gives the socket of a daemon whose options name none. Root's daemon has a socket for the whole node. The daemon of
+/// another user has its socket in the user's runtime folder, or in /tmp if there is no such folder.
 #[must_use]
 pub fn default_socket() -> PathBuf {
     let user = crossdock_os::child::user();

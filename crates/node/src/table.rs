@@ -16,8 +16,9 @@ pub(crate) fn create(incarnation: u64) -> OsResult<(OwnedFd, Mapping)> {
     let (fd, words) = memfd::create_for_own_writing("crossdock:liveness", size_of::<LivenessTable>() as u64)?;
     word32(&words, offset_of!(LivenessTable, epoch)).store(incarnation as u32, Ordering::Release);
     for number in 0..PAGE_WORDS {
-        // These counts differ from those of a former daemon's table, so that every publisher asks for its pin pages
-        // again. No count is 0 here, because a publisher takes 0 for a series that the daemon does not know yet.
+        // The counts of the new table differ from those of a former daemon's table, so that every publisher asks for
+        // its pin pages again. No count is 0 here, because a publisher takes 0 for a series that the daemon does not
+        // know yet.
         pages(&words, number).store(incarnation as u32 | 1, Ordering::Release);
     }
     word32(&words, offset_of!(LivenessTable, version)).store(LAYOUT_VERSION, Ordering::Release);
@@ -46,12 +47,12 @@ fn slot(words: &Mapping, slot: usize) -> &AtomicU64 {
     word64(words, offset_of!(LivenessTable, slots) + 8 * slot)
 }
 
-/// Marks the slot as this member's. The slot's former holder is dead.
+/// Writes the member's id into its slot, which marks the member as alive. The former holder of the slot is dead.
 pub(crate) fn set_alive(words: &Mapping, member: MemberId) {
     slot(words, member.slot()).store(member.0, Ordering::Release);
 }
 
-/// Whether the table marks this member as dead.
+/// Tells whether the table marks this member as dead.
 pub(crate) fn says_dead(words: &Mapping, member: MemberId) -> bool {
     is_proof(slot(words, member.slot()).load(Ordering::Acquire), member)
 }

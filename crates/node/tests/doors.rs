@@ -1,5 +1,5 @@
-//! Doors to items' files: a former user cannot open an item again through a path descriptor. Kills of the broker change
-//! nothing about that.
+//! Doors to items' files: a former user cannot open an item again through a path descriptor, even if the broker is
+//! killed meanwhile.
 
 mod support;
 
@@ -25,7 +25,7 @@ fn task(daemon: &Daemon, name: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
 }
 
-/// Whether this machine and user can have doors. The daemon of an ordinary user has none.
+/// Tells whether this machine and user can have doors. The daemon of an ordinary user has none.
 fn has_doors() -> bool {
     Folder::mount(1 << 20).is_ok_and(|folder| folder.gate().is_some())
 }

@@ -158,8 +158,8 @@ fn a_deadline_that_passes_as_another_message_arrives_is_told() {
     for n in 10..50 {
         let access = ItemRequest::Access { read: false, wait_ms: 25, keys: vec!["nothing".into()] };
         assert!(raw.send(&Request::Item(access).encode(2 * n, 1), &[]));
-        // This message comes just after the deadline of the former one. By then, the daemon's figure for free memory is
-        // old, so it reads that figure first.
+        // The pause ends just after the deadline of the first request. By then the daemon's figure for free memory is
+        // old, so the daemon reads the figure again before it serves the second request.
         std::thread::sleep(Duration::from_micros(25_000 + n * 30));
         let find = ItemRequest::Find { key: "nothing".into() };
         assert!(raw.send(&Request::Item(find).encode(2 * n + 1, 1), &[]));
@@ -194,7 +194,7 @@ fn the_policy_says_what_becomes_of_a_gone_owners_item() {
         let b = task(&daemon, "b");
         let mut item = b.access_item(key, LONG).unwrap();
         item.bytes_mut()[0] = 5;
-        // The member ends as by a death: its connection ends, without a message about the item.
+        // The member ends as if it had died: its connection ends, and it sends no message about the item.
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| a.access_item(key, Some(Duration::from_millis(300))));
             std::thread::sleep(Duration::from_millis(50));

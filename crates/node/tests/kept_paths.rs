@@ -78,7 +78,7 @@ fn path_of(fd: &OwnedFd) -> OwnedFd {
 }
 
 /// Opens the file behind a path descriptor, looks for the secret in it, writes to it and truncates it. Returns whether
-/// the secret was there.
+/// the secret was in the file.
 fn come_back(path: &OwnedFd) -> bool {
     let name = format!("/proc/self/fd/{}", path.as_raw_fd());
     let _ = std::fs::set_permissions(&name, Permissions::from_mode(0o600));

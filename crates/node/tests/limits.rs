@@ -12,7 +12,8 @@ use support::{Daemon, Raw, children, kill, open, until};
 #[test]
 fn ten_thousand_connections_leave_the_daemon_serving() {
     let limit = crossdock_os::child::raise_descriptor_limit();
-    // Each connection takes a descriptor here and one in the daemon, which uses at most half of its own limit.
+    // Each connection takes one descriptor in this process and one in the daemon. The daemon uses at most half of its
+    // own limit.
     let count = 10_000.min(limit.saturating_sub(200)).min(limit / 2 - 100) as usize;
     let daemon = Daemon::start();
     let (mut honest, _) = Raw::join(&daemon.socket());
@@ -36,8 +37,8 @@ fn ten_thousand_connections_leave_the_daemon_serving() {
     let members_before = members.len();
     drop(strangers);
     drop(members);
-    // On a loaded machine the daemon may take longer to notice that so many members have ended than a session waits for
-    // its connection. So the test connects again and again.
+    // The daemon must first notice that all these members have ended. On a loaded machine this takes long, and a
+    // session may give up connecting meanwhile. So the test connects again and again.
     until("all are gone again", || {
         let members = Session::connect(&daemon.options()).and_then(|session| Ok(session.list()?.members.len()));
         members.is_ok_and(|count| count <= 2)

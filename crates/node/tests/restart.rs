@@ -112,8 +112,8 @@ fn progress_is_the_last_that_was_said_and_outlasts_the_broker() {
     until("the last of many is told", || listed() == Some((100_000, 100_000)));
     daemon.kill_broker();
     until("the next broker hears of it", || listed() == Some((100_000, 100_000)));
-    // A stopped daemon reads no message. The calls that report progress do not wait for the daemon. It reads the last
-    // report after it is continued.
+    // A stopped daemon reads no message, and the calls that report progress do not wait for the daemon. When the daemon
+    // is continued, it reads the last report.
     let broker = daemon.broker();
     kill(broker, "STOP");
     let began = Instant::now();

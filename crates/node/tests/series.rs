@@ -109,7 +109,7 @@ fn an_observer_gets_a_pool_that_it_cannot_write_and_a_page_of_its_own() {
     assert!(std::io::Write::write(&mut &again, b"x").is_err());
     let (second, more) = observe(&mut other, "field", 0).unwrap();
     assert_ne!((entry.pin, entry.slot), (second.pin, second.slot));
-    // The publisher gets the page read-only, and sees what the observers write there.
+    // The publisher gets the page read-only, and sees what the observers write in the page.
     let (page, fd) = publisher.page(0).unwrap();
     assert_eq!((page.page.0, page.next, page.left), (publisher.segment.0 + 1, 1, 0));
     assert!(Mapping::new(&fd, PIN_PAGE as usize, Access::ReadWrite).is_err());

@@ -50,7 +50,7 @@ fn mix(a: u64, b: u64, c: u64) -> u64 {
     Random::new(a.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ (b << 20) ^ (c << 40)).below(1 << 40)
 }
 
-/// Whether this chunk changes in this step. In the first step all chunks change, later few or many.
+/// Tells whether this chunk changes in this step. In the first step all chunks change, later few or many.
 fn changes(seed: u64, step: u64, chunk: u64) -> bool {
     step == 1 || mix(seed, step, chunk) % 12 < mix(seed, step, 99) % 9
 }

@@ -129,7 +129,7 @@ fn a_series_has_a_thousand_observers() {
     let mut observers: Vec<_> = (0..1024).map(|_| other.observe("field", SOON).unwrap()).collect();
     assert!(descriptors(broker) - before <= 1024 / 32 + 4, "32 observers share a page");
     assert!(other.observe("field", Duration::ZERO).is_err());
-    // Each observer holds a version, and later versions do not use its slots.
+    // Each observer holds a version. Later versions do not use the slots of that version.
     let held: Vec<_> = observers.iter_mut().map(|observer| observer.latest().unwrap()).collect();
     for value in 2..60 {
         publish(&mut publisher, value);
@@ -168,7 +168,8 @@ fn an_observer_that_comes_between_two_versions_keeps_what_it_pins() {
     }
 }
 
-/// No version that an observer holds is reused, neither while the broker is away nor after its restart.
+/// The slots of a version that an observer holds are not used again, neither while the broker is away nor after its
+/// restart.
 #[test]
 fn held_versions_stay_while_brokers_come_and_go() {
     let daemon = Daemon::start();

@@ -144,7 +144,7 @@ fn open(session: &Session, name: &str) -> crossdock_client::Result<Region> {
     session.region(name, Mode::OpenOnly, 0, None)
 }
 
-/// Whether the outcome is an error which says that the name is on this host.
+/// Tells whether the outcome is an error which says that the name is on this host.
 fn is_on<T>(outcome: crossdock_client::Result<T>, host: usize) -> bool {
     outcome.err().is_some_and(|error| error.to_string().contains(&format!("is on node n{host}")))
 }
@@ -166,8 +166,8 @@ fn names_are_one_hosts_and_a_host_that_was_cut_off_learns_what_it_lost() {
     hosts.network.cut(2, false);
     hosts.until_state(2, 2, NodeState::Here);
     until("n2 learns that x is another's", || is_on(open(&two, "x"), 1));
-    // The node can make a name only after it has announced all names that it has. So after this call the other nodes
-    // know its older names.
+    // A node can make a name only after it has announced all names that it has. So when `make` returns, the other nodes
+    // know the older names of this node.
     make(&two, "z").unwrap();
     open(&two, "y").unwrap();
     assert!(is_on(make(&three, "y"), 2));
@@ -195,8 +195,8 @@ fn a_host_that_hears_nothing_is_cut_off_and_one_on_a_slow_link_is_not() {
     }
     hosts.network.deafen(2, false);
     hosts.until_state(2, 2, NodeState::Here);
-    // The node can make a name only after it has announced all names that it has. So after this call the other nodes
-    // know its older names.
+    // A node can make a name only after it has announced all names that it has. So when `make` returns, the other nodes
+    // know the older names of this node.
     make(&two, "z").unwrap();
     assert!(is_on(make(&one, "x"), 2));
 }
@@ -214,8 +214,8 @@ fn while_the_catalogs_host_is_cut_off_the_others_go_on_and_have_their_names_afte
     hosts.network.cut(1, false);
     hosts.until_state(2, 2, NodeState::Here);
     hosts.until_state(3, 3, NodeState::Here);
-    // A node can make a name only after it has announced all names that it has. So after these calls all nodes know the
-    // older names.
+    // A node can make a name only after it has announced all names that it has. So when both calls of `make` have
+    // returned, all nodes know the older names.
     make(&two, "after2").unwrap();
     make(&three, "after3").unwrap();
     assert!(is_on(make(&one, "x"), 2) && is_on(make(&one, "y"), 3) && is_on(make(&two, "z"), 1));

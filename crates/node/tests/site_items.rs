@@ -1,14 +1,15 @@
 //! A simulation of items on several nodes. It runs brokers, the gateways' real logic, one catalog in memory, and a
 //! network between the brokers that delays, drops, repeats and reorders messages, under random schedules. Members make,
-//! open, write, transfer, close and destroy items. Some keep files open that they gave away. Members, brokers and whole
-//! daemons are killed. Nodes are stopped and cut off.
+//! open, write, transfer, close and destroy items. Some members keep a file open although they gave its item away.
+//! Members, brokers and whole daemons are killed. Nodes are stopped and cut off.
 //!
 //! Owners also share items, and members of all nodes read them.
 //!
-//! At each opening it checks that no other member of any node has the item open, and that the item's bytes are those
-//! that its last owner wrote. A reader gets the bytes that the owner shared, and these bytes never change. A node has
-//! one copy of a shared item. An owner that still waits for its readers writes again only when no member reads. At the
-//! end all faults are removed: then every item is on exactly one node, its owner opens it, and no file is left over.
+//! When a member opens an item, the simulation checks that no other member of any node has the item open, and that the
+//! item's bytes are those that its last owner wrote. A reader gets the bytes that the owner shared, and these bytes
+//! never change. A node has one copy of a shared item. An owner that still waits for its readers writes again only when
+//! no member reads. At the end all faults are removed: then every item is on exactly one node, its owner opens it, and
+//! no file is left over.
 
 mod site_world;
 
@@ -44,8 +45,8 @@ fn an_item_has_one_owner_in_the_site_and_keeps_its_bytes() {
     assert!(!tame, "the schedules are too tame: {totals:?}");
 }
 
-/// This schedule found a defect: a proof was kept although another node had begun to pull the bytes, so the next owner wrote
-/// while they were pulled.
+/// This schedule found a defect: a proof was kept although another node had begun to pull the bytes, so the next owner
+/// wrote during the pull.
 #[test]
 fn a_proof_ends_when_another_node_begins_to_read() {
     let outcome = run(61_548, Planted::Nothing);

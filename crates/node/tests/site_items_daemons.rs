@@ -270,7 +270,8 @@ fn a_reader_gets_what_was_shared_although_its_owner_writes_again_at_once() {
     until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
 }
 
-/// If a node with readers is lost, the owner waits for it neither longer than it asked to, nor for ever.
+/// If a node with readers is lost, the owner does not wait for that node for ever, and not longer than the owner asked
+/// to wait.
 #[test]
 fn readers_of_a_lost_node_count_no_longer() {
     let mut nodes = site();

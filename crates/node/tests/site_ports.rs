@@ -28,7 +28,7 @@ fn tagged(tag: u64) -> Message {
     Message::new(Handle::NONE, tag)
 }
 
-/// What a child process does at the port `p`. It prints "ready" when it has done this, and then waits to be killed.
+/// Runs in a child process: uses the port `p` as the environment says, prints "ready", and then waits to be killed.
 #[test]
 #[ignore = "a part that other tests start in a process of its own"]
 fn child() {

@@ -489,7 +489,7 @@ fn an_observer_that_waits_for_the_coming_series_finds_it_on_whichever_node_it_co
         publish(&mut publisher, 1);
         publisher.end().unwrap();
     }
-    // No member is left on node `a`, so the run there has ended.
+    // No member is left on node `a`, so the run on node `a` has ended.
     let former = |session: &Session| session.observe("field", Duration::ZERO).map(drop);
     until("the run has ended, and b knows the name", || {
         former(&on_b).is_err_and(|error| error.status == Status::NotFound && error.to_string().contains("former run"))

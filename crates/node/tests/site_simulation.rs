@@ -2,9 +2,9 @@
 //! random schedules. Nodes are cut off, lose answers, are stopped, are killed and come back, while their members make
 //! and remove names.
 //!
-//! After every round it checks that no name is given out by two running nodes that both assume that they have a lease.
-//! At the end all faults are removed. Then every node is a member of the site, and the catalog has exactly its names.
-//! Three planted defects must be found.
+//! After every round the simulation checks that no name is given out by two running nodes that both assume that they
+//! have a lease. At the end all faults are removed. Then every node is a member of the site, and the catalog has
+//! exactly its names. Three planted defects must be found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ enum Planted {
     LostLeaseIgnored,
 }
 
-/// A node's handle of the catalog, with the planted defect if there is one.
+/// A node's client of the catalog, with the planted defect if there is one.
 struct Handle {
     memory: Arc<Memory>,
     planted: Planted,
@@ -345,8 +345,8 @@ impl World {
         }
     }
 
-    /// For each name the node that gives it out, among the running nodes that assume that they have a lease. An error
-    /// if two nodes give out the same name.
+    /// Finds, for each name, the node that gives the name out, among the running nodes that assume that they have a
+    /// lease. It is an error if two nodes give out the same name.
     fn owners(&self) -> Result<BTreeMap<SiteName, &str>, String> {
         let mut owners = BTreeMap::new();
         for node in self.nodes.iter().filter(|node| !node.stopped && node.steps.is_in()) {

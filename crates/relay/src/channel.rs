@@ -7,9 +7,9 @@
 //! produces, the source is at the mirror and the sink at the port. So credits, capacity and the order of messages are
 //! those of the port.
 //!
-//! Each side ends as the members at the other side's ring ended. After an ordinary end it leaves its ring in order;
-//! after a death it abandons its ring, as a member that dies does. A death is reported only after all messages that
-//! were sent before it.
+//! Each side ends in the same way as the members at the other side's ring have ended. After an ordinary end it leaves
+//! its ring in order; after a death it abandons its ring, as a member that dies does. A death is reported only after
+//! all messages that were sent before it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -247,7 +247,8 @@ impl Channel {
         self.tell(peers, ENDED, &Ended { key: self.key, how, count }.encode())
     }
 
-    /// The tickets of the objects that the other side may still pull.
+    /// Gives the tickets of the objects that the other side may still pull. A ticket is the number under which a relay
+    /// offers bytes.
     pub fn tickets(&self) -> Vec<u64> {
         lock(&self.held).messages.values().filter_map(|(_, ticket)| *ticket).collect()
     }
@@ -465,7 +466,8 @@ impl Channel {
                 }
                 continue;
             }
-            // The lock is held until the message is noted in `sent`. Otherwise the other thread could miss its release.
+            // The lock `sent` is held until the message is noted. Otherwise the other thread could miss the release of
+            // the message.
             let mut all = lock(&self.sent);
             match self.end().send(&message, bytes, Duration::ZERO) {
                 Ok(position) => {

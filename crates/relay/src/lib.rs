@@ -7,7 +7,7 @@
 //! after a death, and reports which members closed.
 //!
 //! The object of a message is copied into a region of the other node (`object`), with the same rights. Mirrors are
-//! named `.mirror/BY-NUMBER-ID/NAME`, and the broker asks for the grants of `NAME`.
+//! named `.mirror/BY-NUMBER-ID/NAME`. A task may open a mirror if its grants allow it to open `NAME`.
 //!
 //! Neither daemon is blocked by the other one. A question without an answer is asked again. If the other daemon does
 //! not know a channel, or the lease of its node has ended, the channel ends as after a death.
@@ -41,7 +41,7 @@ pub use series::WantSeries;
 pub use series::fuzz::fuzz_mirror;
 use words::{Key, Keys, Open, Opened, Released, Word};
 
-/// Whether this crate answers questions to this service.
+/// Tells whether this crate answers questions to this service.
 #[must_use]
 pub fn serves(service: u32) -> bool {
     (words::OPEN..=words::KNOWN).contains(&service) || series::SERVICES.contains(&service)
@@ -129,9 +129,9 @@ trait Peers: Sync {
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
         self.pull_into(node, ticket, 0, &mut bytes, wait).map(|()| bytes)
     }
-    /// Pulls bytes of another node, from `offset` on, until `memory` is full.
+    /// Pulls the bytes that the node `node` offers under the number `ticket`, from `offset` on, until `memory` is full.
     fn pull_into(&self, node: &str, ticket: u64, offset: u64, memory: &mut [u8], wait: Duration) -> Result<()>;
-    /// Lets other nodes pull these bytes. Returns the ticket that names them.
+    /// Lets other nodes pull these bytes. Returns the ticket: the number by which the other nodes name the bytes.
     fn offer(&self, bytes: Arc<dyn Source>) -> u64;
     fn withdraw(&self, ticket: u64);
     /// Removes the mirrors of these kinds and names, through a new session.
@@ -255,7 +255,7 @@ impl Relay {
         self.shared.answer(node, service, body)
     }
 
-    /// The bytes that were offered under this ticket; `None` if `wanted` names no such bytes.
+    /// Gives the bytes that this relay offers under the number in `wanted`; `None` if it offers no such bytes.
     pub fn source(&self, wanted: &Wanted) -> Option<Arc<dyn Source>> {
         if wanted.kind != KIND {
             return None;

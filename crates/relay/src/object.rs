@@ -68,7 +68,7 @@ fn word(region: &Region, offset: u64) -> Result<u64> {
         .ok_or_else(|| Error::new(Status::Corrupt, format!("the word at {offset:#x} is not in the region")))
 }
 
-/// Whether a word at a multiple of eight bytes is the first word of a container.
+/// Tells whether a word at a multiple of eight bytes is the first word of a container.
 fn holds_container(bytes: &[u8], offset: u64) -> bool {
     bytes
         .chunks_exact(8)

@@ -46,7 +46,7 @@ pub fn tell(side: &impl Side, peers: &dyn Peers, node: &str, service: u32, body:
     }
 }
 
-/// Whether a question or a pull that failed with this status may succeed later.
+/// Tells whether a question or a pull that failed with this status may succeed later.
 pub fn may_pass(failed: Status) -> bool {
     matches!(failed, Status::Disconnected | Status::TimedOut | Status::Busy | Status::System)
 }

@@ -59,7 +59,7 @@ pub enum Cargo {
     None,
     /// The object comes with the message.
     Here(Object),
-    /// The other side pulls the object's bytes: `length` bytes under this ticket.
+    /// The other side pulls the object's bytes: `length` bytes, which are offered under the number `ticket`.
     Pull {
         object: Object,
         ticket: u64,

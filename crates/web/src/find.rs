@@ -57,7 +57,7 @@ pub fn progress(run: &run::LivingRun) -> BTreeMap<(String, u32), (u64, u64)> {
 }
 
 impl Found {
-    /// Opens a session inside a workflow, which may see everything in it.
+    /// Opens a session inside a workflow. The session may see everything in the workflow.
     pub fn inside(&self, workflow: &str, socket: Option<&Path>) -> Result<Session, String> {
         let mut wanted = options(socket.map(Path::to_owned));
         if let Some(folder) = &self.run {

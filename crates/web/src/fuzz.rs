@@ -19,7 +19,8 @@ const NASTY: &str = "\"'><script>&\n}\\";
 /// - A request of any bytes, or a request that is nearly good. Without the token, the answer is the empty page or an
 ///   error. The answer does not depend on how the request was split on its way. It is correct HTTP with correct JSON.
 /// - The part of an address after `?`. Each name and each value come back from their encoded form.
-/// - An array of a publisher. Its picture has as many numbers as it says, and not many.
+/// - An array of a publisher. Its picture has one number for each cell of its rows and columns, and at most 32 768
+///   numbers.
 pub fn fuzz_request(bytes: &[u8]) {
     let Some((which, body)) = bytes.split_first() else { return };
     match which % 4 {

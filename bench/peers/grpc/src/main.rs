@@ -43,7 +43,7 @@ pub struct Wanted {
     size: u64,
 }
 
-/// Receives payloads, and gives parts of its own.
+/// Receives payloads, and gives parts of a payload of its own.
 #[derive(Default)]
 struct Receiver {
     own: Bytes,
@@ -125,7 +125,8 @@ async fn connect(address: &str) -> Result<Client, Box<dyn std::error::Error>> {
     Ok(client.max_encoding_message_size(usize::MAX).max_decoding_message_size(usize::MAX))
 }
 
-/// Pulls payloads as the lines of the standard input say, and prints the time of one pull for each line.
+/// Reads lines `SIZE TIMES` from the standard input. For each line it pulls payloads of this size, and prints the time
+/// of one pull.
 async fn pull(address: &str) -> Result<(), Box<dyn std::error::Error>> {
     let mut client = connect(address).await?;
     for line in std::io::stdin().lines() {

@@ -54,7 +54,8 @@ fn play(first: bool, rounds: u32, name: &str) -> Result<(f64, f64), Error> {
     while to.dynamic_config().number_of_subscribers() == 0 || bell_to.dynamic_config().number_of_listeners() == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // When these counts are right, one of the two processes may still be setting itself up. So both wait a while.
+    // The counts become right while one of the two processes is perhaps still setting itself up. So both processes wait
+    // a while.
     std::thread::sleep(Duration::from_millis(300));
 
     let send = |value: u64| -> Result<(), Error> {

@@ -22,7 +22,7 @@ pub fn join(socket: &Path, task: &str) -> Session {
 pub fn create(session: &Session, name: &str, size: u64, level: ItemLevel) {
     let options = ItemOptions { level, ..ItemOptions::bytes(size) };
     let mut item = session.create_item(&key(name), &options).expect("room for it");
-    // After this call all pages of the item exist and are mapped.
+    // Writing every byte makes the kernel allocate and map all pages of the item.
     item.bytes_mut().fill(1);
 }
 

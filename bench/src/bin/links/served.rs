@@ -66,7 +66,7 @@ fn byte(at: usize) -> u8 {
     (at % 251) as u8
 }
 
-/// Checks that these are the first bytes of the served object.
+/// Checks that `memory` has the first bytes of the served object.
 pub fn check(memory: &[u8]) {
     let wrong = memory.iter().enumerate().position(|(at, found)| *found != byte(at));
     assert_eq!(wrong, None, "a byte is wrong");

@@ -122,7 +122,7 @@ impl SharedFile {
         &self.path
     }
 
-    /// Writes a new state into another file, and renames that file to the name of this one.
+    /// Writes a new state into a second file, and then renames the second file to the name that readers open.
     pub fn put(&self, data: &[u8]) {
         fs::write(&self.new, data).and_then(|()| fs::rename(&self.new, &self.path)).expect("the file can be written");
     }

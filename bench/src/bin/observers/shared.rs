@@ -8,7 +8,7 @@ pub fn work(data: &mut [f64]) {
     for x in data.iter_mut() {
         *x += 1.0;
     }
-    // This keeps the compiler from removing the loop or merging it with the next one.
+    // `black_box` keeps the compiler from removing the loop or merging it with the next one.
     std::hint::black_box(data);
 }
 
@@ -35,7 +35,7 @@ pub fn numbers(bytes: &[u8]) -> &[f64] {
 /// Views memory of this process as numbers.
 ///
 /// # Safety
-/// `start` begins `bytes` bytes that no other code writes or reads while the result is used.
+/// From `start` on there are `bytes` bytes of memory, which no other code writes or reads while the result is used.
 pub unsafe fn numbers_at<'a>(start: *mut u8, bytes: usize) -> &'a mut [f64] {
     // SAFETY: the caller's promise; pages are aligned for numbers.
     unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes / 8) }

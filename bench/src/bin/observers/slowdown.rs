@@ -85,7 +85,8 @@ pub fn slowdown(daemon: &Daemon, runs: usize, seconds: f64) -> Vec<Record> {
     records
 }
 
-/// Starts this many observers, which look at `what`, and measures. If there are eight, one of them is stopped.
+/// Starts this many observers, which look at `what`. Then calls `measure`. If there are eight observers, one of them is
+/// stopped.
 fn with_watchers(daemon: &Daemon, observers: usize, what: &str, measure: impl FnOnce()) {
     let socket = daemon.socket().display().to_string();
     let mut watchers: Vec<Child> = (0..observers).map(|_| watch(&socket, what)).collect();

@@ -73,7 +73,7 @@ impl Framed {
         }
     }
 
-    /// Whether a part of the next message has arrived.
+    /// Tells whether a part of the next message has arrived.
     pub fn has_part(&self) -> bool {
         !self.came.is_empty()
     }

@@ -198,8 +198,8 @@ fn decode(bytes: &[u8]) -> CatalogResult<Record> {
     Ok(record)
 }
 
-/// Reads the bytes once as a journal's content. Then reads them as one record, because the fuzzer would not hit a valid
-/// checksum.
+/// Reads the bytes as the content of a journal. Then decodes them as one record, and reads a journal that consists of
+/// this record with a valid checksum. The fuzzer would not find a valid checksum itself.
 pub(super) fn fuzz(bytes: &[u8]) {
     let whole = [MAGIC, bytes].concat();
     if let Ok((_, length)) = read(&whole) {
@@ -256,9 +256,9 @@ mod tests {
                 bent[at] ^= 1 << bit;
                 if let Ok((found, _)) = read(&bent) {
                     assert_eq!(found, records()[..found.len()]);
-                    // The changed journal was accepted. So the bit lies in the last record, or it made a length
-                    // greater, so that the record reaches beyond the end. Only then a record looks as if it was cut
-                    // off while it was written.
+                    // The journal with one changed bit was accepted. That is right in two cases: the bit lies in the
+                    // last record, or the change made a length greater, so that the record reaches beyond the end. Only
+                    // in these cases does a record look as if it was cut off while it was written.
                     assert!(at >= last || bent[at] > bytes[at], "byte {at} bit {bit}");
                 }
             }

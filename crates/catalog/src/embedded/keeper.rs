@@ -67,8 +67,8 @@ impl Keeper {
         let mut store = Store::new();
         if records.is_empty() {
             // The revisions of a new catalog begin with the present time in microseconds. If this folder had a former
-            // catalog whose journal was lost, its revisions were smaller. So no condition of a commit that names a
-            // revision of the former catalog holds by chance.
+            // catalog whose journal was lost, the revisions of the former catalog were smaller. So a condition that
+            // names a revision of the former catalog never holds by chance.
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let start = Record::Start { revision: since.as_micros() as u64, next_lease: since.as_micros() as u64 };
             let begun = journal.append(&start).and_then(|()| store.apply(&start, 0));
@@ -239,7 +239,8 @@ impl Shared {
             let full = CatalogError::Full(format!("it has {others} connections"));
             framed.send(&Answer::Failed(full).encode()).ok();
         } else {
-            // A connection that ends, also because of a bad message, concerns only its client.
+            // An error here only means that the connection ends, for example because of a bad message. It concerns only
+            // this client.
             self.converse(&mut framed).ok();
         }
         self.connections.fetch_sub(1, Ordering::Relaxed);
@@ -349,7 +350,7 @@ impl Shared {
                         return framed.send(&Answer::Failed(error).encode());
                     }
                 }
-                // All changes up to this revision are sent, or are not below the prefix.
+                // No change below the prefix, up to the present revision of the store, is left to send.
                 from = from.max(state.store.revision() + 1);
                 let left = heartbeat.left();
                 state = self.changed.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0;

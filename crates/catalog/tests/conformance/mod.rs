@@ -110,7 +110,8 @@ pub fn only_the_first_creates_and_the_others_are_told_of_it(clients: Clients<'_>
     assert!(c.create(&key, b"mine", None, soon()).unwrap().is_ok());
     let winner = clients().create(&key, b"other", None, soon()).unwrap().unwrap_err();
     assert_eq!(winner.value, b"mine");
-    // A second creator with the same value is refused: an equal value does not show that it made the entry.
+    // A second creator with the same value is refused, because an equal value does not show that the second creator
+    // made the entry.
     assert!(clients().create(&key, b"mine", None, soon()).unwrap().is_err());
 }
 

@@ -27,7 +27,7 @@ fn free_ports(number: usize) -> Vec<u16> {
     held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }
 
-/// The metrics page of a member.
+/// Reads the metrics page of an etcd member; `None` if there is no answer.
 fn metrics(port: u16) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
@@ -77,12 +77,12 @@ impl Cluster {
         Etcd::new(&EtcdOptions { members, ..EtcdOptions::default() }).unwrap()
     }
 
-    /// The URL at which clients reach this member.
+    /// Gives the URL at which clients reach this etcd member.
     pub fn url(&self, n: usize) -> String {
         format!("http://127.0.0.1:{}", self.ports[n].0)
     }
 
-    /// The index of the member that leads the cluster.
+    /// Gives the index of the etcd member that leads the cluster.
     pub fn leader(&self) -> usize {
         let by = Deadline::after(PATIENCE);
         loop {

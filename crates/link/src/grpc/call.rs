@@ -142,8 +142,8 @@ impl tokio_stream::Stream for Outgoing {
     }
 }
 
-/// The pieces that this node sends, as the body of an answer. The type of such a body allows refusals between the
-/// pieces, but this node sends none.
+/// The pieces that this node sends, as the body of an answer. The type of the body also allows refusals between the
+/// pieces, but this node sends no refusals.
 pub struct Answer(pub Outgoing);
 
 impl tokio_stream::Stream for Answer {

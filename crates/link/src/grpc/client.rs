@@ -83,7 +83,7 @@ impl Caller {
         let broken = self.broken.clone();
         self.event_loop.spawn().spawn(async move {
             receive(from, pipes.incoming, broken).await;
-            // `grpc` has kept the connection open until the call ended.
+            // The call has ended. Until now, `grpc` has kept the connection open.
             drop(grpc);
         });
         Ok(Arc::new(call))

@@ -41,7 +41,8 @@ impl Codec for Pieces {
     }
 }
 
-/// The buffers are small at first. One HTTP/2 frame carries all messages that are ready to be sent.
+/// Gives the sizes for encoding. A buffer is small at first. Messages that are ready are encoded into one buffer, up to
+/// the size of a piece, so that one HTTP/2 frame carries all of them.
 fn buffers() -> BufferSettings {
     BufferSettings::new(8 << 10, PIECE)
 }

@@ -15,7 +15,7 @@ const LINGER: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Spawn {
     handle: Handle,
-    /// Each task holds a clone, so that the thread notices when the last one has ended.
+    /// Each task holds a clone of this sender, so that the thread notices when the last task has ended.
     alive: mpsc::Sender<()>,
 }
 
@@ -66,7 +66,7 @@ impl EventLoop {
         Ok(Self { spawn: Some(spawn), stop: Some(stop), thread: Some(thread) })
     }
 
-    /// What starts tasks in the thread.
+    /// Gives the value that starts tasks in the thread.
     pub fn spawn(&self) -> &Spawn {
         self.spawn.as_ref().expect("it is taken only in drop")
     }
@@ -76,7 +76,8 @@ impl Drop for EventLoop {
     fn drop(&mut self) {
         self.spawn = None;
         drop(self.stop.take());
-        // A task may drop the last stream. The thread cannot wait for its own end, and ends after that task.
+        // This code may run in a task, because a task may drop the last stream. Then the thread cannot wait for its own
+        // end. It ends after the task.
         let from_within = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(|thread| !from_within(thread)) {
             // A panic of the thread has been printed already.

@@ -54,7 +54,7 @@ impl Grpc {
         Ok(Self { trust, event_loop: Arc::new(EventLoop::start()?) })
     }
 
-    /// What accepts calls for one listener.
+    /// Makes the value that accepts calls for one listener.
     pub(crate) fn calls(&self) -> Result<Calls> {
         Calls::new(self.event_loop.clone())
     }
@@ -92,7 +92,7 @@ mod tests {
         Deadline::after(Duration::from_secs(60))
     }
 
-    /// A proxy sends the calls of several clients on one connection.
+    /// Several calls come on one connection, as from a proxy that serves several clients.
     #[test]
     fn several_calls_on_one_connection_are_several_streams() {
         let grpc = Grpc::new(Trust::Loopback).unwrap();

@@ -26,7 +26,7 @@ struct State {
     pieces: VecDeque<Bytes>,
     held: usize,
     end: Option<End>,
-    /// The tasks that wait for a change.
+    /// The tasks that wait for a change of the pipe.
     wakers: Vec<Waker>,
 }
 

@@ -142,7 +142,7 @@ struct Served {
     /// Hands the connection's first call to the thread that waits for it.
     first: Mutex<Option<SyncSender<Call>>>,
     broken: Broken,
-    /// Each call of the connection holds a clone while bytes arrive.
+    /// Each call of the connection holds a clone of this `Arc` while bytes of the call arrive.
     calls: Arc<()>,
 }
 

@@ -47,7 +47,7 @@ impl Broken {
 /// A connection in the event loop. Dropping it ends the connection.
 pub struct Socket {
     connection: Arc<Connection>,
-    /// The same socket, by a descriptor of its own. The event loop tells by it when the socket is ready.
+    /// The same socket, by a descriptor of its own, which tells the event loop when the socket is ready.
     ready: TcpStream,
     broken: Broken,
 }

@@ -147,7 +147,8 @@ pub enum Effect {
         item: SegmentId,
         /// The item's file.
         file: SegmentId,
-        /// The last holder is dead, so the kernel may still be dropping that process's references to the file.
+        /// True if the last holder is dead, so that the kernel may still be dropping that process's references to the
+        /// file.
         dying: bool,
     },
     /// Make a fresh file, pass it to the keeper, and copy the item's bytes into it. The copy runs beside all other
@@ -282,7 +283,7 @@ pub enum Attachment {
 }
 
 impl Attachment {
-    /// How many descriptors this attachment has.
+    /// Gives the number of descriptors of this attachment.
     #[must_use]
     pub const fn count(self) -> usize {
         match self {

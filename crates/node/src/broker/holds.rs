@@ -10,8 +10,8 @@ use super::lasting::Lasting;
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     count: u32,
-    /// Whether the broker only assumes this, because the member is away. When the member comes back it says what it has
-    /// open.
+    /// True if the broker only assumes that the member has the segment open, because the member is away. When the
+    /// member comes back, it says what it has open.
     assumed: bool,
 }
 
@@ -26,7 +26,8 @@ impl Holds {
         hold.count = hold.count.saturating_add(1);
     }
 
-    /// Notes that the member has the segment open. If the broker did not know this, it counts one opening.
+    /// Notes that the member has the segment open. If the broker has counted no opening of it by the member, it counts
+    /// one.
     pub fn open_once(&mut self, segment: SegmentId, member: MemberId) {
         self.0.entry(segment).or_default().entry(member).or_insert(Hold { count: 1, assumed: false });
     }
@@ -36,7 +37,7 @@ impl Holds {
         self.0.entry(segment).or_default().entry(member).or_insert(Hold { count, assumed: true });
     }
 
-    /// Notes that the member is away: all that it has open is only assumed from now on.
+    /// Notes that the member is away. From now on the broker only assumes what the member has open.
     pub fn assume_all_of(&mut self, member: MemberId) {
         self.0.values_mut().filter_map(|of| of.get_mut(&member)).for_each(|hold| hold.assumed = true);
     }
@@ -76,12 +77,12 @@ impl Holds {
         self.0.remove(&segment);
     }
 
-    /// Whether any member has this segment open.
+    /// Tells whether any member has this segment open.
     pub fn is_open(&self, segment: SegmentId) -> bool {
         self.0.contains_key(&segment)
     }
 
-    /// Whether this member has this segment open.
+    /// Tells whether this member has this segment open.
     pub fn has(&self, segment: SegmentId, member: MemberId) -> bool {
         self.0.get(&segment).is_some_and(|of| of.contains_key(&member))
     }

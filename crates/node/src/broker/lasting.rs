@@ -1,5 +1,6 @@
 //! The lasting state: what a new broker finds after the former one was killed. It changes only through
-//! [`Lasting::apply`], both in operation and when a journal is read, so the two cannot differ.
+//! [`Lasting::apply`], both in operation and when a journal is read. So the state of a new broker cannot differ from
+//! the state of the former one.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
 
@@ -350,7 +351,7 @@ impl Lasting {
         grants.iter().filter(|g| g.fits(kind, name)).fold(Rights::NONE, |sum, g| sum.with(g.rights))
     }
 
-    /// Whether a member of this endpoint may own any item.
+    /// Tells whether a member of this endpoint may own any item.
     pub fn may_have_items(&self, endpoint: u64) -> bool {
         let own = |g: &Grant| g.kind == SegmentKind::Item && g.rights.contains(Rights::OWN);
         endpoint == MAIN_ENDPOINT || self.endpoints.get(&endpoint).is_some_and(|e| e.grants.iter().any(own))
@@ -358,7 +359,7 @@ impl Lasting {
 
     /// A slot of the liveness table that no member has.
     pub fn free_slot(&self) -> Option<usize> {
-        // This walks the set of taken slots, not the table, because most slots below the first free one are taken.
+        // The loop walks the set of taken slots, not the table, because most slots below the first free one are taken.
         let mut free = 0;
         for slot in &self.slots {
             if *slot != free {

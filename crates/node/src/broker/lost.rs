@@ -1,10 +1,10 @@
-//! Lost memory: its descriptor went with the keeper, and a member may offer it again. Its name stays taken until no
-//! member can have the memory any more.
+//! Lost memory: its descriptor was lost with the keeper, and a member may offer the memory again. Its name stays taken
+//! until no member can have the memory any more.
 //!
-//! An offer is accepted only if it is the same memory. The kernel's number for the memory shows this: the journal has
-//! the number, and the kernel gives it to no other memory. So any member with a right to the memory may offer it, even
-//! one that may only read. A name stays taken as long as a member that may have the memory is neither dead nor
-//! connected again without it.
+//! An offer is accepted only if the offered memory is the lost memory. The kernel's number for the memory shows this:
+//! the journal has the number, and the kernel gives it to no other memory. So any member with a right to the memory may
+//! offer it, even one that may only read. A name stays taken as long as a member that may have the memory is neither
+//! dead nor connected again without it.
 
 use crossdock_layout::wire::{Answer, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
@@ -57,7 +57,7 @@ impl Broker {
         }
     }
 
-    /// Whether the memory with this number of the kernel is the memory of this id.
+    /// Tells whether the memory with this number of the kernel is the memory of this id.
     pub(super) fn is_memory_of(&self, id: SegmentId, number: u64) -> bool {
         number != 0 && self.lasting.numbers.get(&id) == Some(&number)
     }

@@ -8,7 +8,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 use super::{Asker, Broker, Cause, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, REMEMBERED, Record};
 
 impl Broker {
-    /// Whether this is still the member of that connection.
+    /// Tells whether `member` is still the member of `connection`.
     pub(super) fn has_member(&self, connection: Connection, member: MemberId) -> bool {
         self.links.get(&connection).is_some_and(|link| link.member == Some(member))
     }

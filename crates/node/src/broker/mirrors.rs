@@ -49,7 +49,7 @@ pub(super) struct Mirrors {
     series: BTreeSet<SegmentId>,
 }
 
-/// Whether this is the name of a mirror.
+/// Tells whether `name` is the name of a mirror.
 pub(super) fn is_mirror(name: &str) -> bool {
     name.starts_with(MIRROR)
 }

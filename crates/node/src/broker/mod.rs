@@ -409,9 +409,9 @@ impl Broker {
         }
     }
 
-    /// Whether the segment exists and is of another kind than the request asks for. Then another request of the same
-    /// number made the segment, and the member may have lost its right to the segment since then. For example, it may
-    /// have been the owner of an item.
+    /// Tells whether the segment exists and is of another kind than the request asks for. Then another request of the
+    /// same number made the segment, and the member may have lost its right to the segment since then. For example, it
+    /// may have been the owner of an item.
     fn is_of_other_kind(&self, segment: SegmentId, kind: SegmentKind) -> bool {
         self.lasting.segments.get(&segment).is_some_and(|found| found.kind != kind)
     }

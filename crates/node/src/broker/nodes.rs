@@ -182,8 +182,8 @@ impl Broker {
         id
     }
 
-    /// Whether this request may wait for another node. `own` is the number of requests of its connection that already
-    /// wait for other nodes. If there are too many, the request fails.
+    /// Tells whether this request may wait for another node. `own` is the number of requests of its connection that
+    /// already wait for other nodes. If there are too many, the request fails.
     pub(super) fn may_wait_for_node(&mut self, asker: Asker, own: usize) -> bool {
         if own >= PARKED {
             let text = format!("{own} requests of this program wait for other nodes already; let some end first");

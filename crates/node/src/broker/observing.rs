@@ -82,7 +82,8 @@ impl Broker {
         let room = if pages < series.observers {
             self.room(workflow, PIN_PAGE, &what).and_then(|()| self.descriptors(workflow, 1, &what))
         } else {
-            // A page stays with the series when its task is gone, or when the page is lost.
+            // The series has as many pages as it may have. It keeps every page, even if the task of the page is gone or
+            // the page is lost.
             Err(format!("{what} has had observers of {pages} tasks; publish it for more of them (max_observers)"))
         };
         if let Err(text) = room {
@@ -139,7 +140,7 @@ impl Broker {
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
     }
 
-    /// Whether the slot that this request once got was given up meanwhile. If so, the request is served anew.
+    /// Tells whether the slot that this request once got was given up meanwhile. If so, the request is served anew.
     pub(super) fn forgotten(&self, asker: Asker, request: &Request, outcome: Outcome) -> bool {
         let (Request::Observe { .. }, Outcome::Made(pin)) = (request, outcome) else { return false };
         let series = self.lasting.pin_of(pin).filter(|(series, _)| self.is_named(*series));
@@ -226,8 +227,9 @@ impl Broker {
                     self.free_pin(id, pin);
                 }
             }
-            // A page can be offered again after the keeper was lost, with slots whose observers had ended by then. The
-            // former broker may have been killed before it cleared these slots. So all free slots are cleared.
+            // While the daemon had lost a page, observers with slots in it may have ended. When the page was offered
+            // again, the former broker may have been killed before it cleared these slots. So all free slots are
+            // cleared.
             for page in (0..pages).filter(|page| !self.pages.is_lost(page_id(id, *page))).collect::<Vec<_>>() {
                 self.clear_free(id, page);
             }

@@ -260,8 +260,8 @@ impl Broker {
     }
 }
 
-/// The access that a member with these rights gets if it asks for all that it may have. Without any right to the
-/// segment, the result is the right to read or to consume, and the request is then refused.
+/// Gives the access that a member asks for if it asks for all that its rights allow. For a member without any right to
+/// the segment, this is reading or consuming, and the request is refused later.
 fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
     let (least, more) = match kind {
         SegmentKind::Region => (Rights::READ, Rights::WRITE),
@@ -284,13 +284,13 @@ pub(super) enum Given {
     ToRead,
 }
 
-/// What a member with these rights gets of an existing segment when it asked for this access.
+/// Tells what a member with the rights `rights` gets of an existing segment if the member asks for `access`.
 fn opened(rights: Rights, access: Rights, kind: SegmentKind) -> Given {
     let writes = kind == SegmentKind::Port || rights.contains(Rights::WRITE) && access.contains(Rights::WRITE);
     if writes { Given::ToWrite } else { Given::ToRead }
 }
 
-/// Whether these rights allow this access. READ with WRITE asks for writing, but reading is enough. WRITE alone
+/// Tells whether these rights allow this access. READ with WRITE asks for writing, but reading is enough. WRITE alone
 /// requires the right to write. An end of a port must be granted.
 fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str, task: &str) -> Result<(), (Status, String)> {
     let (possible, lesser) = match kind {

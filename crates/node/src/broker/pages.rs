@@ -37,7 +37,7 @@ impl Pages {
         self.lost.remove(&page);
     }
 
-    /// Whether this page is lost.
+    /// Tells whether this page is lost.
     pub fn is_lost(&self, page: SegmentId) -> bool {
         self.lost.contains(&page)
     }
@@ -74,7 +74,7 @@ impl Pages {
         self.making.take()
     }
 
-    /// Whether the host is making a page of this series.
+    /// Tells whether the host is making a page of this series.
     pub fn is_making_of(&self, series: SegmentId) -> bool {
         self.making.as_ref().is_some_and(|making| making.series == series)
     }

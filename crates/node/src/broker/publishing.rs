@@ -194,12 +194,12 @@ impl Broker {
         self.lasting.members.contains_key(&series.publisher).then_some(series.publisher)
     }
 
-    /// Whether the series' pool was lost with the former keeper and has not been offered again.
+    /// Tells whether the series' pool was lost with the former keeper and has not been offered again.
     pub(super) fn is_lost(&self, segment: SegmentId) -> bool {
         self.lost.contains(&segment)
     }
 
-    /// Whether observers can get the series.
+    /// Tells whether observers can get the series.
     pub(super) fn is_usable(&self, segment: SegmentId) -> bool {
         self.lasting.series(segment).is_some() && !self.is_lost(segment)
     }

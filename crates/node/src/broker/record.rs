@@ -56,7 +56,7 @@ record! {
 }
 
 impl Era {
-    /// Whether both values describe the same roll.
+    /// Tells whether both values describe the same roll.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         (self.device, self.inode, self.born) == (other.device, other.inode, other.born)

@@ -12,7 +12,7 @@ use crossdock_layout::{MemberId, SegmentId};
 use super::{Broker, Cause, Record};
 
 impl Broker {
-    /// Whether this workflow has a run at present.
+    /// Tells whether this workflow has a run at present.
     pub(super) fn is_running(&self, workflow: u64) -> bool {
         let owned = self.lasting.workflows.get(&workflow).is_some_and(|w| w.owner != MemberId::NOBODY);
         owned || self.lasting.members.values().any(|m| m.workflow == workflow && !m.visitor)
@@ -51,7 +51,7 @@ impl Broker {
         }
     }
 
-    /// Whether this series belongs to the present run.
+    /// Tells whether this series belongs to the present run.
     pub(super) fn is_of_this_run(&self, series: SegmentId) -> bool {
         let Some(found) = self.lasting.segments.get(&series) else { return false };
         let (Some(series), Some(workflow)) = (&found.series, self.lasting.workflows.get(&found.workflow)) else {

@@ -75,7 +75,7 @@ impl Series {
         ranges
     }
 
-    /// The bytes of all pin pages of the series.
+    /// Gives the number of bytes of all pin pages of the series.
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
         self.pages.len() as u64 * PIN_PAGE

@@ -1,11 +1,10 @@
 //! The daemon as a node of a site: which nodes exist, and which names belong to which node.
 //!
 //! A name of a region, port, series or item belongs to one node of the site. Before the broker makes something with a
-//! name, it claims the name ([`SiteOrder::Claim`]), and the request waits for the answer. Everything that the daemon
-//! has already still works, whatever happens in the site. Without a lease the broker claims nothing. With every new
-//! lease it announces all names that it has ([`SiteOrder::Announce`]). If another node has claimed such a name
-//! meanwhile, the name is *contested*: members of this daemon keep what they have open, and no member can open the name
-//! here any more.
+//! name, it claims the name ([`SiteOrder::Claim`]), and the request waits for the answer. What the daemon has already
+//! continues to work, whatever happens in the site. Without a lease the broker claims nothing. With every new lease it
+//! announces all names that it has ([`SiteOrder::Announce`]). If another node has claimed such a name meanwhile, the
+//! name is *contested*: members of this daemon keep what they have open, and no member can open the name here any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -274,7 +273,7 @@ impl Site {
         matches!(self.standing, Standing::In)
     }
 
-    /// Whether that node has a lease, as far as this node knows.
+    /// Tells whether the node `node` has a lease, as far as this node knows.
     pub(super) fn is_there(&self, node: &str) -> bool {
         self.nodes.get(node).is_some_and(|known| known.gone.is_none())
     }
@@ -296,7 +295,7 @@ impl Site {
         self.given.remove(name)
     }
 
-    /// Whether the name belongs to this node, as far as this node knows.
+    /// Tells whether the name belongs to this node, as far as this node knows.
     pub(super) fn is_own(&self, name: &SiteName) -> bool {
         self.owned.contains(name) && !self.contested.contains_key(name)
     }
@@ -378,7 +377,7 @@ impl Broker {
         Some(self.site.as_ref()?.owner(&name)?.node)
     }
 
-    /// Whether the item's name belongs to another node by now, although this node has an item of that name.
+    /// Tells whether the item's name belongs to another node by now, although this node has an item of that name.
     pub(super) fn is_contested(&self, workflow: u64, key: &str) -> bool {
         let Some(site) = self.site.as_ref().filter(|site| !site.contested.is_empty()) else { return false };
         let name = self.site_name(workflow, SegmentKind::Item, key);
@@ -401,8 +400,8 @@ impl Broker {
         Some(at.node)
     }
 
-    /// Whether this node has the name, so that it may be used for something new. If not, the request fails now, or it
-    /// waits for the site's answer and is then served again.
+    /// Tells whether this node has the name, so that it may be used for something new. If not, the request fails now,
+    /// or it waits for the site's answer and is then served again.
     pub(super) fn has_name(
         &mut self,
         asker: Asker,
@@ -465,7 +464,8 @@ impl Broker {
             SiteNews::Joined => {
                 site.standing = Standing::In;
                 site.synced = now;
-                // The answers to this announcement decide anew which names are contested.
+                // This node now announces its names. The answers of the catalog will say which of the names are
+                // contested.
                 site.contested.clear();
                 site.lapsed.clear();
                 let names = site.owned.iter().chain(site.claims.keys()).cloned().collect();
@@ -781,8 +781,8 @@ impl Broker {
         entries.into_iter().filter(move |entry| entry.number > after)
     }
 
-    /// Whether the broker believes that it has a lease, and the names that it would give out as its own. For
-    /// simulations.
+    /// For simulations: tells whether the broker believes that it has a lease, and gives the names that it would give
+    /// out as its own.
     pub fn site_names(&self) -> (bool, Vec<SiteName>) {
         let Some(site) = &self.site else { return (false, Vec::new()) };
         let names = site.owned.iter().filter(|name| self.is_here(name) && !site.contested.contains_key(name));

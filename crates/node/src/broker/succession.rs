@@ -1,4 +1,4 @@
-//! How the name of a series moves to another node, when its next publisher is there.
+//! How the name of a series moves to another node, when the next publisher of the series is on that node.
 //!
 //! A series whose publisher has ended or died may be published again. If its name belongs to another node, the new
 //! publisher's node asks that node to give the name up ([`GIVE_UP`]). The asked node removes the former publisher's
@@ -69,7 +69,7 @@ impl Succession {
         }
     }
 
-    /// Whether this is the id of a question that this node has asked.
+    /// Tells whether `id` is the id of a question that this node has asked.
     pub fn has_asked(&self, id: u64) -> bool {
         self.asked.contains_key(&id)
     }

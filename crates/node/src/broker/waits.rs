@@ -51,7 +51,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Whether this request waits.
+    /// Tells whether this request waits.
     pub fn contains(&self, id: Id) -> bool {
         self.parked.contains_key(&id)
     }
@@ -120,7 +120,7 @@ impl Waits {
         Some(first.1)
     }
 
-    /// Whether this deadline is set for this time.
+    /// Tells whether this deadline is set for this time.
     pub fn expects(&self, at: u64, due: Due) -> bool {
         self.due.contains(&(at, due))
     }

@@ -113,7 +113,7 @@ impl Broker {
         self.forget_items_of(number);
         let endpoints = self.lasting.endpoints.iter().filter(|(_, e)| e.workflow == number);
         let endpoints: Vec<_> = endpoints.map(|(n, _)| *n).collect();
-        // Workflows that members of this workflow made end with it.
+        // If a member of this workflow made another workflow, that workflow ends, too.
         let within = self.lasting.workflows.iter().filter(|(n, w)| **n != number && members.contains(&w.owner));
         for inner in within.map(|(n, _)| *n).collect::<Vec<_>>() {
             self.finish_workflow(inner, Cause::NONE);

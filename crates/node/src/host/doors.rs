@@ -1,7 +1,7 @@
-//! Doors: which party uses an item's file through which door ([`crossdock_os::tmpfs::door`]).
+//! Doors: who uses an item's file through which door ([`crossdock_os::tmpfs::door`]).
 //!
 //! Each connection that owns an item has its own door to the item's file. All readers of a file share one door. A door
-//! is open from the time when its party gets the file until the file is next proved. The kernel is asked for a proof
+//! is open from the time when its user gets the file until the file is next proved. The kernel is asked for a proof
 //! only after all doors are shut. The keeper has every door before a task uses it, so that a broker that follows a
 //! killed one can shut it.
 
@@ -59,8 +59,8 @@ impl Doors {
         Self { files, count, most: (child::raise_descriptor_limit() / PART) as usize }
     }
 
-    /// Opens a party's door to a file. Returns the door, and whether it is new. The keeper must have a new door before
-    /// a task uses it.
+    /// Opens the door of a user (`party`) to a file. Returns the door, and whether the door is new. The keeper must
+    /// have a new door before a task uses it.
     pub(super) fn open(&mut self, folder: &Folder, file: u64, party: Party) -> OsResult<(&Door, bool)> {
         let ways = self.files.entry(file).or_default();
         let found = ways.iter().position(|way| way.party == party);
@@ -105,8 +105,8 @@ impl Doors {
         Ok(true)
     }
 
-    /// Whether a file has too many doors to keep them. Then they are dropped, and the next user of the file gets a new
-    /// door.
+    /// Tells whether a file has too many doors to keep them. Then they are dropped, and the next user of the file gets
+    /// a new door.
     pub(super) fn are_many(&self, file: u64) -> bool {
         let of_file = self.files.get(&file).map_or(0, Vec::len);
         of_file >= MANY || of_file > 0 && self.count >= self.most

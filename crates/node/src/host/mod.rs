@@ -162,7 +162,7 @@ impl Host<'_> {
         Deadline::after(wait + Duration::from_millis(1))
     }
 
-    /// Whether a private daemon has had no member for so long that it ends.
+    /// Tells whether a private daemon has had no member for so long that it ends.
     fn is_idle(&mut self) -> bool {
         if self.broker.connections() > 0 || !self.broker.lasting().members.is_empty() {
             self.idle_since = Instant::now();

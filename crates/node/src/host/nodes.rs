@@ -154,7 +154,7 @@ impl Reach {
         let relay = Arc::clone(&self.relay);
         // The relay sends requests to this daemon. The broker's thread must not wait for itself, so another thread
         // calls the relay. If no thread is free, nothing is lost: the relays compare every second which channels they
-        // know, and notice it then.
+        // know, and then notice that the channels of the lost node are gone.
         self.workers.run(Box::new(move || relay.gone(&node)));
     }
 
@@ -285,8 +285,8 @@ fn pull(
         status: Status::Invalid,
         text: format!("{size} bytes are more than this machine can address"),
     })?;
-    // The memory is reserved first. So if the node has no memory left, this is an error and not a signal at the first
-    // store.
+    // The memory is reserved before it is used. So if the node has no memory left, `reserve` fails with an error.
+    // Without `reserve`, the first store would end the process with a signal.
     crossdock_os::memfd::reserve(target, 0, size).map_err(|error| NodeFailure {
         status: Status::NoSpace,
         text: format!("the node has no memory for {size} bytes: {error}"),

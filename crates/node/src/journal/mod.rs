@@ -147,8 +147,8 @@ impl Journal {
         self.flush()
     }
 
-    /// Whether the journal is to be compacted. This is so if most of its records are outdated, or if another file has
-    /// its name. The second happens when a broker is killed while it replaces the journal; a reader that opens the
+    /// Tells whether the journal is to be compacted: most of its records are outdated, or another file has its name.
+    /// Another file gets the name when a broker is killed while it replaces the journal. A reader that opens the
     /// journal by its name would then find an old state.
     pub fn wants_compacting(&self) -> bool {
         self.end >= self.compact_at

@@ -54,7 +54,7 @@ pub(crate) struct Registry {
 
 impl Registry {
     fn open(place: &Place, incarnation: u64) -> OsResult<Self> {
-        // A number that is no member's, because member ids do not use the upper bits.
+        // The keeper's own number on the roll. No member has this number, because member ids do not use the upper bits.
         let own = 1 << 62 | incarnation;
         let roll = Roll::open(&place.roll)?;
         let entry = Entry::hold(roll.enter(own)?)?;

@@ -116,7 +116,7 @@ impl Place {
     }
 }
 
-/// Whether the file that is open here is the one that has this name.
+/// Tells whether the file `open` is the file that has the name `path`.
 fn is_at(open: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     match (open.metadata(), std::fs::metadata(path)) {

@@ -1,10 +1,10 @@
 //! Checks whether a history is linearizable. Items do not depend on each other, so each item is checked alone.
 //!
-//! The search of Wing and Gong, with Lowe's table of known states. It takes any operation that no other one had to
-//! precede, and checks whether the item in its present state could have given this answer. If no operation fits, it
-//! goes back. An operation without an answer (its process was killed) may have happened at any time after its call, or
-//! never. A killed process loses the items that it had open at some time after the kill, with everything that it had
-//! written.
+//! The search of Wing and Gong, with Lowe's table of known states. At each step the search tries every operation that
+//! may come next in the order. It checks whether the item in its present state could have given the operation's answer.
+//! If no operation fits, the search goes back one step. An operation without an answer (its process was killed) may
+//! have happened at any time after its call, or never. A killed process loses the items that it had open at some time
+//! after the kill, with everything that it had written.
 
 use std::collections::{BTreeMap, HashSet};
 

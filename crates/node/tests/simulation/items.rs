@@ -64,7 +64,7 @@ impl ItemModel {
 }
 
 impl World {
-    /// Whether any process except that of the client `but` has this file open, as the kernel counts.
+    /// Tells whether any process except that of the client `but` has this file open, as the kernel counts.
     fn is_open(&self, file: SegmentId, but: Option<usize>) -> bool {
         let clings = self.clients.iter().enumerate().filter(|(n, c)| c.alive && Some(*n) != but).any(|(_, c)| {
             let own = c.items.values().any(|own| own.file == file && own.open);
@@ -369,7 +369,7 @@ impl World {
     }
 }
 
-/// Whether the planted bug loses this record.
+/// Tells whether the planted bug loses this record.
 pub fn forgotten(sabotage: Sabotage, record: &Record) -> bool {
     matches!(record, Record::Item(ItemRecord::Owner { .. })) && sabotage == Sabotage::ForgetOwners
 }

@@ -18,8 +18,8 @@ use crate::world::World;
 pub type Table = BTreeMap<usize, u64>;
 
 impl World {
-    /// Whether this table proves a member's death. The planted bug is a former rule: a member that is not in the table
-    /// is dead.
+    /// Tells whether this table proves a member's death. The planted bug is a former rule: a member that is not in the
+    /// table is dead.
     fn says_dead(&self, table: &Table, member: MemberId) -> bool {
         let word = table.get(&member.slot()).copied().unwrap_or(0);
         if self.sabotage == Sabotage::AbsenceIsDeath { word != member.0 } else { is_proof(word, member) }
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Whether this member's byte of the roll is locked.
+    /// Tells whether this member's byte of the roll is locked.
     pub fn is_on_roll(&self, member: MemberId) -> bool {
         let lives = |number: usize| self.clients[number].alive && !self.clients[number].left;
         let in_hand = self.clients.iter().any(|c| c.member == member && c.alive && !c.left);

@@ -67,7 +67,7 @@ pub struct Model {
     /// Ports that end with their run: for each its workflow and the number of the run.
     ports: BTreeMap<SegmentId, (u64, u64)>,
     grants: BTreeMap<u64, Vec<Grant>>,
-    /// Segments with ids up to this were lost with a keeper. They may come back or not.
+    /// Segments with ids up to this number were lost with a keeper. They may come back or not.
     pub lost_segments: u64,
     pub lost_endpoints: u64,
 }
@@ -159,12 +159,12 @@ impl Model {
         }
     }
 
-    /// Whether the memory of this segment may have been lost with a keeper.
+    /// Tells whether the memory of this segment may have been lost with a keeper.
     pub fn was_lost(&self, segment: SegmentId) -> bool {
         segment.0 <= self.lost_segments
     }
 
-    /// Whether something has happened that may end this workflow.
+    /// Tells whether something has happened that may end this workflow.
     pub fn may_end(&self, workflow: u64) -> bool {
         self.may_end.contains(&workflow)
     }
@@ -227,7 +227,7 @@ impl Model {
         }
     }
 
-    /// Whether the segment may have been lost with a keeper, so that it may come back or not.
+    /// Tells whether the segment may have been lost with a keeper, so that it may come back or not.
     pub fn may_be_lost(&self, segment: SegmentId) -> bool {
         segment.0 <= self.lost_segments
     }

@@ -1,4 +1,4 @@
-//! A node's handle of the catalog. Some of its commits arrive long after their caller has given up.
+//! A node's client of the catalog. Some of its commits arrive long after their caller has given up.
 
 use std::sync::Arc;
 use std::sync::Mutex;

@@ -58,7 +58,7 @@ impl Member {
 }
 
 impl World {
-    /// Whether any process of the node has the file open.
+    /// Tells whether any process of the node has the file open.
     pub(super) fn is_open(&self, node: usize, file: SegmentId) -> bool {
         let of_node = self.members.iter().filter(|member| member.node == node);
         of_node.into_iter().any(|m| {

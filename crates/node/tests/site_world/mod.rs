@@ -59,7 +59,7 @@ pub struct Totals {
     pub lost: u64,
     /// How often a reader opened an item.
     pub read: u64,
-    /// How many of the openings by readers were on another node than the item's.
+    /// How often a reader opened an item that was on another node than the reader.
     pub read_elsewhere: u64,
     /// How many owners wrote again before their waiting time was over.
     pub waited: u64,
@@ -215,7 +215,7 @@ impl World {
         world
     }
 
-    /// A number that is not used again.
+    /// Gives a number that was not used before.
     fn fresh(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -505,7 +505,7 @@ impl World {
         let at = self.random.below(self.nodes[n].told.len());
         let mut place = self.nodes[n].told[at].clone();
         let known = self.nodes[n].lasting.items.residences.get(&place.item);
-        // The node has forgotten this item, so it has got the last report about it.
+        // The node has forgotten this item, so the node has got the last report about the item.
         if known.is_none() {
             return;
         }

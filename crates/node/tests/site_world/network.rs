@@ -42,7 +42,7 @@ enum Message {
     },
 }
 
-/// What waits for a broker's reply, by the id that this broker knows.
+/// A question or request that waits for a broker's reply. It is stored under the id that this broker knows.
 enum Waiting {
     Question { from: usize, id: u64 },
     Opening { from: usize, id: u64, into: SegmentId },
@@ -71,7 +71,7 @@ impl Network {
         self.cuts.iter().any(|cut| *cut == (a, b) || *cut == (b, a))
     }
 
-    /// Whether bytes of this file are on their way to another node.
+    /// Tells whether bytes of this file are on their way to another node.
     pub fn is_pulled(&self, n: usize, of: SegmentId) -> bool {
         let bytes =
             |message: &Message| matches!(message, Message::Bytes { from, file, .. } if (*from, *file) == (n, of));

@@ -272,7 +272,7 @@ impl Raw {
         }
     }
 
-    /// Whether the daemon has closed the connection. Waits at most five seconds for it.
+    /// Tells whether the daemon has closed the connection. Waits at most five seconds for it.
     pub fn was_dropped(&self) -> bool {
         let deadline = Deadline::after(Duration::from_secs(5));
         let mut buffer = [0; MAX_MESSAGE + 1];

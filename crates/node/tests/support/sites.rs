@@ -35,10 +35,10 @@ pub fn until_within(limit: Duration, what: &str, mut holds: impl FnMut() -> bool
 
 pub struct Site {
     pub catalog: String,
-    /// The name of the site, which differs for each one. If another program takes the catalog's port, at least the
-    /// sites do not mix.
+    /// The name of the site. Each site has another name, so that the sites do not mix if another program takes the
+    /// catalog's port.
     pub name: String,
-    /// How long a node's names stay its own when the catalog does not hear of it.
+    /// The length of the lease: how long a node keeps its names when the catalog does not hear of the node.
     pub lease_ms: String,
 }
 

@@ -15,12 +15,13 @@ use super::mirror::spread;
 use super::words::{Load, Offered, Supplied};
 use crate::words::{Key, Word};
 
-/// Makes a mirror by the words of another node, and takes versions by its offers. A few bytes of the words are changed.
+/// Makes a mirror from the description that another node sends, and takes the versions that this node offers. A few
+/// bytes of each message are changed on the way.
 ///
-/// Words that are accepted have the same bytes when they are encoded again. An honest offer is accepted, unless there is
-/// no room. After an offer that is refused, the mirror shows what it showed before. After an offer that is accepted, an observer sees the number, the time, the attributes
-/// and the shapes of the offer, the bytes that were sent, and the former bytes in all other chunks. A version that an
-/// observer holds never changes.
+/// A message that is accepted has the same bytes when it is encoded again. An honest offer is accepted, unless there is
+/// no room. After an offer that is refused, the mirror shows what it showed before. After an offer that is accepted, an
+/// observer sees the number, the time, the attributes and the shapes of the offer, the bytes that were sent, and the
+/// former bytes in all other chunks. A version that an observer holds never changes.
 pub fn fuzz_mirror(bytes: &[u8]) {
     let mut input = Input(bytes);
     let supplied = Supplied { original: input.original(), publisher: "t".into() };
@@ -52,7 +53,7 @@ struct World {
     observer: Observer,
     model: Model,
     held: Vec<(Version, Vec<Option<Vec<u8>>>)>,
-    /// No words that the mirror has accepted were changed on their way.
+    /// True if no message that the mirror has accepted was changed on its way.
     is_honest: bool,
 }
 
@@ -223,7 +224,7 @@ impl World {
         if model.sequence == 0 {
             return assert!(self.observer.latest().is_err(), "a version that was not offered");
         }
-        // Eight versions are held at most, and an observer may hold fifteen.
+        // The fuzzer holds at most eight versions. An observer may hold fifteen, so it can take one more.
         let version = self.observer.latest().expect("the newest version");
         assert_eq!((version.sequence(), version.time()), (model.sequence, model.time));
         let (mut seen, mut told) = (comparable(version.attributes()), comparable(&model.attributes));
@@ -254,7 +255,7 @@ fn comparable(values: &[(String, Value)]) -> Vec<(String, String)> {
     values.iter().map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
-/// A host with a pin page and a small quota.
+/// Stands in place of the daemon: has one pin page, and gives memory up to a small quota.
 struct Small(Alone, OwnedFd);
 
 /// The quota in bytes.
@@ -312,13 +313,14 @@ impl Input<'_> {
         Original { description, keep: u32::from(more / 4 % 4), observers: 2, slots }
     }
 
-    /// Sends a word to the other node: encodes it, changes up to three bytes, and decodes it.
+    /// Plays the way of a message to the other node: encodes `word`, changes up to three bytes, and decodes the result.
     fn sent<W: Word + std::fmt::Debug>(&mut self, word: &W) -> Option<W> {
         let mut bytes = word.encode();
         for _ in 0..self.byte() % 4 {
             let at = usize::from(self.byte()) + 256 * usize::from(self.byte());
             let length = bytes.len();
-            // Most of a version is its contents. The numbers that describe it are at its beginning.
+            // Most of a version's bytes are its contents. The numbers that describe the version are at the beginning,
+            // so the changed byte is near the beginning.
             bytes[at % length.min(400)] = self.byte();
         }
         let decoded = W::decode(&bytes).ok()?;

@@ -128,13 +128,13 @@ impl Mirror {
         lock(&self.state).key
     }
 
-    /// Whether further observers may use this mirror.
+    /// Tells whether further observers may use this mirror.
     pub fn is_usable(&self) -> bool {
         let state = lock(&self.state);
         !state.left && state.end != Some(End::Lost)
     }
 
-    /// Whether the mirror still needs its supply on the other node.
+    /// Tells whether the mirror still needs its supply on the other node.
     pub fn is_supplied(&self) -> bool {
         let state = lock(&self.state);
         !state.left && state.end.is_none() && !state.unknown

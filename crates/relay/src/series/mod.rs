@@ -77,7 +77,7 @@ impl All {
         lock(&self.supplies).get(&key).filter(|supply| supply.peer == node && !supply.is_over()).cloned()
     }
 
-    /// Whether this daemon has a mirror or a supply with this key, whose other side is on `node`.
+    /// Tells whether this daemon has a mirror or a supply with this key, whose other side is on `node`.
     pub fn knows(&self, node: &str, key: Key) -> bool {
         self.mirror(node, key).is_some() || self.supply(node, key).is_some()
     }
@@ -253,7 +253,7 @@ impl Shared {
         Ok(supplied)
     }
 
-    /// A session that observes for another node. With `visitor` set, it is no part of the workflow's run.
+    /// A session that observes for another node. With `visitor` set, the session is no part of the workflow's run.
     fn session_of(&self, node: &str, workflow: &str, visitor: bool) -> Result<Session> {
         self.session(workflow, &format!("{}{node}", name::OBSERVERS), 0, visitor)
     }

@@ -1,9 +1,9 @@
 //! A supply: it observes a series of this node for a mirror on another node.
 //!
 //! The supply is one observer of the series. It offers each existing version to the mirror, in order. It offers the
-//! next version after the mirror has taken the former one. It holds the version that the mirror took last, because the
-//! chunks that differ from it are those in other slots. So a supply lags like any other observer, and the publisher
-//! waits neither for it nor for the link.
+//! next version after the mirror has taken the former one. It holds the version that the mirror took last, to find the
+//! chunks that have changed since: they lie in other slots than in the held version. So a supply lags like any other
+//! observer, and the publisher waits neither for it nor for the link.
 
 use std::borrow::Cow;
 use std::ops::Range;

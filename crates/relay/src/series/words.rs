@@ -63,7 +63,8 @@ pub struct Supplied {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Load {
     Here(Vec<u8>),
-    /// The mirror pulls the bytes. The fields are the ticket and the number of bytes.
+    /// The mirror pulls the bytes. The fields are the number under which they are offered (the ticket) and the number
+    /// of bytes.
     Pull(u64, u64),
 }
 
@@ -192,7 +193,7 @@ fn short(from: &mut std::slice::Iter<'_, u8>) -> Read<u32> {
         let part = u32::from(byte & 0x7f);
         number |= part << shift;
         if byte & 0x80 == 0 {
-            // Each number has one encoding: no bits beyond 32, and no last byte without bits.
+            // Each number has one encoding: no bits beyond 32, and no last byte of value 0 behind other bytes.
             let is_short = number >> shift == part && (part > 0 || shift == 0);
             return if is_short { Ok(number) } else { Err(wrong()) };
         }

@@ -1,10 +1,10 @@
 //! Copies of other nodes' items for readers on this node. For each sharing of an item, a node has one copy for all of
 //! its readers.
 //!
-//! [`super::readers`] says what the nodes tell each other. A copy is dropped when no member has it open and no question
-//! is unanswered whose answer could bring a reader. After a broker was killed, the next broker does not know of the
-//! copies. Members that read a copy keep it. The node that has the item is not asked again about it. New readers get a
-//! new copy.
+//! [`super::readers`] says what the nodes tell each other. A copy is dropped when no member has it open, and when no
+//! unanswered question to another node can still bring a reader. After a broker was killed, the next broker does not
+//! know of the copies. Members that read a copy keep it. The node that has the item is not asked again about the copy.
+//! New readers get a new copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -234,8 +234,7 @@ impl Broker {
         true
     }
 
-    /// Drops a copy if no member has it open, and if no question to another node is unanswered whose answer could bring
-    /// a reader.
+    /// Drops a copy if no member has it open, and if no unanswered question to another node can still bring a reader.
     fn copy_unread(&mut self, id: CopyId) {
         let Some(copy) = self.items.copies.all.get(&id) else { return };
         let is_used = copy.waiting.is_some() || self.holds.is_open(copy.file);
@@ -262,8 +261,8 @@ impl Broker {
         self.tell_unread(&copy.node, copy.workflow, &copy.key, id.1);
     }
 
-    /// Reports to the node `node` that no member of this node reads its item. Reports nothing while a question to read
-    /// the item is unanswered.
+    /// Reports to the node `node` that no member of this node reads the item any more. Reports nothing while a question
+    /// to read the item is unanswered.
     fn tell_unread(&mut self, node: &str, workflow: u64, key: &str, sharing: u64) {
         if !self.is_asked_to_read(workflow, key) {
             self.tell_of_copy(node, workflow, key, sharing, 0);
@@ -285,7 +284,7 @@ impl Broker {
         }
     }
 
-    /// Repeats to the other node that the copy is still read.
+    /// Reports once more to the node that has the item that members of this node still read the copy.
     pub(in crate::broker) fn read_again(&mut self, item: SegmentId, sharing: u64) {
         let Some(copy) = self.items.copies.all.get(&(item, sharing)) else { return };
         let (node, workflow, key) = (copy.node.clone(), copy.workflow, copy.key.clone());

@@ -1,7 +1,7 @@
 //! Describing items of other nodes. The item's node is asked ([`FIND`]), and the member's request waits for the answer.
 //!
-//! Names that other nodes have made become known on this node a moment later. So the catalog is asked before a request
-//! without a waiting time fails with "there is no such item".
+//! When another node makes a name, this node learns of the name a moment later. So a request that does not wait does
+//! not fail at once with "there is no such item": the catalog is asked first.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -64,7 +64,7 @@ impl Phase {
         }
     }
 
-    /// Whether a sharing is about to end. If so, the item gets no new readers.
+    /// Tells whether a sharing is about to end. If so, the item gets no new readers.
     pub(super) fn ends_sharing(&self) -> bool {
         matches!(
             self,
@@ -173,7 +173,7 @@ impl Handovers {
         self.all.iter().map(|(item, h)| (*item, &h.phase))
     }
 
-    /// Whether all proofs of this event have been requested.
+    /// Tells whether all proofs of this event have been requested.
     pub(super) fn asked(&self) -> bool {
         self.to_ask.is_empty()
     }

@@ -209,8 +209,8 @@ impl Broker {
         }
     }
 
-    /// Asks the catalog about items whose bytes are kept here for another node. If such an item's entry changed and
-    /// soon changed back, the catalog has reported nothing.
+    /// Asks the catalog about items whose bytes are kept here for another node. The catalog may not have reported a
+    /// change that was soon undone.
     pub(in crate::broker) fn look_after_left_items(&mut self) {
         for (item, at) in &self.lasting.items.residences {
             if matches!(at, Residence::Left { .. }) {

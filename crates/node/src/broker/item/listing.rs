@@ -9,8 +9,8 @@ use super::Phase;
 use crate::broker::{Broker, Connection};
 
 impl Broker {
-    /// Whether the processes behind this connection's endpoint were started in such a way that they cannot reopen an
-    /// item's file.
+    /// Tells whether the processes behind this connection's endpoint were started in such a way that they cannot reopen
+    /// an item's file.
     pub fn is_confined(&self, connection: Connection) -> bool {
         let Some(link) = self.links.get(&connection) else { return false };
         let Some(endpoint) = self.lasting.endpoints.get(&link.endpoint) else { return false };

@@ -98,7 +98,7 @@ pub(super) struct Transient {
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
     /// The items of this node that tasks of other nodes want.
     wants: Wants,
-    /// The readers of this node's items on other nodes.
+    /// The readers on other nodes that read items of this node.
     readers: Readers,
     /// The copies of other nodes' items for readers on this node.
     copies: Copies,
@@ -120,7 +120,7 @@ pub(super) struct Transient {
 }
 
 impl Transient {
-    /// Whether the host is making the memory of an item.
+    /// Tells whether the host is making the memory of an item.
     pub(super) fn is_making(&self) -> bool {
         self.making.is_some()
     }
@@ -130,7 +130,7 @@ impl Transient {
         self.waits.of_connection(connection).len()
     }
 
-    /// Whether this request waits for an item until this deadline.
+    /// Tells whether this request waits for an item until this deadline.
     pub(super) fn waits_until(&self, connection: Connection, number: u64, deadline: u64) -> bool {
         self.waits.get((connection, number)).is_some_and(|w| w.deadline == deadline)
     }
@@ -154,7 +154,7 @@ impl Broker {
         self.effects.extend(last);
     }
 
-    /// Whether this member belongs to this party: a task, a rank of a task, or a registered number.
+    /// Tells whether this member belongs to this party: a task, a rank of a task, or a registered number.
     fn is_of(&self, member: MemberId, workflow: u64, party: &Party) -> bool {
         let Some(known) = self.lasting.members.get(&member).filter(|m| m.workflow == workflow) else { return false };
         match party {
@@ -232,15 +232,15 @@ impl Broker {
         format!("item '{}' belongs to {} since {since:.1} s; {has}", found.key, found.owner)
     }
 
-    /// Whether the item still has its name in the site. It lost its name if another node claimed the name while this
-    /// node was cut off.
+    /// Tells whether the item still has its name in the site. It lost its name if another node claimed the name while
+    /// this node was cut off.
     fn has_its_name(&self, item: SegmentId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
         let named = self.lasting.items.keys.get(&(found.workflow, found.key.clone()));
         named == Some(&item) && !self.is_contested(found.workflow, &found.key)
     }
 
-    /// Whether a member of this party is alive, other than `but`.
+    /// Tells whether a member of this party is alive, other than `but`.
     fn lives(&self, workflow: u64, party: &Party, but: MemberId) -> bool {
         let members = self.lasting.members.keys().filter(|m| **m != but);
         members.copied().any(|member| self.is_of(member, workflow, party))

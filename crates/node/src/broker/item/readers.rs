@@ -1,5 +1,5 @@
-//! Readers on other nodes of this node's items: the messages between the nodes, and the work of the node that has the
-//! item.
+//! The readers on other nodes that read items of this node: the messages between the nodes, and the work of the node
+//! that has the item.
 //!
 //! For a request to read an item of another node, the broker asks that node ([`READ`]). If the item is shared, the
 //! answer names the *sharing*: the time from one `share` to its `unshare`, by a number that is used once. The asking
@@ -110,7 +110,7 @@ impl Readers {
 }
 
 impl Broker {
-    /// Whether any member in the site has the item open to read.
+    /// Tells whether any member in the site has the item open to read.
     pub(super) fn is_read(&self, item: SegmentId, file: SegmentId) -> bool {
         self.holds.is_open(file) || self.items.readers.of(item) > 0
     }

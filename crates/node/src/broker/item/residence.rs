@@ -128,7 +128,7 @@ impl Items {
         matches!(self.residences.get(&item), Some(Residence::Leaving { .. }))
     }
 
-    /// Whether this file holds the bytes of an item that left, for another node to pull.
+    /// Tells whether this file holds the bytes of an item that left, for another node to pull.
     pub(super) fn is_left_behind(&self, file: SegmentId) -> bool {
         self.residences.values().any(|at| matches!(at, Residence::Left { file: of, .. } if *of == file))
     }

@@ -15,7 +15,7 @@ pub(super) const MAX_SIZE: u64 = 1 << 46;
 const NUMBERS: usize = 256;
 /// The most parties that may have a number for owner words in one workflow.
 const WORDS_OF_WORKFLOW: usize = 4096;
-/// The greatest number of a party in owner words is below this, because an owner word has 32 bits.
+/// The numbers of parties in owner words are below this limit, because an owner word has 32 bits.
 const WORDS: u64 = 1 << 31;
 
 impl Broker {

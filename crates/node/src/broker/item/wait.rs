@@ -64,7 +64,7 @@ impl Broker {
         item.filter(|_| !self.is_contested(workflow, key))
     }
 
-    /// Whether this member may open the item, at once or as soon as it is proved.
+    /// Tells whether this member may open the item, at once or as soon as it is proved.
     pub(super) fn could_have(&self, item: SegmentId, what: For, member: MemberId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
         let lost = self.lost.contains(&found.file);

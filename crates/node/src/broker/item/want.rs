@@ -1,10 +1,10 @@
 //! Tasks of other nodes that want items of this node; and the questions by which this node asks for items that its
 //! tasks want.
 //!
-//! For each request that waits for an item of another node, a node asks that node with [`WANT`], and asks again while
-//! the request waits. The answer only says whether the item is there and whether it comes. If the item's owner is the
-//! waiting task, the item's node passes the item on, and the asking node learns this from the catalog. So a lost answer
-//! loses nothing. A want that is not repeated ends after a while.
+//! While a request waits for an item of another node, the node of the request asks that other node again and again with
+//! [`WANT`]. The answer only says whether the asked node has the item, and whether the item comes to the asking node.
+//! If the item's owner is the waiting task, the item's node passes the item on, and the asking node learns this from
+//! the catalog. So a lost answer loses nothing. A want that is not repeated ends after a while.
 //!
 //! When an item ends, its node reports this to the nodes that want it ([`ENDED`]). If this message is lost, their
 //! requests wait until their deadlines.
@@ -162,7 +162,7 @@ impl Broker {
         })
     }
 
-    /// Whether the task that wants the item is its owner.
+    /// Tells whether the task that wants the item is its owner.
     fn wants_as(&self, workflow: u64, owner: &Party, want: &Want) -> bool {
         let is = |party: &Party| match party {
             Party::Task { task, rank } => *task == want.task && rank.is_none_or(|rank| rank == want.rank),
@@ -249,12 +249,12 @@ impl Broker {
         Ok(Vec::new())
     }
 
-    /// Whether a question to another node is still unanswered for this request.
+    /// Tells whether a question to another node is still unanswered for this request.
     pub(super) fn is_asked_for(&self, waits: RequestId) -> bool {
         self.items.asked.values().any(|question| question.waits == waits)
     }
 
-    /// Whether a question about this key to this node is still unanswered for the request.
+    /// Tells whether a question about this key to this node is still unanswered for the request.
     pub(super) fn is_asked(&self, waits: RequestId, key: &str, node: &str) -> bool {
         let is_it = |other: &Question| other.waits == waits && other.key == key && other.node == node;
         self.items.asked.values().any(is_it)
