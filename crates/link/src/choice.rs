@@ -23,7 +23,7 @@ pub enum Choice {
     Ucx,
 }
 
-/// Why a node does not use UCX if it was not asked to.
+/// The reason why a node does not use UCX, if its operator has not asked for UCX.
 const NOT_CHOSEN: &str = "UCX is used only with --transport ucx on a trusted network";
 
 /// All choices, each with its word.

@@ -1,5 +1,5 @@
-//! Which transport brings the bytes of a link's pulls: the *usual* one, which also carries the questions, or the
-//! *other* one, which carries nothing but pulls.
+//! Chooses the transport that brings the bytes of a link's pulls: the *usual* one, which also carries the questions, or
+//! the *other* one, which carries nothing but pulls.
 //!
 //! No table knows which of the two is faster between two machines, so the link measures it with its own large pulls. The
 //! faster one is used, and the slower one is measured again from time to time. If the other transport does not connect
@@ -18,7 +18,8 @@ pub(crate) const TRIAL: Duration = Duration::from_secs(2);
 /// A transport that failed is tried again after this time. Each further failure doubles the time, up to [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_secs(10);
 const RETRY_MOST: Duration = Duration::from_secs(600);
-/// The first pull by a transport includes making its connections, so that one more must be measured.
+/// A transport counts as measured after this many pulls. One pull is not enough, because the first one also makes the
+/// connections.
 const PULLS: u32 = 2;
 
 /// The other transport of a link, for pulls only.
@@ -35,13 +36,13 @@ impl std::fmt::Debug for Pulls {
 }
 
 impl Pulls {
-    /// Pulls may go by this transport.
+    /// Lets pulls go by `transport`, if it is faster than the usual transport.
     #[must_use]
     pub fn by(transport: Arc<dyn Transport>) -> Self {
         Self { transport: Some(transport), why: String::new() }
     }
 
-    /// Pulls go by the usual transport alone, for this reason.
+    /// Lets pulls go by the usual transport alone. `why` is the reason, as text for people.
     #[must_use]
     pub fn usual(why: impl Into<String>) -> Self {
         Self { transport: None, why: why.into() }
@@ -82,7 +83,7 @@ impl Measured {
 struct Failed {
     at: Instant,
     why: String,
-    /// When the transport may be tried again.
+    /// The time from the failure until the transport may be tried again.
     pause: Duration,
 }
 
@@ -119,12 +120,12 @@ impl Lanes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The other transport, unless it has failed a short time ago.
+    /// Gives the other transport, unless it has failed a short time ago.
     pub fn other(&self) -> Option<&Arc<dyn Transport>> {
         self.pulls.transport.as_ref().filter(|_| self.lock().may_use_other())
     }
 
-    /// The transport for a pull of so many bytes.
+    /// Chooses the transport for a pull of `length` bytes.
     pub fn choose(&self, length: usize) -> Lane {
         let state = self.lock();
         if self.pulls.transport.is_none() || !state.may_use_other() {
@@ -151,7 +152,7 @@ impl Lanes {
         let mut state = self.lock();
         match lane {
             Lane::Usual => state.usual.note(rate),
-            // If the other transport has just failed, the usual one brought these bytes.
+            // The other transport has just failed, so the usual transport brought these bytes, and nothing is noted.
             Lane::Other if !state.may_use_other() => {}
             Lane::Other => {
                 state.other.note(rate);
@@ -165,15 +166,15 @@ impl Lanes {
         let mut state = self.lock();
         let pause = match &state.failed {
             None => RETRY,
-            // Several connections of one pull fail together.
+            // Several connections of one pull fail together. They count as one failure.
             Some(last) if last.at.elapsed() < last.pause => last.pause,
             Some(last) => (last.pause * 2).min(RETRY_MOST),
         };
         state.failed = Some(Failed { at: Instant::now(), why: why.to_owned(), pause });
     }
 
-    /// The name of the transport that brings large pulls, if it is not the usual one, and otherwise the reason. The
-    /// reason is empty if there is nothing to say.
+    /// Gives the name of the transport that brings large pulls, if it is not the usual one. Otherwise gives the reason,
+    /// which is empty if there is nothing to say.
     pub fn seen(&self) -> (Option<&'static str>, String) {
         let Some(other) = &self.pulls.transport else { return (None, self.pulls.why.clone()) };
         let (state, name) = (self.lock(), other.name());
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(lanes.choose(BIG), Lane::Usual);
         assert!(lanes.other().is_none());
         assert_eq!(lanes.seen(), (None, "tcp: no route".to_owned()));
-        // Other connections of the same pull fail, too.
+        // The other connections of the same pull fail, too. They do not double the pause.
         lanes.failed("no route");
         for pause in [RETRY, RETRY * 2, RETRY * 4] {
             assert_eq!(lanes.lock().failed.as_ref().unwrap().pause, pause);
@@ -236,7 +237,8 @@ mod tests {
             assert_eq!(lanes.choose(BIG), Lane::Other);
             lanes.failed("no route");
         }
-        // What was pulled meanwhile came by the usual transport. A pull by the other one ends the pauses.
+        // Until the pause is over, a noted pull came by the usual transport, so the failure stays. After the pause, a
+        // pull by the other transport removes the failure.
         lanes.note(Lane::Other, BIG, Duration::from_millis(1));
         assert!(lanes.lock().failed.is_some());
         lanes.lock().failed.as_mut().unwrap().at -= RETRY * 8;

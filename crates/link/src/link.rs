@@ -134,7 +134,7 @@ impl Link {
         Self::negotiate_with(Pulls::usual(""), transports, own, peer, address, options)
     }
 
-    /// As [`Self::negotiate`]. Pulls may also go by another transport, which carries nothing else.
+    /// Works as [`Self::negotiate`], but pulls may also go by another transport, which carries nothing else.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -260,7 +260,7 @@ impl Link {
     }
 }
 
-/// Two reasons, of which either may be empty, as one text.
+/// Joins two reasons, of which either may be empty, into one text.
 fn both(one: &str, other: &str) -> String {
     if one.is_empty() || other.is_empty() { format!("{one}{other}") } else { format!("{one}; {other}") }
 }

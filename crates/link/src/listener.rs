@@ -33,7 +33,7 @@ pub struct Accepts {
     /// Calls of gRPC.
     #[cfg(feature = "grpc")]
     pub grpc: Option<Grpc>,
-    /// Connections over UCX, in plain text alone.
+    /// The means for connections over UCX, which are always in plain text; `None` if the listener accepts none.
     pub ucx: Option<Arc<Fabric>>,
 }
 

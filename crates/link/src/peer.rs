@@ -92,7 +92,7 @@ pub struct Seen {
     pub why: Option<String>,
     /// Why no better transport carries the bytes of the present connection. Only the side that dials knows it.
     pub better: Option<String>,
-    /// The name of the transport that carries the bytes of large pulls, if it is another one.
+    /// The name of the transport that carries the bytes of large pulls, if it is not the one in `transport`.
     pub pulls: Option<&'static str>,
 }
 

@@ -2,9 +2,10 @@
 //!
 //! A pull asks for a range through one data connection, or for parts of the range through several. Chunks arrive in
 //! order. Each chunk is read directly into `memory` and its checksum is compared, unless TLS protects the bytes. If a
-//! connection breaks, another one continues after the last good chunk, until the deadline passes. A pull whose other
-//! transport does not connect or breaks goes on by the usual one. A failed pull leaves
-//! undefined bytes in the memory, so no other code may see the memory before the pull has succeeded.
+//! connection breaks, another one continues after the last good chunk, until the deadline passes. A link may have a
+//! second transport for pulls alone. If the second transport does not connect or breaks, the pull continues by the
+//! usual one. A failed pull leaves undefined bytes in the memory, so no other code may see the memory before the pull
+//! has succeeded.
 
 use crate::frame::{Frames, send};
 use crate::greeting::{Route, greet};
@@ -106,7 +107,8 @@ struct Taken {
     session: [u8; 16],
     lane: Lane,
     frames: Frames,
-    /// Whether the connection was made just now. The peer may have closed one that was kept, because it was idle.
+    /// True if the connection was made just now. A connection that was kept may have been closed by the peer, because
+    /// it was idle.
     is_fresh: bool,
 }
 
@@ -195,7 +197,7 @@ impl Part<'_> {
         Ok(Taken { session: standing.session, lane, frames, is_fresh: true })
     }
 
-    /// A kept data connection of this session by this transport.
+    /// Takes a kept data connection of the present session by the transport `lane`; `None` if there is none.
     fn kept(&self, standing: &Standing, lane: Lane) -> Option<Taken> {
         let mut idle = self.shared.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         idle.retain(|(session, ..)| *session == standing.session);

@@ -18,7 +18,7 @@ use crossdock_os::{Deadline, child, tcp};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The first bytes of a connection that shall be one over UCX. No message of the node protocol begins with them.
+/// The first bytes of a TCP connection that asks for UCX. No message of the node protocol begins with them.
 pub const PREAMBLE: [u8; 8] = *b"XDOCKUCX";
 /// The version of what the two nodes tell each other before they use UCX.
 const VERSION: u32 = 1;
@@ -46,7 +46,7 @@ impl Ucx {
         Ok(Self { fabric: Arc::new(Fabric::open(Library::load()?)?) })
     }
 
-    /// What a listener needs to accept connections over UCX.
+    /// Gives what a listener needs to accept connections over UCX.
     pub(crate) fn fabric(&self) -> Arc<Fabric> {
         self.fabric.clone()
     }
@@ -93,8 +93,8 @@ fn tell(wire: &Wire, token: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads what the other node tells. In place of its version, a node that refuses sends 0, and in place of an address
-/// the reason.
+/// Reads what the other node tells. A node that refuses sends 0 in place of its version, and the reason in place of an
+/// address.
 fn hear(socket: &OwnedFd, deadline: Deadline) -> Result<Told> {
     let mut head = [0; 16];
     take(socket, &mut head, deadline)?;

@@ -22,8 +22,8 @@ const SIZE: usize = 8 << 20;
 const FOLDER: &str = "CROSSDOCK_TEST_PAPERS";
 /// The variable with the name of the transport.
 const TRANSPORT: &str = "CROSSDOCK_TEST_TRANSPORT";
-/// Runs the following command. In its mount namespace, `/sys` shows the interfaces of its network namespace, which UCX
-/// reads there.
+/// The words that come before a command. They give the command a mount namespace in which `/sys` shows the interfaces
+/// of its network namespace, because UCX reads the interfaces there.
 const OWN_SYS: [&str; 4] = ["sh", "-c", "mount -t sysfs sysfs /sys && exec \"$@\"", "sh"];
 
 fn run(words: &str) {

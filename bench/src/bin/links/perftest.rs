@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 /// The port of the serving `ucx_perftest`.
 const PORT: &str = "13377";
-/// As in the daemon: no shared memory, by which the two namespaces of one machine would reach each other.
+/// Keeps UCX from shared memory, as the daemon does. Otherwise the two namespaces of one machine could reach each other
+/// through shared memory.
 const TRANSPORTS: (&str, &str) = ("UCX_TLS", "^sm");
 /// How long one measurement may take.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -19,7 +20,8 @@ impl Drop for Guard {
     }
 }
 
-/// The time in µs in which UCX gets so many bytes from the other host; `None` if the machine has no `ucx_perftest`.
+/// Measures the time in µs that UCX takes to get `size` bytes from the other host; `None` if the machine has no
+/// `ucx_perftest`.
 pub fn get(before: &[String], address: &str, size: usize) -> Option<f64> {
     let words = ["ucx_perftest", "-p", PORT].map(str::to_owned);
     let words: Vec<&String> = before.iter().chain(&words).collect();
@@ -42,7 +44,8 @@ pub fn get(before: &[String], address: &str, size: usize) -> Option<f64> {
     None
 }
 
-/// The overall average of the last line: iterations, percentile, average of the last part, overall average …
+/// Finds the overall average in the last line of the output. Its columns are: iterations, percentile, average of the
+/// last part, overall average …
 fn average(said: &str) -> Option<f64> {
     said.lines().rev().find_map(|line| {
         let fields: Vec<f64> = line.split(',').map(|field| field.trim().parse().ok()).collect::<Option<_>>()?;

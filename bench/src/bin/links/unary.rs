@@ -10,7 +10,7 @@ pub struct Unary {
     children: [Child; 2],
     ask: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
-    /// Ends the serving process when it is closed.
+    /// The standard input of the serving process, which ends when this input is closed.
     _serving: ChildStdin,
 }
 

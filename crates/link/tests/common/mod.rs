@@ -50,7 +50,7 @@ pub fn kinds() -> Vec<fn(Trust) -> Way> {
     ]
 }
 
-/// UCX, if this machine has it.
+/// Gives UCX as a transport, if this machine has it.
 pub fn ucx() -> Option<Way> {
     Some(Arc::new(Ucx::load(&Trust::Network).ok()?))
 }
