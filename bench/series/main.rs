@@ -2,7 +2,7 @@
 //! of the same bytes in the same run. Rounds of memcpy and of series alternate, so that other programs slow both down
 //! alike.
 //!
-//! `bench/series/run [--json]` runs it. `QUICK=1` makes a short run with a quarter of the data.
+//! `bench/series/run [--json]` runs this program. `QUICK=1` makes a short run with a quarter of the data.
 
 mod world;
 
@@ -227,8 +227,8 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
             record.floor = Some(memcpy);
             records.push(record);
         }
-        // The aim is only for the method that crossdock chooses when all data changes. The other methods are shown for
-        // comparison.
+        // The aim applies only to the method that crossdock chooses when all data changes. The other methods are shown
+        // for comparison.
         let all = method == Method::CopyAll;
         let (limit, aim) = if all { (1.15, "≤ 1.15 × memcpy (paper: 5.9)") } else { (f64::INFINITY, "") };
         let mut record = Record::below("T9", format!("table I: both, {name}"), "µs/page", both, limit * memcpy, aim);

@@ -20,9 +20,9 @@ impl Broker {
         self.check_ids();
     }
 
-    /// Panics if an event has first the effect to prove an item and then the effect to make a segment. The host answers
-    /// the proof before it makes the segment. The answer may begin a copy, and the copy would take the id that the
-    /// segment was to get.
+    /// Panics if one event has two effects in this order: to prove an item, and to make a segment. The host answers the
+    /// proof before it makes the segment. The answer may begin a copy, and the copy would take the id that was meant
+    /// for the segment.
     fn check_ids(&self) {
         let mut behind_a_proof = false;
         for effect in &self.effects {

@@ -12,7 +12,7 @@ use super::{Asker, Attachment, Broker, Cause, Connection, Effect, PARKED, Parked
 pub(super) struct Making {
     asker: Asker,
     segment: SegmentId,
-    /// The segment under the same name that the new one replaces, if there is one.
+    /// The old segment that the new segment replaces under the same name, if there is one.
     instead: Option<SegmentId>,
     record: Record,
 }

@@ -59,8 +59,8 @@ impl World {
         self.perform(effects, &[]);
     }
 
-    /// Passes to the broker what a former member offers. With the planted bug, it replaces the number of the offered
-    /// memory by the one that the segment had.
+    /// Passes to the broker what a former member offers. With the planted bug, the offered memory appears to have the
+    /// number of the segment's lost memory.
     pub fn seen(&self, descriptors: &[Descriptor], message: &[u8]) -> Vec<Descriptor> {
         let offer = Request::decode(message, descriptors.len()).ok().map(|(_, request)| request);
         match (offer, descriptors) {
