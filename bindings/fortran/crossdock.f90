@@ -56,6 +56,8 @@ module crossdock
     procedure :: region => session_region
     procedure :: port => session_port
     procedure :: load => session_load
+    procedure :: copy_region => session_copy_region
+    procedure :: move_region => session_move_region
     procedure :: remove_region => session_remove_region
     procedure :: remove_port => session_remove_port
     procedure :: publisher => session_publisher
@@ -243,6 +245,35 @@ contains
     if (stat /= CROSSDOCK_OK) return
     region%reference = reference
     object = made(reference, type_name, found)
+  end subroutine
+
+  !> Copies the region `name` of any node of the site to this node, under the name `copy`, and opens the copy. The copy
+  !> has the bytes of one moment in which no task had the region open. Handles that were saved in the region are valid in
+  !> the copy. Within the timeout (60 s if it is not given) the call waits for the region to be made, and for all tasks to
+  !> close it. After an error there is no copy.
+  subroutine session_copy_region(session, name, copy, region, stat, timeout_ms)
+    class(crossdock_session), intent(in) :: session
+    character(*), intent(in) :: name, copy
+    type(crossdock_region), intent(inout) :: region
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: timeout_ms
+    type(c_ptr) :: reference
+    stat = c_region_copy(session%reference, name // c_null_char, copy // c_null_char, given(timeout_ms, -1_int64), &
+                         reference)
+    if (stat == CROSSDOCK_OK) region%reference = reference
+  end subroutine
+
+  !> Moves the region `name` of any node of the site to this node, and opens it. The region keeps its name, and its
+  !> handles stay valid. A region that is on this node already is only opened. After an error the region is where it was.
+  subroutine session_move_region(session, name, region, stat, timeout_ms)
+    class(crossdock_session), intent(in) :: session
+    character(*), intent(in) :: name
+    type(crossdock_region), intent(inout) :: region
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: timeout_ms
+    type(c_ptr) :: reference
+    stat = c_region_move(session%reference, name // c_null_char, given(timeout_ms, -1_int64), reference)
+    if (stat == CROSSDOCK_OK) region%reference = reference
   end subroutine
 
   subroutine session_remove_region(session, name, stat)

@@ -174,6 +174,22 @@ module crossdock_c
       type(c_ptr), intent(out) :: region
       integer(c_int) :: stat
     end function
+    function c_region_copy(session, name, copy, timeout_ms, region) bind(c, name="crossdock_region_copy") result(stat)
+      import :: c_int, c_ptr, c_char, c_int64_t
+      type(c_ptr), value :: session
+      character(kind=c_char), intent(in) :: name(*), copy(*)
+      integer(c_int64_t), value :: timeout_ms
+      type(c_ptr), intent(out) :: region
+      integer(c_int) :: stat
+    end function
+    function c_region_move(session, name, timeout_ms, region) bind(c, name="crossdock_region_move") result(stat)
+      import :: c_int, c_ptr, c_char, c_int64_t
+      type(c_ptr), value :: session
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int64_t), value :: timeout_ms
+      type(c_ptr), intent(out) :: region
+      integer(c_int) :: stat
+    end function
     function c_region_unref(region) bind(c, name="crossdock_region_unref") result(stat)
       import :: c_int, c_ptr
       type(c_ptr), value :: region

@@ -183,7 +183,7 @@ impl Region {
     fn save(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Handle> {
         let region = self.get(py)?;
         let (handle, _) = handle_of(object)?;
-        if handle.segment != region.id().0 {
+        if !region.is_named_by(handle.segment) {
             let text = format!("{object:?} is not in region '{}' but in segment {}", self.live.name, handle.segment);
             return Err(error(py, Status::BadHandle, text));
         }

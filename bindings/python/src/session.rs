@@ -152,6 +152,30 @@ impl Session {
         Ok(Region::new(self.standing.shared(region)))
     }
 
+    /// Copies the region `name` of any node of the site to this node, under the name `copy`, and opens the copy. The
+    /// copy has the bytes of one moment in which no task had the region open. Handles that were saved in the region are
+    /// valid in the copy.
+    ///
+    /// Within `timeout` seconds (None: 60) the call waits for the region to be made, and for all tasks to close it.
+    /// Raises BusyError (it names a task that has the region open), ExistsError, NotFoundError, NoSpaceError,
+    /// DeniedError, TimedOutError or DisconnectedError. After an error there is no copy.
+    #[pyo3(signature = (name, copy, *, timeout=None))]
+    fn copy_region(&self, py: Python<'_>, name: &str, copy: &str, timeout: Option<f64>) -> PyResult<Region> {
+        let (session, total) = (self.standing.get(py)?, deadline(py, timeout)?);
+        let region = py.detach(|| session.copy_region(name, copy, total)).or_raise(py)?;
+        Ok(Region::new(self.standing.shared(region)))
+    }
+
+    /// Moves the region `name` of any node of the site to this node, and opens it. The region keeps its name, and its
+    /// handles stay valid. A region that is on this node already is only opened. `timeout` and errors are as for
+    /// copy_region. After an error the region is where it was.
+    #[pyo3(signature = (name, *, timeout=None))]
+    fn move_region(&self, py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Region> {
+        let (session, total) = (self.standing.get(py)?, deadline(py, timeout)?);
+        let region = py.detach(|| session.move_region(name, total)).or_raise(py)?;
+        Ok(Region::new(self.standing.shared(region)))
+    }
+
     /// Removes the name of a region. Tasks that have the region open keep it. The memory is freed when the last task
     /// closes it.
     fn remove_region(&self, py: Python<'_>, name: &str) -> PyResult<()> {

@@ -218,6 +218,19 @@ crossdock_status crossdock_session_workflow(crossdock_session *session, char *bu
 crossdock_status crossdock_region_open(crossdock_session *session, const char *name, crossdock_mode mode, uint64_t size,
                                        int64_t timeout_ms, crossdock_region **region);
 
+/* Copy a region of any node of the site to this node, under the name `copy`, and open the copy. The copy has the bytes
+ * of one moment in which no task had the region open. Handles that were saved in the region are valid in the copy.
+ * Within timeout_ms the call waits for the region to be made, and for all tasks to close it. Errors: BUSY (names a task
+ * that has the region open), EXISTS, NOT_FOUND, NO_SPACE, DENIED, TIMED_OUT, DISCONNECTED, INVALID. After an error there
+ * is no copy. */
+crossdock_status crossdock_region_copy(crossdock_session *session, const char *name, const char *copy,
+                                       int64_t timeout_ms, crossdock_region **region);
+/* Move a region of any node of the site to this node, and open it. The region keeps its name, and its handles stay
+ * valid. A region that is on this node already is only opened. Errors: as for crossdock_region_copy. After an error the
+ * region is where it was. */
+crossdock_status crossdock_region_move(crossdock_session *session, const char *name, int64_t timeout_ms,
+                                       crossdock_region **region);
+
 /* The region that a handle points into. It is attached if this process does not have it yet. Errors: BAD_HANDLE (there
  * is no such segment), DENIED. */
 crossdock_status crossdock_region_of(crossdock_session *session, crossdock_handle handle, crossdock_region **region);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crossdock_client::{Error, Handle, Mode, Region, Result, Status, at_base, with_base};
 
-use crate::arguments::{choice_from_0, copy_text, optional_wait, out, text};
+use crate::arguments::{choice_from_0, copy_text, optional_wait, out, text, wait};
 use crate::error::{call, invalid};
 use crate::plain;
 use crate::references::Table;
@@ -84,6 +84,43 @@ unsafe extern "C" fn crossdock_region_open(
         let opened = self::session(session)?.region(name, self::mode(mode)?, size, optional_wait(timeout_ms)?)?;
         let reference = refer(opened)?;
         // SAFETY: `crossdock.h` asks for writable memory.
+        unsafe { region.set(reference) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_region_copy(
+    session: u64,
+    name: *const c_char,
+    copy: *const c_char,
+    timeout_ms: i64,
+    region: *mut u64,
+) -> i32 {
+    call(|| {
+        let region = out(region, "region")?;
+        // SAFETY: the header asks for zero-terminated text.
+        let (name, copy) = unsafe { (text(name, "region's name")?, text(copy, "name of the copy")?) };
+        let reference = refer(self::session(session)?.copy_region(name, copy, wait(timeout_ms)?)?)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { region.set(reference) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_region_move(
+    session: u64,
+    name: *const c_char,
+    timeout_ms: i64,
+    region: *mut u64,
+) -> i32 {
+    call(|| {
+        let region = out(region, "region")?;
+        // SAFETY: the header asks for zero-terminated text.
+        let name = unsafe { text(name, "region's name")? };
+        let reference = refer(self::session(session)?.move_region(name, wait(timeout_ms)?)?)?;
+        // SAFETY: the header asks for a writable place.
         unsafe { region.set(reference) };
         Ok(())
     })

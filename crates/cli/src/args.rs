@@ -94,6 +94,9 @@ pub enum Command {
         after_long_help = "The name is free at once; the memory goes when the last process that has it open lets go. What a member has open is refused, and the member is named; --force removes it all the same, and the member keeps what it has open.\n\nExamples:\n  crossdock rm waves/wave               as `crossdock ls` prints it\n  crossdock rm frames --kind region     if a port has the same name\n  crossdock rm field/0 field/1 --force"
     )]
     Rm(Remove),
+    /// Copy or move a region of another node of the site to this node
+    #[command(subcommand)]
+    Region(RegionCommand),
     /// Say by which door (mechanism) a program waits for files, and which of its calls would bypass the door
     #[command(
         after_long_help = "Looks at the program's file only: how it is linked, Go, setuid, io_uring, system calls of its own. The exit code is 0 when a door serves it, 1 when none does.\n\nExamples:\n  crossdock check python3\n  crossdock check ./solver --root roots/solver\n  crossdock check /usr/bin/rsync --json | jq -r .door"
@@ -654,6 +657,44 @@ pub struct Remove {
     #[arg(long)]
     pub force: bool,
     /// The daemon's socket [default: every daemon of yours that can be found]
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+}
+
+/// The commands of `crossdock region`.
+#[derive(Debug, Subcommand)]
+pub enum RegionCommand {
+    /// Copy a region of any node to this node, under another name
+    #[command(
+        after_long_help = "The copy has the bytes of one moment in which no task had the region open. Handles that were saved in the region work in the copy.\n\nExamples:\n  crossdock region copy melt/frames frames-copy\n  crossdock region copy melt/frames frames-copy --timeout '5 min'   waits until no task has it open"
+    )]
+    Copy {
+        /// The region: WORKFLOW/NAME, or NAME in the default workflow
+        name: String,
+        /// The name of the copy, in the same workflow
+        copy: String,
+        #[command(flatten)]
+        common: RegionOptions,
+    },
+    /// Move a region of another node to this node
+    #[command(
+        after_long_help = "The region keeps its name, and its handles stay valid. If the move fails, the region is where it was. A region that is on this node already stays as it is.\n\nExamples:\n  crossdock region move melt/frames\n  crossdock region move melt/frames --timeout '5 min'   waits until no task has it open"
+    )]
+    Move {
+        /// The region: WORKFLOW/NAME, or NAME in the default workflow
+        name: String,
+        #[command(flatten)]
+        common: RegionOptions,
+    },
+}
+
+/// The options of `crossdock region copy` and `crossdock region move`.
+#[derive(Args, Debug)]
+pub struct RegionOptions {
+    /// How long the whole command may take
+    #[arg(long, value_name = "TIME", value_parser = span::time, default_value = "60 s")]
+    pub timeout: Duration,
+    /// The socket of the daemon that gets the region [default: your daemon that is in a site]
     #[arg(long)]
     pub socket: Option<PathBuf>,
 }

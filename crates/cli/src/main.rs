@@ -18,6 +18,7 @@ mod names;
 mod nodes;
 mod output;
 mod pages;
+mod region;
 mod remove;
 mod run;
 mod runs;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Command::Ls(options) => ls::ls(&options),
         Command::Inspect(options) => inspect::inspect(&options),
         Command::Rm(options) => remove::remove(&options),
+        Command::Region(command) => region::region(&command),
         Command::Check(options) => check::check(&options),
         Command::Audit(options) => audit::audit(&options),
         Command::Checkpoint(options) => checkpoint::checkpoint(&options),

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod connection;
+mod copied;
 mod discovery;
 mod files;
 mod handshake;
@@ -23,6 +24,7 @@ mod segment;
 mod series;
 mod session;
 
+pub use copied::IncomingRegion;
 pub use crossdock_core::Result;
 pub use crossdock_core::containers::Order;
 pub use crossdock_core::directory::{Claim, Incarnation, Loaded, ObjectInfo, ObjectMode, Removed, TypeRef};

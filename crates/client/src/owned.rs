@@ -28,6 +28,14 @@ impl Owned {
         enter(&self.regions).get(&id)?.upgrade()
     }
 
+    /// The open region whose bytes were copied from this segment; `None` if there is none, or more than one.
+    pub fn copy_of(&self, id: SegmentId) -> Option<Region> {
+        let open: Vec<_> = enter(&self.regions).values().filter_map(Weak::upgrade).collect();
+        let mut copies = open.into_iter().filter(|region| region.is_copied_from(id));
+        let first = copies.next()?;
+        copies.next().is_none().then_some(first)
+    }
+
     /// Adds a region that was just mapped. If another thread added the same region first, gives that thread's mapping.
     pub fn note_region(&self, region: Region) -> Region {
         let mut regions = enter(&self.regions);

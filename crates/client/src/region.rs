@@ -2,7 +2,7 @@
 //! and writing (Dhmem paper, section III). The calls of a region itself are in the crate `core`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossdock_core::region::{self, Parts};
 use crossdock_layout::region::MIN_CAPACITY;
@@ -16,6 +16,9 @@ use crate::{Error, Mode, Result, Session};
 /// A region that is mapped in this process. Clones share the mapping, which ends with the last clone. Threads may share
 /// a region.
 pub type Region = Arc<region::Region>;
+
+/// The pause before a region that is busy is asked for again.
+pub(crate) const AGAIN: Duration = Duration::from_millis(20);
 
 impl Session {
     /// Opens or makes a region. `size` is the capacity in bytes; it is used only if the region has to be made. The
@@ -32,17 +35,30 @@ impl Session {
             let text = format!("region '{name}': a size of 0 bytes; say how large it may become");
             return Err(Error::new(Status::Invalid, text));
         }
-        let opened = self.open_segment(&OpenRequest {
-            kind: SegmentKind::Region,
-            name,
-            mode,
-            access: Rights::READ.with(Rights::WRITE),
-            size: if mode == Mode::OpenOnly { 0 } else { size.max(MIN_CAPACITY) },
-            reserve: 0,
-            attribute: 0,
-            persistent: true,
-            timeout,
-        })?;
+        let began = Instant::now();
+        let open = |timeout| {
+            self.open_segment(&OpenRequest {
+                kind: SegmentKind::Region,
+                name,
+                mode,
+                access: Rights::READ.with(Rights::WRITE),
+                size: if mode == Mode::OpenOnly { 0 } else { size.max(MIN_CAPACITY) },
+                reserve: 0,
+                attribute: 0,
+                persistent: true,
+                timeout,
+            })
+        };
+        let opened = loop {
+            let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+            match open(left) {
+                // The region is being copied or moved to another node.
+                Err(error) if error.status == Status::Busy && left.is_some_and(|left| !left.is_zero()) => {
+                    std::thread::sleep(AGAIN);
+                }
+                opened => break opened?,
+            }
+        };
         if mode == Mode::OpenOrCreate && size > opened.size.max(MIN_CAPACITY) {
             let text = format!(
                 "region '{name}' exists with {} bytes, and {size} bytes were asked for; remove it first (`crossdock rm {}/{name}`), \
@@ -82,10 +98,15 @@ impl Session {
         if handle.is_none() {
             return Err(Error::new(Status::BadHandle, "the handle names nothing"));
         }
-        let opened = self.attach_segment(id).map_err(|error| match error.status {
-            Status::NotFound => error.during(handle.to_string()).with_status(Status::BadHandle),
-            _ => error,
-        })?;
+        let opened = match self.attach_segment(id) {
+            Ok(opened) => opened,
+            Err(error) if error.status == Status::NotFound => {
+                // The handle may come from a region whose bytes were copied to this node.
+                let missing = || error.during(handle.to_string()).with_status(Status::BadHandle);
+                return self.owned().copy_of(id).ok_or_else(missing);
+            }
+            Err(error) => return Err(error),
+        };
         if opened.kind != SegmentKind::Region {
             let text = format!("{handle} points into {} '{}', not into a region", opened.kind.word(), opened.name);
             return Err(Error::new(Status::BadHandle, text));
@@ -98,7 +119,7 @@ impl Session {
         Ok(region)
     }
 
-    fn enter(&self, opened: OpenedSegment) -> Result<Region> {
+    pub(crate) fn enter(&self, opened: OpenedSegment) -> Result<Region> {
         if let Some(region) = self.owned().region(opened.id) {
             return Ok(region);
         }

@@ -4,6 +4,7 @@
 //! blocks. All numbers in the mapping are unchecked: a number becomes an offset only through [`Memory`], which checks
 //! it.
 
+mod copied;
 mod table;
 
 use std::os::fd::OwnedFd;
@@ -23,6 +24,7 @@ use crate::host::Host;
 use crate::liveness::epoch_word;
 use crate::{Error, Result, fault_point};
 
+pub use copied::note_former;
 pub use table::{at_base, with_base};
 
 /// How long other members wait for a member that formats a region or holds the region's lock.

@@ -58,6 +58,13 @@ pub enum Order {
     Release(Name),
     /// Tell the catalog, after [`News::Joined`], that this node has exactly these names.
     Announce(Vec<Name>),
+    /// Make a name of the node `from` this node's. That node has agreed. The answer is [`News::Claimed`].
+    Take {
+        /// The name.
+        name: Name,
+        /// The node that has the name until then.
+        from: String,
+    },
     /// Give the item and its name to another node. The answer is [`News::Passed`], as soon as the outcome is certain.
     Pass {
         /// The item's name.

@@ -187,6 +187,30 @@ impl Member {
         Err(Refused::Failed(format!("the entry '{key}' keeps changing")))
     }
 
+    /// Makes a name of the node `from` this node's, by one commit. That node has agreed.
+    pub fn take(&self, joined: &Joined, name: &Name, from: &str) -> Result<(), Refused> {
+        let (key, value) = (keys::name(&self.site, name), keys::owner(&self.node));
+        for _ in 0..3 {
+            let Some(entry) = self.catalog.get(&key, by())? else {
+                return Err(Refused::Failed(format!("node {from} has given the name up, or lost its lease")));
+            };
+            if entry.value == value && entry.lease == Some(joined.lease) {
+                // An earlier commit of this call has succeeded although its answer was lost.
+                return Ok(());
+            }
+            if keys::read_owner(&entry.value).as_deref() != Some(from) {
+                return Err(self.owner(&entry)?);
+            }
+            let commit = Commit::new().expect_at(&key, entry.modified).put(&key, &value, Some(joined.lease));
+            match self.catalog.commit(&commit, by()) {
+                Ok(done) if done.done => return Ok(()),
+                Ok(_) | Err(CatalogError::Unknown(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Refused::Failed(format!("the entry '{key}' keeps changing")))
+    }
+
     pub(crate) fn is_own(&self, entry: &Entry) -> bool {
         keys::read_owner(&entry.value).as_deref() == Some(&*self.node)
     }

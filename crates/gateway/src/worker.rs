@@ -129,6 +129,15 @@ impl Worker {
                 }
                 self.mailbox.put(News::Claimed { name, outcome });
             }
+            Order::Take { name, from } => {
+                let outcome = self.claim_with(&name, |member, joined| member.take(joined, &name, &from));
+                if matches!(outcome, Claimed::Failed(_)) {
+                    // As for a claim: the name may be this node's by now. It is then released, and the other node claims
+                    // it again.
+                    self.strays.push_back(name.clone());
+                }
+                self.mailbox.put(News::Claimed { name, outcome });
+            }
             Order::Release(name) => self.strays.push_back(name),
             Order::Find(name) => {
                 let node = self.is_in().then(|| self.member.node_of(&name)).flatten();
@@ -176,16 +185,21 @@ impl Worker {
                 look(*item)
             }
             Order::Look { item } => look(*item),
-            Order::Claim(_) | Order::Release(_) | Order::Announce(_) | Order::Find(_) => Ok(None),
+            Order::Claim(_) | Order::Take { .. } | Order::Release(_) | Order::Announce(_) | Order::Find(_) => Ok(None),
         }
     }
 
     fn claim(&mut self, name: &Name, given: bool) -> Claimed {
+        self.claim_with(name, |member, joined| member.claim(joined, name, given))
+    }
+
+    /// Makes a name this node's by `claim`.
+    fn claim_with(&mut self, name: &Name, claim: impl FnOnce(&Member, &Joined) -> Result<(), Refused>) -> Claimed {
         self.strays.retain(|stray| stray != name);
         let State::In { joined, .. } = &self.state else {
             return Claimed::Failed("this node has no lease of the site".into());
         };
-        match self.member.claim(joined, name, given) {
+        match claim(&self.member, joined) {
             Ok(()) => Claimed::Ours,
             Err(Refused::Taken(place)) => Claimed::Theirs(place),
             Err(Refused::NoLease) => {

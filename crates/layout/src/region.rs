@@ -90,8 +90,15 @@ pub struct Header {
     /// 1 while a member may be sleeping on `directory_gate`.
     pub directory_waiting: AtomicU32,
     _pad3: [u8; 36],
-    _pad4: [u8; 4096 - 256],
+    /// The segments whose bytes this region was copied from, the latest first; 0 where there is none. Handles that name
+    /// one of these segments mean the same offset of this region. They are written before any member can open the
+    /// region.
+    pub former: [AtomicU64; MAX_FORMER],
+    _pad4: [u8; 4096 - 512],
 }
+
+/// The number of former segments that a region remembers.
+pub const MAX_FORMER: usize = 32;
 
 /// A number that changes with every change of the layout. Builds with different fingerprints refuse each other.
 pub const FINGERPRINT: u32 = fingerprint();
@@ -141,6 +148,7 @@ mod tests {
         assert_eq!(offset_of!(Header, pool_dirty), 160);
         assert_eq!(offset_of!(Header, directory_version), 192);
         assert_eq!(offset_of!(Header, directory_gate), 212);
+        assert_eq!(offset_of!(Header, former), 256);
         assert_eq!((size_of::<Lock>(), offset_of!(Lock, gate)), (16, 12));
     }
 

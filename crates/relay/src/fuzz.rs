@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use crate::region::{Done, Fate, Held, Hold};
 use crate::series::words::{Find, Found, Offered, Over, Supplied, Supply, Taken};
 use crate::words::{self, Deliver, Ended, Key, Keys, Open, Opened, Released, Word};
 
@@ -10,7 +11,7 @@ use crate::words::{self, Deliver, Ended, Key, Keys, Open, Opened, Released, Word
 /// exactly one encoding.
 pub fn fuzz_decode(bytes: &[u8]) {
     let Some((which, body)) = bytes.split_first() else { return };
-    match words::OPEN + u32::from(which % 14) {
+    match words::OPEN + u32::from(which % 18) {
         words::OPEN => one_spelling::<Open>(body),
         words::DELIVER => one_spelling::<Deliver>(body),
         words::RELEASED => one_spelling::<Released>(body),
@@ -24,6 +25,10 @@ pub fn fuzz_decode(bytes: &[u8]) {
         110 => one_spelling::<Offered>(body),
         111 => one_spelling::<Taken>(body),
         112 => one_spelling::<Over>(body),
+        113 => one_spelling::<Hold>(body),
+        114 => one_spelling::<Held>(body),
+        115 => one_spelling::<Done>(body),
+        116 => one_spelling::<Fate>(body),
         _ => one_spelling::<Key>(body),
     }
 }

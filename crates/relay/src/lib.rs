@@ -1,4 +1,4 @@
-//! Ports and series across nodes. This page explains ports; the module `series` explains series.
+//! Ports, series and regions across nodes. This page explains ports; the modules `series` and `region` explain the rest.
 //!
 //! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape. The daemon of
 //! the task's node has the mirror's other end. The daemon of the port's node takes an end of the port for the task.
@@ -15,6 +15,7 @@
 mod channel;
 mod fuzz;
 mod object;
+mod region;
 mod series;
 mod tell;
 mod words;
@@ -37,6 +38,7 @@ use crossdock_os::Deadline;
 use channel::{Channel, reached};
 #[doc(hidden)]
 pub use fuzz::fuzz_decode;
+pub use region::WantRegion;
 pub use series::WantSeries;
 pub use series::fuzz::fuzz_mirror;
 use words::{Key, Keys, Open, Opened, Released, Word};
@@ -44,7 +46,9 @@ use words::{Key, Keys, Open, Opened, Released, Word};
 /// Tells whether this crate answers questions to this service.
 #[must_use]
 pub fn serves(service: u32) -> bool {
-    (words::OPEN..=words::KNOWN).contains(&service) || series::SERVICES.contains(&service)
+    (words::OPEN..=words::KNOWN).contains(&service)
+        || series::SERVICES.contains(&service)
+        || region::SERVICES.contains(&service)
 }
 
 /// The pause before a question whose answer was lost is asked again.
@@ -156,6 +160,7 @@ struct Shared {
     next: AtomicU64,
     channels: Mutex<BTreeMap<Key, Arc<Channel>>>,
     series: series::All,
+    regions: region::All,
     /// Keys of channels and mirrors that are being opened.
     opening: Mutex<BTreeSet<Key>>,
     /// Keys of channels and supplies that other nodes have asked this one to open, the newest last.
@@ -193,6 +198,7 @@ impl Relay {
             next: AtomicU64::new(1),
             channels: Mutex::default(),
             series: series::All::default(),
+            regions: region::All::default(),
             opening: Mutex::default(),
             seen: Mutex::default(),
             offered: Mutex::default(),
@@ -224,6 +230,21 @@ impl Relay {
         self.shared.open_series(want).map_err(|error| (error.status, error.to_string()))
     }
 
+    /// Copies or moves a region to this node, and returns the id of the copy. Blocks until the copy has its name.
+    ///
+    /// # Errors
+    /// `BUSY` if a task has the region open; the errors of opening and making regions; `DISCONNECTED` or `TIMED_OUT` if
+    /// the other node cannot be reached. After an error there is no copy.
+    pub fn copy_region(&self, want: &WantRegion) -> std::result::Result<SegmentId, (Status, String)> {
+        self.shared.copy_region(want).map_err(|error| (error.status, error.to_string()))
+    }
+
+    /// Finds out whether a region has moved to the node `node`, which has its name, and removes it from this node then.
+    /// Blocks until this is known.
+    pub fn region_left(&self, node: &str, workflow: &str, name: &str, segment: SegmentId) {
+        self.shared.region_left(node, workflow, name, segment);
+    }
+
     /// Notes that no member uses this mirror any more. `died` says whether the last one died.
     pub fn left(&self, mirror: SegmentId, died: bool) {
         if self.shared.series.left(mirror) {
@@ -240,6 +261,7 @@ impl Relay {
     /// Notes that the lease of a node has ended, so all that the node had is gone.
     pub fn gone(&self, node: &str) {
         self.shared.series.gone(node);
+        self.shared.regions.gone(node);
         for channel in self.shared.all() {
             if channel.peer == node {
                 channel.unknown();
@@ -271,6 +293,7 @@ impl Drop for Relay {
             channel.drop_now();
         }
         self.shared.series.drop_now();
+        self.shared.regions.drop_now();
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }
@@ -297,11 +320,15 @@ impl Shared {
     /// Calls `open` with a new key. Until it returns, messages of the other node about this key are refused with
     /// `Busy`.
     fn opening<T>(&self, open: impl FnOnce(Key) -> Result<T>) -> Result<T> {
-        let key = Key { by: self.token, number: self.next.fetch_add(1, Ordering::Relaxed) };
+        let key = self.new_key();
         lock(&self.opening).insert(key);
         let opened = open(key);
         lock(&self.opening).remove(&key);
         opened
+    }
+
+    fn new_key(&self) -> Key {
+        Key { by: self.token, number: self.next.fetch_add(1, Ordering::Relaxed) }
     }
 
     fn open(self: &Arc<Self>, key: Key, want: &Want) -> Result<SegmentId> {
@@ -469,6 +496,7 @@ impl Shared {
                 });
                 Ok(Keys(unknown.collect()).encode())
             }
+            service if region::SERVICES.contains(&service) => self.answer_region(node, service, body),
             other => self.answer_series(node, other, body),
         }
     }

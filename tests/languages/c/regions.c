@@ -1,4 +1,4 @@
-/* Rows R1 to R15 of ../conformance.md. */
+/* Rows R1 to R16 of ../conformance.md. */
 #include "suite.h"
 
 #include <stdlib.h>
@@ -379,6 +379,36 @@ static void r15(const char *role, const char *argument)
     OK(crossdock_region_unref(made));
 }
 
+static void r16(const char *role, const char *argument)
+{
+    crossdock_region *moved, *again;
+    if (*role) {
+        crossdock_type type = {"vector<f64>", 0, 0, 0};
+        crossdock_object object;
+        OK(crossdock_region_move(session(), name_of("b"), 20000, &moved));
+        OK(crossdock_handle_load(moved, handle_of_text(argument), &type, &object));
+        double *x = doubles(moved, object.address, 3);
+        CHECK(x[0] == 1 && x[1] == 2 && x[2] == 3);
+        OK(crossdock_region_move(session(), name_of("b"), 20000, &again));
+        EQUAL(id_of(again), id_of(moved));
+        WANT(CROSSDOCK_INVALID, crossdock_region_copy(session(), name_of("b"), name_of("b"), 100, &again));
+        WANT(CROSSDOCK_NOT_FOUND, crossdock_region_move(session(), name_of("c"), 100, &again));
+        OK(crossdock_region_unref(moved));
+        OK(crossdock_region_unref(moved));
+        OK(crossdock_region_remove(session(), name_of("b")));
+        return;
+    }
+    char text[33];
+    crossdock_region *made = region_named("b", CROSSDOCK_CREATE_ONLY, 16 * MIB);
+    crossdock_vector *v = vector(made, "v", "f64", CROSSDOCK_CREATE_ONLY);
+    OK(crossdock_vector_resize(made, v, sizeof(double), 3));
+    for (int i = 0; i < 3; i++)
+        doubles(made, v, 3)[i] = i + 1;
+    handle_to_text(saved(made, v), text);
+    OK(crossdock_region_unref(made));
+    ends_well(start("B", text));
+}
+
 const row region_rows[] = {
     {"R1", "modes", r1},
     {"R2", "simple", r2},
@@ -395,5 +425,6 @@ const row region_rows[] = {
     {"R13", "region full", r13},
     {"R14", "removed region", r14},
     {"R15", "size", r15},
+    {"R16", "move", r16},
     {0},
 };

@@ -1,4 +1,4 @@
-// Rows R1 to R15 of ../conformance.md.
+// Rows R1 to R16 of ../conformance.md.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -242,6 +242,27 @@ void sizes(const part&) {
   FAILS(invalid, SAYS("16781312"), region("", open_or_create, (16 << 20) + 4096));
 }
 
+void moves(const part& me) {
+  if (me.role == "B") {
+    const auto moved = crossdock::region::moved(name("b"));
+    auto& v = moved.load<doubles>(handle_of(me.argument));
+    CHECK(v.size() == 3 && v[0] == 1 && v[1] == 2 && v[2] == 3);
+    EQUAL(crossdock::region::moved(name("b")).id(), moved.id());
+    FAILS(invalid, SAYS(name("b")), crossdock::region::copied(name("b"), name("b"), 100ms));
+    FAILS(not_found, SAYS(name("c")), crossdock::region::moved(name("c"), 100ms));
+    crossdock::remove_region(name("b"));
+    return;
+  }
+  std::string text;
+  {
+    auto made = region("b", create_only);
+    auto& v = made.container<doubles>("v");
+    v = {1, 2, 3};
+    text = text_of(made.save(v));
+  }
+  process("B", text).ends_well();
+}
+
 }  // namespace
 
 const std::vector<row>& region_rows() {
@@ -261,6 +282,7 @@ const std::vector<row>& region_rows() {
       {"R13", "region full", full},
       {"R14", "removed region", removed},
       {"R15", "size", sizes},
+      {"R16", "move", moves},
   };
   return rows;
 }

@@ -1,4 +1,4 @@
-! Rows R1 to R15 and E1 to E4 of ../conformance.md.
+! Rows R1 to R16 and E1 to E4 of ../conformance.md.
 module regions
   use suite
   implicit none
@@ -419,6 +419,48 @@ contains
     call want(CROSSDOCK_INVALID, stat, 'a larger one')
     call says('16777216')
     call says('16781312')
+  end subroutine
+
+  subroutine r16()
+    type(crossdock_region) :: made, again
+    type(crossdock_object) :: v
+    type(crossdock_handle) :: handle
+    real(real64), pointer :: x(:)
+    integer(int64) :: made_id, again_id
+    character(40) :: text
+    integer :: stat
+    call open_session()
+    if (.not. first()) then
+      read (argument, *) handle%segment, handle%offset
+      call session%move_region(name_of('b'), made, stat, timeout_ms=20000)
+      call ok(stat, 'move')
+      call made%load(handle, 'vector<f64>', v, stat)
+      call ok(stat, 'load')
+      call v%view(x, stat)
+      call check(all(nint(x) == [1, 2, 3]), '1, 2, 3')
+      call session%move_region(name_of('b'), again, stat)
+      call ok(stat, 'move again')
+      call made%id(made_id, stat)
+      call again%id(again_id, stat)
+      call check(made_id == again_id, 'the same id')
+      call session%copy_region(name_of('b'), name_of('b'), again, stat, timeout_ms=100)
+      call want(CROSSDOCK_INVALID, stat, 'a copy of the same name')
+      call session%move_region(name_of('c'), again, stat, timeout_ms=100)
+      call want(CROSSDOCK_NOT_FOUND, stat, 'nothing to move')
+      call session%remove_region(name_of('b'), stat)
+      call ok(stat, 'remove')
+      return
+    end if
+    call session%region(name_of('b'), made, stat, mode=CROSSDOCK_CREATE_ONLY, size=16 * MIB)
+    call ok(stat, 'region')
+    call made%object('v', 'vector<f64>', v, stat)
+    call ok(stat, 'v')
+    call v%resize(3, stat)
+    call v%view(x, stat)
+    x = [1, 2, 3]
+    write (text, '(i0, 1x, i0)') v%handle%segment, v%handle%offset
+    call made%free()
+    call ends_well(start('B', trim(text)))
   end subroutine
 
   subroutine e1()

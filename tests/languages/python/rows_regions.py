@@ -1,4 +1,4 @@
-"""Rows R1 to R15: regions and objects."""
+"""Rows R1 to R16: regions and objects."""
 
 import random
 import time
@@ -293,3 +293,27 @@ def R15(t):
         t.session.region(t.name(), size=16 * MIB + 4096)
     with refused(InvalidError, "16781312"):
         t.session.region(t.name(), size=16 * MIB + 4096)
+
+
+@row("move")
+def R16(t):
+    region = t.region("b", "create_only")
+    v = region.vector("v", "f8", 3)
+    v.array[:] = 1, 2, 3
+    said = region.save(v).to_bytes().hex()
+    del v
+    region.close()
+    t.peer("B", said).ok()
+
+
+@role
+def R16_B(t, said):
+    handle = Handle.from_bytes(bytes.fromhex(said))
+    moved = t.session.move_region(t.name("b"), timeout=DEADLINE_S)
+    check("elements", moved.load(handle, "vector<f64>").array.tolist(), [1, 2, 3])
+    check("id", t.session.move_region(t.name("b")).segment, moved.segment)
+    with refused(InvalidError, t.name("b")):
+        t.session.copy_region(t.name("b"), t.name("b"))
+    with refused(NotFoundError, t.name("c")):
+        t.session.move_region(t.name("c"), timeout=0.1)
+    t.session.remove_region(t.name("b"))

@@ -45,6 +45,23 @@ class region {
     detail::check(crossdock_region_open(session_.get(), name.c_str(), static_cast<crossdock_mode>(m), size, wait.milliseconds(), &given));
     adopt(given);
   }
+  /// Copies the region `name` of any node of the site to this node, under the name `copy`, and opens the copy. The copy
+  /// has the bytes of one moment in which no task had the region open. Handles that were saved in the region are valid in
+  /// the copy. Within `wait` the call waits for the region to be made, and for all tasks to close it. Errors: busy,
+  /// exists, not_found, no_space, denied, timed_out, disconnected. After an error there is no copy.
+  static region copied(const std::string& name, const std::string& copy, timeout wait = default_wait, session s = session()) {
+    crossdock_region* given = nullptr;
+    detail::check(crossdock_region_copy(s.get(), name.c_str(), copy.c_str(), wait.milliseconds(), &given));
+    return taken(given, std::move(s));
+  }
+  /// Moves the region `name` of any node of the site to this node, and opens it. The region keeps its name, and its
+  /// handles stay valid. A region that is on this node already is only opened. Errors: as for copied. After an error the
+  /// region is where it was.
+  static region moved(const std::string& name, timeout wait = default_wait, session s = session()) {
+    crossdock_region* given = nullptr;
+    detail::check(crossdock_region_move(s.get(), name.c_str(), wait.milliseconds(), &given));
+    return taken(given, std::move(s));
+  }
   /// The region that a handle points into. It is opened if necessary.
   static region of(handle h, session s = session()) {
     crossdock_region* given = nullptr;

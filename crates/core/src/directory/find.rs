@@ -102,7 +102,7 @@ impl Region {
     /// The slow part of `load`: it heals the region, reads the directory, and says in the error what is wrong.
     #[cold]
     fn load_slowly(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {
-        if handle.segment != self.segment.0 {
+        if !self.is_named_by(handle.segment) {
             let text = format!("{handle} is of another segment (this one is {})", self.segment.0);
             return Err(self.error(Status::BadHandle, text));
         }

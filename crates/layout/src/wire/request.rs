@@ -153,6 +153,34 @@ requests! {
             /// The number of steps in all; 0 if the member no longer reports progress.
             of: u64,
         },
+        /// Copies or moves a region to this node. The answer comes when the region is complete.
+        17 CopyRegion -> Done {
+            /// How long the copying may take, in milliseconds.
+            wait_ms: u64,
+            /// Does the region's name move, too? Then `copy` is the same name.
+            moves: bool as Padded,
+            /// The name of the region.
+            name: String,
+            /// The name of the copy.
+            copy: String,
+        },
+        /// Keeps all other members from opening a region until this member closes it. Only the daemon itself sends it.
+        18 Freeze -> Done {
+            /// The region's id. The member has it open, and no other member may have it open.
+            segment: SegmentId,
+            /// Will the region's name go to another node?
+            moves: bool as Padded,
+        },
+        /// Claims the name of a region that came from another node, or gives the region this name. Only the daemon itself
+        /// sends it.
+        19 Adopt -> Done {
+            /// The number of the broker's order to copy a region.
+            order: u64,
+            /// Does the region get its name now? Otherwise the name is only claimed in the site.
+            named: bool as Padded,
+            /// The id of the copy.
+            segment: SegmentId,
+        },
         /// Begins a series. The descriptor of its pool comes with this message. Observers can attach at once.
         40 Publish -> Done [1] {
             /// The size of the pool in bytes.

@@ -81,6 +81,8 @@ pub struct Segment {
     pub since_ms: u64,
     /// Set when the segment's name was removed: the members that had the segment open then, and how often.
     pub removed: Option<Vec<(MemberId, u32)>>,
+    /// For a region: it is about to move to another node, which may have its name already.
+    pub moving: bool,
     /// The state that only a series has; `None` for other kinds of segments.
     pub series: Option<Series>,
 }
@@ -213,6 +215,7 @@ impl Lasting {
                     persistent: *persistent,
                     since_ms: *since_ms,
                     removed: None,
+                    moving: false,
                     series: None,
                 };
                 self.add_segment(*segment, fresh, *cause);
@@ -237,6 +240,24 @@ impl Lasting {
                 self.remember(*cause, Outcome::Done(0));
             }
             Record::Released { segment } => self.forget_segment(*segment),
+            Record::Moving { segment, moves } => {
+                if let Some(found) = self.segments.get_mut(segment) {
+                    found.moving = *moves;
+                }
+            }
+            Record::Renamed { segment, name, cause } => {
+                let Some(found) = self.segments.get_mut(segment).filter(|found| found.removed.is_none()) else {
+                    return;
+                };
+                let key = (found.workflow, found.kind, std::mem::replace(&mut found.name, name.clone()));
+                found.persistent = true;
+                let renamed = (key.0, key.1, name.clone());
+                if self.names.get(&key) == Some(segment) {
+                    self.names.remove(&key);
+                }
+                self.names.insert(renamed, *segment);
+                self.remember(*cause, Outcome::Made(*segment));
+            }
             Record::Series { .. }
             | Record::PinPage { .. }
             | Record::PinTaken { .. }
@@ -408,6 +429,9 @@ impl Lasting {
                     since_ms: s.since_ms,
                     cause: Cause { member: s.creator, request: 0 },
                 }),
+            }
+            if s.moving {
+                records.push(Record::Moving { segment: *id, moves: true });
             }
             if let Some(holders) = &s.removed {
                 let holders = holders.clone();

@@ -23,6 +23,7 @@ mod open;
 mod pages;
 mod publishing;
 mod record;
+mod regions;
 mod runs;
 mod segments;
 mod series;
@@ -148,6 +149,8 @@ pub struct Broker {
     /// How many orders about other nodes this broker has given. The next order's id is computed from this number.
     node_orders: u64,
     mirrors: mirrors::Mirrors,
+    /// Regions that come from other nodes or go there.
+    regions: regions::Regions,
     /// The names of series that move from node to node.
     succession: succession::Succession,
     dead: VecDeque<(u64, MemberEntry)>,
@@ -190,6 +193,7 @@ impl Broker {
             site,
             node_orders: 0,
             mirrors: mirrors::Mirrors::default(),
+            regions: regions::Regions::default(),
             succession: succession::Succession::default(),
             dead: VecDeque::new(),
             effects: Vec::new(),
@@ -197,6 +201,7 @@ impl Broker {
         broker.recover(base, held, listening);
         broker.drop_mirrors();
         broker.recover_site();
+        broker.look_for_moving();
         broker.settle_lost();
         broker.finish_items();
         broker.settle_site();
@@ -250,6 +255,7 @@ impl Broker {
         self.finish_items();
         self.serve_again();
         self.settle_mirrors();
+        self.settle_regions();
         self.settle_site();
         if cfg!(debug_assertions) {
             self.check();
@@ -363,6 +369,9 @@ impl Broker {
             Request::Offer { segment } => self.offer(asker, segment, descriptors),
             Request::Bye => self.bye(asker),
             Request::Progress { done, of } => self.progress(member, done, of),
+            request @ Request::CopyRegion { .. } => self.copy_region(asker, request),
+            Request::Freeze { segment, moves } => self.freeze(asker, segment, moves),
+            Request::Adopt { order, named, segment } => self.adopt(asker, order, segment, named),
             request @ Request::Publish { .. } => self.publish(asker, request, descriptors),
             Request::Pins { segment, from } => self.pins(asker, segment, from),
             Request::Observe { wait_ms, former, name } => self.observe(asker, wait_ms, former, name),
@@ -375,6 +384,9 @@ impl Broker {
     fn repeat(&mut self, asker: Asker, request: &Request, outcome: Outcome) {
         if let Request::Item(request) = request {
             return self.repeat_item(asker, request.clone(), outcome);
+        }
+        if matches!(request, Request::CopyRegion { .. }) {
+            return self.copied_before(asker, outcome);
         }
         match (outcome, request) {
             (Outcome::Made(segment), Request::Open { kind, .. }) if !self.is_of_other_kind(segment, *kind) => {

@@ -100,6 +100,35 @@ pub enum NodeOrder {
         /// How long to wait for the series, in milliseconds.
         wait_ms: u64,
     },
+    /// Copy or move a region to this node. The answer is [`NodeNews::RegionCopied`].
+    CopyRegion {
+        /// The broker's id for this order.
+        id: u64,
+        /// The node that has the region; `None` if that is this node.
+        node: Option<String>,
+        /// The workflow.
+        workflow: String,
+        /// The region.
+        name: String,
+        /// The name of the copy.
+        copy: String,
+        /// Whether the region's name goes to this node, too.
+        moves: bool,
+        /// How long the copying may take, in milliseconds.
+        wait_ms: u64,
+    },
+    /// Another node has the name of this region, which was about to move there before this broker started. Ask that node
+    /// what became of the region, and remove this one if it has moved.
+    RegionLeft {
+        /// The other node.
+        node: String,
+        /// The workflow.
+        workflow: String,
+        /// The region.
+        name: String,
+        /// The region's segment on this node.
+        segment: SegmentId,
+    },
     /// No member uses this mirror any more.
     MirrorLeft {
         /// The mirror's id.
@@ -151,6 +180,13 @@ pub enum NodeNews {
         /// The mirror's id. The error says why there is no mirror.
         outcome: Result<SegmentId, NodeFailure>,
     },
+    /// The result of [`NodeOrder::CopyRegion`].
+    RegionCopied {
+        /// The broker's id for the order.
+        id: u64,
+        /// The id of the region on this node. The error says why there is none.
+        outcome: Result<SegmentId, NodeFailure>,
+    },
     /// Another node wants the bytes of an object. The broker answers with [`NodeOrder::Opened`]. The bytes must not
     /// change while they are sent.
     Opening {
@@ -196,6 +232,7 @@ impl Broker {
     pub(super) fn node_news(&mut self, news: NodeNews) {
         match news {
             NodeNews::Mirrored { id, outcome } => self.mirrored(id, outcome),
+            NodeNews::RegionCopied { id, outcome } => self.region_copied(id, outcome),
             NodeNews::Answered { id, outcome } if self.succession.has_asked(id) => {
                 self.series_name_given_up(id, outcome);
             }

@@ -45,6 +45,9 @@ impl Broker {
         if let Some(node) = self.node_of_mirrored(key.0, key.1, &key.2).filter(|_| opens) {
             return self.open_mirror(asker, node, &again);
         }
+        if let Some(text) = found.and_then(|segment| self.frozen_by_another(segment, asker.member)) {
+            return self.fail(asker, Status::Busy, text);
+        }
         if let Some(text) = self.elsewhere(key.0, key.1, &key.2) {
             let status = if mode == OpenMode::OpenOnly { Status::NotFound } else { Status::Exists };
             return self.fail(asker, status, text);
@@ -191,6 +194,9 @@ impl Broker {
         let access = if access == Rights::ALL { as_granted(rights, kind) } else { access };
         if let Err((status, text)) = may_open(rights, kind, access, &name, &self.lasting.members[&asker.member].task) {
             return self.fail(asker, status, text);
+        }
+        if let Some(text) = self.frozen_by_another(segment, asker.member) {
+            return self.fail(asker, Status::Busy, text);
         }
         if self.is_lost(segment) {
             return self.await_offer(asker, segment, Request::Attach { segment, access }, 0);

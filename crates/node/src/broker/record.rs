@@ -257,6 +257,22 @@ messages! {
             /// The id of the segment, or the number.
             value: u64,
         },
+        /// A region that came from another node has all of its bytes, and gets this name. It stays when the run ends.
+        50 Renamed {
+            /// The region's segment.
+            segment: SegmentId,
+            /// The new name.
+            name: String,
+            /// The request for the region.
+            cause: Cause,
+        },
+        /// A region is about to move to another node, or does not move any more.
+        51 Moving {
+            /// The region's segment.
+            segment: SegmentId,
+            /// Whether the region is about to move.
+            moves: bool,
+        },
         /// A daemon has another roll from now on, or runs in another namespace.
         30 Era(era: Era),
         /// A member's session is over, but the member is not proved dead: it may still use what it has mapped.

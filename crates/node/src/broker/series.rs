@@ -150,6 +150,7 @@ impl Lasting {
                     persistent: true,
                     since_ms: *since_ms,
                     removed: None,
+                    moving: false,
                     series: Some(series),
                 };
                 self.add_segment(*segment, fresh, *cause);

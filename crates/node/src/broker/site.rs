@@ -52,6 +52,13 @@ pub struct SiteNode {
 pub enum SiteOrder {
     /// Claim the name for this node. The answer is [`SiteNews::Claimed`].
     Claim(SiteName),
+    /// Make a name of the node `from` this node's. That node has agreed. The answer is [`SiteNews::Claimed`].
+    Take {
+        /// The name.
+        name: SiteName,
+        /// The node that has the name until then.
+        from: String,
+    },
     /// Release the name, so that it is free.
     Release(SiteName),
     /// Announce to the catalog that this node has these names and no others.
@@ -329,8 +336,15 @@ fn is_elsewhere(name: &SiteName, at: &SiteNode, contested: bool) -> String {
         SegmentKind::Item => "its owner and its readers open it from any node",
     };
     let there = &at.node;
+    let or = match kind {
+        SegmentKind::Region => format!(
+            "move the region here (`crossdock region move {name}`), copy it (`crossdock region copy`), send its objects \
+             through a port, "
+        ),
+        _ => String::new(),
+    };
     format!(
-        "{lost}{} '{name}' is on node {node}: {why}. Run this task on node {there}, or take another name",
+        "{lost}{} '{name}' is on node {node}: {why}. Run this task on node {there}, {or}or take another name",
         kind.word()
     )
 }
@@ -363,7 +377,7 @@ impl Broker {
         Some((*workflow, name.kind, name.name.clone()))
     }
 
-    fn is_here(&self, name: &SiteName) -> bool {
+    pub(super) fn is_here(&self, name: &SiteName) -> bool {
         let Some(key) = self.local_key(name) else { return false };
         match key.1 {
             SegmentKind::Item => self.lasting.items.keys.contains_key(&(key.0, key.2)),
@@ -389,7 +403,8 @@ impl Broker {
         let site = self.site.as_ref()?;
         let name = self.site_name(workflow, kind, name)?;
         let at = site.owner(&name)?;
-        Some(is_elsewhere(&name, &at, site.contested.contains_key(&name)))
+        let was_cut_off = site.contested.contains_key(&name) && !self.regions.leaving.contains(&name);
+        Some(is_elsewhere(&name, &at, was_cut_off))
     }
 
     /// The node that has this name, if it is another node. `None` for a contested name.
@@ -418,6 +433,31 @@ impl Broker {
             return false;
         }
         let Some(name) = self.site_name(workflow, kind, name) else { return true };
+        self.claims_name(asker, name, None, request)
+    }
+
+    /// Whether this node has the name of a region that comes from the node `from`. If not, the request fails now, or it
+    /// waits until the catalog has given the name to this node, and is then served again.
+    pub(super) fn has_taken_name(
+        &mut self,
+        asker: Asker,
+        workflow: u64,
+        name: &str,
+        from: &str,
+        request: Request,
+    ) -> bool {
+        let Some(name) = self.site_name(workflow, SegmentKind::Region, name) else { return true };
+        self.claims_name(asker, name, Some(from), || request)
+    }
+
+    /// Whether this node has the name. If not, the request fails now, or it waits for the outcome of a claim.
+    fn claims_name(
+        &mut self,
+        asker: Asker,
+        name: SiteName,
+        from: Option<&str>,
+        request: impl FnOnce() -> Request,
+    ) -> bool {
         let now = self.now;
         let Some(site) = &mut self.site else { return true };
         if site.owned.contains(&name) {
@@ -451,7 +491,11 @@ impl Broker {
             has_asked: false,
         });
         if claims.len() == 1 {
-            self.effects.push(Effect::Site(SiteOrder::Claim(name)));
+            let order = match from {
+                Some(from) => SiteOrder::Take { name, from: from.to_owned() },
+                None => SiteOrder::Claim(name),
+            };
+            self.effects.push(Effect::Site(order));
         }
         false
     }
@@ -470,6 +514,8 @@ impl Broker {
                 site.lapsed.clear();
                 let names = site.owned.iter().chain(site.claims.keys()).cloned().collect();
                 self.effects.push(Effect::Site(SiteOrder::Announce(names)));
+                self.look_for_moving();
+                self.ask_for_moving();
                 self.items_joined();
             }
             SiteNews::Synced => {
@@ -494,7 +540,8 @@ impl Broker {
                 if site.owned.contains(&name) {
                     let line = is_elsewhere(&name, &node, true);
                     self.effects.push(Effect::Log { line });
-                    site.contested.insert(name, node);
+                    site.contested.insert(name.clone(), node.clone());
+                    self.moving_is_at(&name, Some(&node.node));
                 }
             }
             SiteNews::Node(SiteNode { node, number, address }) => {
@@ -517,6 +564,15 @@ impl Broker {
                     site.given.remove(&name);
                     let known = site.nodes.get(&node);
                     let (number, address) = known.map_or((0, String::new()), |n| (n.number, n.address.clone()));
+                    if site.owned.contains(&name) {
+                        // A region may have moved to the other node, while this node's one is not removed yet.
+                        self.moving_is_at(&name, Some(&node));
+                    }
+                    let Some(site) = &mut self.site else { return };
+                    if self.regions.leaving.contains(&name) && !site.contested.contains_key(&name) {
+                        let at = SiteNode { node: node.clone(), number, address: address.clone() };
+                        site.contested.insert(name.clone(), at);
+                    }
                     if let Some(at) = site.contested.get_mut(&name) {
                         // The item of a contested name went on to a further node, and the name went with the item.
                         *at = SiteNode { node: node.clone(), number, address };
@@ -538,6 +594,10 @@ impl Broker {
             SiteNews::Unnamed { name } => {
                 site.given.remove(&name);
                 site.elsewhere.remove(&name);
+                // A region of this name was about to move to another node, which gave the name up. So it stays here.
+                if self.regions.leaving.remove(&name) {
+                    site.contested.remove(&name);
+                }
                 let is_held = site.owned.contains(&name) && !site.contested.contains_key(&name);
                 if is_held && site.is_in() {
                     // The name's entry hung on a former lease of this node, so the name is claimed again.
@@ -548,6 +608,9 @@ impl Broker {
             }
             SiteNews::Found { name, node } => {
                 let node = node.filter(|node| *node != site.limits.node);
+                if node.is_none() {
+                    self.moving_is_at(&name, None);
+                }
                 if let Some(node) = node {
                     self.site_news(SiteNews::Named { name: name.clone(), node });
                 }
@@ -734,6 +797,12 @@ impl Broker {
                 site.touched.insert(name);
                 continue;
             }
+            if self.is_claimed_for_region(&name) {
+                let Some(site) = &mut self.site else { return };
+                site.touched.insert(name);
+                continue;
+            }
+            let Some(site) = &mut self.site else { return };
             site.promised.remove(&name);
             let contested = site.contested.remove(&name).is_some();
             if site.owned.remove(&name) && !contested {

@@ -16,7 +16,7 @@ use crossdock_gateway::Nodes;
 use crossdock_layout::Status;
 use crossdock_link::{Peer, Refusal, Serve, Source, Wanted, Workers};
 use crossdock_os::{Access, Deadline, Mapping, OsResult, child, event, file};
-use crossdock_relay::{Relay, Want, WantSeries, serves};
+use crossdock_relay::{Relay, Want, WantRegion, WantSeries, serves};
 
 use super::Host;
 use crate::broker::{Event, NodeFailure, NodeNews, NodeOrder};
@@ -237,6 +237,21 @@ impl Host<'_> {
                 if !begun {
                     reach.desk.put(NodeNews::Mirrored { id, outcome: Err(busy()) });
                 }
+            }
+            NodeOrder::CopyRegion { id, node, workflow, name, copy, moves, wait_ms } => {
+                let (relay, wait) = (Arc::clone(&reach.relay), Duration::from_millis(wait_ms));
+                let want = WantRegion { order: id, node, workflow, name, copy, moves, wait };
+                let begun = reach.wait_for(move |_| {
+                    let outcome = relay.copy_region(&want).map_err(|(status, text)| NodeFailure { status, text });
+                    NodeNews::RegionCopied { id, outcome }
+                });
+                if !begun {
+                    reach.desk.put(NodeNews::RegionCopied { id, outcome: Err(busy()) });
+                }
+            }
+            NodeOrder::RegionLeft { node, workflow, name, segment } => {
+                let relay = Arc::clone(&reach.relay);
+                reach.workers.run(Box::new(move || relay.region_left(&node, &workflow, &name, segment)));
             }
             NodeOrder::MirrorLeft { mirror, died } => reach.relay.left(mirror, died),
             NodeOrder::Opened { id, outcome } => {

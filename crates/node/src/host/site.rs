@@ -151,6 +151,7 @@ impl From<SiteOrder> for Order {
     fn from(order: SiteOrder) -> Self {
         match order {
             SiteOrder::Claim(name) => Self::Claim(there(name)),
+            SiteOrder::Take { name, from } => Self::Take { name: there(name), from },
             SiteOrder::Release(name) => Self::Release(there(name)),
             SiteOrder::Announce(names) => Self::Announce(names.into_iter().map(there).collect()),
             SiteOrder::Pass { name, to } => Self::Pass { name: there(name), to: place(to) },

@@ -66,6 +66,8 @@ mod tests {
                 cause,
             },
             Record::Reserved { segment: SegmentId(1), upto: 2 },
+            Record::Moving { segment: SegmentId(1), moves: true },
+            Record::Renamed { segment: SegmentId(1), name: "x".into(), cause },
             Record::Removed { segment: SegmentId(1), holders: vec![(MemberId(2), 3)], cause },
             Record::Released { segment: SegmentId(1) },
             Record::Outcome { cause, made: true, value: 3 },

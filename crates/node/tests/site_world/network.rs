@@ -123,8 +123,12 @@ impl World {
                 let to = index(node);
                 self.network.messages.push(Message::Pull { from: n, to, id, order });
             }
-            NodeOrder::Mirror { .. } | NodeOrder::MirrorSeries { .. } | NodeOrder::MirrorLeft { .. } => {
-                unreachable!("no member opens a port or a series")
+            NodeOrder::Mirror { .. }
+            | NodeOrder::MirrorSeries { .. }
+            | NodeOrder::MirrorLeft { .. }
+            | NodeOrder::CopyRegion { .. }
+            | NodeOrder::RegionLeft { .. } => {
+                unreachable!("no member opens a port or a series, or copies a region")
             }
             NodeOrder::Answer { id, outcome } => {
                 if let Some(Waiting::Question { from, id }) = self.network.waiting.remove(&(n, id)) {

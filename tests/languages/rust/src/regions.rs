@@ -1,4 +1,4 @@
-//! Rows R1 to R15: regions and their objects.
+//! Rows R1 to R16: regions and their objects.
 
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ pub fn rows() -> Vec<Row> {
         Row { id: "R13", claim: "region full", test: r13, role: alone },
         Row { id: "R14", claim: "removed region", test: r14, role: alone },
         Row { id: "R15", claim: "size", test: r15, role: alone },
+        Row { id: "R16", claim: "move", test: r16, role: r16_peer },
     ]
 }
 
@@ -314,4 +315,28 @@ fn r15(context: &Context) -> Outcome {
     let why = fails(Status::Invalid, open(size + 4096))?;
     says(&why, "16777216")?;
     says(&why, "16781312")
+}
+
+fn r16(context: &Context) -> Outcome {
+    let made = context.session.region(&context.name("b"), Mode::CreateOnly, REGION, None).map_err(text)?;
+    let v = made.vector::<f64>("v", ANY, None).map_err(text)?;
+    v.assign(&[1.0, 2.0, 3.0]).map_err(text)?;
+    let handle = v.save().map_err(text)?;
+    drop((v, made));
+    context.run("b", &[&handle.segment.to_string(), &handle.offset.to_string()])
+}
+
+fn r16_peer(context: &Context, _: &str, arguments: &[&str]) -> Outcome {
+    let [segment, offset] = arguments else { return Err("two numbers are needed".into()) };
+    let number = |word: &str| word.parse::<u64>().map_err(|error| error.to_string());
+    let handle = Handle { segment: number(segment)?, offset: number(offset)? };
+    let (session, name, wait) = (&context.session, context.name("b"), Duration::from_secs(20));
+    let moved = session.move_region(&name, wait).map_err(text)?;
+    let v: Vector<f64> = moved.load_vector(handle).map_err(text)?;
+    equal("elements", v.to_vec().map_err(text)?, vec![1.0, 2.0, 3.0])?;
+    equal("id", session.move_region(&name, wait).map_err(text)?.id(), moved.id())?;
+    let short = Duration::from_millis(100);
+    fails(Status::Invalid, session.copy_region(&name, &name, short))?;
+    fails(Status::NotFound, session.move_region(&context.name("c"), short))?;
+    session.remove_region(&name).map_err(text)
 }

@@ -50,7 +50,10 @@ pub(super) fn some_request(which: u8) -> Request {
         };
     }
     match which % 16 {
-        0 | 8 => open(OpenMode::CreateOnly, 0),
+        0 => open(OpenMode::CreateOnly, 0),
+        8 if which < 64 => Request::CopyRegion { wait_ms: 100, moves: which & 32 != 0, name: name.clone(), copy: name },
+        8 if which < 128 => Request::Freeze { segment, moves: which & 32 != 0 },
+        8 => Request::Adopt { order: u64::from(which % 2), named: which & 32 != 0, segment },
         1 | 9 => open(OpenMode::OpenOnly, 100),
         2 | 10 => open(OpenMode::OpenOrCreate, 0),
         3 | 11 => open(OpenMode::Recreate, 0),

@@ -73,7 +73,7 @@ impl World {
 
     pub(super) fn site_order(&mut self, order: SiteOrder) {
         match order {
-            SiteOrder::Claim(name) => self.site().claims.push(name),
+            SiteOrder::Claim(name) | SiteOrder::Take { name, .. } => self.site().claims.push(name),
             SiteOrder::Announce(names) => self.site().claims.extend(names),
             SiteOrder::Find(name) => self.site().finds.push(name),
             SiteOrder::Pass { to, .. } => self.site().passes.push((to.item, to.epoch)),
@@ -94,11 +94,12 @@ impl World {
                     assert!(self.held.contains(&file), "{file} is given to another node but not held");
                 }
             }
-            NodeOrder::MirrorLeft { .. } => {}
+            NodeOrder::MirrorLeft { .. } | NodeOrder::RegionLeft { .. } => {}
             NodeOrder::Ask { .. }
             | NodeOrder::Pull { .. }
             | NodeOrder::Mirror { .. }
-            | NodeOrder::MirrorSeries { .. } => self.site().orders.push(order),
+            | NodeOrder::MirrorSeries { .. }
+            | NodeOrder::CopyRegion { .. } => self.site().orders.push(order),
         }
     }
 
@@ -173,7 +174,15 @@ impl World {
                 let outcome = here.filter(|_| !failed).ok_or_else(|| failure(argument / 4));
                 NodeNews::Mirrored { id, outcome }
             }
-            NodeOrder::Answer { .. } | NodeOrder::Opened { .. } | NodeOrder::MirrorLeft { .. } => unreachable!(),
+            NodeOrder::CopyRegion { id, .. } => {
+                let here = self.broker.lasting().segments.keys().next().copied();
+                let outcome = here.filter(|_| !failed).ok_or_else(|| failure(argument / 4));
+                NodeNews::RegionCopied { id, outcome }
+            }
+            NodeOrder::Answer { .. }
+            | NodeOrder::Opened { .. }
+            | NodeOrder::MirrorLeft { .. }
+            | NodeOrder::RegionLeft { .. } => unreachable!(),
         };
         self.event(Event::Nodes(news));
     }

@@ -1,0 +1,178 @@
+//! Regions that come to this node from another one: the session's calls for tasks, and those for the daemon itself.
+
+use std::time::{Duration, Instant};
+
+use crossdock_core::region::note_former;
+use crossdock_layout::region::{MIN_CAPACITY, PAGE};
+use crossdock_layout::wire::{Request, SegmentKind};
+use crossdock_layout::{Rights, SegmentId, Status};
+use crossdock_os::{Access, Deadline, Mapping, memfd};
+
+use crate::region::AGAIN;
+use crate::segment::{OpenRequest, OpenedSegment};
+use crate::{Error, Mode, Region, Result, Session};
+
+/// How much later than its deadline the daemon may answer, because it first removes an unfinished copy.
+const CLEANING: Duration = Duration::from_secs(5);
+
+impl Session {
+    /// Copies a region of any node of the site to this node, under another name, and opens the copy. The copy has the
+    /// bytes of one moment in which no task had the region open. Handles that were saved in the region are valid in the
+    /// copy, and name the copy's objects there.
+    ///
+    /// `timeout` is for the whole call. Within it, the call waits for the region to be made, and for all tasks to close
+    /// it.
+    ///
+    /// # Errors
+    /// `BUSY` (names a task that has the region open), `EXISTS` (the name of the copy is taken), `NOT_FOUND`,
+    /// `NO_SPACE`, `DENIED`, `TIMED_OUT`, `DISCONNECTED` (the region's node, or the catalog, was lost meanwhile),
+    /// `INVALID`. After an error there is no copy.
+    pub fn copy_region(&self, name: &str, copy: &str, timeout: Duration) -> Result<Region> {
+        self.bring_region(name, copy, false, timeout)
+    }
+
+    /// Moves a region of any node of the site to this node, and opens it. The region keeps its name, and handles of it
+    /// stay valid. A region that is on this node already is only opened.
+    ///
+    /// `timeout` is for the whole call. Within it, the call waits for the region to be made, and for all tasks to close
+    /// it.
+    ///
+    /// # Errors
+    /// As for [`Self::copy_region`]. After an error the region is where it was.
+    pub fn move_region(&self, name: &str, timeout: Duration) -> Result<Region> {
+        self.bring_region(name, name, true, timeout)
+    }
+
+    fn bring_region(&self, name: &str, copy: &str, moves: bool, timeout: Duration) -> Result<Region> {
+        crate::session::check_name("region", name)?;
+        crate::session::check_name("region", copy)?;
+        let began = Instant::now();
+        let mut last = None;
+        loop {
+            let left = timeout.saturating_sub(began.elapsed());
+            let wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            let request = Request::CopyRegion { wait_ms, moves, name: name.to_owned(), copy: copy.to_owned() };
+            let by = Deadline::after(left.saturating_add(CLEANING));
+            match self.connection().ask(request, None, Some(left), by) {
+                Ok(_) => break,
+                Err(error) if matches!(error.status, Status::Busy | Status::NotFound) && left > AGAIN => {
+                    last = Some(error);
+                    std::thread::sleep(AGAIN);
+                }
+                // The reason why the former attempts failed says more than that the time is over.
+                Err(error) if error.status == Status::TimedOut => return Err(last.unwrap_or(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        self.region(copy, Mode::OpenOnly, 0, None)
+    }
+
+    /// Opens a region for copying its bytes to another node. The region is healed, and no other member can open it
+    /// while the returned region exists. It is for the daemon itself.
+    ///
+    /// # Errors
+    /// `BUSY` (names a member that has the region open), `NOT_FOUND`, `DENIED`.
+    pub fn freeze_region(&self, name: &str, moves: bool) -> Result<Region> {
+        let opened = self.open_segment(&OpenRequest {
+            kind: SegmentKind::Region,
+            name,
+            mode: Mode::OpenOnly,
+            access: Rights::READ.with(Rights::WRITE),
+            size: 0,
+            reserve: 0,
+            attribute: 0,
+            persistent: true,
+            timeout: None,
+        })?;
+        let freeze = Request::Freeze { segment: opened.id, moves };
+        self.connection().ask(freeze, None, None, self.deadline())?;
+        let region = self.enter(opened)?;
+        region.settle()?;
+        Ok(region)
+    }
+
+    /// Makes an empty segment for the bytes of a region. `name` must be one of the daemon's own names. It is for the
+    /// daemon itself.
+    ///
+    /// # Errors
+    /// `NO_SPACE`, `EXISTS`, `DENIED`.
+    pub fn incoming_region(&self, name: &str, capacity: u64) -> Result<IncomingRegion> {
+        let opened = self.open_segment(&OpenRequest {
+            kind: SegmentKind::Region,
+            name,
+            mode: Mode::CreateOnly,
+            access: Rights::READ.with(Rights::WRITE),
+            size: capacity.max(MIN_CAPACITY),
+            reserve: 0,
+            attribute: 0,
+            persistent: false,
+            timeout: None,
+        })?;
+        let length = usize::try_from(opened.size)
+            .map_err(|_| Error::new(Status::Invalid, format!("{} bytes are too many here", opened.size)))?;
+        let mapping = Mapping::new(&opened.descriptor, length, Access::ReadWrite).map_err(|error| Error::os(&error))?;
+        Ok(IncomingRegion { session: self.clone(), opened, mapping })
+    }
+
+    /// Claims the name that the broker's order `order` asks for, for a complete copy. If `named` is set, the copy also
+    /// gets this name. It is for the daemon itself.
+    ///
+    /// # Errors
+    /// `EXISTS`, `DISCONNECTED` (the catalog did not answer), `CLOSED` (the member that asked is gone).
+    pub fn adopt_region(&self, order: u64, region: &Region, named: bool, wait: Duration) -> Result<()> {
+        let adopt = Request::Adopt { order, named, segment: region.id() };
+        self.connection().ask(adopt, None, Some(wait), Deadline::after(wait)).map(drop)
+    }
+}
+
+/// A segment of this node that gets the bytes of a region. No other member can see it.
+#[derive(Debug)]
+pub struct IncomingRegion {
+    session: Session,
+    opened: OpenedSegment,
+    mapping: Mapping,
+}
+
+impl IncomingRegion {
+    /// The segment's id.
+    #[must_use]
+    pub fn id(&self) -> SegmentId {
+        self.opened.id
+    }
+
+    /// Counts this many bytes against the quota of the workflow.
+    ///
+    /// # Errors
+    /// `NO_SPACE`.
+    pub fn count(&self, bytes: u64) -> Result<()> {
+        let reserve = Request::Reserve { segment: self.opened.id, upto: bytes };
+        self.session.connection().ask(reserve, None, None, self.session.deadline()).map(drop)
+    }
+
+    /// A part of the memory, which the node takes first, so that a store to it causes no signal.
+    ///
+    /// # Errors
+    /// `NO_SPACE`; `CORRUPT` if the part does not lie within the segment.
+    pub fn part(&mut self, offset: u64, length: u64) -> Result<&mut [u8]> {
+        let outside = || Error::new(Status::Corrupt, format!("{length} bytes at {offset} are not in the region"));
+        let end = offset.checked_add(length).filter(|end| *end <= self.opened.size).ok_or_else(outside)?;
+        if length == 0 || offset % PAGE != 0 || length % PAGE != 0 {
+            return Err(outside());
+        }
+        memfd::reserve(&self.opened.descriptor, offset, length).map_err(|error| {
+            Error::new(Status::NoSpace, format!("the node has no memory for {length} bytes of the region: {error}"))
+        })?;
+        Ok(&mut self.mapping.fresh_bytes()[offset as usize..end as usize])
+    }
+
+    /// Opens the region, after all bytes of the segment `from` were copied.
+    ///
+    /// # Errors
+    /// `CORRUPT`, `INCOMPATIBLE`: the bytes are not those of a region that this build can use.
+    pub fn finish(mut self, from: SegmentId) -> Result<Region> {
+        note_former(self.part(0, PAGE)?, from);
+        let Self { session, opened, mapping } = self;
+        drop(mapping);
+        session.enter(opened)
+    }
+}

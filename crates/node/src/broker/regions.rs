@@ -1,0 +1,311 @@
+//! Regions that are copied or moved from node to node.
+//!
+//! A member asks for a region of another node ([`Request::CopyRegion`]). The broker orders the copy
+//! ([`NodeOrder::CopyRegion`]), and the request waits for [`NodeNews::RegionCopied`]. The host does the work
+//! (`crossdock_relay`): its members make a region under a name of the daemon's own, and fill it with the other region's
+//! bytes. Then they ask the broker to give it the wanted name ([`Request::Adopt`]). This is one record, so a copy is
+//! there as a whole or not at all. For a move, one commit of the catalog gives the name from the other node to this
+//! one before.
+//!
+//! On the region's node, a member of the host *freezes* the region ([`Request::Freeze`]): it has the region open alone,
+//! and no other member can open the region until the host's member closes it.
+//!
+//! The name of a region that moves may go to the other node while this node still has the region. Then the name counts
+//! as contested here until the host's member has removed the region, or until the name is free again. A record says
+//! which regions are about to move ([`Record::Moving`]). So a broker that starts gives none of them out before the
+//! catalog has said to which node its name belongs. If it belongs to the other node, that node is asked what became of
+//! the region ([`NodeOrder::RegionLeft`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crossdock_layout::wire::{Answer, Request, SegmentKind};
+use crossdock_layout::{MemberId, Rights, SegmentId, Status};
+
+use super::mirrors::is_mirror;
+use super::{
+    Asker, Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, Outcome, Record, Segment, SiteName, SiteOrder,
+};
+
+/// A member's request that waits for a region.
+struct Coming {
+    waits: (Connection, u64),
+    member: MemberId,
+    opcode: u16,
+    workflow: u64,
+    copy: String,
+    /// For a move: the node that has the name.
+    taken_from: Option<String>,
+    /// The name was claimed for the region, which does not have it yet.
+    is_claimed: bool,
+}
+
+/// A region that a member of the host has open alone.
+struct Frozen {
+    member: MemberId,
+}
+
+/// The regions that come to this node or leave it.
+#[derive(Default)]
+pub(super) struct Regions {
+    coming: BTreeMap<u64, Coming>,
+    frozen: BTreeMap<SegmentId, Frozen>,
+    /// Names that went to another node while this node still had the region.
+    pub leaving: BTreeSet<SiteName>,
+    /// Regions that were about to move when the node lost its lease, or before this broker started, and about whose names
+    /// the catalog has not answered yet.
+    unsure: BTreeMap<SiteName, SegmentId>,
+}
+
+const KIND: SegmentKind = SegmentKind::Region;
+
+impl Broker {
+    /// Handles a member's request for a region of another node.
+    pub(super) fn copy_region(&mut self, asker: Asker, request: Request) {
+        let Request::CopyRegion { wait_ms, moves, name, copy } = request else { return };
+        let Some((endpoint, workflow)) = self.place(asker) else { return };
+        if let Err((status, text)) = self.may_copy(endpoint, (&name, &copy), moves) {
+            return self.fail(asker, status, text);
+        }
+        let key = (workflow, KIND, name);
+        let is_elsewhere = self.owner_elsewhere(workflow, KIND, &key.2);
+        if let Some(segment) = self.lasting.names.get(&key).copied().filter(|_| is_elsewhere.is_none()) {
+            let frozen = self.frozen_by_another(segment, asker.member);
+            let leaves = || self.elsewhere(workflow, KIND, &key.2).map(|_| is_frozen(&key.2));
+            match frozen.or_else(leaves) {
+                Some(text) => return self.fail(asker, Status::Busy, text),
+                None if moves => return self.answer(asker, &Answer::Done { value: segment.0 }),
+                None => {}
+            }
+            if self.site.is_none() {
+                let text = format!(
+                    "region '{}' is on this node, and this daemon is in no site; open the region instead of a copy",
+                    key.2
+                );
+                return self.fail(asker, Status::Invalid, text);
+            }
+        } else if is_elsewhere.is_none() {
+            let text = format!("no node has a region '{}'; make it first, or give a longer timeout", key.2);
+            return self.fail(asker, Status::NotFound, text);
+        }
+        if !moves {
+            if let Some(text) = self.name_is_taken(workflow, &copy) {
+                return self.fail(asker, Status::Exists, text);
+            }
+        }
+        let own = self.regions.coming.values().filter(|coming| coming.waits.0 == asker.connection).count();
+        if !self.journal_works(asker) || !self.may_wait_for_node(asker, own) {
+            return;
+        }
+        let Some(of) = self.lasting.workflow_name(workflow) else { return };
+        let id = self.node_order_id();
+        let taken_from = is_elsewhere.clone().filter(|_| moves);
+        let waits = (asker.connection, asker.number);
+        let coming = Coming {
+            waits,
+            member: asker.member,
+            opcode: asker.opcode,
+            workflow,
+            copy: copy.clone(),
+            taken_from,
+            is_claimed: false,
+        };
+        self.regions.coming.insert(id, coming);
+        let order = NodeOrder::CopyRegion { id, node: is_elsewhere, workflow: of, name: key.2, copy, moves, wait_ms };
+        self.effects.push(Effect::Nodes(order));
+    }
+
+    /// Whether the rights of this endpoint allow to copy or move the region `names.0` to the name `names.1`.
+    fn may_copy(&self, endpoint: u64, names: (&str, &str), moves: bool) -> Result<(), (Status, String)> {
+        let (name, copy) = names;
+        if is_mirror(name) || is_mirror(copy) {
+            return Err((Status::Denied, "names that begin with '.mirror/' are the daemon's own".into()));
+        }
+        if moves != (name == copy) {
+            let text = format!("region '{name}' cannot be copied to its own name: a name exists once in a site");
+            return Err((Status::Invalid, text));
+        }
+        let verb = if moves { "move" } else { "copy" };
+        let from = if moves { Rights::READ.with(Rights::WRITE).with(Rights::REMOVE) } else { Rights::READ };
+        for (which, needed) in [(name, from), (copy, Rights::CREATE.with(Rights::READ))] {
+            let has = self.lasting.rights(endpoint, KIND, which);
+            let has = if has.contains(Rights::WRITE) { has.with(Rights::READ) } else { has };
+            if !has.contains(needed) {
+                let text = format!(
+                    "this task may not {verb} region '{name}': it takes {} for '{which}', the grant says {}",
+                    needed.words(),
+                    has.words()
+                );
+                return Err((Status::Denied, text));
+            }
+        }
+        Ok(())
+    }
+
+    fn name_is_taken(&self, workflow: u64, copy: &str) -> Option<String> {
+        if self.lasting.names.contains_key(&(workflow, KIND, copy.to_owned())) {
+            return Some(format!("region '{copy}' is there already; take another name for the copy"));
+        }
+        self.elsewhere(workflow, KIND, copy)
+    }
+
+    /// Handles the host's report about an order to copy a region.
+    pub(super) fn region_copied(&mut self, id: u64, outcome: Result<SegmentId, NodeFailure>) {
+        let Some(Coming { waits, member, opcode, .. }) = self.regions.coming.remove(&id) else { return };
+        if !self.has_member(waits.0, member) {
+            return;
+        }
+        let asker = Asker { connection: waits.0, member, number: waits.1, opcode };
+        match outcome {
+            Ok(segment) => self.answer(asker, &Answer::Done { value: segment.0 }),
+            Err(NodeFailure { status, text }) => self.fail(asker, status, text),
+        }
+    }
+
+    /// Claims the name of a complete copy in the site, and gives the copy this name if `named` is set. The request comes
+    /// from a member of the host.
+    pub(super) fn adopt(&mut self, asker: Asker, order: u64, segment: SegmentId, named: bool) {
+        let is_daemon = self.is_admin(asker.connection) && self.holds.has(segment, asker.member);
+        let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none() && found.kind == KIND);
+        let Some(name) = found.map(|found| found.name.clone()).filter(|name| is_daemon && is_mirror(name)) else {
+            return self.fail(asker, Status::Denied, format!("{segment} is no copy that this program has made"));
+        };
+        let asks = |coming: &&Coming| self.has_member(coming.waits.0, coming.member);
+        let Some(coming) = self.regions.coming.get(&order).filter(asks) else {
+            let text = format!("the task that asked for the region has ended; its copy '{name}' is not needed");
+            return self.fail(asker, Status::Closed, text);
+        };
+        let (workflow, copy, from) = (coming.workflow, coming.copy.clone(), coming.taken_from.clone());
+        let cause = Cause { member: coming.member, request: coming.waits.1 };
+        if self.lasting.names.contains_key(&(workflow, KIND, copy.clone())) {
+            let text = format!("region '{copy}' was made meanwhile; take another name for the copy");
+            return self.fail(asker, Status::Exists, text);
+        }
+        let again = Request::Adopt { order, named, segment };
+        let is_ours = match from {
+            Some(from) => self.has_taken_name(asker, workflow, &copy, &from, again),
+            None => self.has_name(asker, workflow, KIND, &copy, || again),
+        };
+        if !is_ours || !self.journal_works(asker) {
+            return;
+        }
+        if named {
+            self.commit(Record::Renamed { segment, name: copy, cause });
+            self.wake_waiting(segment);
+        } else if let Some(coming) = self.regions.coming.get_mut(&order) {
+            coming.is_claimed = true;
+        }
+        self.answer(asker, &Answer::Done { value: 0 });
+    }
+
+    /// Whether this name was claimed for a region that gets it in a moment.
+    pub(super) fn is_claimed_for_region(&self, name: &SiteName) -> bool {
+        let fits = |coming: &Coming| {
+            coming.is_claimed && self.site_name(coming.workflow, KIND, &coming.copy).as_ref() == Some(name)
+        };
+        self.regions.coming.values().any(fits)
+    }
+
+    /// Keeps all other members from opening a region. The request comes from a member of the host.
+    pub(super) fn freeze(&mut self, asker: Asker, segment: SegmentId, moves: bool) {
+        let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none() && found.kind == KIND);
+        let is_daemon = self.is_admin(asker.connection) && self.holds.has(segment, asker.member);
+        let Some((name, workflow)) = found.map(|found| (found.name.clone(), found.workflow)).filter(|_| is_daemon)
+        else {
+            return self.fail(asker, Status::Denied, format!("this program does not have region {segment} open"));
+        };
+        if self.frozen_by_another(segment, asker.member).is_some() {
+            return self.fail(asker, Status::Busy, is_frozen(&name));
+        }
+        // Members that are away may have the region open.
+        let away = self.away(workflow).into_iter();
+        let mut users: Vec<_> = self.holds.of(segment).map(|(member, _)| member).chain(away).collect();
+        users.retain(|member| *member != asker.member);
+        users.sort_unstable();
+        users.dedup();
+        if let Some(first) = users.first() {
+            let more = if users.len() > 1 { format!(" and {} more", users.len() - 1) } else { String::new() };
+            let text = format!(
+                "region '{name}' is open in {}{more}: a region is copied or moved while no task has it open. Let them \
+                 close it, or give a longer timeout",
+                self.who(*first)
+            );
+            return self.fail(asker, Status::Busy, text);
+        }
+        if moves {
+            if !self.journal_works(asker) {
+                return;
+            }
+            self.commit(Record::Moving { segment, moves });
+        }
+        self.regions.frozen.insert(segment, Frozen { member: asker.member });
+        self.answer(asker, &Answer::Done { value: 0 });
+    }
+
+    /// The error if another member keeps this one from opening the region, or if it may be another node's by now.
+    pub(super) fn frozen_by_another(&self, segment: SegmentId, member: MemberId) -> Option<String> {
+        let found = self.lasting.segments.get(&segment)?;
+        let frozen = self.regions.frozen.get(&segment).is_some_and(|frozen| frozen.member != member);
+        let unsure = found.moving && self.regions.unsure.values().any(|unsure| *unsure == segment);
+        (frozen || unsure).then(|| is_frozen(&found.name))
+    }
+
+    /// The segment of this name's region, if the region is about to move to another node.
+    fn moving(&self, name: &SiteName) -> Option<SegmentId> {
+        let segment = self.local_key(name).and_then(|key| self.lasting.names.get(&key).copied())?;
+        self.lasting.segments.get(&segment)?.moving.then_some(segment)
+    }
+
+    /// After the broker's start, and when the node has a new lease: asks the catalog which node has the names of the
+    /// regions that were about to move.
+    pub(super) fn look_for_moving(&mut self) {
+        let moving = self.lasting.segments.iter().filter(|(_, found)| found.moving && found.removed.is_none());
+        let unsure = moving
+            .filter_map(|(segment, found)| Some((self.site_name(found.workflow, found.kind, &found.name)?, *segment)));
+        self.regions.unsure = unsure.collect();
+    }
+
+    /// Orders the questions to the catalog about the names of the regions that were about to move.
+    pub(super) fn ask_for_moving(&mut self) {
+        let names: Vec<_> = self.regions.unsure.keys().cloned().collect();
+        self.effects.extend(names.into_iter().map(|name| Effect::Site(SiteOrder::Find(name))));
+    }
+
+    /// Notes that the catalog has said to which node the name of a region belongs: `to`, or this node if that is `None`.
+    pub(super) fn moving_is_at(&mut self, name: &SiteName, to: Option<&str>) {
+        let was_unsure = self.regions.unsure.remove(name).is_some();
+        let (Some(segment), Some(to)) = (self.moving(name), to) else { return };
+        let is_new = self.regions.leaving.insert(name.clone());
+        if (is_new || was_unsure) && !self.regions.frozen.contains_key(&segment) {
+            let (node, SiteName { workflow, name, .. }) = (to.to_owned(), name.clone());
+            self.effects.push(Effect::Nodes(NodeOrder::RegionLeft { node, workflow, name, segment }));
+        }
+    }
+
+    /// Forgets regions that were frozen, or were about to move, and are not any more.
+    pub(super) fn settle_regions(&mut self) {
+        self.regions.frozen.retain(|segment, frozen| self.holds.has(*segment, frozen.member));
+        let leaving = std::mem::take(&mut self.regions.leaving);
+        self.regions.leaving = leaving.into_iter().filter(|name| self.is_here(name)).collect();
+        let moving = self.lasting.segments.iter().filter(|(_, found)| found.moving && found.removed.is_none());
+        let stays = |segment: &SegmentId, found: &Segment| {
+            let name = self.site_name(found.workflow, found.kind, &found.name);
+            let leaves = name
+                .is_some_and(|name| self.regions.leaving.contains(&name) || self.regions.unsure.contains_key(&name));
+            !leaves && !self.regions.frozen.contains_key(segment)
+        };
+        let stay: Vec<_> = moving.filter(|(segment, found)| stays(segment, found)).map(|(id, _)| *id).collect();
+        for segment in stay {
+            self.commit(Record::Moving { segment, moves: false });
+        }
+    }
+
+    /// Answers a request to copy a region that came again because its answer was lost with the former broker.
+    pub(super) fn copied_before(&mut self, asker: Asker, outcome: Outcome) {
+        let (Outcome::Made(SegmentId(value)) | Outcome::Done(value)) = outcome;
+        self.answer(asker, &Answer::Done { value });
+    }
+}
+
+fn is_frozen(name: &str) -> String {
+    format!("region '{name}' is being copied or moved to another node; try again, or give a timeout")
+}

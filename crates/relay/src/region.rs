@@ -1,0 +1,462 @@
+//! Regions that are copied or moved to another node.
+//!
+//! ```text
+//! node a: has the region                 node b: a task wants it
+//!                     <- HOLD            a member of the daemon opens the region alone ("freezes" it)
+//!   size, extents, ticket ->
+//!                     <- pulls the extents' bytes into a segment that no task can see
+//!                                        for a move, the catalog gives the name to node b
+//!                     <- SURE            node a still keeps the region closed (move)
+//!                                        the segment gets its name
+//!                     <- DONE            node a removes the region (move), or lets other members open it again
+//! ```
+//!
+//! If DONE is lost, or the daemon of node b dies, node a asks node b what became of the copy (STATE). Node b knows this
+//! from what it has: its region of that name remembers the segment that it was copied from. So for a move, exactly one
+//! of the two regions stays.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossdock_client::{Error, InUse, Mode, Region, Result, SegmentId, SegmentKind, Session, Status};
+use crossdock_core::view;
+use crossdock_link::{Refusal, Source};
+use crossdock_os::Deadline;
+
+use crate::channel::reached;
+use crate::tell::AGAIN;
+use crate::words::{Key, Word, spell};
+use crate::{Peers, Shared, lock, mirror_name};
+
+/// Asks to freeze a region and to offer its bytes. The answer is [`Held`].
+const HOLD: u32 = 30;
+/// Reports whether the copy has its name now. The answer is empty.
+const DONE: u32 = 31;
+/// Asks what became of a copy. The answer is one of the numbers of [`State`].
+const STATE: u32 = 32;
+
+/// Asks whether the region is still frozen. The answer is empty; `Closed` if it is not frozen.
+const SURE: u32 = 33;
+
+/// The numbers of the services that are about regions.
+pub const SERVICES: std::ops::RangeInclusive<u32> = HOLD..=SURE;
+
+/// The most bytes that one pull brings, and the least number to which a slow network reduces this.
+const PART: u64 = 64 << 20;
+const SMALL_PART: u64 = 1 << 20;
+/// How long one pull may take before the region's node is asked whether it still has the bytes.
+const PULL: Duration = Duration::from_secs(3);
+/// The longest time of one question.
+const ANSWER: Duration = Duration::from_secs(5);
+/// The least time that freezing a region may take, so that its answer says why it is refused.
+const LEAST: Duration = Duration::from_secs(1);
+/// How often the region's node asks what became of a copy.
+const ASK: Duration = Duration::from_secs(1);
+/// A region that is only copied is frozen no longer than this while the copying node does not answer.
+const SILENT: Duration = Duration::from_secs(30);
+
+/// A region that a task of this node wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantRegion {
+    /// The number of the broker's order.
+    pub order: u64,
+    /// The node that has the region; `None` if that is this node.
+    pub node: Option<String>,
+    /// The workflow.
+    pub workflow: String,
+    /// The region.
+    pub name: String,
+    /// The name of the copy.
+    pub copy: String,
+    /// Whether the name goes to this node, too.
+    pub moves: bool,
+    /// How long the copying may take.
+    pub wait: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    pub key: Key,
+    pub workflow: String,
+    pub name: String,
+    pub copy: String,
+    pub moves: bool,
+}
+
+/// What the bytes of a frozen region are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub segment: u64,
+    pub capacity: u64,
+    /// The bytes that count against the quota.
+    pub counted: u64,
+    /// The ticket under which the bytes are pulled.
+    pub ticket: u64,
+    /// The parts that have memory: offsets and lengths.
+    pub extents: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub key: Key,
+    pub named: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fate {
+    pub key: Key,
+    pub workflow: String,
+    pub copy: String,
+    pub segment: u64,
+}
+
+spell! {
+    Hold { key, workflow, name, copy, moves }
+    Held { segment, capacity, counted, ticket, extents }
+    Done { key, named }
+    Fate { key, workflow, copy, segment }
+}
+
+/// What became of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// There is no copy, and there will be none.
+    Gone = 0,
+    /// The copy is being made.
+    Making = 1,
+    /// The copy has its name.
+    Named = 2,
+}
+
+/// The bytes of a frozen region.
+struct Bytes(Region);
+
+impl Source for Bytes {
+    fn length(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
+        // The bytes are copied, because the freeze may end while a late pull still reads them.
+        let mut bytes = vec![0; usize::try_from(length).ok()?];
+        view::copy_out(self.0.mapping(), offset, &mut bytes)?;
+        Some(Cow::Owned(bytes))
+    }
+}
+
+/// A region of this node that is frozen for another node.
+struct Frozen {
+    peer: String,
+    asked: Hold,
+    held: Held,
+    session: Session,
+    region: Mutex<Option<Region>>,
+    /// Whether the copy has its name, as soon as that is known.
+    outcome: Mutex<Option<bool>>,
+    ended: Condvar,
+}
+
+impl Frozen {
+    fn end(&self, named: bool) {
+        lock(&self.outcome).get_or_insert(named);
+        self.ended.notify_all();
+    }
+}
+
+/// All regions that this daemon freezes or copies.
+#[derive(Default)]
+pub struct All {
+    frozen: Mutex<BTreeMap<Key, Arc<Frozen>>>,
+    /// The copies that are being made here.
+    making: Mutex<BTreeSet<Key>>,
+}
+
+impl All {
+    /// Notes that the lease of a node has ended: what the node had is gone.
+    pub fn gone(&self, node: &str) {
+        lock(&self.frozen).values().filter(|frozen| frozen.peer == node).for_each(|frozen| frozen.end(false));
+    }
+
+    /// Ends all that this daemon does with regions, because the daemon ends.
+    pub fn drop_now(&self) {
+        lock(&self.frozen).values().for_each(|frozen| frozen.end(false));
+    }
+}
+
+impl Shared {
+    /// Makes a copy of a region for a task of this node, and gives it its name. Returns the id of the copy.
+    pub(crate) fn copy_region(self: &Arc<Self>, want: &WantRegion) -> Result<SegmentId> {
+        let by = Deadline::after(want.wait);
+        let WantRegion { node, workflow, name, copy, moves, .. } = want;
+        let key = self.new_key();
+        lock(&self.regions.making).insert(key);
+        let hold = Hold { key, workflow: workflow.clone(), name: name.clone(), copy: copy.clone(), moves: *moves };
+        let made = self.hold(node.as_deref(), &hold, by).and_then(|held| self.fill(want, &held, key, by));
+        lock(&self.regions.making).remove(&key);
+        // If this report is lost, the other node asks.
+        let done = Done { key, named: made.is_ok() };
+        match node {
+            Some(node) => drop(self.ask(node, DONE, &done.encode(), ANSWER)),
+            None => self.region_done("", &done),
+        }
+        made
+    }
+
+    /// Asks another node. If the node refuses, the error has only the reason.
+    fn ask_for_region(&self, node: &str, service: u32, body: &[u8], wait: Duration) -> Result<Vec<u8>> {
+        self.nodes.ask(node, service, body, Deadline::after(wait)).map_err(|error| match error.status {
+            Status::Disconnected | Status::TimedOut => reached(&error),
+            status => Error::new(status, error.reason),
+        })
+    }
+
+    fn hold(self: &Arc<Self>, node: Option<&str>, hold: &Hold, by: Deadline) -> Result<Held> {
+        let Some(node) = node else { return self.freeze("", hold) };
+        loop {
+            match self.ask_for_region(node, HOLD, &hold.encode(), by.left().clamp(LEAST, ANSWER)) {
+                Ok(body) => {
+                    return Held::decode(&body).map_err(|refusal| Error::new(refusal.status, refusal.text));
+                }
+                Err(error) if error.status == Status::Disconnected && !by.passed() => thread::sleep(AGAIN),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Brings the bytes of a held region into a new segment, and gives this segment its name.
+    fn fill(self: &Arc<Self>, want: &WantRegion, held: &Held, key: Key, by: Deadline) -> Result<SegmentId> {
+        let WantRegion { order, node, workflow, copy, .. } = want;
+        let from = node.as_deref().unwrap_or("here");
+        let session = self.session(workflow, &format!("copies.on.{from}"), 0, true)?;
+        let mirror = mirror_name(key, 0, copy)?;
+        let mut incoming = session.incoming_region(&mirror, held.capacity)?;
+        let id = incoming.id();
+        let filled = (|| {
+            incoming.count(held.counted.min(held.capacity))?;
+            let mut part = PART;
+            for (offset, length) in &held.extents {
+                let mut at = *offset;
+                let end = offset.saturating_add(*length);
+                while at < end {
+                    let more = (end - at).min(part);
+                    if self.bring((node.as_deref(), key), held.ticket, at, incoming.part(at, more)?, by)? {
+                        at += more;
+                    } else {
+                        part = (part / 2).max(SMALL_PART);
+                    }
+                }
+            }
+            let region = incoming.finish(SegmentId(held.segment))?;
+            let wait = || by.left().max(ANSWER);
+            if let Some(node) = node.as_deref().filter(|_| want.moves) {
+                // The other daemon may have started anew, and may have given the region to its tasks. If it still keeps
+                // the region closed now, it will learn from the catalog that the name is this node's.
+                session.adopt_region(*order, &region, false, wait())?;
+                self.ask_for_region(node, SURE, &key.encode(), ANSWER)?;
+            }
+            session.adopt_region(*order, &region, true, wait())
+        })();
+        filled.map(|()| id).or_else(|error| {
+            self.remove(workflow, vec![(SegmentKind::Region, mirror)]);
+            // If only the answer was lost, the region has its name already, so it was not removed.
+            let named = self.region_named(workflow, copy);
+            named.ok().filter(|region| region.id() == id).map(|_| id).ok_or(error)
+        })
+    }
+
+    /// Brings bytes of the region that `node` holds under `key`. Returns `false` if the bytes have not all come yet, and
+    /// the region is still held.
+    fn bring(
+        &self,
+        (node, key): (Option<&str>, Key),
+        ticket: u64,
+        at: u64,
+        memory: &mut [u8],
+        by: Deadline,
+    ) -> Result<bool> {
+        if by.passed() {
+            return Err(Error::new(Status::TimedOut, "the bytes of the region have not all come in time"));
+        }
+        let Some(node) = node else {
+            let source = lock(&self.offered).get(&ticket).cloned();
+            let bytes = source.as_ref().and_then(|source| source.bytes(at, memory.len() as u64));
+            memory
+                .copy_from_slice(&bytes.ok_or_else(|| Error::new(Status::Closed, "the region is not held any more"))?);
+            return Ok(true);
+        };
+        match self.pull_into(node, ticket, at, memory, by.left().min(PULL)) {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.status, Status::TimedOut | Status::Disconnected) => {
+                // The node's daemon may have started anew at another address. Then the region is not held any more.
+                match self.ask_for_region(node, SURE, &key.encode(), by.left().clamp(LEAST, ANSWER)) {
+                    Err(refused) if !matches!(refused.status, Status::TimedOut | Status::Disconnected) => Err(refused),
+                    _ => Ok(false),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens this node's region of this name.
+    fn region_named(&self, workflow: &str, name: &str) -> Result<Region> {
+        self.session(workflow, "copies", 0, true)?.region(name, Mode::OpenOnly, 0, None)
+    }
+
+    /// What became of the copy `fate.copy` that a task of this node wanted.
+    fn state_of(&self, fate: &Fate) -> State {
+        if lock(&self.regions.making).contains(&fate.key) {
+            return State::Making;
+        }
+        match self.region_named(&fate.workflow, &fate.copy) {
+            Ok(region) if region.is_copied_from(SegmentId(fate.segment)) => State::Named,
+            // The region may already move on to a third node, or the daemon is busy. The other node asks again.
+            Err(error) if error.status != Status::NotFound => State::Making,
+            _ => State::Gone,
+        }
+    }
+
+    /// Freezes a region of this node for the node `peer`, and offers its bytes. A repeated question gets the same
+    /// answer.
+    fn freeze(self: &Arc<Self>, peer: &str, hold: &Hold) -> Result<Held> {
+        let key = hold.key;
+        if let Some(frozen) = lock(&self.regions.frozen).get(&key).filter(|frozen| frozen.peer == peer) {
+            return Ok(frozen.held.clone());
+        }
+        self.open_once(key, "this region is being frozen, or has been", || self.freeze_first(peer, hold))
+    }
+
+    fn freeze_first(self: &Arc<Self>, peer: &str, hold: &Hold) -> Result<Held> {
+        let Hold { key, workflow, name, moves, .. } = hold;
+        let to = if peer.is_empty() { "here" } else { peer };
+        let session = self.session(workflow, &format!("copies.on.{to}"), 0, true)?;
+        let region = session.freeze_region(name, *moves)?;
+        let ticket = self.offer(Arc::new(Bytes(region.clone())));
+        let (segment, capacity, counted) = (region.id().0, region.capacity(), region.counted());
+        let held = Held { segment, capacity, counted, ticket, extents: region.extents() };
+        let frozen = Arc::new(Frozen {
+            peer: peer.to_owned(),
+            asked: hold.clone(),
+            held: held.clone(),
+            session,
+            region: Mutex::new(Some(region)),
+            outcome: Mutex::default(),
+            ended: Condvar::new(),
+        });
+        lock(&self.regions.frozen).insert(*key, Arc::clone(&frozen));
+        let own = Arc::clone(self);
+        let started = thread::Builder::new().name("region-frozen".into()).spawn(move || own.look_after(&frozen));
+        if let Err(error) = started {
+            lock(&self.regions.frozen).remove(key);
+            self.withdraw(ticket);
+            return Err(Error::system("starting a thread for a region", &error));
+        }
+        Ok(held)
+    }
+
+    /// Waits until it is known what became of the copy. Then it removes the region, or lets other members open it.
+    fn look_after(&self, frozen: &Frozen) {
+        let mut heard = Instant::now();
+        let named = loop {
+            let outcome = lock(&frozen.outcome);
+            let waited = frozen.ended.wait_timeout_while(outcome, ASK, |outcome| outcome.is_none());
+            if let Some(named) = *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                break named;
+            }
+            if frozen.peer.is_empty() {
+                continue;
+            }
+            match self.fate_of(frozen) {
+                Some(State::Making) => heard = Instant::now(),
+                Some(state) => break state == State::Named,
+                // The node may have given the copy its name, so a region that moves stays frozen until that is known.
+                None if !frozen.asked.moves && heard.elapsed() > SILENT => break false,
+                None => {}
+            }
+        };
+        self.withdraw(frozen.held.ticket);
+        if named && frozen.asked.moves {
+            let name = &frozen.asked.name;
+            // `Force`, because this member itself has the region open.
+            if let Err(error) = frozen.session.remove(SegmentKind::Region, name, InUse::Force) {
+                self.log(&format!("region '{name}' has moved to node {}, and stays here, too: {error}", frozen.peer));
+            }
+        }
+        drop(lock(&frozen.region).take());
+        lock(&self.regions.frozen).remove(&frozen.asked.key);
+    }
+
+    /// Asks the node `node`, which has the name of a region that was about to move there, until it is known whether the
+    /// region has moved. Then it removes the region of this node.
+    pub(crate) fn region_left(&self, node: &str, workflow: &str, name: &str, segment: SegmentId) {
+        let (key, copy) = (Key { by: 0, number: 0 }, name.to_owned());
+        let fate = Fate { key, workflow: workflow.to_owned(), copy, segment: segment.0 }.encode();
+        while !self.stop.load(Ordering::Acquire) {
+            let state = self.ask(node, STATE, &fate, ANSWER).ok().and_then(|body| u64::decode(&body).ok());
+            if state == Some(State::Named as u64) {
+                return self.remove(workflow, vec![(SegmentKind::Region, name.to_owned())]);
+            }
+            // The other node may have given the name up, or has ended. Then the name is this node's again.
+            if self.region_named(workflow, name).is_ok_and(|region| region.id() == segment) {
+                return;
+            }
+            thread::sleep(ASK);
+        }
+    }
+
+    /// Asks the other node what became of the copy; `None` if it does not answer.
+    fn fate_of(&self, frozen: &Frozen) -> Option<State> {
+        let Hold { key, workflow, copy, .. } = frozen.asked.clone();
+        let fate = Fate { key, workflow, copy, segment: frozen.held.segment };
+        let body = self.ask(&frozen.peer, STATE, &fate.encode(), ANSWER).ok()?;
+        match u64::decode(&body).ok()? {
+            1 => Some(State::Making),
+            2 => Some(State::Named),
+            _ => Some(State::Gone),
+        }
+    }
+
+    fn region_done(&self, peer: &str, done: &Done) {
+        let frozen = lock(&self.regions.frozen).get(&done.key).filter(|frozen| frozen.peer == peer).cloned();
+        if let Some(frozen) = frozen {
+            frozen.end(done.named);
+        }
+    }
+
+    /// Answers another node's question to one of [`SERVICES`].
+    pub(crate) fn answer_region(
+        self: &Arc<Self>,
+        node: &str,
+        service: u32,
+        body: &[u8],
+    ) -> std::result::Result<Vec<u8>, Refusal> {
+        match service {
+            HOLD => {
+                let held = self.freeze(node, &Hold::decode(body)?);
+                held.map(|held| held.encode()).map_err(|error| Refusal::new(error.status, error.to_string()))
+            }
+            DONE => {
+                self.region_done(node, &Done::decode(body)?);
+                Ok(Vec::new())
+            }
+            STATE => {
+                let state = self.state_of(&Fate::decode(body)?);
+                Ok((state as u64).encode())
+            }
+            SURE => {
+                let key = Key::decode(body)?;
+                let frozen = lock(&self.regions.frozen).get(&key).filter(|frozen| frozen.peer == node).cloned();
+                match frozen.filter(|frozen| lock(&frozen.outcome).is_none()) {
+                    Some(_) => Ok(Vec::new()),
+                    None => {
+                        Err(Refusal::new(Status::Closed, "the region is not kept for this node any more; try again"))
+                    }
+                }
+            }
+            other => Err(Refusal::new(Status::Incompatible, format!("regions have no service {other}"))),
+        }
+    }
+}
