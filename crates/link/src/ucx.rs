@@ -151,7 +151,7 @@ fn greet(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<d
 /// was not read yet.
 ///
 /// # Errors
-/// The peer tells nothing sensible, or UCX cannot connect the two nodes. The peer learns the reason.
+/// The peer's bytes are not valid, or UCX cannot connect the two nodes. The peer gets the reason.
 pub fn accept(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<dyn Stream>> {
     let Plain { socket, address } = plain;
     let mut first = [0; PREAMBLE.len()];

@@ -48,8 +48,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Exchanges the greeting of HTTP/2 on the connection. The calls name the address that was dialed, because proxies
-    /// choose the way of a call by it.
+    /// Exchanges the greeting of HTTP/2 on the connection. The calls name the address that was dialed, because a proxy
+    /// reads there to which node a call goes.
     ///
     /// # Errors
     /// The peer does not speak HTTP/2, or the deadline passed.
