@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// The smallest size in bytes of a part that is not copied. The receiving side gets such a part directly into its
 /// place.
-pub(super) const LARGE: usize = 8 << 10;
+pub(super) const LARGE: usize = 32 << 10;
 /// A large part is sent in pieces of at most this many bytes.
 pub(super) const PIECE: usize = 1 << 20;
 /// The number of messages that one call sends before it waits for the oldest of them.
