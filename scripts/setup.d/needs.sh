@@ -55,6 +55,7 @@ bench           cmd:sshd                           openssh-server      the hosts
 bench           cmd:ssh                            openssh-client      from host to host
 bench           cmd:ip                             iproute2            the hosts' networks
 bench           cmd:nsenter                        util-linux          hosts in namespaces
+bench           cmd:ucx_perftest                   ucx-utils           how fast UCX is between two hosts, without crossdock
 bench           cmd:NPopenmpi                      netpipe-openmpi     latency and bandwidth between MPI ranks
 bench           cmd:hpcc                           hpcc                HPL over MPI
 bench           cmd:lmp                            lammps              a real MPI code

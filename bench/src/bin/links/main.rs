@@ -1,5 +1,5 @@
 //! Measures how fast bytes are pulled from another node through a link (P15). The same run measures raw TCP with one
-//! stream and with four, a link over gRPC, and a plain call of gRPC by another program.
+//! stream and with four, links over gRPC and over UCX, a plain call of gRPC by another program, and UCX by ucx_perftest.
 //!
 //! The command line is `links [--address IP] [--peer COMMAND…] [--grpc PROGRAM] [--quick] [--json]`. `--grpc` names the
 //! program of `bench/peers/grpc`; without it, gRPC is measured by a link only.
@@ -9,6 +9,7 @@
 //! Rounds of all ways alternate, so that other programs slow all of them down alike. The figures are medians. With raw
 //! TCP, a request of 8 bytes contains the length, and `send` and `recv` carry the data.
 
+mod perftest;
 mod raw;
 mod served;
 mod unary;
@@ -21,13 +22,15 @@ use std::time::{Duration, Instant};
 
 use crossdock_bench::{Record, median, print};
 use crossdock_layout::wire::SegmentKind;
-use crossdock_link::{Authority, Certificates, Grpc, Link, LinkOptions, Node, Papers, Tcp, Transport, Trust, Wanted};
+use crossdock_link::{
+    Authority, Certificates, Grpc, Link, LinkOptions, Node, Papers, Tcp, Transport, Trust, Ucx, Wanted,
+};
 use crossdock_os::Deadline;
 
 const SIZES: [(&str, usize); 4] =
     [("10 KB", 10_000), ("1 MB", 1_000_000), ("10 MB", 10_000_000), ("100 MB", 100_000_000)];
 const MOST: usize = 100_000_000;
-const WAYS: [&str; 8] = [
+const WAYS: [&str; 10] = [
     "raw TCP",
     "raw TCP, 4 streams",
     "link",
@@ -36,6 +39,8 @@ const WAYS: [&str; 8] = [
     "link, TLS, 4 streams",
     "link over gRPC",
     "link over gRPC, TLS",
+    "link over UCX",
+    "link over UCX, 4 streams",
 ];
 const OBJECT: Wanted = Wanted { kind: SegmentKind::Item, object: 7, epoch: 1 };
 
@@ -49,6 +54,8 @@ const LINKS: std::ops::Range<usize> = 2..WAYS.len();
 const OURS: std::ops::Range<usize> = 2..6;
 /// A plain call of gRPC by another program.
 const UNARY: &str = "gRPC";
+/// A get of UCX by the program of UCX's authors.
+const PERFTEST: &str = "ucx_perftest, ucp_get";
 
 /// The serving process. It is killed when this program ends.
 struct Peer {
@@ -123,7 +130,7 @@ fn main() {
         let own = Node { name: "a".into(), incarnation: 1 };
         Link::open(transport.clone(), own, "b", address, options).expect("a link")
     };
-    let links = [
+    let mut links = vec![
         link(&plain, &peer.plain, 1),
         link(&plain, &peer.plain, 4),
         link(&tls, &peer.tls, 1),
@@ -131,6 +138,15 @@ fn main() {
         link(&grpc, &peer.plain, 1),
         link(&grpc_tls, &peer.tls, 1),
     ];
+    // A machine may have no UCX. Then the rows have no such peers.
+    match Ucx::load(&Trust::Network) {
+        Ok(ucx) => {
+            let ucx: Arc<dyn Transport> = Arc::new(ucx);
+            links.extend([1, 4].map(|streams| link(&ucx, &peer.plain, streams)));
+        }
+        Err(why) => eprintln!("links: not over UCX: {why}"),
+    }
+    let ways = &WAYS[..LINKS.start + links.len()];
     let mut one = raw::Streams::connect(&peer.raw, 1);
     let mut four = raw::Streams::connect(&peer.raw, 4);
     let mut unary = program.map(|program| unary::Unary::start(&before, &program, &address));
@@ -139,7 +155,7 @@ fn main() {
     for round in 0..=rounds {
         for (name, size) in SIZES {
             let times = (2_000_000 / size).clamp(1, 200);
-            for (number, way) in WAYS.into_iter().enumerate() {
+            for (number, &way) in ways.iter().enumerate() {
                 let memory = &mut memory[..size];
                 memory.fill(0);
                 let begun = Instant::now();
@@ -162,6 +178,12 @@ fn main() {
             }
         }
     }
+    if ways.len() == WAYS.len() {
+        for (name, size) in SIZES {
+            let times = perftest::get(&before, &address, size);
+            took.extend(times.map(|time| ((name, PERFTEST), vec![time])));
+        }
+    }
     print(&records(&took));
 }
 
@@ -179,7 +201,7 @@ fn records(took: &BTreeMap<(&'static str, &'static str), Vec<f64>>) -> Vec<Recor
         let peers: BTreeMap<String, f64> = (0..WAYS.len())
             .filter(|number| !OURS.contains(number))
             .map(|number| WAYS[number])
-            .chain([UNARY])
+            .chain([UNARY, PERFTEST])
             .filter_map(|way| peer(&way))
             .collect();
         for way in &WAYS[OURS] {

@@ -26,7 +26,13 @@ pub fn get(before: &[String], address: &str, size: usize) -> Option<f64> {
     let words = ["ucx_perftest", "-p", PORT].map(str::to_owned);
     let words: Vec<&String> = before.iter().chain(&words).collect();
     let mut server = Command::new(words[0]);
-    let server = server.args(&words[1..]).env(TRANSPORTS.0, TRANSPORTS.1).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let server = server
+        .args(&words[1..])
+        .env(TRANSPORTS.0, TRANSPORTS.1)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
     let _server = Guard(server.ok()?);
     let iterations = (20_000_000 / size).clamp(10, 2_000).to_string();
     let begun = Instant::now();

@@ -1,5 +1,5 @@
 //! The serving process. It serves the same bytes in three ways: raw TCP, links without TLS, and links with TLS. Both kinds
-//! of links may be over TCP or gRPC.
+//! of links may be over TCP or gRPC, and those without TLS over UCX, too.
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
@@ -46,8 +46,8 @@ pub fn serve(address: &str, papers: &Path) {
     println!("{}", listener.local_addr().expect("its address"));
     let papers = Papers::load(papers).expect("papers");
     let trusted = Trust::Certificates(Arc::new(Certificates::new(&papers).expect("certificates")));
-    let servers = [Trust::Network, trusted].map(|trust| {
-        let transports = Transports::new(&trust, Choice::Auto).expect("transports");
+    let servers = [(Trust::Network, Choice::Ucx), (trusted, Choice::Auto)].map(|(trust, choice)| {
+        let transports = Transports::new(&trust, choice).expect("transports");
         let accept = transports.listen(&format!("{address}:0")).expect("a free port");
         let own = Node { name: "b".into(), incarnation: 1 };
         let server =
