@@ -217,7 +217,8 @@ fn written(scratch: &Scratch, input: &mut Input<'_>) {
     }
 }
 
-/// Makes a file with these headers: with a cover, and with the checksums that the cover and the headers need.
+/// Makes the bytes of a file from these headers and data: adds a cover, and the checksums that the cover and the
+/// headers need.
 fn with_checksums(headers: &[u8], data: &[u8]) -> Vec<u8> {
     let mut headers = headers.to_vec();
     headers.resize(headers.len().max(SUPERBLOCK as usize), 0);

@@ -15,7 +15,8 @@ use crate::hdf5::{self, header::Header};
 
 /// Data begin at a multiple of the page size, so that they can be mapped.
 const PAGE: u64 = 4096;
-/// The number of bytes of one step: their checksum is computed and they are written while they are in the CPU's cache.
+/// The number of bytes that are written at a time. Their checksum is computed first, so they are in the CPU's cache
+/// when they are written.
 const SLICE: usize = 256 << 10;
 /// The greatest size of all headers together. The limit protects readers; programs do not reach it.
 pub(crate) const MOST_HEADERS: u64 = 64 << 20;

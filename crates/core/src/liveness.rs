@@ -101,7 +101,7 @@ impl Liveness {
         if !self.works() {
             let mut roll = self.roll.write().unwrap_or_else(PoisonError::into_inner);
             // The old descriptor does not show this member's lock. So the program may have closed it, and its number
-            // may belong to another file now. It is not closed here.
+            // may belong to another file now. That file must not be closed here.
             std::mem::replace(&mut *roll, Asker::new(papers.roll, self.me.0)).disown();
         }
         self.table.replace(papers.table.as_fd(), Access::Read)?;

@@ -268,8 +268,9 @@ impl Region {
         Ok(())
     }
 
-    /// Does `check_use` for a caller that is about to change a container. After a death it first finishes what the dead
-    /// member left half done. If that were done later, it would overwrite the caller's change.
+    /// Checks what `check_use` checks, for a caller that is about to change a container. After a death it first
+    /// finishes what the dead member left half done. If a later call finished that, it would overwrite the caller's
+    /// change.
     pub(crate) fn check_succession(&self) -> Result<()> {
         self.check_use()?;
         if !self.is_healed() {

@@ -8,8 +8,8 @@ use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags}
 use rustix::io::Errno;
 use std::path::Path;
 
-/// Reserves `more` bytes of disk space from the offset `from` on and extends the file to that length with zeros. A
-/// later write to this range cannot fail for lack of space.
+/// Reserves `more` bytes of disk space from the offset `from` on, and extends the file with zeros to the length `from +
+/// more`. A later write to this range cannot fail for lack of space.
 pub fn extend(file: impl AsFd, from: u64, more: u64) -> OsResult<()> {
     loop {
         match sys::fs::fallocate(&file, FallocateFlags::empty(), from, more) {
@@ -298,8 +298,8 @@ mod tests {
         assert!(try_lock(&one).unwrap());
         assert!(!try_lock(&other).unwrap());
         drop(one);
-        // Another test may have forked just now. Its child has a copy of the descriptor until it execs or ends, so this
-        // is tried several times.
+        // Another test may have forked just now. Its child has a copy of the descriptor until it execs or ends, so the
+        // test tries to get the lock several times.
         assert!((0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             try_lock(&other).unwrap()

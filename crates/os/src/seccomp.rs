@@ -51,8 +51,8 @@ const ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xC000_00B7;
 
-/// The numbers of the calls that are stopped. If a call has flags, the argument and the bits follow; a call with one of
-/// these bits passes.
+/// The numbers of the calls that are stopped. If a call has flags, the argument and the bits follow; a call that has
+/// one of these bits set is not stopped.
 #[rustfmt::skip]
 const CALLS: &[(libc::c_long, Option<(u32, u32)>)] = &[
     (libc::SYS_openat, Some((2, WRITES))),

@@ -123,8 +123,8 @@ pub fn offsets(fields: &[Type]) -> Vec<u64> {
     found
 }
 
-/// Writes a field's name and its offset `at`. The offset takes as few bytes as are enough for the size `whole` of the
-/// struct.
+/// Writes a field's name and its offset `at`. The offset takes the smallest number of bytes that can hold the size
+/// `whole` of the struct.
 fn member(name: &str, at: u64, whole: u64, out: &mut Vec<u8>) {
     out.extend(name.as_bytes());
     out.push(0);

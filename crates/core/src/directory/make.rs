@@ -75,8 +75,8 @@ impl Region {
             self.reserve_range(g.entries_at + used * entry, entry)?;
             header.entries_reserved.store((to * PAGE / entry) as u32, Ordering::Relaxed);
         }
-        // The list of free entries is empty, so an entry is taken that was never used. It is put on the list first, so
-        // that it is taken off like any other.
+        // The list of free entries is empty, so an entry is taken that was never used. The entry is first put on the
+        // list, and then taken off the list like any other.
         if let Some(fresh) = self.memory.entry(used) {
             fresh.next_by_name.store(0, Ordering::Relaxed);
         }

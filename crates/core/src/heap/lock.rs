@@ -32,7 +32,7 @@ impl Region {
             self.rebuild(&guard);
         }
         // The count of deaths is read before the healing and stored after it. Other threads of this process rely on the
-        // stored count: it says that the region is healed up to that death.
+        // stored count: it says that the region is healed after all deaths that the count includes.
         let deaths = self.deaths();
         if self.deaths_seen.load(Ordering::Relaxed) != deaths || took_over {
             self.heal_locked(&guard);

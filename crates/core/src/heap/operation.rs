@@ -169,8 +169,8 @@ impl Region {
 
     fn free_record<'a>(&self, slot: &'a Slot, by: u16, guard: Option<&Guard<'_>>) -> Result<&'a Operation> {
         for record in &slot.operations {
-            // An earlier replacement could not free its old block, because the lock was not available. The call below
-            // tries again.
+            // If an earlier replacement could not free its old block, because the lock was not available, the call
+            // below tries again.
             if record.kind.load(Ordering::Relaxed) == OP_REPLACING {
                 self.finish_replace(record, slot, by, guard)?;
             }

@@ -100,7 +100,7 @@ impl Act for Receiving<'_> {
 
 impl End {
     /// Takes an end slot of a port. `name` is the task's name, for the error messages of other members. If all slots of
-    /// the side have living members, this waits up to `timeout`.
+    /// the side have living members, the call waits up to `timeout`.
     ///
     /// # Errors
     /// `BUSY` (the error names the members that have the slots), `CORRUPT`.

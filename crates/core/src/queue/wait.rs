@@ -100,7 +100,8 @@ impl End {
         !self.look_after() && self.over().is_none()
     }
 
-    /// Waits until the other side gets a member. Unlike `wait`, this does not end when the other side has no member.
+    /// Waits until the other side gets a member. Unlike `wait`, this function goes on waiting while the other side has
+    /// no member.
     pub(super) fn wait_for_company(
         &self,
         timeout: Duration,

@@ -29,7 +29,8 @@ pub(super) struct Found {
 /// How the chunks of a version were examined.
 #[derive(Default)]
 struct Looked {
-    /// The number of chunks that were examined by private copies, by write protection (`protect`) and by comparing.
+    /// The numbers of chunks that were examined by private copies, by write protection (`protect`) and by comparing,
+    /// one field for each.
     private: u32,
     protect: u32,
     compared: u32,

@@ -50,7 +50,7 @@ impl Default for Costs {
 
 impl Costs {
     /// Moves the costs a little towards their typical values. A method that is not in use is not measured, so without
-    /// this a few bad measurements would rule it out for ever.
+    /// this correction a few bad measurements would rule out the method for ever.
     pub(super) fn fade(&mut self) {
         let usual = Self::default();
         for (cost, usual) in [

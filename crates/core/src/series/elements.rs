@@ -21,7 +21,7 @@ fn check<T: Plain>(variable: &str, declared: &str) -> Result<()> {
 
 impl Publisher {
     /// Gives a variable's elements in the memory where the program changes them. The address may change in `begin`, in
-    /// the `publish` of a begun version, in `abandon` and in `resize`; call this again after them.
+    /// the `publish` of a begun version, in `abandon` and in `resize`; call this function again after each of them.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such variable, `WRONG_TYPE` if it was declared with another type.

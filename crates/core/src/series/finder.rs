@@ -63,8 +63,8 @@ pub(super) struct Finder {
     /// The number of successive steps in which another method would have been better.
     better: u32,
     tried: bool,
-    /// True if the present method is only a trial, because the amount of changes was not known yet. The method is
-    /// chosen again as soon as a step shows that amount.
+    /// True if the present method is only a trial, because the amount of changes was not known yet. As soon as a step
+    /// shows that amount, the publisher chooses a method anew.
     trial: bool,
     pub switches: u64,
 }

@@ -54,7 +54,7 @@ pub(super) fn plan(name: &str, spec: &Spec) -> Result<Plan> {
     }
     let chunks = first.max(1);
     let records = records(spec.keep, spec.max_observers);
-    // The table of slots has room for the worst case: no two versions share a chunk, and the version table is full.
+    // The pool gets addresses for the worst case: no two versions share a chunk, and the version table is full.
     // Addresses cost nothing, and memory is taken only as it is used, up to the quota.
     let most_slots = chunks.saturating_mul(u64::from(records)).min(u64::from(MAX_SLOTS));
     let slots = match spec.capacity {

@@ -135,8 +135,8 @@ impl Publisher {
     fn publish_in_place(&mut self, columns: &[u32], attributes: &[(&str, Value)]) -> Result<u64> {
         let Found { method, dirty } = self.find_changes();
         fault_point!("series.publish.found");
-        // The chunks that the hints named are in the list `pending` now. If the next step comes without hints, it is
-        // searched for changes.
+        // The chunks that the hints named are in the list `pending` now. If the program gives no hints in the next
+        // step, the publisher searches for the changes of that step.
         self.hinted = false;
         let needed = self.pending.count();
         let record = self.room_for_version(needed)?;

@@ -146,7 +146,7 @@ impl Publisher {
 
     /// Says that the program wrote these bytes of a variable, or will write them before the next publish. With
     /// `Detect::Hints` all other bytes count as unchanged. With `Detect::Auto` the same is true in each step in which
-    /// this is called.
+    /// the program calls this function.
     ///
     /// # Errors
     /// `NOT_FOUND` if there is no such variable, `INVALID` if the range goes beyond the variable's end.

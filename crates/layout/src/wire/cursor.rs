@@ -190,8 +190,8 @@ impl Writer {
         self.name(&line)
     }
 
-    /// Appends a name field. Callers have checked that the name fits. If it does not, it is shortened so that the
-    /// receiver refuses it.
+    /// Appends a name field. Callers have checked that the name fits. A name that is too long leaves no zero byte at
+    /// the end of the field, so the receiver refuses it.
     pub fn name(&mut self, name: &str) -> &mut Self {
         let mut field = [0u8; NAME_FIELD];
         let length = name.len().min(NAME_FIELD);

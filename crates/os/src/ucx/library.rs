@@ -207,8 +207,8 @@ impl Fabric {
         self.library.version()
     }
 
-    /// Turns a status other than `OK` into an error for people: "UCX", then `what`, which says what UCX does not do,
-    /// and UCX's text for the status.
+    /// Gives an error if `status` is not `OK`. The error is a text for people: `what` (for example "makes no worker")
+    /// and UCX's words for the status.
     pub(super) fn passed(&self, what: &str, status: Status) -> Result<(), String> {
         if status == abi::OK { Ok(()) } else { Err(format!("UCX {what}: {}", self.library.text(status))) }
     }
