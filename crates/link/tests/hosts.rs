@@ -1,5 +1,5 @@
-//! Links between two hosts, which are network namespaces, with TLS and over UCX: a slow network, cuts in one and in both
-//! directions, and a daemon that is killed.
+//! Links between two hosts, which are network namespaces, with TLS, over gRPC and over UCX: a slow network, cuts in one
+//! and in both directions, and a daemon that is killed.
 //!
 //! The tests run this program again in a network namespace of its own, with the test `child`. That process makes the
 //! second namespace and starts node `b` in it. Node `b` is this program with the test `child`, too. An environment
@@ -111,6 +111,15 @@ fn hosts_that_are_slow_cut_off_in_one_or_both_directions_or_killed() {
     run_between_hosts("tls");
 }
 
+#[cfg(feature = "grpc")]
+#[test]
+fn hosts_over_grpc_that_are_slow_cut_off_in_one_or_both_directions_or_killed() {
+    if !namespaces_can_be_made() {
+        return crossdock_os::testing::skip("network-namespaces");
+    }
+    run_between_hosts("grpc");
+}
+
 #[test]
 fn hosts_over_ucx_that_are_slow_cut_off_in_one_or_both_directions_or_killed() {
     if !namespaces_can_be_made() || ucx().is_none() {
@@ -123,6 +132,8 @@ fn hosts_over_ucx_that_are_slow_cut_off_in_one_or_both_directions_or_killed() {
 fn transport(papers: &Papers) -> Way {
     match &*std::env::var(TRANSPORT).unwrap() {
         "ucx" => ucx().unwrap(),
+        #[cfg(feature = "grpc")]
+        "grpc" => grpc(trust(papers)),
         _ => tcp(trust(papers)),
     }
 }
