@@ -15,12 +15,12 @@ pub fn alone() -> Arc<Alone> {
     Arc::new(alone)
 }
 
-/// The bytes of memory that the pool of a series occupies.
+/// Gives the bytes of memory that the pool of a series occupies.
 pub fn memory_of(offer: &Offer) -> u64 {
     memfd::resident(&offer.pool).expect("a memfd")
 }
 
-/// The bytes of private memory of this process.
+/// Gives the bytes of private memory of this process.
 pub fn anonymous() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

@@ -106,7 +106,7 @@ fn size(text: &str) -> Result<u64, String> {
     units::size(text).map_err(|(what, hint)| format!("{what}; {hint}"))
 }
 
-/// The number of elements for this many bytes. An element has 8 bytes, and there is at least one.
+/// Gives the number of elements for this many bytes. An element has 8 bytes, and there is at least one.
 pub fn elements(bytes: u64) -> u64 {
     bytes.div_ceil(8).max(1)
 }

@@ -18,7 +18,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The word for the method, which the user writes and the tasks' program reads.
+    /// Gives the word for the method, which the user writes and the tasks' program reads.
     pub fn word(self) -> &'static str {
         match self {
             Self::Crossdock => "crossdock",
@@ -88,7 +88,7 @@ impl Graph {
         self.tasks[port.from].elements * 8
     }
 
-    /// The number of bytes that all tasks together send in one iteration.
+    /// Gives the number of bytes that all tasks together send in one iteration.
     pub fn bytes_per_iteration(&self) -> u64 {
         self.ports.iter().map(|p| self.bytes_of(p)).sum()
     }
@@ -101,8 +101,8 @@ impl Graph {
         self.ports.iter().any(|p| p.method == method)
     }
 
-    /// The number of bytes that the region must have room for: the buffers of each task, the copies of them that other
-    /// tasks make, and the tables of the region.
+    /// Gives the number of bytes that the region must have room for: the buffers of each task, the copies of them that
+    /// other tasks make, and the tables of the region.
     pub fn region_bytes(&self) -> u64 {
         let buffers: u64 = self.tasks.iter().map(|t| (t.elements * 8 + 8192) * u64::from(self.depth)).sum();
         let copied = self.ports.iter().any(|p| matches!(p.method, Method::Copy | Method::Copyinto));

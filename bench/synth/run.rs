@@ -115,13 +115,13 @@ pub fn run(
     Ok((said, summary))
 }
 
-/// The path of the crossdock command: the one that was built beside this program, or else the one in the PATH.
+/// Gives the path of the crossdock command: the one that was built beside this program, or else the one in the PATH.
 fn crossdock() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|me| me.with_file_name("crossdock"));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| "crossdock".into())
 }
 
-/// A text that is a part of all names in this run.
+/// Gives a text that is a part of all names in this run.
 pub fn id(folder: &Path) -> String {
     folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const AT: &str = "/dev/shm";
 
-/// The beginning of all names of a run. `run` is the text that [`crate::run::id`] gives.
+/// Gives the beginning of all names of a run. `run` is the text that [`crate::run::id`] gives.
 fn prefix(run: &str) -> String {
     format!("crossdock-synth-{run}-")
 }

@@ -26,8 +26,8 @@ fn main() {
     print(&records);
 }
 
-/// The memory of the daemon's processes in bytes: their private pages plus their share of common pages, as the kernel
-/// counts them.
+/// Gives the memory of the daemon's processes in bytes: their private pages plus their share of common pages, as the
+/// kernel counts them.
 fn memory_of(daemon: &Daemon) -> f64 {
     let own = daemon.pid();
     let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();

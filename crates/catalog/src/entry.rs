@@ -51,7 +51,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The key that changed.
+    /// Gives the key that changed.
     pub fn key(&self) -> &str {
         match self {
             Self::Put(entry) => &entry.key,
@@ -59,7 +59,7 @@ impl Event {
         }
     }
 
-    /// The revision of the change.
+    /// Gives the revision of the change.
     pub fn revision(&self) -> Revision {
         match self {
             Self::Put(entry) => entry.modified,
@@ -78,7 +78,7 @@ pub enum Expect {
 }
 
 impl Expect {
-    /// The key that the condition is about.
+    /// Gives the key that the condition is about.
     pub fn key(&self) -> &str {
         match self {
             Self::Free(key) | Self::At(key, _) => key,
@@ -114,7 +114,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The key that the operation changes.
+    /// Gives the key that the operation changes.
     pub fn key(&self) -> &str {
         match self {
             Self::Put { key, .. } | Self::Delete { key } => key,
@@ -132,7 +132,7 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// A commit without conditions and without changes.
+    /// Makes a commit without conditions and without changes.
     pub fn new() -> Self {
         Self::default()
     }

@@ -202,7 +202,7 @@ fn entry(found: &KeyValue) -> CatalogResult<Entry> {
     })
 }
 
-/// The first key that is above all keys that begin with `prefix`.
+/// Gives the first key that is above all keys that begin with `prefix`.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     // This addition cannot overflow, because all bytes of UTF-8 text are below 0xf5.

@@ -16,7 +16,7 @@ pub enum News {
 }
 
 impl News {
-    /// The entry that was put, or the last state of the one that is gone.
+    /// Gives the entry that was put, or the last state of the one that is gone.
     pub fn entry(&self) -> &Entry {
         match self {
             Self::Put(entry) | Self::Gone(entry) => entry,
@@ -34,12 +34,12 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// A follower without entries. The first [`Self::next`] lists the catalog.
+    /// Makes a follower without entries. The first [`Self::next`] lists the catalog.
     pub fn new(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), known: BTreeMap::new(), watch: None }
     }
 
-    /// The copy: the entries as of the last [`Self::next`], by key.
+    /// Gives the copy: the entries as of the last [`Self::next`], by key.
     pub fn known(&self) -> &BTreeMap<String, Entry> {
         &self.known
     }

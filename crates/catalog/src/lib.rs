@@ -50,10 +50,10 @@ pub trait Catalog: Send + Sync {
     /// Makes several changes at once if all conditions hold, and none otherwise.
     fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed>;
 
-    /// The entry of this key; `None` if there is none.
+    /// Gives the entry of this key; `None` if there is none.
     fn get(&self, key: &str, by: Deadline) -> CatalogResult<Option<Entry>>;
 
-    /// All entries whose keys begin with `prefix`, in the keys' order, as they were at one revision.
+    /// Gives all entries whose keys begin with `prefix`, in the keys' order, as they were at one revision.
     fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing>;
 
     /// Grants a new lease. If it is not kept alive, it ends after `time`, and its entries are deleted.

@@ -52,12 +52,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An empty catalog whose leases follow this machine's clock.
+    /// Makes an empty catalog whose leases follow this machine's clock.
     pub fn new() -> Self {
         Self::with_clock(Clock::Real(Instant::now()))
     }
 
-    /// An empty catalog whose clock only [`Self::advance`] moves.
+    /// Makes an empty catalog whose clock only [`Self::advance`] moves.
     pub fn with_manual_clock() -> Self {
         Self::with_clock(Clock::Manual(0))
     }

@@ -106,12 +106,12 @@ impl Store {
         Ok(Record::Ended { lease, revision })
     }
 
-    /// The first lease whose time has passed, if there is one.
+    /// Gives the first lease whose time has passed, if there is one.
     pub fn expired(&self, now_ms: u64) -> Option<LeaseId> {
         self.due.first().filter(|(due, _)| *due <= now_ms).map(|(_, lease)| *lease)
     }
 
-    /// The time in ms at which the next lease ends, unless it is kept alive until then.
+    /// Gives the time in ms at which the next lease ends, unless it is kept alive until then.
     pub fn next_due(&self) -> Option<u64> {
         self.due.first().map(|(due, _)| *due)
     }
@@ -143,7 +143,7 @@ impl Store {
         Ok(Listing { revision: self.revision, entries: below.map(|(_, entry)| entry.clone()).collect() })
     }
 
-    /// The changes of keys below `prefix`, from the revision `from` on.
+    /// Gives the changes of keys below `prefix`, from the revision `from` on.
     pub fn since(&self, prefix: &str, from: Revision) -> CatalogResult<Vec<Event>> {
         if from <= self.compacted {
             return Err(CatalogError::Compacted(self.compacted + 1));
@@ -240,7 +240,7 @@ impl Store {
         self.events.push_back(Event::Deleted { key: key.to_owned(), revision: self.revision });
     }
 
-    /// The records that make this state from an empty one, as few as possible.
+    /// Gives the records that make this state from an empty one, as few as possible.
     pub fn snapshot(&self) -> Vec<Record> {
         let mut records = vec![Record::Start { revision: self.revision, next_lease: self.next_lease }];
         let leases = self.leases.iter();

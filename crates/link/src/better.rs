@@ -31,7 +31,7 @@ impl Better {
         Self { than: place, session, next: Instant::now() + PAUSE, pause: PAUSE, trial: None, found: None }
     }
 
-    /// The place of the better transport that works.
+    /// Gives the place of the better transport that works.
     pub const fn found(&self) -> Option<usize> {
         self.found
     }

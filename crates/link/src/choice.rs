@@ -62,7 +62,7 @@ impl fmt::Debug for Transports {
 }
 
 impl Transports {
-    /// The chosen transports, whose connections are protected as `trust` says.
+    /// Makes the chosen transports, whose connections are protected as `trust` says.
     ///
     /// # Errors
     /// This build does not have the chosen transport, or a transport cannot start its thread.

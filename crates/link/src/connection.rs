@@ -22,7 +22,7 @@ pub enum Connection {
 }
 
 impl Connection {
-    /// The stream that carries bytes directly on this connection.
+    /// Gives the stream that carries bytes directly on this connection.
     pub fn into_stream(self) -> Arc<dyn Stream> {
         match self {
             Self::Plain(plain) => Arc::new(plain),

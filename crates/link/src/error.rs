@@ -23,7 +23,7 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error without a peer or a hint.
+    /// Makes an error without a peer or a hint.
     pub fn new(status: Status, tried: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { status, tried: tried.into(), node: None, address: None, reason: reason.into(), hint: "" }
     }

@@ -123,7 +123,7 @@ impl Link {
     /// As for [`Self::open`].
     ///
     /// # Panics
-    /// If `transports` is empty.
+    /// Panics if `transports` is empty.
     pub fn negotiate(
         transports: Vec<Arc<dyn Transport>>,
         own: Node,
@@ -140,7 +140,7 @@ impl Link {
     /// As for [`Self::open`].
     ///
     /// # Panics
-    /// If `transports` is empty.
+    /// Panics if `transports` is empty.
     pub fn negotiate_with(
         pulls: Pulls,
         transports: Vec<Arc<dyn Transport>>,
@@ -280,7 +280,7 @@ impl Shared {
         error.with(&self.peer, &self.address)
     }
 
-    /// How to reach the peer by the transport at this place of the list.
+    /// Tells how to reach the peer by the transport at this place of the list.
     pub fn route(&self, way: usize) -> Route<'_> {
         Route {
             transport: &*self.transports[way],
@@ -386,7 +386,7 @@ impl Shared {
         }
     }
 
-    /// The work of the link's thread: it connects, reads messages until the connection ends, and connects again.
+    /// Does the work of the link's thread: connects, reads messages until the connection ends, and connects again.
     fn keep(self: &Arc<Self>) {
         let mut pause = PAUSE;
         let mut way = 0;

@@ -151,7 +151,7 @@ impl Refusal {
     /// Makes a refusal.
     ///
     /// # Panics
-    /// If `status` is `Ok` or `NotYet`, because these are no refusals.
+    /// Panics if `status` is `Ok` or `NotYet`, because these are no refusals.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         assert!(!matches!(status, Status::Ok | Status::NotYet), "{status} refuses nothing");
         let mut text = text.into();

@@ -296,7 +296,8 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// The outcome for a chunk with a wrong checksum. The bytes behind it on this connection cannot be used.
+    /// Gives the outcome for a chunk with a wrong checksum. The bytes behind the chunk on this connection cannot be
+    /// used.
     fn wrong(&self, from: usize, times: u32) -> Stopped {
         let reason = format!("bytes at {} arrived with a wrong checksum", self.offset + from as u64);
         let error = Error::new(Status::Corrupt, "pull", reason)
@@ -304,7 +305,7 @@ impl Part<'_> {
         if times > WRONG_MOST { Stopped::Refused(error) } else { Stopped::Broken(error) }
     }
 
-    /// A deadline by which a peer that works must have sent something.
+    /// Gives a deadline by which a peer that works must have sent something.
     fn soon(&self) -> Deadline {
         self.deadline.at_most(self.shared.options.give_up())
     }

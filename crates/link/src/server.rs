@@ -52,9 +52,9 @@ pub struct Peer {
 
 /// The bytes of an object. They do not change while they are served.
 pub trait Source: Send + Sync {
-    /// The length in bytes.
+    /// Gives the length in bytes.
     fn length(&self) -> u64;
-    /// A part of the bytes. `None` if the part is out of bounds, or if these bytes no longer exist.
+    /// Gives a part of the bytes. `None` if the part is out of bounds, or if these bytes no longer exist.
     fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>>;
 }
 
@@ -99,13 +99,13 @@ pub trait Serve: Send + Sync + 'static {
         stream.close();
     }
 
-    /// A control connection of this peer has begun.
+    /// Is called when a control connection of this peer has begun.
     fn joined(&self, _peer: &Peer) {}
 
-    /// A control connection of this peer has ended. The peer is not known to be dead.
+    /// Is called when a control connection of this peer has ended. The peer is not known to be dead.
     fn left(&self, _peer: &Peer, _why: &str) {}
 
-    /// A connection was refused, or has ended with an error. The daemon logs it.
+    /// Is called when a connection was refused, or has ended with an error. The daemon logs the error.
     fn refused(&self, _error: &Error) {}
 }
 
@@ -247,7 +247,7 @@ impl Drop for Server {
 }
 
 impl Shared {
-    /// The work of the thread that accepts connections.
+    /// Does the work of the thread that accepts connections.
     fn take_all(self: &Arc<Self>, accept: &dyn Accept) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         let mut number = 0;
@@ -256,8 +256,8 @@ impl Shared {
                 Ok(Some(arriving)) => arriving,
                 Ok(None) => continue,
                 Err(error) => {
-                    // For example, this process may have no descriptors left. The connection waits in the kernel until
-                    // the next attempt.
+                    // `accept` failed, for example because this process has no descriptors left. The connection waits
+                    // in the kernel until the next attempt.
                     self.serve.refused(&error);
                     std::thread::sleep(LOOK);
                     continue;
@@ -286,7 +286,7 @@ impl Shared {
                 }
             }
         }
-        // These connections were established while the server's `drop` closed the others.
+        // Closes the connections that were established while the server's `drop` closed the others.
         for stream in lock(&self.streams).values() {
             stream.close();
         }

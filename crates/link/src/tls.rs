@@ -165,7 +165,7 @@ fn step<Data>(
             Came::On
         }
         ConnectionState::TransmitTlsData(data) => {
-            // These records are in `pending` now, which is sent before any record that is encrypted later.
+            // The records are in `pending` now, which is sent before any record that is encrypted later.
             data.done();
             Came::On
         }

@@ -40,7 +40,7 @@ fn read_message(socket: &mut TcpStream) -> Option<NodeMessage> {
     Some(NodeMessage::decode(header, &body).unwrap())
 }
 
-/// A connection of the node `liar` after the server's Welcome, and the number of its session.
+/// Makes a connection of the node `liar` after the server's Welcome, and the number of its session.
 fn greeted(server: &Server, purpose: Purpose, session: [u8; 16]) -> (TcpStream, [u8; 16]) {
     let mut socket = TcpStream::connect(server.address()).unwrap();
     socket.write_all(&hello(purpose, session).encode(0)).unwrap();
@@ -177,7 +177,7 @@ fn another_version_is_refused_with_both_numbers() {
     let server = serve(&b, "127.0.0.1:0", 5, &store);
     let mut of_77 = hello(Purpose::Control, [0; 16]).encode(0);
     of_77[FRAME_HEADER + 8] = 77;
-    // The message ends behind these fields, because a later version may have other fields after its version number.
+    // The message ends early, because a later version may have other fields after its version number.
     of_77.truncate(FRAME_HEADER + 40);
     of_77[..4].copy_from_slice(&(FRAME_HEADER as u32 + 40).to_le_bytes());
     let mut socket = TcpStream::connect(server.address()).unwrap();

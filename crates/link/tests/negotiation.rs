@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The transports of node `a` and of node `b`, with these choices. Both are in plain text, or both inside TLS.
+/// Makes the transports of node `a` and of node `b`, with these choices. Both are in plain text, or both inside TLS.
 fn choose(a: Choice, b: Choice) -> Vec<(Transports, Transports)> {
     let authority = authority();
     let certificates = |node| trust(&authority.issue(node).unwrap());

@@ -91,7 +91,8 @@ fn an_end_in_order_is_told_from_a_cut() {
     }
 }
 
-/// A proxy that forwards one connection. After `upto` bytes from the server it cuts the connection on both sides.
+/// Starts a proxy that forwards one connection. After `upto` bytes from the server, the proxy cuts the connection on
+/// both sides.
 fn cutting_proxy(server: String, upto: usize) -> (String, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

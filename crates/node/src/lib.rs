@@ -96,8 +96,8 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     Err(ServeError("the daemon in the background did not start; its reason is above".into()))
 }
 
-/// A number above every id that an earlier daemon can have given out. Earlier daemons began with such a number, too,
-/// and no daemon gives out a million ids a second for long.
+/// Gives a number above every id that an earlier daemon can have given out. Earlier daemons began with such a number,
+/// too, and no daemon gives out a million ids a second for long.
 fn id_base() -> u64 {
     // The time since the beginning of 2026, in microseconds.
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -43,7 +43,7 @@ fn path_of(item: &Item) -> OwnedFd {
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
-/// The errors of opening the file again through a path descriptor: for reading, and for writing.
+/// Gives the errors of opening the file again through a path descriptor: for reading, and for writing.
 fn opened(path: &OwnedFd) -> [Option<i32>; 2] {
     let name = format!("/proc/self/fd/{}", path.as_raw_fd());
     [false, true].map(|write| OpenOptions::new().read(true).write(write).open(&name).err()?.raw_os_error())

@@ -70,7 +70,7 @@ impl Setting {
         unsafe { std::slice::from_raw_parts_mut(self.bystander.base().add(self.block as usize).cast::<u64>(), BLOCK) }
     }
 
-    /// The names of the daemon's segments, without the test's own `bystander`.
+    /// Gives the names of the daemon's segments, without the test's own `bystander`.
     fn segments(&self) -> Vec<String> {
         let listed = self.b.list().unwrap().segments.into_iter();
         listed.map(|segment| segment.name).filter(|name| name != "bystander").collect()

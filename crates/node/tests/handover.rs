@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// A world in which a member has made an item and asked to share it. The sharing waits for a copy.
+    /// Makes a world in which a member has made an item and asked to share it. The sharing waits for a copy.
     fn sharing() -> (Self, SegmentId) {
         let mut world = Self::new();
         world.connect(1, "a");

@@ -12,7 +12,7 @@ use crossdock_client::{Grant, Mode, Rights, SegmentKind, Status};
 use crossdock_os::socket;
 use support::{Daemon, until};
 
-/// The CPU time that a process has used so far, in clock ticks of 10 ms.
+/// Gives the CPU time that a process has used so far, in clock ticks of 10 ms.
 fn spent(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<_> = stat[stat.rfind(')').unwrap()..].split_whitespace().collect();

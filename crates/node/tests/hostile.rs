@@ -14,7 +14,7 @@ use crossdock_layout::wire::{Answer, FINGERPRINT, HEADER, MAX_MESSAGE, OpenMode,
 use crossdock_os::{memfd, socket};
 use support::{Daemon, Raw, open, until};
 
-/// The median time of an honest client's request, over `rounds` requests.
+/// Measures the median time of an honest client's request, over `rounds` requests.
 fn median_latency(raw: &mut Raw, rounds: usize) -> Duration {
     let mut times: Vec<_> = (0..rounds)
         .map(|_| {
@@ -148,8 +148,8 @@ fn floods_leave_the_honest_their_share() {
                 while !over.load(Ordering::Relaxed) {
                     let (flooder, _) = Raw::join(&daemon.socket());
                     let message = open("nothing", OpenMode::OpenOnly, 0, 0).encode(1, 1);
-                    // This client never reads its answers. It is dropped when too many are waiting, and then connects
-                    // again.
+                    // This client never reads its answers. It is dropped when too many answers are waiting, and then
+                    // connects again.
                     while !over.load(Ordering::Relaxed) && flooder.send(&message, &[]) {
                         std::hint::spin_loop();
                     }

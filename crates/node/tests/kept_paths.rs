@@ -46,7 +46,8 @@ fn task(daemon: &Daemon, name: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
 }
 
-/// A member that may send any message. It keeps an item's file open although it says that it has given the item up.
+/// Connects a member that may send any message. The member keeps an item's file open although it says that it has given
+/// the item up.
 fn former(daemon: &Daemon) -> Raw {
     let mut hello = Raw::hello_message(1);
     let Request::Hello { token, task, .. } = &mut hello else { unreachable!() };

@@ -170,7 +170,7 @@ fn a_report_shows_who_is_there_and_what_went_through() {
     assert!(report.ends.iter().all(|end| end.alive && end.member == session.member()));
 }
 
-/// How often a segment's memory is mapped in this process.
+/// Counts how often a segment's memory is mapped in this process.
 fn mappings(name: &str) -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|line| line.contains(name)).count()
 }

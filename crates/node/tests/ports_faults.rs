@@ -115,8 +115,8 @@ impl Task<'_> {
         let (node, port) = (self.home.to_owned(), self.port.to_owned());
         let want =
             Want { node, workflow: session.workflow().to_owned(), port, task: task.clone(), rank: 0, sends, wait };
-        // If the answer to the opening was lost, the port has an end without a task. It stays until the relays have
-        // compared which channels they know. So the task tries again.
+        // If the answer to the opening was lost, the port has an end without a task. This end stays until the relays
+        // have compared which channels they know. So the task tries again.
         let began = Instant::now();
         let mirror = loop {
             match relay.open(&want) {

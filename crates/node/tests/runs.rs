@@ -44,7 +44,7 @@ fn ports(daemon: &Daemon) -> usize {
     visitor(daemon).list().unwrap().segments.iter().filter(|s| s.kind == SegmentKind::Port).count()
 }
 
-/// One run of the README's first example: both programs start, pass messages, and end.
+/// Runs the README's first example once: both programs start, pass messages, and end.
 fn run_once(daemon: &Daemon, producer_first: bool) {
     let consume = |session: Session| read(&open(&session, End::Consumer), LONG);
     let produce = |session: Session| send(&open(&session, End::Producer), 0..40);

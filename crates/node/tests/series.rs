@@ -27,7 +27,7 @@ struct Publisher {
     segment: SegmentId,
 }
 
-/// The first word of an observer's slot.
+/// Gives the first word of an observer's slot.
 fn word(page: &Mapping, slot: u32) -> &AtomicU64 {
     page.word64(u64::from(slot) * SLOT).unwrap()
 }
@@ -367,7 +367,7 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     assert_eq!(refused.0, Status::Invalid);
     assert_eq!(ask(&mut publisher.raw, &Request::Offer { segment }, &[pool]), Ok(1));
     // The dead observer's page: other memory is refused, and the page itself is accepted. What the dead observer had
-    // written there is cleared.
+    // written in its slot is cleared.
     drop(dead);
     let plain = memfd::create("crossdock-test", PIN_PAGE).unwrap();
     let offer = Request::Offer { segment: known.page };

@@ -55,7 +55,7 @@ fn changes(seed: u64, step: u64, chunk: u64) -> bool {
     step == 1 || mix(seed, step, chunk) % 12 < mix(seed, step, 99) % 9
 }
 
-/// The first number of a chunk at this step. The chunk's other numbers count up from it.
+/// Gives the first number of a chunk at this step. The chunk's other numbers count up from it.
 fn content(seed: u64, step: u64, chunk: u64) -> u64 {
     let latest = (1..=step).rev().find(|step| changes(seed, *step, chunk)).unwrap();
     mix(seed, latest, chunk + 1000)

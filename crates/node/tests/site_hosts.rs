@@ -119,7 +119,7 @@ impl Hosts {
         self.connect(n).unwrap()
     }
 
-    /// The state of host `of`, as host `n` reports it.
+    /// Gives the state of host `of`, as host `n` reports it.
     fn state(&self, n: usize, of: usize) -> Option<NodeState> {
         let nodes = self.session(n).nodes().unwrap();
         nodes.into_iter().find(|node| node.name == format!("n{of}")).map(|node| node.state)

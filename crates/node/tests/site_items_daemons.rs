@@ -19,7 +19,7 @@ fn until(what: &str, holds: impl FnMut() -> bool) {
     until_within(Duration::from_secs(180), what, holds);
 }
 
-/// A site of three daemons. The first one keeps the catalog.
+/// Makes a site of three daemons. The first one keeps the catalog.
 fn site() -> Vec<Daemon> {
     let all = Site::new().daemons(3);
     for daemon in &all {
@@ -45,7 +45,7 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// How many item files a node's daemon keeps. Files whose bytes wait to be pulled are counted, too.
+/// Counts how many item files a node's daemon keeps. Files whose bytes wait to be pulled are counted, too.
 fn files(daemon: &Daemon) -> usize {
     let keeper = format!("/proc/{}/fd", daemon.keeper.id());
     let links = std::fs::read_dir(keeper).unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());

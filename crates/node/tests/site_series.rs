@@ -320,7 +320,7 @@ fn no_publisher_waits_for_a_stuck_node_and_waits_there_say_when_the_node_was_see
     publish(&mut publisher, 1);
     let mut there = observe(&on_b, "field");
     shows(&there.next(LONG).unwrap(), 1);
-    // The daemon of the mirror is stopped, so it takes no further version.
+    // The daemon of the mirror is stopped, so the mirror takes no further version.
     let broker = world.daemons[1].broker();
     kill(broker, "STOP");
     for value in 2..=300 {

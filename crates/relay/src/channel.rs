@@ -157,7 +157,7 @@ impl Channel {
         &self.port
     }
 
-    /// What the daemon reports about the port of this end.
+    /// Gives what the daemon reports about the port of this end.
     pub fn port_report(&self) -> Result<crossdock_client::PortReport> {
         self.session.port_report(self.port.id())
     }
@@ -177,7 +177,8 @@ impl Channel {
 
     /// Lets the member of this end die: its end stays as it is, and others heal it.
     fn die(&self) {
-        // Threads that wait at this end return now, so the member does not end in the middle of their access.
+        // `abandon` makes the threads that wait at this end return, so the member does not end in the middle of their
+        // access.
         self.end().abandon();
         let mut alive = self.alive.write().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *alive, false) {
@@ -255,7 +256,7 @@ impl Channel {
 
     // The functions of a source follow.
 
-    /// The thread of a source: receives messages, and brings them to the other side.
+    /// Runs the thread of a source: receives messages, and brings them to the other side.
     pub fn ship(&self, peers: &dyn Peers) {
         // Only a port is shared with other consumers. The source at a mirror is its only consumer, and takes all
         // messages.
@@ -371,7 +372,7 @@ impl Channel {
             if let Some(ticket) = ticket {
                 peers.withdraw(ticket);
             }
-            // This fails if this end of the port is closed already. Then the port has given the message to another
+            // `release` fails if this end of the port is closed already. Then the port has given the message to another
             // consumer, so the failure is ignored.
             let _ = self.port.release(&message);
         }
@@ -407,7 +408,7 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// The first thread of a sink: puts the messages that the source has sent into the ring of this node.
+    /// Runs the first thread of a sink: puts the messages that the source has sent into the ring of this node.
     pub fn put(&self, peers: &dyn Peers) {
         let mut number = 0u64;
         loop {
@@ -522,8 +523,8 @@ impl Channel {
         Ok((handle, Some(made), object.bytes.len() as u64))
     }
 
-    /// The region of this node that holds copies of the objects of one region of the other node. Makes it if there is
-    /// none yet.
+    /// Gives the region of this node for copies of the objects of one region of the other node. Makes the region if it
+    /// does not exist yet.
     fn region(&self, id: u64, capacity: u64, name: &str) -> Result<Region> {
         if let Some(region) = lock(&self.regions).get(&id) {
             return Ok(region.clone());
@@ -535,8 +536,8 @@ impl Channel {
         Ok(region)
     }
 
-    /// The second thread of a sink: reports to the source which messages were released, and when the consumers have
-    /// left.
+    /// Runs the second thread of a sink: reports to the source which messages were released, and when the consumers
+    /// have left.
     pub fn watch(&self, peers: &dyn Peers) {
         let is_shared = !self.at_home && self.end().shape().pattern == Pattern::WorkQueue;
         let mut pause = Duration::from_micros(200);

@@ -143,7 +143,7 @@ trait Peers: Sync {
     fn log(&self, line: &str);
 }
 
-/// The name of the mirror of the port, series or region `name`. `number` makes the names of one channel's mirrors
+/// Gives the name of the mirror of the port, series or region `name`. `number` makes the names of one channel's mirrors
 /// different.
 fn mirror_name(key: Key, number: u64, name: &str) -> Result<String> {
     let mirror = format!("{MIRROR}{:x}-{:x}-{number:x}/{}", key.by, key.number, name::mirrored(name));
@@ -501,8 +501,8 @@ impl Shared {
         }
     }
 
-    /// The thread that asks other daemons, again and again, whether they still know the channels that they share with
-    /// this one.
+    /// Runs the thread that asks other daemons, again and again, whether they still know the channels that they share
+    /// with this one.
     fn compare(&self) {
         let mut waited = Duration::ZERO;
         let slice = Duration::from_millis(100);

@@ -23,7 +23,7 @@ pub enum Told {
 
 /// The side that sends a report.
 pub trait Side {
-    /// `None` while the report should still be sent. Otherwise the reason why sending it is useless.
+    /// Gives `None` while the report should still be sent. Otherwise gives the reason why sending it is useless.
     fn stopped(&self) -> Option<Told>;
     /// Waits for `time`, or until this side ends.
     fn pause(&self, time: Duration);

@@ -30,7 +30,7 @@ impl Answer {
 
 const NOT_FOUND: &str = "there is nothing here";
 
-/// The page itself. It contains no data; its script asks the server for data with the token.
+/// Gives the page itself. It contains no data; its script asks the server for data with the token.
 pub fn page(path: &str) -> Option<Answer> {
     Some(match path {
         "/" | "/index.html" => Answer::new(200, "text/html; charset=utf-8", include_str!("../page/index.html")),
@@ -138,7 +138,7 @@ impl Query {
         Self(text.split('&').filter(|p| !p.is_empty()).map(pair).collect())
     }
 
-    /// The names and values, in their order.
+    /// Gives the names and values, in their order.
     pub fn pairs(&self) -> &[(String, String)] {
         &self.0
     }

@@ -61,7 +61,7 @@ fn request(head: &[u8]) {
     });
 }
 
-/// A server that has a sample and asks no daemon.
+/// Makes a server that has a sample and asks no daemon.
 fn shared() -> Shared {
     let nowhere = std::path::PathBuf::from("/nonexistent/crossdock-fuzz.sock");
     let sampler = Sampler::new(Scope { socket: Some(nowhere), front: None });

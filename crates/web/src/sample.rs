@@ -236,7 +236,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler that has made no sample yet.
+    /// Makes a sampler that has made no sample yet.
     pub fn new(scope: Scope) -> Self {
         Self { scope, before: None, inside: HashMap::new(), events: VecDeque::new() }
     }

@@ -112,7 +112,7 @@ fn listen(port: u16) -> Result<TcpListener, String> {
 }
 
 impl Shared {
-    /// The state of a server whose last sample, `first`, was made at the time `made`.
+    /// Makes the state of a server whose last sample, `first`, was made at the time `made`.
     pub fn new(sampler: Sampler, made: Instant, first: Sample, token: String, port: u16) -> Self {
         Self {
             inner: Mutex::new((sampler, Frames::default())),

@@ -168,7 +168,7 @@ async fn receive(address: &str, most: usize) -> Result<(), Box<dyn std::error::E
     Ok(())
 }
 
-/// The present time of a clock that both processes share.
+/// Gives the present time of a clock that both processes share.
 fn now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` lives through the call.

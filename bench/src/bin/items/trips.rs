@@ -27,7 +27,7 @@ impl Words {
         self.0.word64(Self::SENT).expect("within").store(clock::now_ns(), Ordering::Release);
     }
 
-    /// The time since the last send, in microseconds.
+    /// Gives the time since the last send, in microseconds.
     fn on_its_way(&self) -> f64 {
         clock::now_ns().saturating_sub(self.0.word64(Self::SENT).expect("within").load(Ordering::Acquire)) as f64 / 1e3
     }

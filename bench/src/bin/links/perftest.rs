@@ -36,7 +36,7 @@ pub fn get(before: &[String], address: &str, size: usize) -> Option<f64> {
     let _server = Guard(server.ok()?);
     let iterations = (20_000_000 / size).clamp(10, 2_000).to_string();
     let begun = Instant::now();
-    // The serving program needs a moment until it listens.
+    // The serving program needs a moment until it listens. So the pulling program is started again until it succeeds.
     while begun.elapsed() < LONGEST {
         let mut client = Command::new("ucx_perftest");
         client.args([address, "-p", PORT, "-t", "ucp_get", "-f", "-v", "-w", "5"]);

@@ -140,8 +140,8 @@ pub fn observer(arguments: &[String]) {
             while let Some(version) = series::next(&mut observer) {
                 let mut version = Some(version);
                 timed(&mut || {
-                    // A version that the observer has already is refreshed: only the chunks that differ are mapped
-                    // anew.
+                    // If the observer holds an older version, that version is refreshed: only the chunks that differ
+                    // are mapped anew.
                     match (&mut held, version.take().expect("it was just given")) {
                         (Some(former), version) => drop(former.replace_by(version).expect("a newer version")),
                         (none, version) => *none = Some(version),

@@ -40,13 +40,13 @@ impl Queue {
         Self { memory, size, fd }
     }
 
-    /// The path by which a child process opens the queue.
+    /// Gives the path by which a child process opens the queue.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())
     }
 
-    /// Word 0 is the number of messages put in, word 1 the number taken out, and word 2 tells the end. Each has a cache
-    /// line of its own.
+    /// Gives one of the counters. Word 0 is the number of messages put in, word 1 the number taken out, and word 2
+    /// tells the end. Each word has a cache line of its own.
     fn word(&self, n: u64) -> &AtomicU32 {
         self.memory.word32(n * 64).expect("within the first page")
     }
@@ -117,7 +117,7 @@ impl SharedFile {
         Self { path: folder.join("state"), new: folder.join("state.new") }
     }
 
-    /// The path of the file.
+    /// Gives the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -31,7 +31,7 @@ pub fn publisher_that_keeps(
     session.publisher(name, &options).expect("a series")
 }
 
-/// The array of the publisher, which the caller changes in place.
+/// Gives the array of the publisher, which the caller changes in place.
 pub fn array(publisher: &mut Publisher, bytes: usize) -> &mut [f64] {
     let start = publisher.memory("u").expect("a variable of that name");
     // SAFETY: the variable has so many bytes, and this program works on them in one place at a time.

@@ -64,7 +64,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that connects with its first call.
+    /// Makes a client that connects with its first call.
     pub fn new(dial: impl Dial + 'static) -> Self {
         Self { connections: Arc::new(Connections { dial: Box::new(dial), kept: Mutex::default() }) }
     }

@@ -214,7 +214,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The thread that ends leases that were not kept alive in time.
+    /// Runs the thread that ends leases that were not kept alive in time.
     fn expire(&self) {
         let mut state = self.lock();
         while !self.stops() {

@@ -11,7 +11,7 @@ use crossdock_os::Deadline;
 /// A function that makes clients of one catalog.
 pub type Clients<'a> = &'a dyn Fn() -> Box<dyn Catalog>;
 
-/// A deadline that no call reaches, even on a loaded machine.
+/// Gives a deadline that no call reaches, even on a loaded machine.
 pub fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
@@ -19,7 +19,7 @@ pub fn soon() -> Deadline {
 /// The time of the leases that tests let end.
 const SHORT: Duration = LEASE_MIN;
 
-/// A prefix that no other test uses.
+/// Gives a prefix that no other test uses.
 fn prefix() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("test-{}-{}/", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))

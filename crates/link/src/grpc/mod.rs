@@ -46,7 +46,7 @@ impl std::fmt::Debug for Grpc {
 }
 
 impl Grpc {
-    /// A transport whose connections are protected as `trust` says.
+    /// Makes a transport whose connections are protected as `trust` says.
     ///
     /// # Errors
     /// The transport's thread cannot be started.

@@ -65,7 +65,7 @@ impl Calls {
         Ok(Self { event_loop, queue: Arc::new(Queue { calls: Mutex::default(), bell }), stop: watch::channel(()).0 })
     }
 
-    /// A descriptor that is readable while calls wait.
+    /// Gives a descriptor that is readable while calls wait.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.queue.bell.as_fd()
     }

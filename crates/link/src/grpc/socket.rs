@@ -23,7 +23,7 @@ impl Broken {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 
-    /// The error of a call that failed with `status`: that of its connection, if the connection broke.
+    /// Gives the error of a call that failed with `status`: that of its connection, if the connection broke.
     pub fn error(&self, tried: &str, status: &tonic::Status) -> Error {
         if let Some(error) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             return error.clone().trying(tried);

@@ -90,7 +90,7 @@ impl Broker {
         self.enter(asker, member, false);
     }
 
-    /// The workflow and the task name of a process that connected through the main endpoint.
+    /// Gives the workflow and the task name of a process that connected through the main endpoint.
     fn place_main(&self, task: Option<String>, workflow: Option<String>) -> Result<(u64, String), (Status, String)> {
         let name = workflow.unwrap_or_else(|| DEFAULT_WORKFLOW.to_owned());
         let Some(number) = self.lasting.workflow_names.get(&name) else {
@@ -100,8 +100,8 @@ impl Broker {
         Ok((*number, task.unwrap_or_else(|| NAMELESS_TASK.to_owned())))
     }
 
-    /// The workflow and the task name of a process that connected through a task's endpoint. Such an endpoint belongs
-    /// to this task only.
+    /// Gives the workflow and the task name of a process that connected through a task's endpoint. A task's endpoint
+    /// belongs to this task only.
     fn place_task(
         &self,
         endpoint: u64,

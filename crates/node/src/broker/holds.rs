@@ -87,18 +87,18 @@ impl Holds {
         self.0.get(&segment).is_some_and(|of| of.contains_key(&member))
     }
 
-    /// The members that have a segment open, each with the number of its openings.
+    /// Gives the members that have a segment open, each with the number of its openings.
     pub fn of(&self, segment: SegmentId) -> impl ExactSizeIterator<Item = (MemberId, u32)> {
         static NONE: BTreeMap<MemberId, Hold> = BTreeMap::new();
         self.0.get(&segment).unwrap_or(&NONE).iter().map(|(member, hold)| (*member, hold.count))
     }
 
-    /// The segments that a member has open.
+    /// Gives the segments that a member has open.
     pub fn of_member(&self, member: MemberId) -> Vec<SegmentId> {
         self.0.iter().filter(|(_, of)| of.contains_key(&member)).map(|(segment, _)| *segment).collect()
     }
 
-    /// The segments that a member is only assumed to have open, because it is away.
+    /// Gives the segments that a member is only assumed to have open, because it is away.
     pub fn assumed_of(&self, member: MemberId) -> Vec<SegmentId> {
         let assumed = self.0.iter().filter(|(_, of)| of.get(&member).is_some_and(|hold| hold.assumed));
         assumed.map(|(segment, _)| *segment).collect()

@@ -298,7 +298,7 @@ impl Lasting {
         self.ghosts.insert(member, peer);
     }
 
-    /// The member that has this slot of the liveness table. A member that is proved dead has no slot.
+    /// Gives the member that has this slot of the liveness table. A member that is proved dead has no slot.
     pub fn slot_holder(&self, slot: usize) -> Option<MemberId> {
         self.members.keys().chain(self.ghosts.keys()).copied().find(|member| member.slot() == slot)
     }
@@ -348,22 +348,22 @@ impl Lasting {
         }
     }
 
-    /// All segments of a workflow, removed ones included.
+    /// Gives all segments of a workflow, removed ones included.
     pub fn segments_of(&self, workflow: u64) -> Vec<SegmentId> {
         self.segments.iter().filter(|(_, s)| s.workflow == workflow).map(|(id, _)| *id).collect()
     }
 
-    /// The name of the workflow of this number.
+    /// Gives the name of the workflow of this number.
     pub fn workflow_name(&self, number: u64) -> Option<String> {
         self.workflows.get(&number).map(|workflow| workflow.name.clone())
     }
 
-    /// The members of a workflow.
+    /// Gives the members of a workflow.
     pub fn members_of(&self, workflow: u64) -> Vec<MemberId> {
         self.members.iter().filter(|(_, m)| m.workflow == workflow).map(|(id, _)| *id).collect()
     }
 
-    /// The rights that a member of this endpoint has for this name.
+    /// Gives the rights that a member of this endpoint has for this name.
     pub fn rights(&self, endpoint: u64, kind: SegmentKind, name: &str) -> Rights {
         if endpoint == MAIN_ENDPOINT {
             return Rights::ALL;
@@ -378,7 +378,7 @@ impl Lasting {
         endpoint == MAIN_ENDPOINT || self.endpoints.get(&endpoint).is_some_and(|e| e.grants.iter().any(own))
     }
 
-    /// A slot of the liveness table that no member has.
+    /// Gives a slot of the liveness table that no member has.
     pub fn free_slot(&self) -> Option<usize> {
         // The loop walks the set of taken slots, not the table, because most slots below the first free one are taken.
         let mut free = 0;
@@ -391,7 +391,8 @@ impl Lasting {
         (free < MAX_MEMBERS).then_some(free)
     }
 
-    /// The shortest list of records that makes this state from nothing. A compacted journal consists of these records.
+    /// Gives the shortest list of records that makes this state from nothing. A compacted journal consists of these
+    /// records.
     pub fn snapshot(&self) -> Vec<Record> {
         let mut records =
             vec![Record::Counters { member: self.next_member, segment: self.next_segment, number: self.next_number }];

@@ -138,7 +138,7 @@ impl Broker {
         }
     }
 
-    /// The members that may have lost memory mapped and can still offer it.
+    /// Gives the members that may have lost memory mapped and can still offer it.
     fn may_have(&self, lost: SegmentId) -> impl Iterator<Item = MemberId> {
         let found = self.lasting.segments.get(&lost);
         self.lasting.members.iter().filter_map(move |(member, known)| {
@@ -157,7 +157,7 @@ impl Broker {
         })
     }
 
-    /// The error for an existing name whose memory is lost.
+    /// Gives the error for an existing name whose memory is lost.
     pub(super) fn why_lost(&self, key: &(u64, SegmentKind, String)) -> String {
         let segment = match key.1 {
             SegmentKind::Item => {

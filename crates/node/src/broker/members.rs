@@ -247,7 +247,7 @@ impl Broker {
         self.fail(asker, Status::TimedOut, text);
     }
 
-    /// The description of a living member, for listings and messages.
+    /// Gives the description of a living member, for listings and messages.
     pub(super) fn entry(&self, member: MemberId) -> Option<MemberEntry> {
         let known = self.lasting.members.get(&member)?;
         let connected = self.connected.contains_key(&member);

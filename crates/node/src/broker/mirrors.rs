@@ -119,7 +119,8 @@ impl Broker {
         let is_there = self.has_member(waits.0, member);
         match outcome {
             Ok(mirror) if series.is_some() => {
-                // If no member observes the mirror, the host is told at the end of this event that it is not used.
+                // If no member observes the mirror, the host is told at the end of this event that the mirror is not
+                // used.
                 self.mirrors.series.insert(mirror);
                 if is_there && self.is_named(mirror) {
                     self.admit(asker, mirror);
@@ -197,13 +198,13 @@ impl Broker {
         }
     }
 
-    /// The time since another node was last heard, if `task` is the name of a member that acts for that node.
+    /// Gives the time since another node was last heard, if `task` is the name of a member that acts for that node.
     pub(super) fn heard_for(&self, task: &str) -> Option<u64> {
         let (_, node) = task.split_once(".on.")?;
         self.node_silent_ms(node)
     }
 
-    /// The node that has this port or series, if that is another node. Tasks of this node then use a mirror.
+    /// Gives the node that has this port or series, if that is another node. Tasks of this node then use a mirror.
     pub(super) fn node_of_mirrored(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
         if !matches!(kind, SegmentKind::Port | SegmentKind::Series) || is_mirror(name) {
             return None;

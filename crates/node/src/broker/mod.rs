@@ -209,23 +209,24 @@ impl Broker {
         (broker, effects)
     }
 
-    /// The lasting state of this broker.
+    /// Gives the lasting state of this broker.
     pub fn lasting(&self) -> &Lasting {
         &self.lasting
     }
 
-    /// The next time at which the broker wants an [`Event::Tick`].
+    /// Gives the next time at which the broker wants an [`Event::Tick`].
     pub fn next_due(&self) -> Option<u64> {
         self.waits.next_due()
     }
 
-    /// The members that may be dead although no client was told: those that are away, and those whose session is over.
+    /// Gives the members that may be dead although no client was told: those that are away, and those whose session is
+    /// over.
     pub fn unproved(&self) -> impl Iterator<Item = MemberId> {
         let away = self.lasting.members.keys().filter(|member| !self.connected.contains_key(member));
         away.chain(self.lasting.ghosts.keys()).copied()
     }
 
-    /// The number of connections.
+    /// Gives the number of connections.
     pub fn connections(&self) -> usize {
         self.links.len()
     }
@@ -320,7 +321,7 @@ impl Broker {
         }
     }
 
-    /// The present time, in milliseconds since 1970.
+    /// Gives the present time, in milliseconds since 1970.
     fn calendar_ms(&self) -> u64 {
         self.limits.began_ms.saturating_add(self.now)
     }

@@ -204,7 +204,7 @@ pub enum NodeNews {
 }
 
 impl Broker {
-    /// A new id for an order about other nodes. No broker uses an id twice.
+    /// Gives a new id for an order about other nodes. No broker uses an id twice.
     pub fn node_order_id(&mut self) -> u64 {
         self.node_orders += 1;
         self.node_orders

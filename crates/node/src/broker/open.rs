@@ -259,7 +259,7 @@ impl Broker {
         }
     }
 
-    /// The endpoint and the workflow of the asking member.
+    /// Gives the endpoint and the workflow of the asking member.
     pub(super) fn place(&self, asker: Asker) -> Option<(u64, u64)> {
         let member = self.lasting.members.get(&asker.member)?;
         Some((member.endpoint, member.workflow))

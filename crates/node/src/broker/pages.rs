@@ -52,7 +52,7 @@ impl Pages {
         self.unsure.remove(&slot);
     }
 
-    /// The slots that are in doubt.
+    /// Gives the slots that are in doubt.
     pub fn unsure(&self) -> Vec<SegmentId> {
         self.unsure.iter().copied().collect()
     }

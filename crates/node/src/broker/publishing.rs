@@ -188,7 +188,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
-    /// The member that publishes this series, if it is alive and may continue.
+    /// Gives the member that publishes this series, if it is alive and may continue.
     pub(super) fn living_publisher(&self, segment: SegmentId) -> Option<MemberId> {
         let series = self.lasting.series(segment).filter(|s| !s.ended)?;
         self.lasting.members.contains_key(&series.publisher).then_some(series.publisher)
@@ -204,7 +204,7 @@ impl Broker {
         self.lasting.series(segment).is_some() && !self.is_lost(segment)
     }
 
-    /// A description of a member, for messages.
+    /// Gives a description of a member, for messages.
     pub(super) fn who(&self, member: MemberId) -> String {
         match self.entry(member) {
             Some(e) if e.task == super::hello::NAMELESS_TASK => {

@@ -138,7 +138,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
-    /// The members that have the segment open, as text for messages; `None` if there are none.
+    /// Gives the members that have the segment open, as text for messages; `None` if there are none.
     fn users(&self, segment: SegmentId) -> Option<String> {
         let holders = self.holds.of(segment);
         let count = holders.len();
@@ -168,8 +168,8 @@ impl Broker {
         self.release_if_unused(segment);
     }
 
-    /// The members that are away and may have segments of this workflow open. When such a member comes back, it lists
-    /// what it has.
+    /// Gives the members that are away and may have segments of this workflow open. When such a member comes back, it
+    /// lists what it has.
     pub(super) fn away(&self, workflow: u64) -> Vec<MemberId> {
         let away = self.lasting.members.iter().filter(|(id, m)| {
             !self.connected.contains_key(id) && (m.workflow == workflow || m.endpoint == super::MAIN_ENDPOINT)

@@ -40,7 +40,7 @@ pub struct Pin {
 }
 
 impl Series {
-    /// The free slots on this endpoint's pages, the lowest first.
+    /// Gives the free slots on this endpoint's pages, the lowest first.
     pub fn free_slots(&self, endpoint: u64) -> impl Iterator<Item = u32> {
         let pages = (0..).zip(&self.pages).filter(move |(_, of)| **of == endpoint);
         let slots = pages.flat_map(|(page, _)| page * PIN_SLOTS..(page + 1) * PIN_SLOTS);
@@ -52,17 +52,17 @@ impl Series {
         self.pins.values().map(|pin| pin.slot).collect()
     }
 
-    /// The observers whose slots are in a page.
+    /// Gives the observers whose slots are in a page.
     pub fn holders(&self, page: u32) -> impl Iterator<Item = MemberId> {
         self.pins.values().filter(move |pin| pin.slot / PIN_SLOTS == page).map(|pin| pin.holder)
     }
 
-    /// The lowest number that no observer has.
+    /// Gives the lowest number that no observer has.
     pub fn free_number(&self) -> u32 {
         (0..).zip(self.pins.keys()).find(|(n, taken)| n != *taken).map_or(self.pins.len() as u32, |(n, _)| n)
     }
 
-    /// The free slots of a page, as ranges: the first slot, counted within the page, and the number of slots.
+    /// Gives the free slots of a page, as ranges: the first slot, counted within the page, and the number of slots.
     pub fn free_ranges(&self, page: u32) -> Vec<(u32, u32)> {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         let taken = self.taken();
@@ -107,12 +107,12 @@ impl Series {
 }
 
 impl Segment {
-    /// How many descriptors the keeper holds for the segment. The broker holds the same number.
+    /// Tells how many descriptors the keeper holds for the segment. The broker holds the same number.
     pub(super) fn descriptors(&self) -> u64 {
         1 + self.series.as_ref().map_or(0, |s| s.pages.len() as u64)
     }
 
-    /// How many segment ids the segment takes.
+    /// Tells how many segment ids the segment takes.
     pub(super) fn ids(&self) -> u64 {
         self.series.as_ref().map_or(1, |s| series_ids(s.observers))
     }
@@ -165,8 +165,8 @@ impl Lasting {
             Record::PinFreed { segment, pin } => {
                 let Some(series) = self.series_mut(*segment) else { return };
                 let (gone, id) = (series.pins.remove(pin), pin_id(*segment, series.observers, *pin));
-                // If the request that gave this slot is repeated, it must not give the slot again, because another
-                // observer may have it by then.
+                // The outcome of the request that gave this slot is forgotten. If the request is repeated, it must not
+                // get the slot again, because another observer may have the slot by then.
                 if let Some(holder) = gone.and_then(|gone| self.members.get_mut(&gone.holder)) {
                     holder.outcomes.retain(|_, outcome| *outcome != Outcome::Made(id));
                 }
@@ -197,12 +197,12 @@ impl Lasting {
         self.segments.get_mut(&segment)?.series.as_mut()
     }
 
-    /// The series of this segment.
+    /// Gives the series of this segment.
     pub fn series(&self, segment: SegmentId) -> Option<&Series> {
         self.segments.get(&segment)?.series.as_ref()
     }
 
-    /// The ids of a member as observer, for all series that still have their names.
+    /// Gives the ids of a member as observer, for all series that still have their names.
     pub(super) fn pins_of(&self, member: MemberId) -> Vec<SegmentId> {
         let named = self.segments.iter().filter(|(_, s)| s.removed.is_none());
         let series = named.filter_map(|(id, s)| Some((*id, s.series.as_ref()?)));
@@ -212,7 +212,7 @@ impl Lasting {
         own.map(|(id, series, number, _)| pin_id(id, series.observers, number)).collect()
     }
 
-    /// If `id` is in the range of a series, but is not its first id: the series, and what the id stands for.
+    /// Gives the series, and what the id stands for, if `id` is in the range of a series but is not its first id.
     pub fn part_of(&self, id: SegmentId) -> Option<(SegmentId, Part)> {
         let (series, found) = self.segments.range(..id).next_back()?;
         let observers = u64::from(found.series.as_ref()?.observers);
@@ -223,7 +223,7 @@ impl Lasting {
         (part < 2 * observers).then(|| (*series, Part::Pin((part - observers) as u32)))
     }
 
-    /// If `id` is that of an observer: the series and the observer's number.
+    /// Gives the series and the observer's number, if `id` is the id of an observer.
     pub fn pin_of(&self, id: SegmentId) -> Option<(SegmentId, u32)> {
         match self.part_of(id)? {
             (series, Part::Pin(pin)) => Some((series, pin)),
@@ -231,7 +231,7 @@ impl Lasting {
         }
     }
 
-    /// If `id` is that of an existing page, or of an observer with a slot on it: the series and the page.
+    /// Gives the series and the page, if `id` is the id of an existing page or of an observer with a slot on the page.
     pub fn page_of(&self, id: SegmentId) -> Option<(SegmentId, u32)> {
         let (series, page) = match self.part_of(id)? {
             (series, Part::Page(page)) => (series, page),
@@ -240,7 +240,7 @@ impl Lasting {
         ((page as usize) < self.series(series)?.pages.len()).then_some((series, page))
     }
 
-    /// The segment to which the descriptor with this id belongs. For a pin page this is its series.
+    /// Gives the segment to which the descriptor with this id belongs. For a pin page this is its series.
     pub(super) fn of(&self, id: SegmentId) -> Option<(SegmentId, &Segment)> {
         let segment = match self.part_of(id) {
             Some((series, Part::Page(page))) if (page as usize) < self.series(series)?.pages.len() => series,
@@ -250,7 +250,7 @@ impl Lasting {
         Some((segment, self.segments.get(&segment)?))
     }
 
-    /// The ids of all descriptors that belong to a segment.
+    /// Gives the ids of all descriptors that belong to a segment.
     pub fn descriptors_of(&self, segment: SegmentId) -> Vec<SegmentId> {
         let pages = self.series(segment).map_or(0, |s| s.pages.len() as u32);
         std::iter::once(segment).chain((0..pages).map(|page| page_id(segment, page))).collect()

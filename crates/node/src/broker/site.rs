@@ -307,12 +307,12 @@ impl Site {
         self.owned.contains(name) && !self.contested.contains_key(name)
     }
 
-    /// The member that is about to publish a series under this name, if there is one.
+    /// Gives the member that is about to publish a series under this name, if there is one.
     pub(super) fn promised_to(&self, name: &SiteName) -> Option<MemberId> {
         self.promised.get(name).copied()
     }
 
-    /// The node to which the name belongs, if that is another node.
+    /// Gives the node to which the name belongs, if that is another node.
     fn owner(&self, name: &SiteName) -> Option<SiteNode> {
         if let Some(node) = self.contested.get(name) {
             return Some(node.clone());
@@ -324,7 +324,7 @@ impl Site {
     }
 }
 
-/// The error for a name that belongs to another node. It says where the name is, and what to do.
+/// Gives the error for a name that belongs to another node. It says where the name is, and what to do.
 fn is_elsewhere(name: &SiteName, at: &SiteNode, contested: bool) -> String {
     let SiteName { kind, name, .. } = name;
     let node = if at.address.is_empty() { at.node.clone() } else { format!("{} ({})", at.node, at.address) };
@@ -350,7 +350,8 @@ fn is_elsewhere(name: &SiteName, at: &SiteNode, contested: bool) -> String {
 }
 
 impl Broker {
-    /// After the broker's start: all names that the daemon uses count as its own, until the catalog says otherwise.
+    /// After the broker's start: notes that all names in use on this node belong to this node, until the catalog says
+    /// otherwise.
     pub(super) fn recover_site(&mut self) {
         let names: BTreeSet<_> = self.all_site_names().collect();
         if let Some(site) = &mut self.site {
@@ -358,7 +359,7 @@ impl Broker {
         }
     }
 
-    /// All names in use on this node that no other node may have. Mirrors are not among them.
+    /// Gives all names in use on this node that no other node may have. Mirrors are not among them.
     fn all_site_names(&self) -> impl Iterator<Item = SiteName> {
         let segments = self.lasting.names.keys().filter(|key| !is_mirror(&key.2));
         let segments = segments.filter_map(|(workflow, kind, name)| self.site_name(*workflow, *kind, name));
@@ -371,7 +372,7 @@ impl Broker {
         Some(SiteName { workflow, kind, name: name.to_owned() })
     }
 
-    /// The name as the lasting state has it, if its workflow exists on this node.
+    /// Gives the name as the lasting state has it, if its workflow exists on this node.
     pub(super) fn local_key(&self, name: &SiteName) -> Option<(u64, SegmentKind, String)> {
         let workflow = self.lasting.workflow_names.get(&name.workflow)?;
         Some((*workflow, name.kind, name.name.clone()))
@@ -385,7 +386,7 @@ impl Broker {
         }
     }
 
-    /// The node that has this item, if it is another node.
+    /// Gives the node that has this item, if it is another node.
     pub(super) fn item_elsewhere(&self, workflow: u64, key: &str) -> Option<String> {
         let name = self.site_name(workflow, SegmentKind::Item, key)?;
         Some(self.site.as_ref()?.owner(&name)?.node)
@@ -398,7 +399,7 @@ impl Broker {
         name.is_some_and(|name| site.contested.contains_key(&name))
     }
 
-    /// The error if this name belongs to another node. `None` if it does not, or if this daemon is in no site.
+    /// Gives the error if this name belongs to another node. `None` if it does not, or if this daemon is in no site.
     pub(super) fn elsewhere(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
         let site = self.site.as_ref()?;
         let name = self.site_name(workflow, kind, name)?;
@@ -407,7 +408,7 @@ impl Broker {
         Some(is_elsewhere(&name, &at, was_cut_off))
     }
 
-    /// The node that has this name, if it is another node. `None` for a contested name.
+    /// Gives the node that has this name, if it is another node. `None` for a contested name.
     pub(super) fn owner_elsewhere(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
         let site = self.site.as_ref()?;
         let name = self.site_name(workflow, kind, name)?;
@@ -657,7 +658,7 @@ impl Broker {
                 }
                 site.elsewhere.insert(name.clone(), at.node);
                 if is_port {
-                    // The port can be opened on that node, so the requests are served again.
+                    // A port of another node can be opened through a mirror, so the requests are served again.
                     self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
                     return;
                 }
@@ -686,7 +687,7 @@ impl Broker {
         }
     }
 
-    /// The member that made a claim, if it is still connected.
+    /// Gives the member that made a claim, if it is still connected.
     fn still_asks(&self, claim: &Claim) -> Option<Asker> {
         let Claim { waits, member, request, .. } = claim;
         let is_there = self.has_member(waits.0, *member);
@@ -812,13 +813,14 @@ impl Broker {
         }
     }
 
-    /// The time in milliseconds since the link to this node last heard it.
+    /// Gives the time in milliseconds since the link to this node last heard it.
     pub(super) fn node_silent_ms(&self, node: &str) -> Option<u64> {
         let (link, at) = self.site.as_ref()?.links.get(node)?;
         link.heard_ms.map(|heard| heard.saturating_add(self.now.saturating_sub(*at)))
     }
 
-    /// All nodes of the site whose numbers are greater than `after`, this node included, in the order of their numbers.
+    /// Gives all nodes of the site whose numbers are greater than `after`, this node included, in the order of their
+    /// numbers.
     pub(super) fn node_entries(&self, after: u64) -> impl Iterator<Item = NodeEntry> {
         let mut entries = Vec::new();
         if let Some(site) = &self.site {

@@ -56,7 +56,7 @@ pub(super) struct Succession {
     released: BTreeSet<SiteName>,
 }
 
-/// The body of a question for the name of a series.
+/// Makes the body of a question for the name of a series.
 pub(super) fn question(workflow: &str, series: &str) -> Vec<u8> {
     encode(&Wanted { workflow: workflow.to_owned(), series: series.to_owned() })
 }

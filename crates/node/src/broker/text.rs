@@ -3,7 +3,7 @@
 use crossdock_layout::LAYOUT_VERSION;
 use crossdock_layout::wire::{FINGERPRINT, PROTOCOL_VERSION};
 
-/// The error for a peer with other versions. It names the versions of both sides.
+/// Gives the error for a peer with other versions. It names the versions of both sides.
 pub(super) fn incompatible((protocol, layout, fingerprint): (u32, u32, u64)) -> String {
     format!(
         "the node daemon speaks protocol {PROTOCOL_VERSION}, layout {LAYOUT_VERSION} ({FINGERPRINT:016x}), this program \
@@ -11,7 +11,7 @@ pub(super) fn incompatible((protocol, layout, fingerprint): (u32, u32, u64)) -> 
     )
 }
 
-/// A size with its unit, as text.
+/// Writes a size with its unit, as text.
 pub(super) fn bytes(size: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     for (unit, name) in UNITS {

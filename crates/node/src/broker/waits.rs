@@ -77,23 +77,23 @@ impl Waits {
         Some(parked)
     }
 
-    /// The requests that wait for this name.
+    /// Gives the requests that wait for this name.
     pub fn queue(&self, key: &Key) -> Vec<Id> {
         self.queues.get(key).into_iter().flatten().copied().collect()
     }
 
-    /// The requests that wait for this name because its memory was lost.
+    /// Gives the requests that wait for this name because its memory was lost.
     pub fn queue_for_memory(&self, key: &Key) -> Vec<Id> {
         let waits_for_memory = |id: &Id| self.parked.get(id).is_some_and(|parked| parked.again.is_some());
         self.queue(key).into_iter().filter(waits_for_memory).collect()
     }
 
-    /// The waiting requests of a connection.
+    /// Gives the waiting requests of a connection.
     pub fn of_connection(&self, connection: Connection) -> Vec<Id> {
         self.parked.range((connection, 0)..=(connection, u64::MAX)).map(|(id, _)| *id).collect()
     }
 
-    /// How many requests wait.
+    /// Counts how many requests wait.
     pub fn parked(&self) -> usize {
         self.parked.len()
     }
@@ -108,7 +108,7 @@ impl Waits {
         self.due.remove(&(at, due));
     }
 
-    /// The time of the next deadline.
+    /// Gives the time of the next deadline.
     pub fn next_due(&self) -> Option<u64> {
         self.due.first().map(|(at, _)| *at)
     }

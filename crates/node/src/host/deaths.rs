@@ -131,7 +131,7 @@ impl Host<'_> {
     }
 }
 
-/// The number of a member in the epoll set. It is the member's slot of the liveness table, which no other watched
+/// Gives the number of a member in the epoll set. It is the member's slot of the liveness table, which no other watched
 /// member has.
 fn number(member: MemberId) -> u64 {
     member.slot() as u64

@@ -237,7 +237,7 @@ impl Host<'_> {
         match outcome {
             Ok(true) => {}
             // The client does not read its answers, and the kernel accepts no more of them. The broker does not wait
-            // for it.
+            // for the client.
             Ok(false) => self.hang_up(connection),
             // Too many descriptors are in flight to clients that do not receive them.
             Err(error) if with_descriptors && error.is_too_many_in_flight() => {
@@ -269,7 +269,7 @@ impl Host<'_> {
     }
 }
 
-/// A hint for the user when memory could not be made.
+/// Gives a hint for the user when memory could not be made.
 pub(super) fn hint(error: &OsError) -> &'static str {
     if error.is_out_of_descriptors() {
         "the daemon has no descriptor left; remove segments or raise its limit (ulimit -n)"

@@ -241,7 +241,7 @@ impl Host<'_> {
     }
 }
 
-/// How many bytes of the node's memory can be used for segments.
+/// Tells how many bytes of the node's memory can be used for segments.
 fn free_memory() -> u64 {
     let available = process::available_memory();
     // A small part of the memory is left for other programs of the node.

@@ -269,7 +269,7 @@ impl Host<'_> {
         membership.reach.desk.put(NodeNews::Pulled { id: *id, outcome });
     }
 
-    /// The bytes of a segment or file, for another node to pull.
+    /// Gives the bytes of a segment or file, for another node to pull.
     fn source(&mut self, id: u64) -> Result<Arc<dyn Source>, Refusal> {
         let system = |error: crossdock_os::OsError| Refusal::new(Status::System, error.to_string());
         let Some(fd) = self.segments.get(&id) else {

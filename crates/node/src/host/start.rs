@@ -102,8 +102,8 @@ pub(super) fn start<'a>(
     Ok((host, signals))
 }
 
-/// If the journal was written under another roll, begins an empty one, because it can no longer be checked whether the
-/// members that it names are alive. Their memory is given to no new member, and its names become free.
+/// If the journal was written under another roll, begins an empty one, because the broker can no longer check whether
+/// the members that the journal names are alive. Their memory is given to no new member, and its names become free.
 fn same_era(mut journal: Journal, lasting: Lasting, era: &Era) -> Result<(Journal, Lasting), String> {
     if lasting.era.is_none_or(|former| former.is_same(era)) {
         return Ok((journal, lasting));

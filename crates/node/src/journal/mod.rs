@@ -201,7 +201,7 @@ fn header() -> [u8; HEADER as usize] {
     header
 }
 
-/// A record as it is in the journal: length, checksum, bytes.
+/// Gives a record as it is in the journal: length, checksum, bytes.
 pub fn frame(record: &Record) -> Vec<u8> {
     let body = encode(record);
     let mut frame = Vec::with_capacity(FRAME + body.len());

@@ -19,8 +19,8 @@ struct State {
     value: u64,
 }
 
-/// The item's state after an operation; `None` if the operation could not have given its answer in the state before it.
-/// An operation without an answer changes the state as if it had succeeded.
+/// Gives the item's state after an operation; `None` if the operation could not have given its answer in the state
+/// before it. An operation without an answer changes the state as if it had succeeded.
 fn step(state: Option<State>, e: &Event) -> Option<Option<State>> {
     let holds = state.is_some_and(|s| s.holder.is_some_and(|(who, _)| who == e.who));
     // Whether the item has no holder, or its holder is killed before the operation returns.

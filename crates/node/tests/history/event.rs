@@ -19,7 +19,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The operation as words of a log line; the number is 0 for an operation without one.
+    /// Gives the operation as words of a log line; the number is 0 for an operation without one.
     fn words(self) -> (&'static str, u64) {
         match self {
             Self::Create => ("create", 0),
@@ -80,12 +80,12 @@ impl Event {
     }
 }
 
-/// The number of a process: its task, and how many processes of that task came before it.
+/// Gives the number of a process: its task, and how many processes of that task came before it.
 pub fn id(task: u64, incarnation: u64) -> u64 {
     task * 10_000 + incarnation
 }
 
-/// The time in nanoseconds, on a clock that all processes share.
+/// Gives the time in nanoseconds, on a clock that all processes share.
 pub fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

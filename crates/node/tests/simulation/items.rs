@@ -325,7 +325,7 @@ impl World {
         }
     }
 
-    /// The messages by which a returning client lists the items that it has open.
+    /// Gives the messages by which a returning client lists the items that it has open.
     pub fn held_items(&self, number: usize) -> Vec<Request> {
         let items = self.clients[number].items.keys().copied().chain([SegmentId(0)]);
         items.map(|item| Request::Item(ItemRequest::Hold { item })).collect()

@@ -73,7 +73,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The names of workflows that a launcher made, and that no event has ended.
+    /// Gives the names of workflows that a launcher made, and that no event has ended.
     pub fn living_workflows(&self) -> Vec<String> {
         let living = self.workflows.iter().filter(|(n, w)| w.owner != MemberId::NOBODY && !self.may_end.contains(n));
         living.map(|(_, w)| w.name.clone()).collect()

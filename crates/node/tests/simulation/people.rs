@@ -11,7 +11,7 @@ use crate::sabotage::Sabotage;
 use crate::world::{NAMES, Pipe, WORKFLOWS, World};
 
 impl World {
-    /// Half of the schedules begin with a launcher that makes a workflow, so that much happens in workflows, too.
+    /// Begins half of the schedules with a launcher that makes a workflow, so that much happens in workflows, too.
     pub fn set_up_workflow(&mut self) {
         self.clients.push(Client::new(0, 0, 1, "default"));
         self.connect(0);

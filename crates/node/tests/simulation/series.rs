@@ -199,7 +199,7 @@ fn offer_page(segment: SegmentId, number: u64) -> (Request, Vec<Descriptor>) {
     (Request::Offer { segment }, vec![Descriptor::Memory { size: 4096, number }])
 }
 
-/// The last id in the range of ids of a series.
+/// Gives the last id in the range of ids of a series.
 pub fn last_id(segment: SegmentId) -> u64 {
     segment.0 + series_ids(OBSERVERS) - 1
 }

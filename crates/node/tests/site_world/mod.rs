@@ -305,8 +305,8 @@ impl World {
         }
     }
 
-    /// What the test knows of an item. If the test does not know the item yet, its bytes are zero: its maker was killed
-    /// before it got the answer, and wrote nothing.
+    /// Gives what the test knows of an item. If the test does not know the item yet, its bytes are zero: its maker was
+    /// killed before it got the answer, and wrote nothing.
     fn known(&mut self, item: SegmentId) -> &mut Known {
         self.items.entry(item).or_insert(Known {
             written: 0,
@@ -566,7 +566,7 @@ impl World {
         }
     }
 
-    /// The node that has an item now, if any.
+    /// Gives the node that has an item now, if any.
     fn home(&self, item: SegmentId) -> Option<usize> {
         self.nodes.iter().position(|node| node.lasting.items.all.contains_key(&item))
     }

@@ -60,7 +60,7 @@ impl Daemon {
         Session::connect(&self.options()).unwrap()
     }
 
-    /// The process id of the broker.
+    /// Gives the process id of the broker.
     pub fn broker(&self) -> u32 {
         let mut found = 0;
         until("there is a broker", || {
@@ -167,7 +167,7 @@ impl Raw {
         }
     }
 
-    /// The hello of a client that was connected before, and knows which member it is.
+    /// Makes the hello of a client that was connected before, and knows which member it is.
     pub fn hello_again(token: u8, member: MemberId) -> Request {
         match Self::hello_message(token) {
             Request::Hello { protocol, layout, fingerprint, token, rank, visitor, task, workflow, .. } => {
@@ -196,7 +196,7 @@ impl Raw {
         self
     }
 
-    /// A copy of the liveness table's descriptor, which came with the welcome.
+    /// Gives a copy of the liveness table's descriptor, which came with the welcome.
     pub fn table(&self) -> OwnedFd {
         self.papers.borrow().first().expect("welcomed").try_clone().unwrap()
     }

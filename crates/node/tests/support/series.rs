@@ -2,7 +2,7 @@
 
 use crossdock_client::{Publisher, Status, Value, Version};
 
-/// The publisher's memory, as numbers that are changed in place.
+/// Gives the publisher's memory, as numbers that are changed in place.
 pub fn numbers(publisher: &mut Publisher) -> &mut [u64] {
     publisher.elements("u").unwrap()
 }
@@ -19,7 +19,7 @@ pub fn shows(version: &Version, value: u64) {
     assert!(numbers.iter().all(|n| *n == value), "version {} is torn", version.sequence());
 }
 
-/// The status and the text of the error in `result`.
+/// Gives the status and the text of the error in `result`.
 pub fn failed<T: std::fmt::Debug>(result: crossdock_client::Result<T>) -> (Status, String) {
     let error = result.unwrap_err();
     (error.status, error.to_string())

@@ -112,7 +112,7 @@ impl World {
         self.check();
     }
 
-    /// The number of bytes of a variable with this shape; `None` if the shape is too large for this test.
+    /// Gives the number of bytes of a variable with this shape; `None` if the shape is too large for this test.
     fn size(&self, variable: usize, shape: &[u64]) -> Option<u64> {
         let element = Type::parse(&self.original.description.variables[variable].ty).ok()?.size_and_align()?.0;
         let bytes = shape.iter().try_fold(element, |bytes, length| bytes.checked_mul(*length))?;

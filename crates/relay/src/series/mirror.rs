@@ -211,7 +211,7 @@ impl Mirror {
         drop(self.changed.wait_timeout_while(lock(&self.state), time, waits));
     }
 
-    /// The thread of a mirror: takes versions, and ends the mirror.
+    /// Runs the thread of a mirror: takes versions, and ends the mirror.
     pub fn run(&self, peers: &dyn Peers, mut replica: Replica, reopen: Reopen<'_>) {
         enum Step {
             Take(Box<Offered>),

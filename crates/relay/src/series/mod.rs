@@ -82,7 +82,7 @@ impl All {
         self.mirror(node, key).is_some() || self.supply(node, key).is_some()
     }
 
-    /// The keys of mirrors and supplies, each with the node whose daemon must know it, too.
+    /// Gives the keys of mirrors and supplies, each with the node whose daemon must know it, too.
     pub fn keys(&self) -> Vec<(String, Key)> {
         let mirrors = lock(&self.mirrors);
         let mirrors = mirrors.iter().filter(|mirror| mirror.is_supplied());
@@ -253,7 +253,8 @@ impl Shared {
         Ok(supplied)
     }
 
-    /// A session that observes for another node. With `visitor` set, the session is no part of the workflow's run.
+    /// Makes a session that observes for another node. With `visitor` set, the session is no part of the workflow's
+    /// run.
     fn session_of(&self, node: &str, workflow: &str, visitor: bool) -> Result<Session> {
         self.session(workflow, &format!("{}{node}", name::OBSERVERS), 0, visitor)
     }

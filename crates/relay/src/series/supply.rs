@@ -84,7 +84,7 @@ impl Supply {
         self.changed.notify_all();
     }
 
-    /// The thread of a supply. `has` is the newest version that the mirror has already.
+    /// Runs the thread of a supply. `has` is the newest version that the mirror has already.
     pub fn run(&self, peers: &dyn Peers, mut observer: Observer, has: u64) {
         // Versions up to this number exist only because observers of this node hold them. They are not supplied.
         let kept = observer.newest().saturating_sub(u64::from(observer.original().keep) + 1);
@@ -149,8 +149,8 @@ impl Supply {
         taken
     }
 
-    /// The supply's session stays while the mirror has observers. As a member of the workflow, it keeps the workflow's
-    /// run going on this node.
+    /// Waits until the mirror has no observer any more. Until then the supply's session stays. As a member of the
+    /// workflow, the session keeps the workflow's run going on this node.
     fn wait_over(&self) {
         let waits = |progress: &mut Progress| !progress.over;
         drop(self.changed.wait_while(lock(&self.progress), waits));
@@ -204,7 +204,7 @@ impl Source for Changed {
             let from = range.start + (at - start);
             let more = (range.end - from).min(end - at);
             let to = &mut bytes[(at - offset) as usize..][..more as usize];
-            // This fails if the publisher has taken the version back meanwhile.
+            // `copy_out` fails if the publisher has taken the version back meanwhile.
             self.version.copy_out(variable, from, to).ok()?;
             at += more;
             part += 1;

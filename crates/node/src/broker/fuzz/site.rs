@@ -145,7 +145,7 @@ impl World {
         self.event(Event::Nodes(NodeNews::Opening { id, node: node(argument), kind, object, epoch }));
     }
 
-    /// The id of an item of this node, or some other number.
+    /// Gives the id of an item of this node, or some other number.
     fn some_item(&self, which: u8) -> u64 {
         let lasting = self.broker.lasting();
         let known: Vec<_> = lasting.items.all.keys().chain(lasting.items.residences.keys()).collect();

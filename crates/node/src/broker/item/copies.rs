@@ -50,12 +50,12 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// The files of all copies.
+    /// Gives the files of all copies.
     pub(super) fn files(&self) -> impl Iterator<Item = SegmentId> {
         self.all.values().map(|copy| copy.file)
     }
 
-    /// The node and the key of an item that has a copy here.
+    /// Gives the node and the key of an item that has a copy here.
     pub(super) fn node_of(&self, item: SegmentId, workflow: u64) -> Option<(&str, &str)> {
         let mut of_item = self.all.range((item, 0)..=(item, u64::MAX)).map(|(_, copy)| copy);
         of_item.find(|copy| copy.workflow == workflow).map(|copy| (copy.node.as_str(), copy.key.as_str()))

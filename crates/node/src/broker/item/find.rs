@@ -135,7 +135,7 @@ impl Broker {
         true
     }
 
-    /// The node that has the item, if it is not this one.
+    /// Gives the node that has the item, if it is not this one.
     pub(super) fn node_of_item(&self, workflow: u64, key: &str) -> Option<String> {
         self.owner_elsewhere(workflow, SegmentKind::Item, key)
     }

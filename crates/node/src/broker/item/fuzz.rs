@@ -21,7 +21,7 @@ fn key(which: u8) -> String {
     ["a", "b"][usize::from(which) % 2].to_owned()
 }
 
-/// A question about an item: the service's number and the body.
+/// Makes a question about an item: the service's number and the body.
 pub(in crate::broker) fn question(which: u8, item: u64, sharing: u64) -> (u32, Vec<u8>) {
     let (version, workflow, key) = (VERSION, workflow(which / 8), key(which));
     match which / 16 % 8 {
@@ -40,7 +40,7 @@ pub(in crate::broker) fn question(which: u8, item: u64, sharing: u64) -> (u32, V
     }
 }
 
-/// The body of an answer by this service.
+/// Makes the body of an answer by this service.
 pub(in crate::broker) fn answer(service: u32, which: u8, item: u64) -> Vec<u8> {
     let (code, text) = (u32::from(which % 5), "it stands so".to_owned());
     match service {
@@ -57,13 +57,13 @@ pub(in crate::broker) fn answer(service: u32, which: u8, item: u64) -> Vec<u8> {
     }
 }
 
-/// The item and the sharing that an answer names, if it names any.
+/// Gives the item and the sharing that an answer names, if it names any.
 pub(in crate::broker) fn readable(answer: &[u8]) -> Option<(SegmentId, u64)> {
     let readable = decode::<Readable>(answer).filter(|readable| readable.sharing != 0)?;
     Some((SegmentId(readable.item), readable.sharing))
 }
 
-/// The description of an item for its entry in the catalog.
+/// Makes the description of an item for its entry in the catalog.
 pub(in crate::broker) fn about(which: u8) -> Vec<u8> {
     let party = if which & 16 == 0 { Party::task(TASKS[usize::from(which / 32) % 2]) } else { Party::Number(1) };
     About {

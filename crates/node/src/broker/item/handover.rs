@@ -52,7 +52,7 @@ pub(super) enum Purpose {
 }
 
 impl Phase {
-    /// The owner's request that is answered when this phase ends, if there is one.
+    /// Gives the owner's request that is answered when this phase ends, if there is one.
     pub(super) fn pending(&self) -> Option<Asker> {
         match self {
             Self::Draining { asker } => Some(*asker),
@@ -158,7 +158,7 @@ impl Handovers {
         }
     }
 
-    /// The member that had the item open last, if this broker knows it.
+    /// Gives the member that had the item open last, if this broker knows it.
     pub(super) fn former(&self, item: SegmentId) -> Option<MemberId> {
         self.all.get(&item).map(|h| h.former).filter(|m| *m != MemberId::NOBODY)
     }
@@ -168,7 +168,7 @@ impl Handovers {
         std::mem::take(&mut self.to_ask)
     }
 
-    /// Every item with its phase.
+    /// Gives every item with its phase.
     pub(super) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Phase)> {
         self.all.iter().map(|(item, h)| (*item, &h.phase))
     }

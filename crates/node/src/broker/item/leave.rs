@@ -38,8 +38,8 @@ impl Broker {
         self.effects.push(Effect::Site(SiteOrder::Pass { name, to }));
     }
 
-    /// The description of an item for its catalog entry. For a leaving item, this is the description that will be true
-    /// on the next node.
+    /// Gives the description of an item for its catalog entry. For a leaving item, this is the description that will be
+    /// true on the next node.
     fn about(&self, item: SegmentId) -> Option<About> {
         let found = self.lasting.items.all.get(&item)?;
         let workflow = self.lasting.workflow_name(found.workflow)?;

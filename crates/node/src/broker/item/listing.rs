@@ -17,7 +17,7 @@ impl Broker {
         endpoint.grants.iter().any(|g| g.kind == SegmentKind::Item && g.rights.contains(Rights::CONFINED))
     }
 
-    /// The description of an item for the member `asker`.
+    /// Gives the description of an item for the member `asker`.
     pub(super) fn item_entry(&self, item: SegmentId, asker: MemberId) -> Option<ItemEntry> {
         let found = self.lasting.items.all.get(&item)?;
         let state = match found {

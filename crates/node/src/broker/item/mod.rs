@@ -125,7 +125,7 @@ impl Transient {
         self.making.is_some()
     }
 
-    /// How many requests of a connection wait for items.
+    /// Counts how many requests of a connection wait for items.
     pub(super) fn waiting_of(&self, connection: Connection) -> usize {
         self.waits.of_connection(connection).len()
     }
@@ -166,12 +166,12 @@ impl Broker {
         }
     }
 
-    /// The party that this member is: one rank of a task.
+    /// Gives the party that this member is: one rank of a task.
     fn party(&self, member: MemberId) -> Option<Party> {
         self.lasting.members.get(&member).map(|m| Party::rank(&m.task, m.rank))
     }
 
-    /// The rights that the asking member's task has for an item key.
+    /// Gives the rights that the asking member's task has for an item key.
     fn item_rights(&self, asker: Asker, key: &str) -> Rights {
         let Some((endpoint, _)) = self.place(asker) else { return Rights::NONE };
         self.lasting.rights(endpoint, crossdock_layout::wire::SegmentKind::Item, key)
@@ -189,14 +189,14 @@ impl Broker {
         Err((Status::Denied, text))
     }
 
-    /// The item with this id, if it belongs to the asking member's workflow.
+    /// Gives the item with this id, if it belongs to the asking member's workflow.
     fn item(&self, asker: Asker, item: SegmentId) -> Result<&Item, Refusal> {
         let workflow = self.place(asker).map(|(_, workflow)| workflow);
         let found = self.lasting.items.all.get(&item).filter(|i| Some(i.workflow) == workflow);
         found.ok_or_else(|| (Status::NotFound, format!("item {} is not there any more: it was destroyed", item.0)))
     }
 
-    /// The item with this id, if the asking member may act as the item's owner.
+    /// Gives the item with this id, if the asking member may act as the item's owner.
     fn own_item(&self, asker: Asker, item: SegmentId, what: &str) -> Result<&Item, Refusal> {
         let workflow = self.place(asker).map_or(0, |(_, workflow)| workflow);
         if let Some((node, key)) = self.items.copies.node_of(item, workflow) {
@@ -212,7 +212,7 @@ impl Broker {
         Err((Status::Denied, format!("only its owner may {what} it: {}", self.whose(item, found))))
     }
 
-    /// A text that says which task owns the item, and since when.
+    /// Makes a text that says which task owns the item, and since when.
     fn whose(&self, item: SegmentId, found: &Item) -> String {
         let since = self.now.saturating_sub(self.items.handovers.since(item)) as f64 / 1000.0;
         let has = match self.lasting.members.get(&found.holder) {

@@ -64,7 +64,7 @@ impl Waits {
         self.all.get(&id).map(|(_, wait)| wait)
     }
 
-    /// A number for the next arrival. A smaller number means an earlier arrival.
+    /// Gives a number for the next arrival. A smaller number means an earlier arrival.
     pub(super) fn next_arrival(&mut self) -> u64 {
         self.arrivals += 1;
         self.arrivals
@@ -112,7 +112,7 @@ impl Waits {
         Some(wait)
     }
 
-    /// The requests that wait for a key, in the order of their arrival.
+    /// Gives the requests that wait for a key, in the order of their arrival.
     pub(super) fn of_key(&self, workflow: u64, key: &str) -> impl Iterator<Item = RequestId> {
         self.queues.get(&(workflow, key.to_owned())).into_iter().flatten().map(|(_, id)| *id)
     }

@@ -91,7 +91,7 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// How many members of other nodes read the item, as these nodes report it.
+    /// Counts how many members of other nodes read the item, as these nodes report it.
     pub(super) fn of(&self, item: SegmentId) -> u32 {
         self.sharings
             .get(&item)
@@ -172,7 +172,7 @@ impl Broker {
         Ok(encode(&Readable { code: COMES, text: String::new(), item: item.0, sharing: number, size, level, on_death }))
     }
 
-    /// A number that is greater than all that this broker and earlier brokers of this node have used.
+    /// Gives a number that is greater than all that this broker and earlier brokers of this node have used.
     pub(super) fn reading_stamp(&mut self) -> u64 {
         (self.calendar_ms() << 20) | (self.node_order_id() & 0xf_ffff)
     }
@@ -186,7 +186,7 @@ impl Broker {
         }
     }
 
-    /// If no member in the site reads the item any more, continues with the owner's request that waits for this.
+    /// Continues with the owner's request that waits for the readers, if no member in the site reads the item any more.
     fn no_reader_elsewhere(&mut self, item: SegmentId) {
         let Some(file) = self.lasting.items.all.get(&item).map(|found| found.file) else { return };
         if !self.is_read(item, file) {
@@ -194,7 +194,7 @@ impl Broker {
         }
     }
 
-    /// If an item is shared now, tells this to the nodes that wait to read it.
+    /// Tells the nodes that wait to read an item that the item is shared, if it is shared now.
     pub(super) fn tell_nodes_of_sharing(&mut self, item: SegmentId) {
         let Some(found) = self.lasting.items.all.get(&item).filter(|found| found.shared) else { return };
         if self.items.handovers.phase(item).ends_sharing() {

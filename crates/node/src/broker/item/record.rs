@@ -81,7 +81,7 @@ pub struct Items {
     pub residences: BTreeMap<SegmentId, Residence>,
 }
 
-/// The bytes of memory for an item of `size` bytes: one page for its description, and whole pages of data.
+/// Gives the bytes of memory for an item of `size` bytes: one page for its description, and whole pages of data.
 pub const fn memory_of(size: u64) -> u64 {
     size.next_multiple_of(4096) + 4096
 }
@@ -217,7 +217,7 @@ impl Items {
         self.words.retain(|(of, _), _| *of != workflow);
     }
 
-    /// The shortest list of records that makes this state from nothing.
+    /// Gives the shortest list of records that makes this state from nothing.
     pub(in crate::broker) fn snapshot(&self) -> Vec<ItemRecord> {
         let cause = Cause::NONE;
         let mut records = Vec::new();

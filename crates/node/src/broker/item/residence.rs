@@ -87,7 +87,7 @@ impl About {
         (about.version == Self::VERSION && about.size > 0).then_some(about)
     }
 
-    /// The state of the item when it begins on this node, without a file.
+    /// Gives the state of the item when it begins on this node, without a file.
     pub(super) fn item(&self, workflow: u64) -> Item {
         Item {
             workflow,
@@ -111,12 +111,12 @@ impl About {
 }
 
 impl Items {
-    /// How often an item has moved from node to node.
+    /// Tells how often an item has moved from node to node.
     pub(super) fn epoch(&self, item: SegmentId) -> u64 {
         self.residences.get(&item).map_or(0, Residence::epoch)
     }
 
-    /// The node that has the bytes of an item, if this is another node.
+    /// Gives the node that has the bytes of an item, if this is another node.
     pub(super) fn source(&self, item: SegmentId) -> Option<&Source> {
         match self.residences.get(&item)? {
             Residence::Here { bytes, .. } | Residence::Leaving { bytes, .. } => bytes.as_ref(),

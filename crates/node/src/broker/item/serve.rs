@@ -392,7 +392,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The number that stands for a party in owner words. If the party has no number yet, it gets a new one.
+    /// Gives the number that stands for a party in owner words. If the party has no number yet, it gets a new one.
     pub(super) fn word(&mut self, workflow: u64, party: Party) -> Result<u64, Refusal> {
         if let Some(word) = self.lasting.items.words.get(&(workflow, party.clone())) {
             return Ok(*word);

@@ -76,7 +76,7 @@ impl Broker {
         }
     }
 
-    /// The error for a request that does not wait and cannot be served now.
+    /// Gives the error for a request that does not wait and cannot be served now.
     fn not_yet(&self, keys: &[String], workflow: u64, read: bool) -> Refusal {
         let mut found = keys.iter().filter_map(|k| self.key(workflow, k));
         match found.next() {
@@ -168,7 +168,7 @@ impl Broker {
         true
     }
 
-    /// The error for a request whose time is over while another node has the item.
+    /// Gives the error for a request whose time is over while another node has the item.
     pub(super) fn too_late(&self, wait: &Wait) -> Option<Refusal> {
         let elsewhere = || wait.keys.iter().find_map(|key| Some((key, self.item_elsewhere(wait.workflow, key)?)));
         let (key, text) = match &wait.said {
@@ -222,7 +222,7 @@ impl Broker {
         self.fail(wait.asker, Status::TimedOut, text);
     }
 
-    /// The first request that waits for this item and could be served now.
+    /// Gives the first request that waits for this item and could be served now.
     pub(super) fn first_waiting(&self, item: SegmentId, what: For) -> Option<(Connection, u64)> {
         let found = self.lasting.items.all.get(&item)?;
         if !self.has_its_name(item) {

@@ -135,7 +135,7 @@ pub(super) enum Taker {
 }
 
 impl Broker {
-    /// The request or task that has waited longest for the item among those that may have it now.
+    /// Gives the request or task that has waited longest for the item among those that may have it now.
     pub(super) fn next_taker(&self, item: SegmentId) -> Option<Taker> {
         let here = self.first_waiting(item, For::Owning);
         let found = self.lasting.items.all.get(&item)?;
