@@ -97,7 +97,7 @@ fn table(ways: &BTreeMap<&str, Vec<Times>>, floors: &[f64], cases: &[(usize, u64
     println!();
 }
 
-/// For one way and one size: the whole and the hand-over of each round, in microseconds.
+/// For one way and one size: the whole time and the hand-over time of each round, in microseconds.
 type Times = Vec<(f64, f64)>;
 
 fn whole(times: &Times) -> Vec<f64> {

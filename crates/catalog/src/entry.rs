@@ -30,7 +30,7 @@ pub struct Entry {
 /// All entries below a prefix at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// The catalog's revision when it was listed. A watch from the next revision on misses nothing.
+    /// The catalog's revision when the entries were listed. A watch from the next revision on misses nothing.
     pub revision: Revision,
     /// The entries, in the order of their keys.
     pub entries: Vec<Entry>,

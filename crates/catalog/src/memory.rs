@@ -15,7 +15,7 @@ use crate::{
 /// The clock by which the leases of a memory catalog end.
 #[derive(Clone, Copy, Debug)]
 pub enum Clock {
-    /// The clock of this machine, counted from this moment on.
+    /// The clock of this machine, counted from the given moment.
     Real(Instant),
     /// A time in milliseconds that only [`Memory::advance`] changes.
     Manual(u64),
@@ -24,13 +24,13 @@ pub enum Clock {
 /// The faults that a test sets for one client of a memory catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// The client is cut off: every call fails, and every watch reports nothing.
+    /// True if the client is cut off: every call fails, and every watch reports nothing.
     pub cut: bool,
     /// This many of the next calls fail before they do anything.
     pub fail: u32,
     /// This many of the next calls are done, but their answers are lost.
     pub lose: u32,
-    /// The client's watches report nothing, as if their messages were slow.
+    /// True if the client's watches report nothing, as if their messages were slow.
     pub hold: bool,
 }
 

@@ -50,7 +50,7 @@ impl Error {
         self
     }
 
-    /// Replaces the text of what was tried. The new text names the larger step of which the failed one was a part.
+    /// Replaces the text of what was tried. The new text names a larger step, which contains the step that failed.
     #[must_use]
     pub fn trying(mut self, tried: impl Into<String>) -> Self {
         self.tried = tried.into();

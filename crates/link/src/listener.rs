@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The transports by which a listener accepts connections.
 #[derive(Clone, Default)]
 pub struct Accepts {
-    /// Connections that carry the messages directly.
+    /// True if the listener accepts connections that carry the messages directly.
     pub tcp: bool,
     /// Calls of gRPC.
     #[cfg(feature = "grpc")]

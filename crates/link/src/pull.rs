@@ -20,8 +20,8 @@ use twox_hash::XxHash3_64;
 
 /// The most data connections that are kept for the next pull.
 const KEPT: usize = 8;
-/// How often a chunk that arrived wrong is asked for again. If it is wrong once more, the error suspects the other
-/// node's memory, not only the network.
+/// How often a chunk that arrived wrong is asked for again. If the chunk is wrong once more, the error names the other
+/// node's memory as a possible cause, besides the network.
 const WRONG_MOST: u32 = 2;
 /// The first pause before a broken data connection is replaced. Each further pause is twice as long, up to
 /// [`PAUSE_MOST`].

@@ -26,8 +26,8 @@ impl Tcp {
     }
 }
 
-/// The addresses that the text `address` names. Looking up a host name has no deadline. Where that matters, give a
-/// numeric address.
+/// Gives the addresses that the text `address` names. Looking up a host name has no deadline. A caller that needs a
+/// deadline gives a numeric address.
 pub fn resolve(trust: &Trust, tried: &str, address: &str) -> Result<Vec<SocketAddr>> {
     let wrong = |reason: String| {
         Error::new(Status::Invalid, tried, reason)

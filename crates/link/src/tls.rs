@@ -52,7 +52,7 @@ struct State {
     left_from: usize,
     /// Records that the TLS state itself wants to send.
     pending: Vec<u8>,
-    /// The peer has told that it sends no more bytes.
+    /// True if the peer has told that it sends no more bytes.
     ended: bool,
     /// Why TLS refused the peer. After a refusal the TLS state must not be used again.
     refused: Option<String>,

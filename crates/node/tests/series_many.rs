@@ -108,7 +108,7 @@ fn a_series_with_an_observer_takes_two_descriptors_of_keeper_and_broker() {
     daemon.stop();
 }
 
-/// As many processes as one node may have ranks: 128 that publish, and 128 that observe.
+/// The test runs as many processes as one node may have ranks: 128 that publish, and 128 that observe.
 #[test]
 #[ignore = "256 processes"]
 fn a_hundred_and_twenty_eight_processes_publish_and_as_many_observe() {

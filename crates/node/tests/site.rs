@@ -46,7 +46,8 @@ fn a_name_belongs_to_one_node_and_errors_say_which() {
         error.as_ref().is_some_and(|error| error.to_string().contains("is on node a"))
     });
     assert_eq!(error.unwrap().status, Status::NotFound);
-    // The same name in another workflow is another name. Ids of two nodes differ in their upper bits.
+    // A name in another workflow is independent of the same name in this workflow. Ids of two nodes differ in their
+    // upper bits.
     let other = region(&on_b, "y", Mode::CreateOnly).unwrap();
     assert_ne!(made.id().0 >> 50, other.id().0 >> 50);
     assert!(made.id().0 >> 50 > 0 && other.id().0 >> 50 > 0);

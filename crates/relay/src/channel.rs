@@ -106,7 +106,7 @@ pub struct Channel {
     /// How the task of this node that used the mirror has left; `None` while it uses the mirror.
     left: Mutex<Option<How>>,
     over: AtomicBool,
-    /// The other node's daemon does not know this channel any more, or that node is lost.
+    /// True if the other node's daemon does not know this channel any more, or if that node is lost.
     lost: AtomicBool,
     /// Whether the member of this end is alive. Every access to shared memory holds this lock for reading, so that the
     /// member ends between two accesses.

@@ -59,8 +59,8 @@ const SEEN: usize = 4096;
 const COMPARE: Duration = Duration::from_secs(1);
 /// The deadline for a request to the daemon of this node.
 const LOCAL: Duration = Duration::from_secs(10);
-/// Opening an end allows at least this much time until the port has a free place, because a former end of the same task
-/// may be about to close.
+/// The least time that opening an end waits for a free place at the port. A former end of the same task may be about to
+/// close.
 const PLACE: Duration = Duration::from_secs(1);
 /// How long the other daemon may take to open an end, in addition to the time for a free place.
 const REACH: Duration = Duration::from_secs(10);

@@ -186,7 +186,7 @@ impl<A: Word, B: Word> Word for (A, B) {
     }
 }
 
-/// Implements [`Word`] for structs: their fields in this order.
+/// Implements [`Word`] for structs. The fields are written in the order in which they are named here.
 macro_rules! spell {
     ($($name:ident { $($field:ident),+ })+) => {$(
         impl $crate::words::Word for $name {

@@ -27,7 +27,7 @@ pub(super) struct Journal {
     length: u64,
     /// The journal's length in bytes when it was last written anew.
     base: u64,
-    /// A part of a record was written and could not be cut off; the next append cuts it off first.
+    /// True if a part of a record was written and could not be cut off. The next append cuts the part off first.
     torn: bool,
 }
 

@@ -12,7 +12,7 @@ use crossdock_catalog::etcd::{Etcd, EtcdOptions};
 use crossdock_os::Deadline;
 use tempfile::TempDir;
 
-/// Far longer than an election of etcd takes, even on a loaded machine.
+/// How long the tests wait for etcd. It is far longer than an election of etcd takes, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Three etcd members on loopback. The kernel ends them with the thread that started them.

@@ -19,7 +19,7 @@ use tonic::Streaming;
 /// The transport's name for connections in plain text, and inside TLS.
 pub const GRPC: [&str; 2] = ["grpc", "grpc+tls"];
 
-/// How long a call that this node has closed waits for the peer to end it, too.
+/// When this node has closed a call, the call waits this long until the peer ends it, too.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The two directions of a call.

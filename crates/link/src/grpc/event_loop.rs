@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
 
-/// The thread waits at most this long for tasks that bring connections to their end.
+/// The thread waits at most this long for tasks that are still closing connections.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Starts tasks in the thread.

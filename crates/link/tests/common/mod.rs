@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A deadline that no test reaches, even on a loaded machine.
+/// Gives a deadline that no test reaches, even on a loaded machine.
 pub fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
@@ -72,7 +72,7 @@ pub fn through_a_proxy() -> Vec<(Way, Way)> {
     kinds().into_iter().flat_map(pairs).collect()
 }
 
-/// The pairs inside TLS.
+/// Gives the pairs inside TLS.
 pub fn inside_tls() -> Vec<(Way, Way)> {
     transports().into_iter().filter(|(a, _)| a.name().ends_with("+tls")).collect()
 }
@@ -176,7 +176,7 @@ pub fn node(name: &str, incarnation: u64) -> Node {
     Node { name: name.into(), incarnation }
 }
 
-/// Short times, so that tests see a peer go away. They are still long enough for a loaded machine.
+/// Gives short times, so that tests see a peer go away. The times are still long enough for a loaded machine.
 pub fn quick() -> LinkOptions {
     LinkOptions { pulse: 50 * MS, away: 2000 * MS, ..LinkOptions::default() }
 }

@@ -86,7 +86,7 @@ pub enum Event<'a> {
         item: SegmentId,
         /// The fresh file, which got the bytes.
         to: SegmentId,
-        /// `Ok` if all bytes were copied; otherwise why not.
+        /// `Ok` if all bytes were copied; otherwise the reason why not.
         outcome: Result<(), String>,
     },
     /// A report from the catalog of the site to which this daemon belongs.

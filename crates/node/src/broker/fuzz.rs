@@ -41,7 +41,7 @@ struct World {
     copies: Vec<(SegmentId, SegmentId)>,
     /// A number from which the kernel's next answers about items' files are chosen.
     verdicts: u8,
-    /// The rest of the site, if the broker belongs to one.
+    /// The rest of the site, if the broker belongs to a site.
     site: Option<Site>,
 }
 

@@ -60,7 +60,7 @@ pub struct Member {
     pub rank: u32,
     pub peer: Peer,
     pub token: [u8; 16],
-    /// The member only looks, and is no part of a run.
+    /// True if the member only looks, and is no part of a run.
     pub visitor: bool,
     pub outcomes: BTreeMap<u64, Outcome>,
 }
@@ -75,7 +75,7 @@ pub struct Segment {
     pub reserved: u64,
     pub attribute: u64,
     pub creator: MemberId,
-    /// The segment stays when the run ends.
+    /// True if the segment stays when the run ends.
     pub persistent: bool,
     /// When the segment was made, in milliseconds since 1970.
     pub since_ms: u64,
@@ -99,7 +99,7 @@ pub struct Lasting {
     /// Members whose session is over, but which are not proved dead. Their slots of the liveness table stay taken.
     pub ghosts: BTreeMap<MemberId, Peer>,
     pub era: Option<Era>,
-    /// For each id, the kernel's number of its memory.
+    /// For each id of a segment, the kernel's number for the memory.
     pub numbers: BTreeMap<SegmentId, u64>,
     pub segments: BTreeMap<SegmentId, Segment>,
     /// Names and their segments. Removed segments are not in this table.

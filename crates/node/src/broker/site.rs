@@ -399,7 +399,8 @@ impl Broker {
         name.is_some_and(|name| site.contested.contains_key(&name))
     }
 
-    /// Gives the error if this name belongs to another node. `None` if it does not, or if this daemon is in no site.
+    /// Gives the error if this name belongs to another node; otherwise `None`. Gives `None` also if this daemon is in
+    /// no site.
     pub(super) fn elsewhere(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
         let site = self.site.as_ref()?;
         let name = self.site_name(workflow, kind, name)?;

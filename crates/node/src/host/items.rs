@@ -27,10 +27,10 @@ const DYING_PAUSE: Duration = Duration::from_micros(50);
 const DYING_EVERY: Duration = Duration::from_millis(50);
 /// How often the log may say that a process tries to open an item that it does not own.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
-/// After so many bytes a copying thread checks whether the copy is still wanted.
+/// A copying thread checks after this many bytes whether the copy is still wanted.
 const PART: usize = 256 << 10;
-/// A copy up to this size is made at once, because starting a thread would take longer. So short a copy delays no
-/// client.
+/// A copy up to this size is made at once, because starting a thread would take longer. The copy is so short that it
+/// delays no client.
 const SMALL: u64 = 256 << 10;
 /// The most copies that run at the same time. Further copies wait.
 const COPIES: usize = 4;

@@ -70,8 +70,8 @@ impl Registry {
     }
 }
 
-/// After so many failures in a row, the keeper gives up. A failure is a broker that ends by its own fault within `SOON`
-/// after its start.
+/// The number of failures in a row after which the keeper gives up. A failure is a broker that ends by its own fault
+/// within `SOON` after its start.
 const HOPELESS: u32 = 10;
 const SOON: Duration = Duration::from_millis(50);
 const SIGKILL: i32 = 9;

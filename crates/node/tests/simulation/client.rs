@@ -37,11 +37,11 @@ pub struct Client {
     pub workflow_name: String,
     /// Whether the client's process is alive.
     pub alive: bool,
-    /// The client has left in order, or was told that its session is over. It does nothing any more.
+    /// True if the client has left in order, or was told that its session is over. The client does nothing any more.
     pub over: bool,
-    /// The client has left in order, and has closed everything.
+    /// True if the client has left in order, and has closed everything.
     pub left: bool,
-    /// The client has broken the rules, so the broker must drop it.
+    /// True if the client has broken the rules, so that the broker must drop it.
     pub lied: bool,
     pub connection: Option<u64>,
     pub member: MemberId,

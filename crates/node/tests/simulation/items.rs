@@ -15,10 +15,10 @@ use crate::world::{NAMES, World};
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
     pub file: SegmentId,
-    /// The client has the item's file open for writing.
+    /// True if the client has the item's file open for writing.
     pub open: bool,
     pub shared: bool,
-    /// A request of the client about the item has no answer yet.
+    /// True if a request of the client about the item has no answer yet.
     pub busy: bool,
 }
 

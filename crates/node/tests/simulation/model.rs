@@ -42,7 +42,7 @@ pub struct Model {
     pub told_segments: BTreeSet<SegmentId>,
     told_as_new: BTreeSet<SegmentId>,
     pub sizes: BTreeMap<SegmentId, u64>,
-    /// Planted bugs: endpoints get one grant too many, or workflows get twice their quota.
+    /// True if a bug is planted: endpoints get one grant too many, or workflows get twice their quota.
     pub planted_grant: bool,
     pub planted_quota: bool,
     pub told_members: BTreeSet<MemberId>,

@@ -42,7 +42,7 @@ pub struct World {
     pub incarnation: u64,
     /// The kernel's number of the memory that was made last.
     pub last_number: u64,
-    /// If set, the broker is killed after so many more effects.
+    /// If set: the number of effects after which the broker is killed.
     pub fuse: Option<usize>,
     pub next_pipe: u64,
 }

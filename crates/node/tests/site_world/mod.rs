@@ -53,7 +53,7 @@ pub struct Totals {
     pub passed: u64,
     /// How many of the passed items went on before their bytes had come.
     pub chained: u64,
-    /// How many items were to go to another node and stayed.
+    /// How many items should have gone to another node, but stayed.
     pub kept: u64,
     /// How many items were lost with a daemon.
     pub lost: u64,
@@ -122,9 +122,9 @@ struct Known {
     written: u64,
     /// The bytes that owners shared, each with the time at which it was overwritten.
     shared: BTreeMap<u64, u64>,
-    /// The item was destroyed, or may have been.
+    /// True if the item was destroyed, or may have been.
     doubtful: bool,
-    /// A daemon that had the item or its bytes was killed.
+    /// True if a daemon that had the item or its bytes was killed.
     may_be_lost: bool,
 }
 
@@ -138,9 +138,9 @@ pub struct World {
     network: Network,
     items: BTreeMap<SegmentId, Known>,
     next: u64,
-    /// If set, the working broker is killed after so many more effects.
+    /// If set: the number of effects after which the working broker is killed.
     fuse: Option<usize>,
-    /// In a calm schedule nothing fails; messages are only late.
+    /// True if the schedule is calm: nothing fails, and messages are only late.
     calm: bool,
     wrong: Option<String>,
     totals: Totals,

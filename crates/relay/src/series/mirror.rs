@@ -42,11 +42,11 @@ struct State {
     /// The number of the newest version that observers can see.
     shown: u64,
     end: Option<End>,
-    /// The other daemon has said that it does not know this mirror.
+    /// True if the other daemon has said that it does not know this mirror.
     unknown: bool,
-    /// No task of this node observes the mirror any more.
+    /// True if no task of this node observes the mirror any more.
     left: bool,
-    /// Observers of this node hold old versions, so there is no room for the next version.
+    /// True if observers of this node hold old versions, so that there is no room for the next version.
     is_full: bool,
 }
 

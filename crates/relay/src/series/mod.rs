@@ -38,7 +38,7 @@ pub const SERVICES: std::ops::RangeInclusive<u32> = words::FIND..=words::LEFT;
 
 /// How long one question waits on the other node for a series to be published.
 const SLICE: Duration = Duration::from_secs(1);
-/// Opening a mirror allows at least this much time until the mirror shows the newest version.
+/// The least time that opening a mirror waits until the mirror shows the newest version.
 const FIRST: Duration = Duration::from_secs(1);
 /// How long the other node may take to answer a question for which an observer waits.
 const ANSWER: Duration = Duration::from_secs(4);

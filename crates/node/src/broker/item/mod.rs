@@ -110,8 +110,8 @@ pub(super) struct Transient {
     looked_up: bool,
     /// Questions to other nodes that are not answered yet, by their ids.
     asked: BTreeMap<u64, Question>,
-    /// For each item, how many orders to pass it on are not answered yet. An answer that the item was passed decides at
-    /// once; otherwise the last answer decides.
+    /// For each item, the number of orders to pass it on that are not answered yet. If one answer says that the item
+    /// was passed, this answer decides. Otherwise the last answer decides.
     passes: BTreeMap<SegmentId, u32>,
     /// Pulls of items' bytes, by the ids of their orders: the item, and the file that is filled.
     pulls: BTreeMap<u64, (SegmentId, SegmentId)>,

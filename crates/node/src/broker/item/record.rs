@@ -32,7 +32,7 @@ messages! {
         /// The item is on this node, with this epoch. `source` is the node that has its bytes, and `left` the epoch
         /// with which they left that node. If `source` is empty, the bytes are on this node.
         27 Here { item: SegmentId, epoch: u64, source: String, left: u64, },
-        /// The item is to go to the node `to` with this epoch, if the catalog agrees.
+        /// The item goes to the node `to` with this epoch, if the catalog agrees.
         28 Leaving { item: SegmentId, epoch: u64, to: String, },
         /// The item is on the node `to`, with this epoch. Its bytes stay in `file` until that node has them. `file` is
         /// 0 if the bytes are not here.
@@ -62,7 +62,7 @@ record! {
         /// Whether the item is shared: no member writes it, and each member with the right to read may have it.
         shared: bool,
         transfers: u64,
-        /// How often a former user had kept the item open or mapped, so that it was copied.
+        /// How often the item had to be copied, because a former user had kept it open or mapped.
         copies: u64,
     }
 }

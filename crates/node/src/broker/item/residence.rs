@@ -69,7 +69,7 @@ record! {
         owner: Party,
         transfers: u64,
         copies: u64,
-        /// The node that has the item's bytes; empty if this is the node that owns the item.
+        /// The node that has the item's bytes; empty if the bytes are on the node that owns the item.
         source: String,
         left: u64,
     }

@@ -54,7 +54,7 @@ record! {
     pub struct Stands as Stored {
         /// The item's id; 0 if the item is not on the asked node.
         item: u64,
-        /// 0: the item comes. 1: not yet. 2: the item is not here. 3: it never comes.
+        /// The code is 0 if the item comes, 1 if it does not come yet, 2 if it is not here, and 3 if it never comes.
         code: u32,
         /// The explanation, as text for people.
         text: String,
