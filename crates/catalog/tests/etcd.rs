@@ -1,6 +1,7 @@
-//! Tests of the catalog in etcd: the claims of `conformance` with three etcd members, also while members are killed.
+//! Tests of the catalog in etcd: the claims of `conformance` with three etcd members, also while some of the etcd
+//! members are killed.
 //!
-//! The path of etcd as Debian installs it; `scripts/setup catalog` does this.
+//! The tests use etcd at the path where Debian installs it. `scripts/setup catalog` installs this etcd.
 
 mod conformance;
 mod members;

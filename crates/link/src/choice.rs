@@ -1,4 +1,4 @@
-//! Which transports a node uses: the option `--transport`.
+//! The choice of a node's transports, by the option `--transport`.
 
 #[cfg(feature = "grpc")]
 use crate::Grpc;

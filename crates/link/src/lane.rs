@@ -1,9 +1,9 @@
 //! Chooses the transport that brings the bytes of a link's pulls: the *usual* one, which also carries the questions, or
 //! the *other* one, which carries nothing but pulls.
 //!
-//! No table knows which of the two is faster between two machines, so the link measures it with its own large pulls. The
-//! faster one is used, and the slower one is measured again from time to time. If the other transport does not connect
-//! or breaks, pulls go by the usual one, and the other is tried again later.
+//! No table says which of two transports is faster between two machines, so the link measures the transports with its
+//! own large pulls. The faster one is used, and the slower one is measured again from time to time. If the other
+//! transport does not connect or breaks, pulls go by the usual one, and the other is tried again later.
 
 use crate::Transport;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

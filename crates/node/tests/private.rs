@@ -1,4 +1,4 @@
-//! Private daemons: how a first program starts one, what a fork does, and the time that all this takes.
+//! Private daemons: how a first program starts one, what a fork does, and how long both take.
 
 mod support;
 

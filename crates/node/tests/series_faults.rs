@@ -1,8 +1,8 @@
 //! Series across nodes over a network with faults. There are three daemons with their relays. In place of links, the
 //! relays have a network that delays questions, drops them or their answers, and delivers some questions twice or late.
-//! Now and then it is cut between two nodes, in one direction or both. The schedules are random: the publisher's node,
-//! the chunks that change, and observers on all nodes, which come early or late, hold versions and leave. The publisher
-//! ends, is killed, or loses its node's lease.
+//! Now and then the network is cut between two nodes, in one direction or both. The schedules are random: the
+//! publisher's node, the chunks that change, and observers on all nodes, which come early or late, hold versions and
+//! leave. The publisher ends, is killed, or loses its node's lease.
 //!
 //! Checks that each version which an observer gets has the bytes that its publisher had at that step, and the same
 //! number on every node. An observer's version numbers grow, and versions that it holds do not change. CLOSED or

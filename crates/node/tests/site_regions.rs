@@ -44,7 +44,7 @@ fn fill(region: &Region, elements: u64) -> Vec<Handle> {
     handles
 }
 
-/// Checks that the region has what [`fill`] put there, reached by names and by the handles that are stored in it.
+/// Checks that the region has what [`fill`] has put into it, by names and by the handles that are stored in it.
 fn check(region: &Region, elements: u64) {
     assert_eq!(region.text("note", ObjectMode::OpenOnly, None).unwrap().get().unwrap(), "written on node a");
     let field = region.ndarray::<f64>("field", ObjectMode::OpenOnly, None).unwrap();
@@ -67,7 +67,8 @@ fn check(region: &Region, elements: u64) {
     }
 }
 
-/// Changes the region in all ways, so that a part of its memory that is missing or shared with another region shows.
+/// Changes the region in all ways. The change would show if a part of the region's memory were missing, or shared with
+/// another region.
 fn change(region: &Region) {
     for n in 0..200u64 {
         let more = region.vector::<u64>(&format!("more/{n}"), ObjectMode::CreateOnly, None).unwrap();
@@ -82,7 +83,7 @@ fn names(session: &Session) -> Vec<String> {
     session.list().unwrap().segments.iter().map(|segment| segment.name.clone()).collect()
 }
 
-/// The bytes that count against the quota of a node, in all segments.
+/// Counts the bytes that count against the quota of a node, in all segments.
 fn counted(session: &Session) -> u64 {
     session.list().unwrap().segments.iter().map(|segment| segment.reserved).sum()
 }
@@ -122,7 +123,7 @@ fn a_copy_has_everything_of_the_region_and_its_handles_are_valid() {
     assert_eq!((copy.name(), copy.capacity()), ("copy", SIZE));
     check(&copy, elements);
     assert_eq!(counted(&on_b), before, "the copy counts against the quota as the region does");
-    // A handle of the region is also found without the region.
+    // A handle is enough to find its region, without opening the region by name.
     let (whole, place) = (on_b.region_of(handles[1]).unwrap(), copy.load(handles[1], None).unwrap());
     assert_eq!((whole.id(), place.offset), (copy.id(), handles[1].offset));
     let saved = copy.vector::<u64>("v/1", ObjectMode::OpenOnly, None).unwrap().save().unwrap();
@@ -157,7 +158,7 @@ fn a_region_that_moves_is_on_one_node_only_and_its_handles_stay_valid() {
     let world = World::new(3);
     let sessions: Vec<_> = (0..3).map(|node| world.session(node, "worker")).collect();
     let handles = made(&sessions[0], "frames", 100_000);
-    // It goes to each node several times, and back to the node that made it.
+    // The region goes to each node several times, and back to the node that made it.
     for step in 1..8 {
         let (from, to) = ((step - 1) * 2 % 3, step * 2 % 3);
         let region = sessions[to].move_region("frames", LONG).unwrap();
@@ -225,7 +226,7 @@ fn a_copy_that_fails_leaves_nothing_and_the_region_stays_usable() {
         let region = in_a.region(name, Mode::CreateOnly, size, None).unwrap();
         region.text("note", ObjectMode::CreateOnly, None).unwrap().set(name).unwrap();
     }
-    // Its capacity alone is beyond the quota of the workflow on the other node.
+    // The capacity of `big` alone is beyond the quota of the workflow on the other node.
     let error = in_b.move_region("big", LONG).unwrap_err();
     assert_eq!(error.status, Status::NoSpace, "{error}");
     assert!(error.to_string().contains("quota"), "{error}");

@@ -239,8 +239,8 @@ impl Relay {
         self.shared.copy_region(want).map_err(|error| (error.status, error.to_string()))
     }
 
-    /// Finds out whether a region has moved to the node `node`, which has its name, and removes it from this node then.
-    /// Blocks until this is known.
+    /// Finds out whether a region has moved to the node `node`, which has its name. If it has moved, removes the region
+    /// from this node. Blocks until this is known.
     pub fn region_left(&self, node: &str, workflow: &str, name: &str, segment: SegmentId) {
         self.shared.region_left(node, workflow, name, segment);
     }

@@ -45,18 +45,18 @@ const SURE: u32 = 33;
 /// The numbers of the services that are about regions.
 pub const SERVICES: std::ops::RangeInclusive<u32> = HOLD..=SURE;
 
-/// The most bytes that one pull brings, and the least number to which a slow network reduces this.
+/// The most bytes that one pull brings. On a slow network a pull brings less, but at least `SMALL_PART`.
 const PART: u64 = 64 << 20;
 const SMALL_PART: u64 = 1 << 20;
 /// How long one pull may take before the region's node is asked whether it still has the bytes.
 const PULL: Duration = Duration::from_secs(3);
 /// The longest time of one question.
 const ANSWER: Duration = Duration::from_secs(5);
-/// The least time that freezing a region may take, so that its answer says why it is refused.
+/// The least time that freezing a region may take, so that the answer can say why the region is refused.
 const LEAST: Duration = Duration::from_secs(1);
 /// How often the region's node asks what became of a copy.
 const ASK: Duration = Duration::from_secs(1);
-/// A region that is only copied is frozen no longer than this while the copying node does not answer.
+/// A region that is only copied stays frozen for at most this time while the copying node does not answer.
 const SILENT: Duration = Duration::from_secs(30);
 
 /// A region that a task of this node wants.
@@ -64,7 +64,7 @@ const SILENT: Duration = Duration::from_secs(30);
 pub struct WantRegion {
     /// The number of the broker's order.
     pub order: u64,
-    /// The node that has the region; `None` if that is this node.
+    /// The node that has the region; `None` if this node has it.
     pub node: Option<String>,
     /// The workflow.
     pub workflow: String,
@@ -94,7 +94,7 @@ pub struct Held {
     pub capacity: u64,
     /// The bytes that count against the quota.
     pub counted: u64,
-    /// The ticket under which the bytes are pulled.
+    /// The number under which the bytes are offered (the ticket).
     pub ticket: u64,
     /// The parts that have memory: offsets and lengths.
     pub extents: Vec<(u64, u64)>,
@@ -155,7 +155,7 @@ struct Frozen {
     held: Held,
     session: Session,
     region: Mutex<Option<Region>>,
-    /// Whether the copy has its name, as soon as that is known.
+    /// Whether the copy has its name; `None` until this is known.
     outcome: Mutex<Option<bool>>,
     ended: Condvar,
 }
@@ -188,7 +188,7 @@ impl All {
 }
 
 impl Shared {
-    /// Makes a copy of a region for a task of this node, and gives it its name. Returns the id of the copy.
+    /// Makes a copy of a region for a task of this node, and gives the copy its name. Returns the id of the copy.
     pub(crate) fn copy_region(self: &Arc<Self>, want: &WantRegion) -> Result<SegmentId> {
         let by = Deadline::after(want.wait);
         let WantRegion { node, workflow, name, copy, moves, .. } = want;
@@ -253,8 +253,9 @@ impl Shared {
             let region = incoming.finish(SegmentId(held.segment))?;
             let wait = || by.left().max(ANSWER);
             if let Some(node) = node.as_deref().filter(|_| want.moves) {
-                // The other daemon may have started anew, and may have given the region to its tasks. If it still keeps
-                // the region closed now, it will learn from the catalog that the name is this node's.
+                // The other daemon may have started anew, and may have given the region to its tasks. If the other
+                // daemon still keeps the region closed now, it will learn from the catalog that the name belongs to
+                // this node.
                 session.adopt_region(*order, &region, false, wait())?;
                 self.ask_for_region(node, SURE, &key.encode(), ANSWER)?;
             }
@@ -262,7 +263,7 @@ impl Shared {
         })();
         filled.map(|()| id).or_else(|error| {
             self.remove(workflow, vec![(SegmentKind::Region, mirror)]);
-            // If only the answer was lost, the region has its name already, so it was not removed.
+            // If only the answer was lost, the region has its name already, so the region was not removed.
             let named = self.region_named(workflow, copy);
             named.ok().filter(|region| region.id() == id).map(|_| id).ok_or(error)
         })
@@ -306,7 +307,7 @@ impl Shared {
         self.session(workflow, "copies", 0, true)?.region(name, Mode::OpenOnly, 0, None)
     }
 
-    /// What became of the copy `fate.copy` that a task of this node wanted.
+    /// Tells what became of the copy `fate.copy` that a task of this node wanted.
     fn state_of(&self, fate: &Fate) -> State {
         if lock(&self.regions.making).contains(&fate.key) {
             return State::Making;
@@ -357,7 +358,7 @@ impl Shared {
         Ok(held)
     }
 
-    /// Waits until it is known what became of the copy. Then it removes the region, or lets other members open it.
+    /// Waits until it is known what became of the copy. Then removes the region, or lets other members open it.
     fn look_after(&self, frozen: &Frozen) {
         let mut heard = Instant::now();
         let named = loop {
@@ -389,8 +390,8 @@ impl Shared {
         lock(&self.regions.frozen).remove(&frozen.asked.key);
     }
 
-    /// Asks the node `node`, which has the name of a region that was about to move there, until it is known whether the
-    /// region has moved. Then it removes the region of this node.
+    /// Asks the node `node`, which has the name of a region that was about to move to it, until it is known whether the
+    /// region has moved. If the region has moved, removes it from this node.
     pub(crate) fn region_left(&self, node: &str, workflow: &str, name: &str, segment: SegmentId) {
         let (key, copy) = (Key { by: 0, number: 0 }, name.to_owned());
         let fate = Fate { key, workflow: workflow.to_owned(), copy, segment: segment.0 }.encode();
@@ -399,7 +400,7 @@ impl Shared {
             if state == Some(State::Named as u64) {
                 return self.remove(workflow, vec![(SegmentKind::Region, name.to_owned())]);
             }
-            // The other node may have given the name up, or has ended. Then the name is this node's again.
+            // The other node may have given the name up, or has ended. Then the name belongs to this node again.
             if self.region_named(workflow, name).is_ok_and(|region| region.id() == segment) {
                 return;
             }

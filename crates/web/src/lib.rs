@@ -1,4 +1,5 @@
-//! Samples daemons and runs for `crossdock top`, the web page and `/metrics`. It changes nothing.
+//! Samples daemons and runs for `crossdock top`, the web page and `/metrics`. This crate only reads, and changes
+//! nothing.
 
 mod answers;
 pub mod find;

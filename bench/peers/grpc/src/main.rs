@@ -7,8 +7,8 @@
 //! times, from the end of the writing until the beginning of the reading.
 //!
 //! For `links`, which compares pulls over a network, the program has two more forms. `peer-grpc --serve IP MOST` prints
-//! an address, and serves a payload of at most MOST bytes there until its standard input ends. `peer-grpc --pull ADDRESS`
-//! reads lines `SIZE TIMES`, and prints for each line the time of one pull in µs.
+//! the address at which it serves a payload of at most MOST bytes, until its standard input ends. `peer-grpc --pull
+//! ADDRESS` reads lines `SIZE TIMES`, and prints for each line the time of one pull in µs.
 
 use std::io::BufRead;
 use std::process::{Command, Stdio};

@@ -2,7 +2,8 @@
 //! calls of inotify, and with running the producer and the consumer one after the other.
 //!
 //! The command line is `files PRELOAD SHIM [--quick] [--json]`, with the preload library and the static shim program.
-//! It makes directories in /dev/shm and removes them before it ends. `files part …` runs one process of a measurement.
+//! The program makes directories in /dev/shm and removes them before it ends. `files part …` runs one process of a
+//! measurement.
 
 mod one;
 mod pairs;

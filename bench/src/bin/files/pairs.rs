@@ -1,4 +1,4 @@
-//! Y5: pairs of a producer and a consumer, by each method.
+//! Measures Y5: pairs of a producer and a consumer, by each method.
 
 use std::collections::BTreeMap;
 use std::process::Child;

@@ -54,7 +54,7 @@ const LINKS: std::ops::Range<usize> = 2..WAYS.len();
 const OURS: std::ops::Range<usize> = 2..6;
 /// A plain call of gRPC by another program.
 const UNARY: &str = "gRPC";
-/// A get of UCX by the program of UCX's authors.
+/// The name of a peer: a get of UCX, measured by the program of UCX's authors.
 const PERFTEST: &str = "ucx_perftest, ucp_get";
 
 /// The serving process. It is killed when this program ends.

@@ -1,4 +1,4 @@
-//! UCX without crossdock: `ucx_perftest`, the program of UCX's authors.
+//! Measures UCX without crossdock, by `ucx_perftest`, the program of UCX's authors.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

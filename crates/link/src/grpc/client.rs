@@ -1,4 +1,4 @@
-//! The side that dials. A node makes one connection for each call.
+//! The side of gRPC that dials. A node makes one connection for each call.
 
 use super::call::{Call, Outgoing, Pipes, receive};
 use super::codec::{MESSAGE, PATH, Pieces};

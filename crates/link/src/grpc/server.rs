@@ -1,5 +1,5 @@
-//! The side that accepts calls. A node makes one connection for each call; a proxy may send several calls on one
-//! connection.
+//! The side of gRPC that accepts calls. A node makes one connection for each call; a proxy may send several calls on
+//! one connection.
 
 use super::call::{Answer, Call, Outgoing, Pipes, receive};
 use super::codec::{MESSAGE, PATH, Pieces};

@@ -1,4 +1,4 @@
-//! Which members have which segments open, as far as the broker knows.
+//! A table that says which members have which segments open, as far as the broker knows.
 
 use std::collections::BTreeMap;
 

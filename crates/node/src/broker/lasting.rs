@@ -81,7 +81,8 @@ pub struct Segment {
     pub since_ms: u64,
     /// Set when the segment's name was removed: the members that had the segment open then, and how often.
     pub removed: Option<Vec<(MemberId, u32)>>,
-    /// For a region: it is about to move to another node, which may have its name already.
+    /// True if the segment is a region that is about to move to another node. The other node may have the region's name
+    /// already.
     pub moving: bool,
     /// The state that only a series has; `None` for other kinds of segments.
     pub series: Option<Series>,

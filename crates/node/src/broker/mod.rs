@@ -3,8 +3,8 @@
 //!
 //! The host is the broker process, or the simulator in the tests. It gives the broker events and carries out the
 //! effects in order. Lasting state changes only by records, and a record is written down before any client is told what
-//! follows from it. So if a broker is killed between two effects, the next one, which is made from the journal, keeps
-//! all that the first one promised.
+//! follows from it. So if a broker is killed between two effects, the next broker, which is made from the journal,
+//! keeps all that the killed one promised.
 
 mod check;
 mod event;
@@ -149,7 +149,7 @@ pub struct Broker {
     /// How many orders about other nodes this broker has given. The next order's id is computed from this number.
     node_orders: u64,
     mirrors: mirrors::Mirrors,
-    /// Regions that come from other nodes or go there.
+    /// Regions that come from other nodes or go to other nodes.
     regions: regions::Regions,
     /// The names of series that move from node to node.
     succession: succession::Succession,

@@ -104,7 +104,7 @@ pub enum NodeOrder {
     CopyRegion {
         /// The broker's id for this order.
         id: u64,
-        /// The node that has the region; `None` if that is this node.
+        /// The node that has the region; `None` if this node has it.
         node: Option<String>,
         /// The workflow.
         workflow: String,
@@ -117,8 +117,8 @@ pub enum NodeOrder {
         /// How long the copying may take, in milliseconds.
         wait_ms: u64,
     },
-    /// Another node has the name of this region, which was about to move there before this broker started. Ask that node
-    /// what became of the region, and remove this one if it has moved.
+    /// Another node has the name of this region, which was about to move to that node before this broker started. Ask
+    /// that node what became of the region. If the region has moved, remove it from this node.
     RegionLeft {
         /// The other node.
         node: String,

@@ -3,18 +3,18 @@
 //! A member asks for a region of another node ([`Request::CopyRegion`]). The broker orders the copy
 //! ([`NodeOrder::CopyRegion`]), and the request waits for [`NodeNews::RegionCopied`]. The host does the work
 //! (`crossdock_relay`): its members make a region under a name of the daemon's own, and fill it with the other region's
-//! bytes. Then they ask the broker to give it the wanted name ([`Request::Adopt`]). This is one record, so a copy is
-//! there as a whole or not at all. For a move, one commit of the catalog gives the name from the other node to this
-//! one before.
+//! bytes. Then they ask the broker to give it the wanted name ([`Request::Adopt`]). The change of the name is one
+//! record, so a copy exists as a whole or not at all. For a move, one commit of the catalog first gives the name from
+//! the other node to this one.
 //!
-//! On the region's node, a member of the host *freezes* the region ([`Request::Freeze`]): it has the region open alone,
-//! and no other member can open the region until the host's member closes it.
+//! On the region's node, a member of the host *freezes* the region ([`Request::Freeze`]): this member alone has the
+//! region open, and no other member can open the region until this member closes it.
 //!
 //! The name of a region that moves may go to the other node while this node still has the region. Then the name counts
 //! as contested here until the host's member has removed the region, or until the name is free again. A record says
-//! which regions are about to move ([`Record::Moving`]). So a broker that starts gives none of them out before the
-//! catalog has said to which node its name belongs. If it belongs to the other node, that node is asked what became of
-//! the region ([`NodeOrder::RegionLeft`]).
+//! which regions are about to move ([`Record::Moving`]). So a broker that starts gives no such region out before the
+//! catalog has said to which node the region's name belongs. If the name belongs to the other node, that node is asked
+//! what became of the region ([`NodeOrder::RegionLeft`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ struct Coming {
     copy: String,
     /// For a move: the node that has the name.
     taken_from: Option<String>,
-    /// The name was claimed for the region, which does not have it yet.
+    /// True if the name was claimed for the region, which does not have it yet.
     is_claimed: bool,
 }
 
@@ -51,8 +51,8 @@ pub(super) struct Regions {
     frozen: BTreeMap<SegmentId, Frozen>,
     /// Names that went to another node while this node still had the region.
     pub leaving: BTreeSet<SiteName>,
-    /// Regions that were about to move when the node lost its lease, or before this broker started, and about whose names
-    /// the catalog has not answered yet.
+    /// Regions that were about to move when the node lost its lease, or before this broker started. The catalog has not
+    /// said yet which node has their names.
     unsure: BTreeMap<SiteName, SegmentId>,
 }
 
@@ -114,7 +114,7 @@ impl Broker {
         self.effects.push(Effect::Nodes(order));
     }
 
-    /// Whether the rights of this endpoint allow to copy or move the region `names.0` to the name `names.1`.
+    /// Tells whether the rights of this endpoint allow to copy or move the region `names.0` to the name `names.1`.
     fn may_copy(&self, endpoint: u64, names: (&str, &str), moves: bool) -> Result<(), (Status, String)> {
         let (name, copy) = names;
         if is_mirror(name) || is_mirror(copy) {
@@ -197,7 +197,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
-    /// Whether this name was claimed for a region that gets it in a moment.
+    /// Tells whether this name was claimed for a region that gets the name in a moment.
     pub(super) fn is_claimed_for_region(&self, name: &SiteName) -> bool {
         let fits = |coming: &Coming| {
             coming.is_claimed && self.site_name(coming.workflow, KIND, &coming.copy).as_ref() == Some(name)
@@ -241,7 +241,8 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
-    /// The error if another member keeps this one from opening the region, or if it may be another node's by now.
+    /// Gives the error if another member keeps `member` from opening the region, or if the region may belong to another
+    /// node by now.
     pub(super) fn frozen_by_another(&self, segment: SegmentId, member: MemberId) -> Option<String> {
         let found = self.lasting.segments.get(&segment)?;
         let frozen = self.regions.frozen.get(&segment).is_some_and(|frozen| frozen.member != member);
@@ -249,7 +250,7 @@ impl Broker {
         (frozen || unsure).then(|| is_frozen(&found.name))
     }
 
-    /// The segment of this name's region, if the region is about to move to another node.
+    /// Gives the segment of this name's region, if the region is about to move to another node.
     fn moving(&self, name: &SiteName) -> Option<SegmentId> {
         let segment = self.local_key(name).and_then(|key| self.lasting.names.get(&key).copied())?;
         self.lasting.segments.get(&segment)?.moving.then_some(segment)
@@ -270,7 +271,8 @@ impl Broker {
         self.effects.extend(names.into_iter().map(|name| Effect::Site(SiteOrder::Find(name))));
     }
 
-    /// Notes that the catalog has said to which node the name of a region belongs: `to`, or this node if that is `None`.
+    /// Notes that the catalog has said to which node the name of a region belongs: `to`, or this node if `to` is
+    /// `None`.
     pub(super) fn moving_is_at(&mut self, name: &SiteName, to: Option<&str>) {
         let was_unsure = self.regions.unsure.remove(name).is_some();
         let (Some(segment), Some(to)) = (self.moving(name), to) else { return };
@@ -281,7 +283,7 @@ impl Broker {
         }
     }
 
-    /// Forgets regions that were frozen, or were about to move, and are not any more.
+    /// Forgets regions that are not frozen any more, and regions that are not about to move any more.
     pub(super) fn settle_regions(&mut self) {
         self.regions.frozen.retain(|segment, frozen| self.holds.has(*segment, frozen.member));
         let leaving = std::mem::take(&mut self.regions.leaving);

@@ -52,7 +52,8 @@ pub struct SiteNode {
 pub enum SiteOrder {
     /// Claim the name for this node. The answer is [`SiteNews::Claimed`].
     Claim(SiteName),
-    /// Make a name of the node `from` this node's. That node has agreed. The answer is [`SiteNews::Claimed`].
+    /// Take a name from the node `from`, and give it to this node. The node `from` has agreed. The answer is
+    /// [`SiteNews::Claimed`].
     Take {
         /// The name.
         name: SiteName,
@@ -438,8 +439,8 @@ impl Broker {
         self.claims_name(asker, name, None, request)
     }
 
-    /// Whether this node has the name of a region that comes from the node `from`. If not, the request fails now, or it
-    /// waits until the catalog has given the name to this node, and is then served again.
+    /// Tells whether this node has the name of a region that comes from the node `from`. If not, the request fails now,
+    /// or it waits until the catalog has given the name to this node, and is then served again.
     pub(super) fn has_taken_name(
         &mut self,
         asker: Asker,
@@ -452,7 +453,7 @@ impl Broker {
         self.claims_name(asker, name, Some(from), || request)
     }
 
-    /// Whether this node has the name. If not, the request fails now, or it waits for the outcome of a claim.
+    /// Tells whether this node has the name. If not, the request fails now, or it waits for the outcome of a claim.
     fn claims_name(
         &mut self,
         asker: Asker,
@@ -567,7 +568,7 @@ impl Broker {
                     let known = site.nodes.get(&node);
                     let (number, address) = known.map_or((0, String::new()), |n| (n.number, n.address.clone()));
                     if site.owned.contains(&name) {
-                        // A region may have moved to the other node, while this node's one is not removed yet.
+                        // A region may have moved to the other node, while the region on this node is not removed yet.
                         self.moving_is_at(&name, Some(&node));
                     }
                     let Some(site) = &mut self.site else { return };
@@ -596,7 +597,8 @@ impl Broker {
             SiteNews::Unnamed { name } => {
                 site.given.remove(&name);
                 site.elsewhere.remove(&name);
-                // A region of this name was about to move to another node, which gave the name up. So it stays here.
+                // A region of this name was about to move to another node, which gave the name up. So the region stays
+                // here.
                 if self.regions.leaving.remove(&name) {
                     site.contested.remove(&name);
                 }

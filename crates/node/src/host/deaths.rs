@@ -3,7 +3,7 @@
 //! There are three proofs, and each stays valid. The member's pidfd is readable. The process with the member's process
 //! id was started at another time, or does not exist. No process locks the member's byte of the roll, while the roll
 //! shows the keeper's own lock. A connection that ends proves nothing: its member is *away*, and may come back. The
-//! kernel is asked about it at once, and then in growing pauses.
+//! kernel is asked about the member at once, and then in growing pauses.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
