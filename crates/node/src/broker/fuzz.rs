@@ -288,6 +288,7 @@ mod tests {
         super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/place-of-an-item-that-never-left"));
         super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/mirror-that-was-removed-at-once"));
         super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/mirror-that-was-lost-at-once"));
+        super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/cooperative-item-that-came"));
     }
 
     #[test]

@@ -84,7 +84,9 @@ impl About {
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let about: Self = decode(bytes)?;
-        (about.version == Self::VERSION && about.size > 0).then_some(about)
+        // Cooperative items never leave their node, so an entry of such an item is false.
+        let moves = about.level != ItemLevel::Cooperative;
+        (about.version == Self::VERSION && about.size > 0 && moves).then_some(about)
     }
 
     /// Gives the state of the item when it begins on this node, without a file.
