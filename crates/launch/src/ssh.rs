@@ -55,11 +55,11 @@ pub fn words(to: &Arguments) -> Result<Vec<String>, String> {
         let is_passed = match option.as_str() {
             "-o" => {
                 let name = value.split(|c: char| c == '=' || c.is_whitespace()).next().unwrap_or_default();
-                !value.contains('\n') && SETTINGS.contains(&name.to_ascii_lowercase().as_str())
+                SETTINGS.contains(&name.to_ascii_lowercase().as_str())
             }
             other => PASSED_WITH_VALUE.contains(&other) && !value.starts_with('-'),
         };
-        if !is_passed {
+        if !is_passed || value.contains(char::is_control) {
             return Err(format!("the launcher's option `{option} {value}` is not passed on to the host's ssh"));
         }
         words.extend([option.clone(), value]);
@@ -186,6 +186,7 @@ mod tests {
             &["-I", "/tmp/library.so", "n2", "orted"],
             &["-L", "1:n3:22", "n2", "orted"],
             &["-o", "Ciphers=x\nProxyCommand=y", "n2", "orted"],
+            &["-c", "x\ny", "n2", "orted"],
             &["-xJn3", "n2", "orted"],
             &["n2;x", "orted"],
             &["$(x)@n2", "orted"],

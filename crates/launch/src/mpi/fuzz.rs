@@ -45,12 +45,10 @@ fn command_line(body: &[u8]) {
     let mut options = read.options.iter();
     while let Some(option) = options.next() {
         let value = if arguments::takes_value(option) { options.next().expect("a value").as_str() } else { "" };
+        assert!(!value.contains(char::is_control) && (option == "-o" || !value.starts_with('-')), "{words:?}");
         let lower = value.to_ascii_lowercase();
         let dangerous = ["proxy", "command", "include", "match", "file", "forward", "path", "provider", "jump"];
-        assert!(
-            !dangerous.iter().any(|word| lower.starts_with(word) || lower.contains(&format!("\n{word}"))),
-            "{words:?}"
-        );
+        assert!(option != "-o" || !dangerous.iter().any(|word| lower.starts_with(word)), "{words:?}");
         assert!(["-T", "-o", "-c", "-m", "-4", "-6", "-C", "-a", "-v", "-x"].contains(&option.as_str()), "{words:?}");
     }
 }
@@ -103,6 +101,10 @@ fn job(text: &str) {
 }
 
 fn lists(text: &str) {
+    // Patterns that stand for very many hosts take long. The tests of `hosts` have such patterns.
+    if text.contains('[') && text.as_bytes().windows(4).any(|four| four.iter().all(u8::is_ascii_digit)) {
+        return;
+    }
     if let Ok(found) = hosts::parse(text) {
         assert!(!found.is_empty() && found.len() <= 100_000);
         let names: BTreeSet<&str> = found.iter().map(|host| host.name.as_str()).collect();
