@@ -1,5 +1,6 @@
 //! Starts a daemon for a program that measures.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,12 +22,24 @@ impl Daemon {
     /// Panics if the daemon cannot be started.
     #[must_use]
     pub fn start(command: &Path) -> Self {
+        Self::start_with(&[], command, &[])
+    }
+
+    /// Starts a daemon with more options of `crossdock serve`. `before` are the words before the command, for example
+    /// those that start it in another network namespace.
+    ///
+    /// # Panics
+    /// Panics if the daemon cannot be started.
+    #[must_use]
+    pub fn start_with(before: &[String], command: &Path, options: &[&str]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("crossdock-bench-{}-{number}", std::process::id()));
         std::fs::create_dir(&folder).expect("a new folder can be made");
-        let mut serve = Command::new(command);
-        serve.args(["serve", "--socket"]).arg(folder.join("endpoint.sock")).stdout(Stdio::null());
+        let words: Vec<&OsStr> = before.iter().map(OsStr::new).chain([command.as_os_str()]).collect();
+        let mut serve = Command::new(words[0]);
+        serve.args(&words[1..]).args(["serve", "--socket"]).arg(folder.join("endpoint.sock")).args(options);
+        serve.stdout(Stdio::null());
         let child = serve.spawn().expect("the command can be started");
         Self { child, folder }
     }

@@ -5,6 +5,7 @@
 
 mod daemon;
 mod point;
+pub mod raw;
 
 use std::collections::BTreeMap;
 

@@ -2,9 +2,10 @@
 //! sender writes every word and hands the payload over, and the receiver reads every word. A payload is a protobuf
 //! message with one field of bytes, in one unary call.
 //!
-//! `peer-grpc SIZE:ROUNDS…` prints a line for each size: `grpc SIZE WHOLE_US,… HANDOVER_US,…`. The first list has the
-//! whole times, from before the first word is written until the last word was read. The second list has the hand-over
-//! times, from the end of the writing until the beginning of the reading.
+//! `peer-grpc [--address IP] [--receiver COMMAND] SIZE:ROUNDS…` prints a line for each size: `grpc SIZE WHOLE_US,…
+//! HANDOVER_US,…`. The first list has the whole times, from before the first word is written until the last word was
+//! read. The second list has the hand-over times, from the end of the writing until the beginning of the reading. The
+//! receiver listens at `--address`. It is started through `--receiver`, for example in another network namespace.
 //!
 //! For `links`, which compares pulls over a network, the program has two more forms. `peer-grpc --serve IP MOST` prints
 //! the address at which it serves a payload of at most MOST bytes, until its standard input ends. `peer-grpc --pull
@@ -71,16 +72,23 @@ const WINDOW: u32 = 16 << 20;
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["--receive"] => return receive("127.0.0.1", 0).await,
         ["--serve", address, most] => return receive(address, most.parse()?).await,
         ["--pull", address] => return pull(address).await,
         _ => {}
     }
-    let mut child =
-        Command::new(std::env::current_exe()?).arg("--receive").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut value = |name: &str| {
+        let at = arguments.iter().position(|word| word == name)?;
+        arguments.remove(at);
+        (at < arguments.len()).then(|| arguments.remove(at))
+    };
+    let address = value("--address").unwrap_or_else(|| "127.0.0.1".to_owned());
+    let before = value("--receiver").unwrap_or_default();
+    let own = std::env::current_exe()?.display().to_string();
+    let words: Vec<&str> = before.split_whitespace().chain([own.as_str(), "--serve", &address, "0"]).collect();
+    let mut child = Command::new(words[0]).args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut address = String::new();
     std::io::BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut address)?;
     let mut client = connect(address.trim()).await?;

@@ -6,11 +6,10 @@
 //!
 //! The serving side is a separate process that listens at `--address`. It is started through `--peer`, for example in
 //! another network namespace. All ways bring the same bytes into the same memory, which both sides have touched before.
-//! Rounds of all ways alternate, so that other programs slow all of them down alike. The figures are medians. With raw
-//! TCP, a request of 8 bytes contains the length, and `send` and `recv` carry the data.
+//! Rounds of all ways alternate, so that other programs slow all of them down alike. The figures are medians. The
+//! floor is [`raw`] TCP.
 
 mod perftest;
-mod raw;
 mod served;
 mod unary;
 
@@ -20,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossdock_bench::{Record, median, print};
+use crossdock_bench::{Record, median, print, raw};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{
     Authority, Certificates, Grpc, Link, LinkOptions, Node, Papers, Tcp, Transport, Trust, Ucx, Wanted,

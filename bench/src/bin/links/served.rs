@@ -7,12 +7,13 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 
+use crossdock_bench::raw;
 use crossdock_link::{
     Certificates, Choice, LinkOptions, Node, Papers, Peer, Refusal, Serve, Server, Source, Transports, Trust, Wanted,
 };
 use crossdock_os::Deadline;
 
-use super::{MOST, raw};
+use super::MOST;
 
 /// Serves one object, whatever object a client asks for.
 struct One(Arc<Vec<u8>>);

@@ -1,13 +1,20 @@
-//! The floor of a pull over a link: raw TCP.
+//! Raw TCP: the floor of everything that brings bytes from another node. A request of 16 bytes names the offset and the
+//! length, and `send` and `recv` carry the data.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
 /// The connections over which one pull is divided.
+#[derive(Debug)]
 pub struct Streams(Vec<TcpStream>);
 
 impl Streams {
+    /// Connects `count` streams to a process that runs [`serve`].
+    ///
+    /// # Panics
+    /// Panics if the process does not listen.
+    #[must_use]
     pub fn connect(address: &str, count: usize) -> Self {
         let one = |_| {
             let stream = TcpStream::connect(address).expect("the peer listens");
@@ -17,6 +24,10 @@ impl Streams {
         Self((0..count).map(one).collect())
     }
 
+    /// Fills the memory with the first bytes that the peer serves. Each stream brings a part.
+    ///
+    /// # Panics
+    /// Panics if a connection ends.
     pub fn pull(&mut self, memory: &mut [u8]) {
         if let [stream] = &mut self.0[..] {
             return pull(stream, 0, memory);
@@ -39,6 +50,9 @@ fn pull(stream: &mut TcpStream, offset: usize, memory: &mut [u8]) {
 }
 
 /// Serves each connection in a thread of its own, until the process ends.
+///
+/// # Panics
+/// Panics if no connection can be accepted.
 pub fn serve(listener: TcpListener, bytes: Arc<Vec<u8>>) {
     for stream in listener.incoming() {
         let (mut stream, bytes) = (stream.expect("a connection"), bytes.clone());
