@@ -95,7 +95,10 @@ pub enum Command {
     )]
     Rm(Remove),
     /// Copy or move a region of another node of the site to this node
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_long_help = "Run it on the node that gets the region. A region is copied or moved while no task has it open.\n\nExamples:\n  crossdock region copy melt/frames frames-copy\n  crossdock region move melt/frames --timeout '5 min'"
+    )]
     Region(RegionCommand),
     /// Say by which door (mechanism) a program waits for files, and which of its calls would bypass the door
     #[command(
