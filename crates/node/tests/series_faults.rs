@@ -346,7 +346,7 @@ fn run(world: &World, seed: u64, with_losses: bool) -> Result<u64, String> {
     let users = NODES.into_iter().map(|node| (node, Mutex::default())).collect();
     let schedule = Schedule { world, seed, home, name: format!("s{seed}"), ending, steps: Mutex::default(), users };
     let at = |why| format!("seed {seed}, {ending:?}, of node {home}, keep {keep}: {why}");
-    // While this session exists, the run to which the schedule's series belongs goes on.
+    // This session keeps the run of the schedule's series going.
     let holder = world.session(home, "holder");
     let count = std::thread::scope(|scope| {
         let schedule = &schedule;

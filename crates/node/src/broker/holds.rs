@@ -26,8 +26,8 @@ impl Holds {
         hold.count = hold.count.saturating_add(1);
     }
 
-    /// Notes that the member has the segment open. If the broker has counted no opening of it by the member, it counts
-    /// one.
+    /// Notes that the member has the segment open. Counts one opening, unless the broker has counted openings of the
+    /// member before.
     pub fn open_once(&mut self, segment: SegmentId, member: MemberId) {
         self.0.entry(segment).or_default().entry(member).or_insert(Hold { count: 1, assumed: false });
     }

@@ -31,7 +31,7 @@ pub struct World {
     pub pipes: BTreeMap<u64, Pipe>,
     pub clients: Vec<Client>,
     pub model: Model,
-    /// The pin pages of which their publishers were told.
+    /// The pin pages that were announced to their publishers.
     pub told_of: BTreeSet<SegmentId>,
     /// For each slot of a pin page: the member that may have written its present contents.
     pub pages: BTreeMap<(SegmentId, u32), MemberId>,
