@@ -1,4 +1,4 @@
-//! The greeting from the side that dials: this side sends Hello, the other side answers Welcome.
+//! The greeting from the side that dials: the dialing side sends Hello, and the other side answers Welcome.
 
 use crate::frame::{Frames, send};
 use crate::{Error, LinkOptions, Node, Result, Transport};

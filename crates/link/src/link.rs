@@ -66,7 +66,7 @@ struct State {
 pub(crate) struct Standing {
     pub session: [u8; 16],
     pub incarnation: u64,
-    /// The place of its transport in the link's list.
+    /// The place of the control connection's transport in the link's list.
     pub way: usize,
 }
 

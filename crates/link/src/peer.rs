@@ -126,7 +126,7 @@ impl Heard {
 pub struct Wanted {
     /// The kind of object.
     pub kind: SegmentKind,
-    /// The object's id on that node.
+    /// The object's id on the owner's node.
     pub object: u64,
     /// The object's epoch. If the object has another epoch by now, the request is refused.
     pub epoch: u64,

@@ -11,9 +11,9 @@
 //!                     <- DONE            node a removes the region (move), or lets other members open it again
 //! ```
 //!
-//! If DONE is lost, or the daemon of node b dies, node a asks node b what became of the copy (STATE). Node b knows this
-//! from what it has: its region of that name remembers the segment that it was copied from. So for a move, exactly one
-//! of the two regions stays.
+//! If DONE is lost, or the daemon of node b dies, node a asks node b what became of the copy (STATE). Node b knows the
+//! answer from what it has: the region with the name of the copy remembers the segment from which it was copied. So for
+//! a move, exactly one of the two regions stays.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -20,7 +20,7 @@ pub const KNOWN: u32 = 104;
 pub struct Key {
     /// The token of the daemon that opened the channel.
     pub by: u64,
-    /// The channel's number at that daemon.
+    /// The channel's number at the daemon that opened the channel.
     pub number: u64,
 }
 

@@ -27,7 +27,8 @@ fn options(socket: Option<PathBuf>) -> ConnectOptions {
     }
 }
 
-/// Finds every daemon that answers. If a socket is given, only that one is asked. The error says why there is none.
+/// Finds every daemon that answers. If a socket is given, only the daemon at this socket is asked. The error says why
+/// there is none.
 pub fn daemons(socket: Option<&Path>) -> Result<Vec<Found>, String> {
     if let Some(socket) = socket {
         let session = Session::connect(&options(Some(socket.to_owned()))).map_err(|e| e.to_string())?;

@@ -33,7 +33,7 @@ pub struct Pipes {
 pub struct Call {
     pipes: Pipes,
     connection: Arc<Connection>,
-    /// Keeps the thread alive.
+    /// Keeps the thread of the event loop alive.
     _event_loop: Arc<EventLoop>,
 }
 

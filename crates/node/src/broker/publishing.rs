@@ -96,7 +96,7 @@ impl Broker {
     }
 
     /// Answers a request to publish that came again, because its answer was lost with the former broker. If the pool
-    /// was lost with the keeper, no member offers it, because its publisher never knew that the daemon had it.
+    /// was lost with the keeper, no member offers the pool, because the publisher never knew that the daemon had it.
     pub(super) fn published_again(&mut self, asker: Asker, segment: SegmentId) {
         if self.is_lost(segment) {
             self.take_name(segment, Cause::NONE);

@@ -101,7 +101,7 @@ pub struct ItemPlace {
     pub node: String,
     /// The token of that node's daemon, which differs for each start of a daemon. In an order it is 0.
     pub daemon: u64,
-    /// The description of the item for that node.
+    /// The description of the item for the node that owns it.
     pub about: Vec<u8>,
 }
 
@@ -124,7 +124,7 @@ pub enum SiteNews {
         /// What came of the claim.
         outcome: Claimed,
     },
-    /// A name that this node announced belongs to another node.
+    /// Another node has a name that this node announced.
     Contested {
         /// The name that another node has.
         name: SiteName,

@@ -240,7 +240,7 @@ impl Broker {
         named == Some(&item) && !self.is_contested(found.workflow, &found.key)
     }
 
-    /// Tells whether a member of this party is alive, other than `but`.
+    /// Tells whether a member of this party other than `but` is alive.
     fn lives(&self, workflow: u64, party: &Party, but: MemberId) -> bool {
         let members = self.lasting.members.keys().filter(|m| **m != but);
         members.copied().any(|member| self.is_of(member, workflow, party))

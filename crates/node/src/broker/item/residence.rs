@@ -27,7 +27,7 @@ use crate::broker::stored::{Stored, decode, encode};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     pub node: String,
-    /// The epoch with which the item left that node.
+    /// The epoch with which the item left the node `node`.
     pub left: u64,
 }
 
