@@ -14,15 +14,22 @@ pub struct Host {
 
 /// The most hosts of a pattern or a list. Slurm's own limit is 65 533.
 const HOSTS_MAX: usize = 100_000;
+/// The most names of a list. A batch system may name a host once for each rank.
+const NAMES_MAX: usize = 1_000_000;
 
 /// Reads a list of hosts: `n1:2,n2`, or lines of a file as `n1:2` or `n1 slots=2`.
 pub fn parse(text: &str) -> Result<Vec<Host>, String> {
-    let (mut hosts, mut known) = (Vec::<Host>::new(), HashMap::new());
+    let (mut hosts, mut known, mut named) = (Vec::<Host>::new(), HashMap::new(), 0);
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default().trim();
         for word in split(line) {
             let (names, slots) = slots(word.trim())?;
-            for name in expand(names)? {
+            let names = expand(names)?;
+            named += names.len();
+            if named > NAMES_MAX {
+                return Err(format!("it names hosts more than {NAMES_MAX} times"));
+            }
+            for name in names {
                 if name.starts_with('-') || name.contains(|c: char| c.is_whitespace() || "'\"`$;|&<>()\\/".contains(c))
                 {
                     return Err(format!("`{name}` is not the name of a host"));
@@ -78,6 +85,10 @@ pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
     let close = pattern.find(']').filter(|close| *close > open).ok_or_else(bad)?;
     let (before, list, behind) = (&pattern[..open], &pattern[open + 1..close], &pattern[close + 1..]);
     let behind = expand(behind)?;
+    // A name has at most 255 bytes, so the list is not much longer than its number of names.
+    if before.len() + behind.iter().map(String::len).max().unwrap_or(0) > 255 {
+        return Err(bad());
+    }
     let mut names = Vec::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -166,6 +177,7 @@ mod tests {
         for bad in ["n[0-99999][0-99999][0-99999]", "n[1-1000]x[1-101]", "n[1-50000,1-50001]", "n[0-4294967295]"] {
             assert!(expand(bad).unwrap_err().contains("more than 100000 hosts"), "{bad}");
         }
+        assert!(parse(&"n[1-1000]x[1-100],".repeat(11)).unwrap_err().contains("more than 1000000 times"));
         assert_eq!(counts("1(x99999),2"), Some([vec![1; 99_999], vec![2]].concat()));
         assert_eq!(counts("1(x99999),2,3"), None);
     }
