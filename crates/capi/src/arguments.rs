@@ -52,12 +52,12 @@ pub(crate) unsafe fn read<T: Copy>(pointer: *const T, what: &str) -> Result<T> {
     Ok(unsafe { pointer.read() })
 }
 
-/// Gives the member of a closed set for the number that the C header uses.
+/// Converts a number from the C header to the value of an enumeration.
 pub(crate) fn choice<T: Closed>(number: u32, what: &str, set: &str) -> Result<T> {
     counted(number, 0, what, set)
 }
 
-/// Works as `choice`, for a set that the header counts from 0 and the library from 1.
+/// Works as `choice`, for an enumeration whose numbers begin at 0 in the header and at 1 in the library.
 pub(crate) fn choice_from_0<T: Closed>(number: u32, what: &str, set: &str) -> Result<T> {
     counted(number, 1, what, set)
 }
@@ -88,7 +88,7 @@ impl<T> Out<T> {
     /// Writes the result to the caller's memory.
     ///
     /// # Safety
-    /// The pointer that this was made from must point to a writable T.
+    /// The pointer from which this value was made must point to a writable T.
     pub(crate) unsafe fn set(self, value: T) {
         // SAFETY: the caller promises this, as the `# Safety` section asks.
         unsafe { self.0.write(value) }
@@ -117,7 +117,7 @@ pub(crate) unsafe fn copy_text(text: &str, buffer: *mut c_char, size: usize) -> 
     Ok(())
 }
 
-/// Converts a `timeout_ms` argument: 0 means zero, and −1 means the default time.
+/// Converts a `timeout_ms` argument: 0 means that the call does not wait, and −1 means the default time.
 pub(crate) fn wait(timeout_ms: i64) -> Result<Duration> {
     match timeout_ms {
         -1 => Ok(DEFAULT_WAIT),
@@ -129,7 +129,8 @@ pub(crate) fn wait(timeout_ms: i64) -> Result<Duration> {
     }
 }
 
-/// Converts a `timeout_ms` argument for a call that does not wait at all if the argument is 0.
+/// Converts a `timeout_ms` argument. The result is `None` if the argument is 0, which means that the call does not
+/// wait.
 pub(crate) fn optional_wait(timeout_ms: i64) -> Result<Option<Duration>> {
     wait(timeout_ms).map(|d| (!d.is_zero()).then_some(d))
 }

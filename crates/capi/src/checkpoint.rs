@@ -259,7 +259,7 @@ fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restar
         return Err(invalid(format!("{path} holds {held}, not {series}: is it of another number of ranks?")));
     }
     for stored in found.checkpoint.variables(series)? {
-        // The status must not be NOT_FOUND, because for the program this means that it starts for the first time.
+        // The status must not be NOT_FOUND, because NOT_FOUND tells the program that it starts for the first time.
         let shape = publisher.shape(&stored.name).map_err(|e| invalid(e.to_string()))?;
         if shape != stored.shape {
             publisher.resize(&stored.name, &stored.shape)?;

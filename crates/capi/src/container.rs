@@ -12,7 +12,7 @@ use crate::region::{address_of, mode, offset_of, region};
 
 const RANK_MAX: usize = 8;
 
-/// The offset of a container's header in the region. Fails unless the header is aligned and lies in the region.
+/// Gives the offset of a container's header in the region. Fails unless the header is aligned and lies in the region.
 fn header<T>(region: &Region, header: *const T) -> Result<u64> {
     if !header.is_aligned() {
         return Err(invalid(format!("{header:p} is not aligned to 8 bytes")));
@@ -90,7 +90,7 @@ extern "C" fn crossdock_vector_reserve(region: u64, vector: *mut Vector, element
     })
 }
 
-/// The address and the number of the elements of a vector. Fails unless they lie in the region.
+/// Gives the address and the number of the elements of a vector. Fails unless the elements lie in the region.
 fn vector_view(region: &Region, vector: *const Vector, element_size: u64) -> Result<(*mut c_void, u64)> {
     let found = region.vector_at(header(region, vector)?, element(element_size)?)?;
     Ok((address(region, found.data), found.size))

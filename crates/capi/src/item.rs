@@ -37,7 +37,7 @@ impl State {
         }
     }
 
-    /// The item, if this task can change it and hand it on; otherwise an error.
+    /// Gives the item, if this task can change it and hand it on; otherwise an error.
     fn owned(&mut self) -> Result<&mut Item> {
         match self {
             Self::Own(item) => item.check_open().map(|()| item),

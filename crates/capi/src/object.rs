@@ -45,8 +45,8 @@ unsafe fn type_in(ty: *const plain::Type) -> Result<TypeRef> {
     }
 }
 
-/// Finds or makes an object. `Recreate` removes the old object and makes a new one. If another task makes one in
-/// between, it tries again.
+/// Finds or makes an object. `Recreate` removes the old object and makes a new one. If another task makes an object of
+/// this name in between, the call tries again.
 pub(crate) fn claim(region: &Region, name: &str, ty: &TypeRef, how: Mode, timeout_ms: i64) -> Result<Claim> {
     let timeout = optional_wait(timeout_ms)?;
     let how = match how {
@@ -119,7 +119,8 @@ pub(crate) fn open(
     let claim = claim(region, name, &ty, how, timeout_ms)?;
     if claim.created {
         headers(&parsed, claim.offset, &mut |at| {
-            // Both kinds of header begin with the self-relative pointer to the start of the region.
+            // The header of a vector, a string or an ndarray begins with the self-relative pointer to the start of the
+            // region.
             // SAFETY: the field lies in the object that was claimed just now, which no other member sees yet. Its type
             // aligns it to 8 bytes.
             unsafe { address_of(region, at).cast::<i64>().write(-(at as i64)) }

@@ -16,7 +16,8 @@ use crate::values;
 
 static OBSERVERS: Table<Guarded<Mutex<Observer>>> = Table::new(6, "observer", Status::Closed);
 
-/// The observer that a reference refers to, for use in one call. Calls of other threads wait meanwhile.
+/// Gives the observer that a reference refers to, for use in one call. Calls of other threads wait until that call has
+/// ended.
 fn observer(reference: &u64) -> Result<MutexGuard<'_, Observer>> {
     // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
     // file keeps the value after its call.

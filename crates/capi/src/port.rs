@@ -13,7 +13,7 @@ use crate::session::session;
 
 static PORTS: Table<Port> = Table::new(3, "port", Status::Closed);
 
-/// The port that a reference refers to, for use in one call.
+/// Gives the port that a reference refers to, for use in one call.
 #[inline]
 fn port(reference: &u64) -> Result<&Port> {
     // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this

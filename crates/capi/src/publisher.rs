@@ -15,7 +15,8 @@ use crate::values;
 
 static PUBLISHERS: Table<Guarded<Mutex<Publisher>>> = Table::new(5, "publisher", Status::Closed);
 
-/// The publisher that a reference refers to, for use in one call. Calls of other threads wait meanwhile.
+/// Gives the publisher that a reference refers to, for use in one call. Calls of other threads wait until that call has
+/// ended.
 pub(crate) fn publisher(reference: &u64) -> Result<MutexGuard<'_, Publisher>> {
     // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
     // file keeps the value after its call.

@@ -246,7 +246,8 @@ impl<T> Table<T> {
         own.expect("the closure always makes one").lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The slot with this index beyond the first ones. Its chunk is made if necessary.
+    /// Gives the slot with this index. The slot lies in a chunk, because the table itself has only the first slots. The
+    /// chunk is made if necessary.
     fn chunk(&self, index: usize) -> &Slot<T> {
         let chunk = &self.chunks[index / CHUNK];
         if chunk.load(Ordering::Acquire).is_null() {

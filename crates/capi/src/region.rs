@@ -14,8 +14,8 @@ use crate::session::session;
 
 static REGIONS: Table<Region> = Table::new(2, "region", Status::Closed);
 
-/// The region that a reference refers to. It is borrowed from the argument of the call, so it cannot be used after the
-/// call.
+/// Gives the region that a reference refers to. The region is borrowed from the argument of the call, so it cannot be
+/// used after the call.
 #[inline]
 pub(crate) fn region(reference: &u64) -> Result<&Region> {
     // SAFETY: `crossdock.h` asks that a reference lasts as long as the call to which it is given. No function of this
@@ -38,7 +38,8 @@ pub(crate) fn refer(region: Region) -> Result<u64> {
     Ok(reference)
 }
 
-/// Runs `work` on the region that is mapped at `base`. The next such call of this thread finds the region faster.
+/// Runs `work` on the region that is mapped at `base`. If this thread calls the function again with the same `base`,
+/// the region is found faster.
 fn at<R>(base: *const c_void, work: impl FnOnce(&Region) -> Result<R>) -> Result<R> {
     with_base(base.cast(), work).unwrap_or_else(|| Err(nothing_mapped(base)))
 }

@@ -18,7 +18,7 @@ static SESSIONS: Table<Session> = Table::new(1, "session", Status::Disconnected)
 /// its parent alone.
 static DEFAULT: PerProcess<Mutex<Option<u64>>> = PerProcess::new();
 
-/// The session that a reference refers to.
+/// Gives the session that a reference refers to.
 pub(crate) fn session(reference: u64) -> Result<Held<'static, Session>> {
     SESSIONS.hold(reference)
 }
@@ -103,7 +103,7 @@ extern "C" fn crossdock_session_unref(session: u64) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_session_close(session: u64) -> i32 {
     call(|| {
-        // If objects of the session are open, this fails, and the reference stays valid.
+        // If objects of the session are open, this call fails, and the reference stays valid.
         SESSIONS.hold(session)?.clone().close()?;
         SESSIONS.close(session)
     })

@@ -140,7 +140,7 @@ pub(crate) fn variable_out(v: &Variable) -> plain::VariableInfo {
 /// Copies a name into a buffer of [`plain::NAME`] bytes. Does nothing if the buffer is NULL.
 ///
 /// # Safety
-/// `buffer` must be NULL or have that many writable bytes.
+/// `buffer` must be NULL or have [`plain::NAME`] writable bytes.
 pub(crate) unsafe fn name_out(name: &str, buffer: *mut c_char) -> Result<()> {
     if buffer.is_null() {
         return Ok(());

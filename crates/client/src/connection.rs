@@ -139,8 +139,8 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the threads that wait for the reader. Nearly always no thread waits. So this is checked first, to avoid a
-    /// system call.
+    /// Wakes the threads that wait for the reader. Nearly always no thread waits, so the call first checks whether one
+    /// does, and saves a system call.
     fn wake_others(&self, state: &State) {
         if state.asleep > 0 {
             self.changed.notify_all();
@@ -148,7 +148,7 @@ impl Connection {
     }
 
     /// Leaves in order and tells the daemon, if the daemon answers soon. No request is possible afterwards. If the
-    /// daemon does not hear of it, the member counts as alive until its process ends.
+    /// daemon does not get the message, the member counts as alive until its process ends.
     pub(crate) fn end(&self) {
         if !self.is_ours() {
             return;

@@ -114,8 +114,9 @@ impl Session {
         Ok(IncomingRegion { session: self.clone(), opened, mapping })
     }
 
-    /// Claims the name that the broker's order `order` asks for, for a complete copy. If `named` is set, the copy also
-    /// gets this name. It is for the daemon itself.
+    /// Claims, in the site, the name that a copied region shall get. `order` is the number of the broker's order to
+    /// copy the region; the copy is complete. If `named` is true, the copy also gets this name. The call is for the
+    /// daemon itself.
     ///
     /// # Errors
     /// `EXISTS`, `DISCONNECTED` (the catalog did not answer), `CLOSED` (the member that asked is gone).
@@ -149,7 +150,8 @@ impl IncomingRegion {
         self.session.connection().ask(reserve, None, None, self.session.deadline()).map(drop)
     }
 
-    /// A part of the memory, which the node takes first, so that a store to it causes no signal.
+    /// Gives a part of the segment's memory for writing. The node first reserves the memory of this part, so that a
+    /// store to it causes no SIGBUS.
     ///
     /// # Errors
     /// `NO_SPACE`; `CORRUPT` if the part does not lie within the segment.

@@ -9,7 +9,7 @@ use crossdock_layout::Status;
 use crate::{Error, Reason, Result};
 
 /// Waits until the file exists, if it lies in a managed directory that this task consumes. For every other path, and
-/// outside of `crossdock run`, it returns at once. Whether the file exists, the caller learns when it opens the file.
+/// outside of `crossdock run`, the call returns at once. The caller must open the file to learn whether it exists.
 ///
 /// Blocks for at most the directory's `wait`. Any number of threads may wait. No session is needed.
 ///

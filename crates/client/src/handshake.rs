@@ -42,7 +42,7 @@ pub(crate) struct Welcome {
 /// The reason why the daemon gave no welcome.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// No daemon listens there at present. Another attempt may succeed.
+    /// No daemon listens at this path at present. Another attempt may succeed.
     NotListening(Error),
     /// The daemon ended the connection before it answered. It may be restarting.
     Ended(Error),
@@ -134,7 +134,7 @@ fn late(path: &Path) -> Error {
     Error::new(Status::TimedOut, text)
 }
 
-/// The error of a call that fails because this process has no free descriptor.
+/// Makes the error of a call that fails because this process has no free descriptor.
 pub(crate) fn no_descriptor() -> Error {
     let limit = crossdock_os::child::descriptor_limit();
     let text = format!("this process has no file descriptor left (limit {limit}); close some or raise ulimit -n");

@@ -2,9 +2,10 @@
 //! nothing: its series end, its ports close, and each session that has nothing else open leaves. If a program ends with
 //! another status, by a signal or by `exec`, its peers see that it died.
 //!
-//! At this time other threads may still run, and destructors that were registered before the first session have not run
-//! yet. So this module unmaps and frees nothing. A session that has regions, items or versions open does not leave. The
-//! kernel ends it a moment later; until then its heap slots and pins stay valid.
+//! While the program ends, other threads may still run, and destructors that were registered before the first session
+//! have not run yet. So this module unmaps and frees nothing. A session that has regions, items or versions open does
+//! not leave. Its member ends a moment later, when the kernel ends the process; until then its heap slots and pins stay
+//! valid.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;

@@ -116,8 +116,8 @@ pub struct NodeInfo {
     pub names: u32,
     /// The address of the node's daemon; empty if it is unknown.
     pub address: String,
-    /// The transport that carries bytes between this node and that node: `tcp` or `tcp+tls`. `None` for this node, and
-    /// as long as no link was needed.
+    /// The name of the transport that carries bytes between this node and that node, for example `tcp` or `grpc+tls`.
+    /// `None` for this node, and as long as no link was needed.
     pub transport: Option<String>,
     /// The round-trip time between this node and that node; `None` if it was not measured.
     pub round_trip: Option<Duration>,

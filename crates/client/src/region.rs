@@ -112,7 +112,7 @@ impl Session {
             return Err(Error::new(Status::BadHandle, text));
         }
         let region = self.enter(opened)?;
-        // A port through which handles of this region come keeps it open for the next message.
+        // A port through which handles of this region come keeps the region open for the next message.
         for port in self.owned().ports() {
             port.keep(&region);
         }

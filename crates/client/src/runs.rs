@@ -120,7 +120,7 @@ fn choose(name: &str, runs: Vec<LivingRun>) -> Result<LivingRun> {
 }
 
 impl LivingRun {
-    /// The daemon's socket and the workflow's name, by which a program takes part in this run.
+    /// Gives the daemon's socket and the workflow's name, by which a program takes part in this run.
     ///
     /// # Errors
     /// `NOT_YET` while the run starts, and always for a run whose tasks need no daemon.

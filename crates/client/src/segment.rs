@@ -15,9 +15,9 @@ pub(crate) struct OpenRequest<'a> {
     pub kind: SegmentKind,
     pub name: &'a str,
     pub mode: OpenMode,
-    /// What the caller wants to do with the segment. For a region: READ; or WRITE, which is denied without this right;
-    /// or both, which gives those of the two rights that are granted. For a port: PRODUCE, CONSUME, or both. A port
-    /// denies the request if any of the rights is not granted.
+    /// The rights that the caller wants. For a region: READ, WRITE or both. WRITE alone is denied if the task has no
+    /// right to write; if both are wanted, the caller gets those of the two that are granted. For a port: PRODUCE,
+    /// CONSUME or both. A port denies the request if any of the wanted rights is not granted.
     pub access: Rights,
     /// The size in bytes if the segment has to be made; the daemon rounds it up to whole pages. 0 means to open an
     /// existing segment only.

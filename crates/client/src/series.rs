@@ -72,8 +72,8 @@ impl Session {
         self.attach_observer(self.seat_at_series(name, false, timeout)?)
     }
 
-    /// Works as [`Session::observe`], but takes the latest series of this name from any run. So it finds a series that
-    /// an ended run left.
+    /// Works as [`Session::observe`], but takes the latest series of this name from any run. So the call finds a series
+    /// that an ended run left.
     ///
     /// # Errors
     /// As [`Session::observe`].

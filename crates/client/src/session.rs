@@ -381,8 +381,8 @@ impl Session {
         self.shared.connection.liveness()
     }
 
-    /// A description of a present or former member ("task simulate, rank 0, process 17, last seen 3.2 s ago"), for
-    /// error messages.
+    /// Describes a present or former member for error messages ("task simulate, rank 0, process 17, last seen 3.2 s
+    /// ago").
     pub(crate) fn describe_member(&self, member: MemberId) -> String {
         let deadline = self.deadline().at_most(LATE);
         let asked = self.shared.connection.ask(Request::Describe { member }, None, None, deadline);

@@ -1,7 +1,7 @@
 //! Publishes the files of managed directories.
 //!
-//! A file is published when its last writer has closed it, or when it is renamed into place: the service links the very
-//! file that the producer wrote into the consumers' folder. Nothing is copied, and a consumer sees a file whole or not
+//! A file is published when its last writer has closed it, or when it is renamed into place. To publish a file, the
+//! service makes a hard link to it in the consumers' folder. Nothing is copied, and a consumer sees a file whole or not
 //! at all.
 //!
 //! Events tell the service *when* to look at a file. A lease tells *whether* the file still has a writer

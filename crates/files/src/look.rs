@@ -22,8 +22,8 @@ pub enum State {
     Spilled,
     /// A producer has the file open for writing.
     Written,
-    /// The file is closed and not published: it is hidden, or what publishes it (its rename, its marker file or the end
-    /// of the producers) has not come yet.
+    /// The file is closed and not published. Either it is hidden, or it still lacks what publishes it: its rename, its
+    /// marker file, or the end of the producers.
     Unpublished,
     /// The file is not published because its writer was killed.
     Torn,

@@ -106,11 +106,11 @@ pub const TROUBLES: usize = 20;
 struct Shared {
     state: Mutex<State>,
     writers: Mutex<Writers>,
-    /// Readable when the watcher thread must end.
+    /// A descriptor that is readable when the watcher thread must end.
     stop_watching: OwnedFd,
-    /// Readable when the thread that answers opens must end.
+    /// A descriptor that is readable when the thread that answers opens must end.
     stop_answering: OwnedFd,
-    /// Readable when a view has reported a read.
+    /// A descriptor that is readable when a view has reported a read.
     nudge: OwnedFd,
     /// Signalled when there may be a file to move to a disk, and when the thread that moves files must end.
     room: Condvar,
@@ -230,8 +230,8 @@ impl Service {
         Ok(service)
     }
 
-    /// Says that the store lies in memory with a limit of its own. A file that is closed while that memory is full is
-    /// not published, because its writer may have got ENOSPC.
+    /// Tells the service that the store lies in memory with a limit of its own. A file that is closed while this memory
+    /// is full is not published, because its writer may have got ENOSPC.
     pub fn limited(&self) {
         self.shared.state().store.is_limited = true;
     }
@@ -254,8 +254,8 @@ impl Service {
         Ok(moved)
     }
 
-    /// Says that this consumer reads through a view. Returns the function that the view calls for each file that the
-    /// consumer has closed.
+    /// Tells the service that this consumer reads through a view. Returns the function that the view calls for each
+    /// file that the consumer has closed.
     pub fn reads_by_view(&self, consumer: usize) -> impl Fn(&Path) + Send + Sync + 'static {
         self.shared.state().by_view.insert(consumer);
         let shared = self.shared.clone();

@@ -6,12 +6,13 @@
 //! DISK/files/      what was moved; ROOT/spilled is a link to it
 //! ```
 //!
-//! A file is in both places for a moment, and at no moment in none: its copy gets its name on the disk before its names
-//! in memory are removed. Consumers see files through a view ([`crate::View`]), which looks into both places. A process
-//! that has the file open in memory keeps it.
+//! The copy of a file gets its name on the disk before the file's names in memory are removed. So for a moment the file
+//! is in both places, and at every moment it is in at least one. Consumers see files through a view ([`crate::View`]),
+//! which looks into both places. A process that has the file open in memory keeps it.
 //!
 //! What if the service dies? Before the copy has its name, the file is in memory, and the next service clears the
-//! folder `new`. After that, the file is in both places, and the next service removes its names in memory.
+//! folder `new`. After the copy has got its name, the file is in both places, and the next service removes the file's
+//! names in memory.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, FileTimes};

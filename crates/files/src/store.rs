@@ -164,8 +164,9 @@ impl Store {
         self.layout.fetched.join(self.links.to_string())
     }
 
-    /// Publishes a file of `stage` under the same name if no process writes it. `rest` is its path relative to both
-    /// folders. `is_torn` is called once the lease has proved that no writer is left.
+    /// Publishes a file of `stage` under the same name in the consumers' folder, if no process writes the file. `rest`
+    /// is the file's path relative to each of the two folders. `is_torn` is called once the lease has proved that no
+    /// writer is left.
     ///
     /// The file is first linked into the folder `new` and opened there. An open in `stage` would wait for the thread
     /// that answers opens (`writers.rs`), and consumers would get the file later. If `was_written` is true, a process
@@ -203,8 +204,8 @@ impl Store {
         tried
     }
 
-    /// Publishes the file at the path `waiting`. `meta` is the metadata of the producers' file `rest` from before the
-    /// link was made.
+    /// Publishes a file of the producers, which has the path `rest` in `stage`. The path `waiting` is a hard link to
+    /// this file in the folder `new`. `meta` is the metadata that the file had before the link was made.
     fn publish_link(
         &self,
         rest: &Path,
@@ -212,7 +213,8 @@ impl Store {
         meta: &fs::Metadata,
         is_torn: &mut dyn FnMut() -> bool,
     ) -> io::Result<Attempt> {
-        // Another file has taken the name before the link was made.
+        // The link leads to another file than the one that `meta` describes, because another file took the name `rest`
+        // before the link was made.
         let Some(file) = ordinary(waiting)?.filter(|_| same(waiting, meta)) else { return Ok(Attempt::Written) };
         let Some(held) = lease::hold(&file, Proof::NoWriter).map_err(|e| e.reason())? else {
             return Ok(Attempt::Written);
@@ -228,7 +230,7 @@ impl Store {
         let mode = file.metadata()?.mode() & 0o7777;
         file.set_permissions(fs::Permissions::from_mode(mode & 0o7555 | 0o444))?;
         fault_point!("files.final");
-        // A process opened the file for writing before its mode changed, or another file has taken the name.
+        // A process opened the file for writing before the file's mode changed, or another file has taken the name.
         if held.is_being_broken() || !same(&self.layout.stage.join(rest), meta) {
             file.set_permissions(fs::Permissions::from_mode(mode))?;
             return Ok(Attempt::Written);
@@ -265,7 +267,8 @@ impl Store {
         fs::hard_link(file, &copy)?;
         fault_point!("files.copied");
         let renamed = fs::rename(&copy, to);
-        // If `to` is a link of the same file already, the rename does nothing and leaves `copy`, so it is removed here.
+        // If `to` is a link of the same file already, the rename does nothing and leaves the link `copy`. So `copy` is
+        // removed here.
         let _ = fs::remove_file(&copy);
         renamed
     }

@@ -11,7 +11,7 @@ use crossdock_link::Transports;
 use crate::GatewayOptions;
 use crate::streams::{Dial, Over};
 
-/// Which program keeps the catalog of a site, and at which address.
+/// The program that keeps the catalog of a site, and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogAt {
     /// This daemon keeps the catalog, and listens at this address for the other nodes.
@@ -24,7 +24,7 @@ pub enum CatalogAt {
         /// The address, as `host:port`.
         address: String,
     },
-    /// etcd keeps the catalog. These are the addresses of etcd's members.
+    /// An etcd cluster keeps the catalog. The texts are the addresses of the servers of this cluster.
     Etcd(Vec<String>),
 }
 
@@ -69,8 +69,8 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
     let host = match catalog {
         CatalogAt::Keep(address) => {
-            // The other nodes reach this node at the host of this address, because it listens there for the catalog's
-            // clients. The kernel chooses the port.
+            // This daemon keeps the catalog, and the catalog's clients reach the daemon at this host. So the other
+            // nodes reach this node at the same host. The kernel chooses the port.
             return Ok(format!("{}:0", address.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host)));
         }
         CatalogAt::Embedded { address, .. } => address.clone(),

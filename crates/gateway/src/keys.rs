@@ -58,7 +58,7 @@ pub(crate) fn owner(node: &str) -> Vec<u8> {
     format!("1 {node}").into_bytes()
 }
 
-/// The value of a name's entry for a name that was given to a node together with an item.
+/// Makes the value of a name's entry, for a name that a node got together with an item.
 pub(crate) fn owner_of(node: &str, item: u64) -> Vec<u8> {
     format!("1 {node} {item}").into_bytes()
 }

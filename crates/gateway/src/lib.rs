@@ -9,10 +9,11 @@
 //! free. The node's number belongs to the name for good, so no other node ever gives out ids with this number. A daemon
 //! whose broker was restarted recognises its own entry by a token, and continues with the same lease.
 //!
-//! **Lease.** If the lease could not be kept alive for four fifths of its time, the gateway reports [`News::CutOff`],
-//! which is before the catalog removes the entries. From then on the gateway claims no name until it has a lease again
-//! ([`News::Joined`]). The daemon then orders [`Order::Announce`] with all names that it has. If another node has
-//! claimed one of these names in the meantime, the name continues to belong to that node ([`News::Contested`]).
+//! **Lease.** If the lease could not be kept alive for four fifths of its time, the gateway reports [`News::CutOff`].
+//! At that moment the catalog still has the node's entries. From then on the gateway claims no name until it has a
+//! lease again ([`News::Joined`]). The daemon then orders [`Order::Announce`] with all names that it has. If another
+//! node has claimed one of these names in the meantime, the name continues to belong to that node
+//! ([`News::Contested`]).
 
 mod at;
 mod fuzz;
@@ -94,7 +95,7 @@ pub enum Order {
 /// A report of the gateway to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// The node has a lease, and this is its number.
+    /// The node has a lease, and the catalog has given the node its number.
     Joined {
         /// The node's number, from 1 to [`place::NUMBERS`].
         number: u64,
@@ -120,14 +121,14 @@ pub enum News {
         /// The node that has the name.
         place: Place,
     },
-    /// A node has an entry in the catalog. This is also reported for this node.
+    /// A node has an entry in the catalog. The gateway also reports the entry of its own node.
     Node(Place),
     /// A node's entry in the catalog is gone.
     NodeGone {
         /// The node's name.
         node: String,
     },
-    /// A name belongs to a node. This is also reported for this node's names.
+    /// A name belongs to a node. The gateway also reports the names of its own node.
     Named {
         /// The name that belongs to the node.
         name: Name,
@@ -302,7 +303,7 @@ impl Gateway {
     /// Queues an order. The gateway carries it out after all earlier ones.
     pub fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
-            // The worker's thread ends only when this gateway is dropped, so it receives the order.
+            // The worker's thread ends only when this gateway is dropped, so the thread receives the order.
             orders.send(order).ok();
         }
     }

@@ -20,7 +20,7 @@ pub(crate) type Clock = Box<dyn Fn() -> u64 + Send>;
 
 /// Why a call to the catalog did not succeed.
 pub(crate) enum Refused {
-    /// The name belongs to this node.
+    /// The name belongs to the node that this `Place` describes.
     Taken(Place),
     /// The lease has ended.
     NoLease,
@@ -160,8 +160,8 @@ impl Member {
         Ok(())
     }
 
-    /// Makes the name belong to this node. A name that came from another node together with an item counts as taken,
-    /// unless `given` is set. `given` says that this node has that item.
+    /// Makes the name belong to this node. If the catalog says that this node got the name together with an item, the
+    /// call succeeds only if `given` is true. `given` says that the daemon really has this item.
     pub fn claim(&self, joined: &Joined, name: &Name, given: bool) -> Result<(), Refused> {
         let (key, value) = (keys::name(&self.site, name), keys::owner(&self.node));
         let lease = Some(joined.lease);

@@ -66,7 +66,7 @@ impl GatewayOptions {
     }
 }
 
-/// Why this text cannot be the name of a site; `None` if it can.
+/// Gives the reason why this text cannot be the name of a site; `None` if the text is a valid name.
 #[must_use]
 pub fn bad_site_name(site: &str) -> Option<String> {
     match name::check(site) {

@@ -19,7 +19,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The value of the node's entry: `1 NUMBER TOKEN ADDRESS`. The first word is the version of this format.
+    /// Writes the value of the node's entry: `1 NUMBER TOKEN ADDRESS`. The first word is the version of this format.
     pub(crate) fn value(&self) -> Vec<u8> {
         format!("1 {} {:x} {}", self.number, self.token, self.address).into_bytes()
     }

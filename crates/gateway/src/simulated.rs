@@ -57,7 +57,7 @@ impl Steps {
         self.mailbox.take()
     }
 
-    /// Whether the gateway assumes that it has a lease.
+    /// Tells whether the gateway assumes that it has a lease.
     #[must_use]
     pub fn is_in(&self) -> bool {
         self.worker.is_in()

@@ -132,8 +132,8 @@ impl Worker {
             Order::Take { name, from } => {
                 let outcome = self.claim_with(&name, |member, joined| member.take(joined, &name, &from));
                 if matches!(outcome, Claimed::Failed(_)) {
-                    // As for a claim: the name may be this node's by now. It is then released, and the other node claims
-                    // it again.
+                    // The name may belong to this node by now although the answer was lost, so the name is released.
+                    // The other node then claims it again.
                     self.strays.push_back(name.clone());
                 }
                 self.mailbox.put(News::Claimed { name, outcome });
@@ -193,7 +193,7 @@ impl Worker {
         self.claim_with(name, |member, joined| member.claim(joined, name, given))
     }
 
-    /// Makes a name this node's by `claim`.
+    /// Makes a name belong to this node, by the call `claim`.
     fn claim_with(&mut self, name: &Name, claim: impl FnOnce(&Member, &Joined) -> Result<(), Refused>) -> Claimed {
         self.strays.retain(|stray| stray != name);
         let State::In { joined, .. } = &self.state else {

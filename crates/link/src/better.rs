@@ -1,5 +1,5 @@
-//! Finds out whether a better transport than that of the present connection works by now. A thread tries the better
-//! transport: it opens a data connection of the present session, which brings no bytes and disturbs nothing.
+//! Finds out whether a transport that is better than the one in use works by now. A thread tries the better transport:
+//! it opens a data connection of the present session. No pull uses this connection, so the trial disturbs nothing.
 
 use crate::link::Shared;
 use crossdock_layout::link::Purpose;
@@ -14,24 +14,25 @@ const PAUSE_MOST: Duration = Duration::from_secs(60);
 
 /// The trials of better transports during one connection.
 pub struct Better {
-    /// The place of the present transport in the link's list.
+    /// The index of the transport in use, in the link's list of transports. The list begins with the best one.
     than: usize,
     session: [u8; 16],
     next: Instant,
     pause: Duration,
-    /// The thread of the present trial. It gives the place of the transport that works.
+    /// The thread of the present trial. Its result is the index of a better transport that works; `None` if there is
+    /// none.
     trial: Option<JoinHandle<Option<usize>>>,
     found: Option<usize>,
 }
 
 impl Better {
-    /// Prepares trials of the transports that come before this place of the list. `session` is the session of the
-    /// present connection.
+    /// Prepares trials of the transports that come before the index `place` in the link's list. `session` is the
+    /// session of the present connection.
     pub fn than(place: usize, session: [u8; 16]) -> Self {
         Self { than: place, session, next: Instant::now() + PAUSE, pause: PAUSE, trial: None, found: None }
     }
 
-    /// Gives the place of the better transport that works.
+    /// Gives the index of the better transport that works; `None` if none was found so far.
     pub const fn found(&self) -> Option<usize> {
         self.found
     }
@@ -40,7 +41,7 @@ impl Better {
     /// result of a trial that has ended.
     pub fn works(&mut self, link: &Arc<Shared>) -> bool {
         if self.found.is_none() && self.trial.as_ref().is_some_and(JoinHandle::is_finished) {
-            // A panic of the thread has been printed already.
+            // If the thread panicked, its message has been printed already, so the panic is ignored here.
             self.found = self.trial.take().and_then(|trial| trial.join().ok().flatten());
             self.pause = (self.pause * 2).min(PAUSE_MOST);
             self.next = Instant::now() + self.pause;

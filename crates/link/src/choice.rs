@@ -120,7 +120,8 @@ impl Transports {
     /// Listens at `address` (`host:port`; port 0 takes a free one). Peers may connect by each of the transports.
     ///
     /// # Errors
-    /// The address is in use, or does not belong to this machine. Without protection: it is not a loopback address.
+    /// The address is in use, or does not belong to this machine; or `trust` allows only loopback addresses, and the
+    /// address is not one.
     pub fn listen(&self, address: &str) -> Result<Box<dyn Accept>> {
         listener::listen(&self.trust, address, self.accepts.clone())
     }

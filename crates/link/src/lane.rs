@@ -1,15 +1,16 @@
 //! Chooses the transport that brings the bytes of a link's pulls: the *usual* one, which also carries the questions, or
 //! the *other* one, which carries nothing but pulls.
 //!
-//! No table says which of two transports is faster between two machines, so the link measures the transports with its
-//! own large pulls. The faster one is used, and the slower one is measured again from time to time. If the other
-//! transport does not connect or breaks, pulls go by the usual one, and the other is tried again later.
+//! Which of the two is faster depends on the two machines, so the link measures both with its own large pulls. The faster
+//! transport is used, and the slower one is measured again from time to time. If the other transport does not connect
+//! or breaks, pulls go by the usual transport, and the other one is tried again later.
 
 use crate::Transport;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Pulls of at least this many bytes are measured. Smaller ones take as long as their connection's round trip.
+/// Pulls of at least this many bytes are measured. The time of a smaller pull is mostly the round trip of its
+/// connection, and does not show which transport is faster.
 const LARGE: usize = 1 << 20;
 /// The slower transport is measured again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -173,8 +174,8 @@ impl Lanes {
         state.failed = Some(Failed { at: Instant::now(), why: why.to_owned(), pause });
     }
 
-    /// Gives the name of the transport that brings large pulls, if it is not the usual one. Otherwise gives the reason,
-    /// which is empty if there is nothing to say.
+    /// Gives the name of the other transport, if it brings large pulls. If the usual transport brings them, gives
+    /// `None` and the reason why the other one does not; the reason is empty if there is nothing to say.
     pub fn seen(&self) -> (Option<&'static str>, String) {
         let Some(other) = &self.pulls.transport else { return (None, self.pulls.why.clone()) };
         let (state, name) = (self.lock(), other.name());
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(lanes.choose(BIG), Lane::Usual);
         assert!(lanes.other().is_none());
         assert_eq!(lanes.seen(), (None, "tcp: no route".to_owned()));
-        // The other connections of the same pull fail, too. They do not double the pause.
+        // A second connection of the same pull fails, too. This failure does not double the pause.
         lanes.failed("no route");
         for pause in [RETRY, RETRY * 2, RETRY * 4] {
             assert_eq!(lanes.lock().failed.as_ref().unwrap().pause, pause);
@@ -237,8 +238,8 @@ mod tests {
             assert_eq!(lanes.choose(BIG), Lane::Other);
             lanes.failed("no route");
         }
-        // Until the pause is over, a noted pull came by the usual transport, so the failure stays. After the pause, a
-        // pull by the other transport removes the failure.
+        // A pull during the pause goes by the usual transport, so its note does not remove the failure. After the
+        // pause, a pull by the other transport removes the failure.
         lanes.note(Lane::Other, BIG, Duration::from_millis(1));
         assert!(lanes.lock().failed.is_some());
         lanes.lock().failed.as_mut().unwrap().at -= RETRY * 8;

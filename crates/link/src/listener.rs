@@ -2,8 +2,8 @@
 //! open, and a node announces one address.
 //!
 //! The first bytes of a connection say which transport the peer uses. Inside TLS, a peer that uses gRPC has asked for
-//! the protocol `h2` in its greeting. In plain text, its first bytes are those with which every HTTP/2 connection
-//! begins, or those of the preamble of UCX; no message between nodes begins with either.
+//! the protocol `h2` in its greeting. In plain text, a connection of gRPC begins with the first bytes of HTTP/2, and a
+//! connection that asks for UCX begins with the preamble of UCX. No message between nodes begins with either of them.
 
 use crate::certificates::Certificates;
 use crate::connection::{Connection, Plain};
@@ -18,17 +18,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The first two bytes of an HTTP/2 connection. They suffice: a message between nodes begins with its length, whose
-/// second byte is 0 or 1 in a Hello.
+/// The first two bytes of an HTTP/2 connection. Two bytes are enough to recognise HTTP/2: without gRPC and UCX, a
+/// connection begins with the length of a Hello message, and the second byte of this length is 0 or 1.
 const HTTP2: [u8; 2] = *b"PR";
 
-/// The pause before the first bytes are looked at again, if only one byte has come.
+/// The pause before the first bytes of a connection are read again, if only one byte has come.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The transports by which a listener accepts connections.
 #[derive(Clone, Default)]
 pub struct Accepts {
-    /// True if the listener accepts connections that carry the messages directly.
+    /// True if the listener accepts connections that carry the messages without gRPC or UCX.
     pub tcp: bool,
     /// Calls of gRPC.
     #[cfg(feature = "grpc")]
@@ -103,8 +103,8 @@ impl Accept for Listener {
 }
 
 impl Listener {
-    /// Gives the deadline of the wait for a connection. If the listener accepts calls of gRPC, too, `accept` has
-    /// already waited until a connection or a call has come, so the deadline is now.
+    /// Gives the deadline of the wait for a connection. If the listener also accepts calls of gRPC, `accept` has waited
+    /// already until a connection or a call has come. In that case the deadline is the present moment.
     fn patience(&self, deadline: Deadline) -> Deadline {
         #[cfg(feature = "grpc")]
         if self.ways.calls.is_some() {
@@ -173,7 +173,7 @@ impl Ways {
 
 const HINT: &str = "the option --transport says which transports a node uses";
 
-/// Looks at the first bytes of a connection. They stay in the socket.
+/// Looks at the first bytes of a connection, without taking them out of the socket.
 fn first_bytes(plain: &Plain, deadline: Deadline) -> Result<[u8; 2]> {
     let mut first = [0; 2];
     loop {

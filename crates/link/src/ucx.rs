@@ -4,8 +4,9 @@
 //! then tell each other the address and the token of a UCX worker. The TCP connection stays open beside UCX: when a
 //! node's process ends, its kernel closes this connection, and so the other node notices the loss at once.
 //!
-//! UCX has neither TLS nor authentication, and a program that reaches its ports can write to the daemon's memory. So a
-//! node uses it only if its operator asks for it on a trusted network, and never together with certificates.
+//! UCX has neither TLS nor authentication, and a program that reaches the ports of UCX can write to the daemon's
+//! memory. So a node uses UCX only if its operator asks for UCX on a trusted network, and never together with
+//! certificates.
 
 use crate::connection::{Connection, Plain};
 use crate::listener::{self, Accepts};
@@ -151,7 +152,7 @@ fn greet(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<d
 /// was not read yet.
 ///
 /// # Errors
-/// The peer's bytes are not valid, or UCX cannot connect the two nodes. The peer gets the reason.
+/// The peer's bytes are not valid, or UCX cannot connect the two nodes. The peer is told the reason.
 pub fn accept(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<dyn Stream>> {
     let Plain { socket, address } = plain;
     let mut first = [0; PREAMBLE.len()];

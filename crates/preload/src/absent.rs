@@ -18,7 +18,7 @@ const LINES: u32 = 20;
 /// The program's settings at its start. They are kept, because a program may clear its environment.
 pub(crate) struct Start {
     pub views: Views,
-    /// The text of the library's own variable. The next field has the text of LD_PRELOAD.
+    /// The value of the library's own environment variable. The next field has the value of LD_PRELOAD.
     pub text: Option<String>,
     pub preload: Option<String>,
     /// Device and inode of the file that was standard error at the start.

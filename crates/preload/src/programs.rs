@@ -1,5 +1,5 @@
-//! Shims for functions that start programs with a given environment. They add the library's two variables to it, so
-//! that such programs wait for files too.
+//! Shims for functions that start programs with a given environment. They add the library's two variables to this
+//! environment, so that the programs wait for files too.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
@@ -17,8 +17,8 @@ struct Environment {
     _own: Vec<CString>,
 }
 
-/// Returns an environment that has both variables. Returns `None` if the environment `given` has them, or if this
-/// program waits for no files.
+/// Returns an environment that has both variables of this library. Returns `None` if the environment `given` has them
+/// already, or if this program waits for no files.
 ///
 /// # Safety
 /// `given` is null or a list of terminated strings that ends with a null.

@@ -68,7 +68,7 @@ fn ask(arguments: &Arguments, words: &[String]) -> Result<i32, String> {
             Arrived::Message(Message::Local, _) => return Err(here(arguments)),
             Arrived::Message(Message::Failed(_, what, hint), _) => return Err(format!("{what} (hint: {hint})")),
             Arrived::Message(..) | Arrived::Nothing => {}
-            // The job has ended, and the launcher that waits for this agent ends with it.
+            // The job has ended, so the launcher that waits for this agent ends too.
             Arrived::End => return Ok(FAILED),
         }
     }

@@ -50,7 +50,8 @@ pub fn parse(words: &[String]) -> Result<Arguments, String> {
         }
     }
     found.host = host.unwrap_or_default();
-    // Shells and settings of ssh on the keeper's host may see both names. OpenSSH 9.6 and newer refuse such names, too.
+    // Shells and settings of ssh on the keeper's host may see the names of host and user, so dangerous names are
+    // refused. OpenSSH 9.6 and newer refuse them, too.
     if found.host.is_empty() || is_dangerous(&found.host) || found.host.contains('/') {
         return Err(format!("`{}` is not a host", found.host));
     }
@@ -135,7 +136,7 @@ fn destination(word: &str, found: &mut Arguments) -> Result<String, String> {
         host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     }
     if let Some(user) = user {
-        // A user from `-l` before the host wins over this one.
+        // If `-l` before the host has given a user already, that user wins over the user in the destination.
         found.user.get_or_insert(user.to_owned());
     }
     Ok(host.to_owned())

@@ -5,7 +5,7 @@ use std::fs;
 
 use crossdock_os::spawn;
 
-/// The CPUs of each core, by socket and core number, or of each socket.
+/// The CPUs of each core or of each socket. The key is the number of the socket and the number of the core.
 type Places = BTreeMap<(i64, i64), Vec<u32>>;
 
 /// Binds this process for the rank that is number `local` on its host. Returns the CPUs that the process has then.
@@ -63,7 +63,8 @@ fn listed(list: &str, allowed: &[u32]) -> Result<Vec<u32>, String> {
     }
 }
 
-/// The highest number of a CPU, and the most entries of a list of CPUs. The kernel's own limit is 8192 CPUs.
+/// The highest CPU number that is accepted, and the largest number of entries in a list of CPUs. The kernel's own limit
+/// is 8192 CPUs.
 const MOST: u32 = 8192;
 
 /// Reads a list of CPUs or nodes in the kernel's form, such as `0-3,6`.

@@ -209,8 +209,8 @@ fn answer(listener: Listener) {
                 let for_thread = desk.clone();
                 let waits = move || for_thread.wait(call.thread, &path);
                 if std::thread::Builder::new().stack_size(128 << 10).spawn(waits).is_err() {
-                    // Without a thread nothing can wait, so the call continues and the program gets ENOENT, as without
-                    // a door.
+                    // No thread could be started, so nothing can wait for the file. The call continues, and the program
+                    // gets ENOENT, as without a door.
                     desk.waits().of.remove(&call.thread);
                     desk.listener.let_go(call.id);
                 }
@@ -253,7 +253,8 @@ struct Waits {
 }
 
 struct Wait {
-    /// The call to answer. A signal ends a call, and most programs then repeat it.
+    /// The id of the stopped call that must be answered. If a signal ends this call, most programs make the call again,
+    /// and the new call has another id.
     id: u64,
     path: Vec<u8>,
     /// When the program's thread first asked for this path.
@@ -263,7 +264,8 @@ struct Wait {
 }
 
 impl Waits {
-    /// Notes a wait. Returns true if a thread of the server waits for the same path already.
+    /// Notes a wait for the call `call`. Returns true if a thread of the server waits for the same path already; this
+    /// thread then answers the new call.
     fn takes_over(&mut self, call: &Stopped, path: &[u8]) -> bool {
         let now = Instant::now();
         self.of.retain(|_, wait| wait.left.is_none_or(|left| now.duration_since(left) < RESTARTED));
@@ -293,8 +295,8 @@ impl Desk {
         loop {
             let Some(begun) = self.waits().find(thread, path).map(|wait| wait.begun) else { return };
             let outcome = self.views.await_file_while(path, begun.elapsed(), &is_wanted);
-            // While the waits are locked, no repeated call can take the place of this one, so the answer goes to the
-            // thread's last call.
+            // The lock on the waits prevents that a newer call of the program's thread replaces the noted call
+            // meanwhile. So the answer goes to the newest call.
             let mut waits = self.waits();
             let Some(wait) = waits.find(thread, path) else { return };
             let id = wait.id;

@@ -7,14 +7,14 @@ use std::os::unix::fs::FileExt;
 use crate::message::Message;
 use crate::{arguments, binding, program};
 
-/// Reads bytes as what the first byte says:
+/// Reads the bytes in the way that the first byte selects:
 ///
 /// - A message. A message that is accepted has the same bytes when it is encoded again.
 /// - A stream of frames. Each frame that is accepted has the same bytes when it is written again, and a frame that is
 ///   cut off gives no message.
 /// - A command line of ssh, with a zero byte between words. Its simplest form means the same.
 /// - A list of CPUs. It is short, and its simplest form means the same.
-/// - A program's file, behind a correct header.
+/// - The file of a program. A correct header is put before the bytes.
 pub fn fuzz_shim(bytes: &[u8]) {
     let Some((which, body)) = bytes.split_first() else { return };
     match which % 5 {
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Once, any number other than 0 meant true, so this message had many encodings.
+    /// In an earlier version, any number other than 0 meant true, so one message had many encodings.
     #[test]
     fn a_flag_is_zero_or_one() {
         let order = Order { shell: true, ..Order::default() };

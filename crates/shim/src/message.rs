@@ -49,7 +49,7 @@ pub struct Order {
 pub struct Rank {
     /// The rank's number in the job; -1 if the launcher does not give it.
     pub rank: i32,
-    /// The number of ranks that the launcher gives.
+    /// The number of ranks in the job, as the launcher gives it.
     pub size: i32,
     /// The rank's process id, as its container counts it.
     pub pid: i32,
@@ -89,13 +89,13 @@ pub enum Message {
     /// all ranks in this way after one rank has failed, so a [`Message::RankEnded`] of another rank tells more about
     /// the cause.
     RankLost(Rank),
-    /// A rank does something that cannot be right: what it is, and a hint.
+    /// A rank does something that cannot be right. The texts say what the rank does, and give a hint.
     RankTrouble(Rank, String, String),
     /// Output of a command on another host: stream 1 is standard output, 2 is standard error.
     Output(u8, Vec<u8>),
-    /// The container is ready: which MPI init found.
+    /// The container is ready. The field is the MPI that init found in it.
     Ready(crate::detect::Found),
-    /// Something failed: the host, what failed, and a hint.
+    /// Something failed. The texts are the name of the host, what failed, and a hint.
     Failed(String, String, String),
     /// The description of the job, for a starter.
     Job(String),

@@ -51,7 +51,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Chooses the door for the program; `None` if neither of the two works.
+    /// Chooses the door for the program; `None` if neither of the two doors works for this program.
     #[must_use]
     pub fn door(&self) -> Option<Door> {
         match &self.kind {
@@ -165,8 +165,8 @@ const CODE_MAX: u64 = 512 << 20;
 const TABLE_MAX: u64 = 16 << 20;
 /// The greatest size of the table of segments. The kernel starts no program with a larger one.
 const SEGMENTS_MAX: u64 = 64 << 10;
-/// The most libraries that a program is taken to need, and the most bytes of a library's name. Files may name one long
-/// text very often.
+/// The largest number of libraries that are read from a program's file, and the most bytes of a library's name. There
+/// is a limit, because a file may name one long text very often.
 const LIBRARIES_MAX: usize = 1024;
 const NAME_MAX: usize = 4096;
 #[cfg(target_arch = "x86_64")]

@@ -66,8 +66,8 @@ fn number(names: &[&str]) -> Option<i32> {
     names.iter().find_map(|name| env::var(name).ok()?.parse().ok())
 }
 
-/// The numbers that the launcher gives in the environment: the rank, the number of ranks, and the rank's number on this
-/// host.
+/// Gives three numbers from the launcher's environment variables: the rank, the number of ranks, and the rank's number
+/// on this host.
 fn numbers() -> (i32, i32, u32) {
     let rank = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"];
     let size = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS", RANKS_VARIABLE];
@@ -187,7 +187,8 @@ fn with_sources(sources: &[String], command: &[String]) -> Command {
 struct Check {
     began: Instant,
     looks: u32,
-    /// Since when the library did not fit, and its name.
+    /// The time at which the check first found that the MPI library does not fit the launcher, and the name of this
+    /// library; `None` if it was not found so far.
     suspicious: Option<(Instant, &'static str)>,
     settled: bool,
     told: bool,

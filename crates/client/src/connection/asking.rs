@@ -262,7 +262,7 @@ fn keeps_item(request: &Request, answer: &Answer) -> bool {
     of_open && matches!(answer, Answer::Item(given) if given.writable)
 }
 
-/// The field of a request that says how long the daemon may wait before it answers.
+/// Gives the field of a request that says how long the daemon may wait before it answers.
 fn wait_of(request: &mut Request) -> Option<&mut u64> {
     match request {
         Request::Open { wait_ms, .. }

@@ -1,5 +1,5 @@
 //! The list of what this process has open. The daemon counts the openings. On a new connection the list is sent again,
-//! and a daemon that lost its descriptors gets them back from here.
+//! and a daemon that lost its descriptors gets them back from this list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,8 +31,8 @@ pub(super) struct Held {
 struct Leased {
     count: u32,
     kind: SegmentKind,
-    /// The descriptor that is given to a daemon that lost the segment's descriptor. A read-only one is enough, because
-    /// the daemon opens the memory anew.
+    /// The descriptor that is given to a daemon that lost the segment's descriptor. A read-only descriptor is enough,
+    /// because the daemon opens the memory anew.
     descriptor: Option<OwnedFd>,
 }
 
@@ -213,7 +213,8 @@ impl Held {
             Answer::Series(entry) => {
                 self.lease(entry.segment, SegmentKind::Series, None);
                 // The observer keeps no descriptor of the pool, because the publisher has one for a daemon that lost
-                // the pool. But perhaps no other member has the pin page.
+                // the pool. But perhaps no other member has the pin page, so the observer keeps a descriptor of this
+                // page.
                 self.lease(entry.pin, SegmentKind::Series, descriptor);
             }
             Answer::Item(given) if is_owned(given) => {
@@ -235,8 +236,8 @@ impl Held {
         }
     }
 
-    /// All descriptors that a daemon needs if it lost its descriptors with its keeper, each with the request that gives
-    /// it to the daemon.
+    /// Gives all descriptors that a daemon needs if it lost its descriptors with its keeper. Each comes with the
+    /// request that gives it to the daemon.
     fn descriptors(&self) -> impl Iterator<Item = (Request, Vec<BorrowedFd<'_>>)> {
         let segments = self.leases.iter().filter_map(|(id, leased)| Some((*id, leased.descriptor.as_ref()?)));
         let segments = segments.map(|(segment, fd)| (Request::Offer { segment }, fd.as_fd()));

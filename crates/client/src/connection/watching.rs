@@ -162,14 +162,14 @@ impl Connection {
         state.over.is_some() || state.leaving
     }
 
-    /// The socket of the present connection, with the connection's number.
+    /// Gives the socket of the present connection, with the connection's number.
     fn socket_of(&self) -> Option<(Arc<OwnedFd>, u64)> {
         let state = self.lock();
         state.socket.clone().map(|socket| (socket, state.generation))
     }
 
-    /// Handles the end of a connection. If another thread is reading, it is left to that thread, which first gets what
-    /// the daemon had sent.
+    /// Handles the end of a connection. If another thread is reading from the connection, that thread handles the end,
+    /// after it got what the daemon had sent.
     fn broke(&self, generation: u64) {
         let mut state = self.lock();
         if state.reading {

@@ -124,8 +124,8 @@ impl Item {
         }
     }
 
-    /// Opens the heap of an item that was described as holding one. All clones of the region must be dropped before the
-    /// item is transferred.
+    /// Opens the heap of an item whose description says that the item holds a heap. All clones of the region must be
+    /// dropped before the item is transferred.
     ///
     /// # Errors
     /// `WRONG_TYPE` if the item holds something else, `CORRUPT`, `CLOSED`.

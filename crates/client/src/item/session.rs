@@ -50,8 +50,8 @@ impl Session {
         }
     }
 
-    /// Opens an item of this task. If the task does not own the item yet, or if it does not exist yet, waits until the
-    /// task owns it. If `timeout` is `None`, it does not wait.
+    /// Opens an item of this task. If the item does not exist yet, or if this task does not own it yet, the call waits
+    /// until this task owns the item. If `timeout` is `None`, the call does not wait.
     ///
     /// # Errors
     /// `TIMED_OUT` (the text says which task owns the item and since when). Without a timeout `NOT_YET` and
@@ -79,7 +79,8 @@ impl Session {
         self.opened_item(answer, Some((timeout, deadline)))
     }
 
-    /// Opens a shared item for reading, and waits until it is shared. If `timeout` is `None`, it does not wait.
+    /// Opens a shared item for reading. If the item is not shared yet, the call waits until it is shared. If `timeout`
+    /// is `None`, the call does not wait.
     ///
     /// # Errors
     /// `TIMED_OUT`, `NOT_YET`, `NOT_FOUND` and `DENIED` as for [`Session::access_item`]. `CORRUPT` if the shared item
@@ -119,8 +120,8 @@ impl Session {
         self.connection().ask(Request::Item(request), None, wait, deadline)
     }
 
-    /// Opens an item that the daemon gave to this member as its owner. If the item is cooperative, this may still wait
-    /// for the member that has it.
+    /// Opens an item that the daemon gave to this member as its owner. If the item is cooperative, the call may still
+    /// wait for the member that has it.
     fn opened_item(&self, answer: Answered, wait: Option<(Option<Duration>, Deadline)>) -> Result<Item> {
         let (given, descriptor) = taken(answer)?;
         if given.level != ItemLevel::Cooperative {

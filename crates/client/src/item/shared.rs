@@ -107,8 +107,8 @@ impl SharedItem {
         self.view.as_ref().map_or(&[], ItemView::bytes)
     }
 
-    /// Takes the item back in order to write it. It waits for the readers to close the item until the timeout. A reader
-    /// that still has it open then keeps the old bytes, and this task continues with a copy.
+    /// Takes the item back in order to write it. Until the timeout, the call waits for the readers to close the item. A
+    /// reader that still has the item open then keeps the old bytes, and this task continues with a copy.
     ///
     /// # Errors
     /// `NO_SPACE` if a necessary copy has no room, `BUSY` while the item's heap is in use.

@@ -32,8 +32,8 @@ impl Session {
     }
 
     /// Opens one end of a port. The first task that opens the port makes it, so producer and consumer may start in any
-    /// order. The call does not wait for a peer. If another member has the end, it waits for the end up to `timeout`;
-    /// `None` does not wait.
+    /// order. The call does not wait for a peer. If another member has the end, the call waits up to `timeout` until
+    /// the end is free. If `timeout` is `None`, the call does not wait.
     ///
     /// # Errors
     /// `INVALID` (name, capacity, or options that differ from those of the port; the text prints both), `BUSY` (names

@@ -2,8 +2,8 @@
 //! system call and reads no clock.
 //!
 //! Several files are fetched at once, each by a thread called a lane. A file that a consumer waits for comes before the
-//! files that no consumer has opened. One lane is kept free for such files, so that such a file never waits until
-//! another file is complete.
+//! files that no consumer has opened. One lane is kept free for the files that consumers wait for, so that none of
+//! these files has to wait until another file is complete.
 //!
 //! Changes of the same name are carried out in their order, and so are the changes of a folder and of the names below
 //! it. A change that makes an older change of the same name obsolete ends the older one.
@@ -120,7 +120,7 @@ impl Backlog {
         self.lanes -= 1;
     }
 
-    /// Counts the lanes with files for which no consumer waited when the fetch began.
+    /// Counts the lanes that fetch a file for which no consumer waited when the fetch began.
     fn others(&self) -> usize {
         self.flights.values().filter(|flight| !flight.is_first).count()
     }

@@ -86,7 +86,7 @@ pub(super) struct Origin {
     pub torn: u64,
 }
 
-/// Since when the other host has not answered.
+/// The silence of another host: since when the host has not answered.
 #[derive(Default)]
 struct Silence {
     since: Option<Instant>,
@@ -273,8 +273,8 @@ impl Fetcher {
                     break format!("no room within {:.0} s: {why}", self.wait.as_secs_f64());
                 }
                 Err(Failed::Room(_)) => return Err(NoRoom),
-                // The file was removed before it could be fetched, or the other service was started anew. Later changes
-                // tell of it.
+                // The file was removed before it could be fetched, or the other service was started anew. A later
+                // change reports which of the two happened.
                 Err(Failed::Bytes(error)) if matches!(error.status, Status::NotFound | Status::Closed) => return Ok(()),
                 Err(Failed::Bytes(error)) => {
                     tries += 1;

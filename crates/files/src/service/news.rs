@@ -33,7 +33,7 @@ pub(super) struct Served {
     pub asked: AtomicUsize,
 }
 
-/// One request that is being answered. It counts while this value lives.
+/// One request that is being answered. The request counts while this value lives.
 struct Asked<'a>(&'a AtomicUsize);
 
 impl<'a> Asked<'a> {

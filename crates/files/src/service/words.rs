@@ -22,7 +22,7 @@ const ENTRIES_MAX: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     pub directory: String,
-    /// The `life` of the last answer; 0 before the first answer.
+    /// The `life` in the last answer, which is the number of the answering service's start; 0 before the first answer.
     pub life: u64,
     /// The asking host knows all changes up to this number.
     pub since: u64,
@@ -41,7 +41,7 @@ pub struct Answer {
     pub directory: u64,
     /// The asking host now knows all changes up to this number.
     pub upto: u64,
-    /// True if there is no change beyond `upto`. Only then do `phase` and `torn` hold.
+    /// True if there is no change beyond `upto`. Only then are `phase` and `torn` valid.
     pub is_complete: bool,
     pub phase: Phase,
     pub torn: u64,

@@ -32,8 +32,8 @@ use server::{Server, Shared};
 /// What a view shows, and how it waits for files.
 #[derive(Debug)]
 pub struct Show {
-    /// The folders with the files. If several folders have a name, the first of them wins. Waits look only at the first
-    /// folder.
+    /// The folders with the files. If a name is in several folders, the first of these folders counts. A wait looks
+    /// only at the first folder of the list.
     pub faces: Vec<PathBuf>,
     /// The path of the directory's notice.
     pub notice: PathBuf,
@@ -119,8 +119,8 @@ impl View {
 
 const ENOTCONN: i32 = 107;
 
-/// Starts a shell that removes the mount once this process has ended in any way, because the shell's input ends then.
-/// Signals to this process's group do not reach the shell.
+/// Starts a shell that removes the mount once this process has ended in any way: the shell reads from a pipe that ends
+/// with this process. Signals to this process's group do not reach the shell.
 fn guard(at: &Path) -> io::Result<Child> {
     const SCRIPT: &str = "cat; exec umount -i -n -l -- \"$1\"";
     let mut command = Command::new("/bin/sh");

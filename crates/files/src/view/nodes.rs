@@ -49,7 +49,8 @@ impl Nodes {
         self.numbers.insert(number, node);
     }
 
-    /// Finds or makes the number for this name and content. The kernel counts it as one more lookup.
+    /// Finds or makes the number for this name and content. The kernel counts this call as one more lookup of the
+    /// number.
     pub fn look_up(&mut self, rest: &Path, identity: Option<Identity>) -> u64 {
         let known = self.names.get(rest).copied().filter(|number| {
             self.numbers.get_mut(number).is_some_and(|node| {

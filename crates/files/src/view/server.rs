@@ -98,7 +98,8 @@ impl Shared {
             let meta = fs::symlink_metadata(&path).ok()?;
             (meta.is_file() || meta.is_dir()).then_some((path, meta))
         };
-        // The second look finds a file that moved after the first folder and before the second folder was looked at.
+        // A file may move to the disk after the first folder and before the second folder was searched. The second
+        // search finds this file.
         self.faces.iter().find_map(look).or_else(|| self.faces.iter().skip(1).find_map(look))
     }
 
@@ -181,7 +182,7 @@ impl Shared {
         let handle = state.last;
         let node = match state.nodes.get(number) {
             Some(node) if meta.is_file() && node.identity.is_none_or(|known| known == identity) => node,
-            // Another file has the name now, and ESTALE makes the kernel look it up anew.
+            // Another file has the name now. The error ESTALE makes the kernel look the name up anew.
             _ => {
                 reply.error(Errno::ESTALE);
                 return None;

@@ -58,8 +58,8 @@ impl Engine for Bubblewrap {
         if let User::Ids(uid, gid) = r.task.user {
             add(&["--unshare-user", "--uid", &uid.to_string(), "--gid", &gid.to_string()]);
         }
-        // File modes do not restrict root, so this drops the capability that overrides them. Other engines drop all
-        // capabilities.
+        // File modes do not restrict root, so this option drops the capability that overrides file modes. Other engines
+        // drop all capabilities.
         if r.task.mounts.iter().any(|m| m.managed) && crossdock_os::child::user() == 0 {
             add(&["--cap-drop", "CAP_DAC_OVERRIDE"]);
         }

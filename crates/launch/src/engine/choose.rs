@@ -39,7 +39,7 @@ pub fn all() -> Vec<Box<dyn Engine>> {
     ]
 }
 
-/// The engine without containers.
+/// Gives the engine that starts tasks without containers.
 pub fn no_container() -> Box<dyn Engine> {
     Box::new(Process)
 }

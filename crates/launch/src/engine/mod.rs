@@ -134,7 +134,7 @@ impl Request<'_> {
 pub struct CommandLine {
     /// The program and its arguments.
     pub words: Vec<String>,
-    /// Variables for the program that is started. For a container it is the engine's program.
+    /// Variables for the program that is started. If the task runs in a container, this program is the engine's.
     pub environment: Vec<(String, String)>,
     /// If true, the started program gets no variable of the launcher's own environment.
     pub clean_environment: bool,

@@ -223,8 +223,8 @@ fn regions(w: &Workflow, notes: &Notes) {
     let rights = || w.tasks.iter().flat_map(|t| t.regions.iter().map(move |r| (t, r)));
     for (task, right) in rights().filter(|(_, r)| !r.may(Rights::CREATE)) {
         let made = w.regions.iter().any(|r| r.size.is_some() && fits(&right.name, &r.name));
-        // A task creates the region if the name or pattern of its right to create matches this name, or if this pattern
-        // matches that name.
+        // `right` needs a region that a task creates. A grant to create counts if its name or pattern matches the name
+        // in `right`, or if the pattern in `right` matches the name in the grant.
         let created =
             rights().any(|(_, r)| r.may(Rights::CREATE) && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
         if !made && !created {

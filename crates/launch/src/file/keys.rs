@@ -61,13 +61,13 @@ const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Key {
 
 /// The engines, by the names that the file and `--engine` use.
 pub const ENGINES: &[&str] = &["auto", "process", "bubblewrap", "podman", "docker", "charliecloud", "apptainer"];
-/// How a port distributes its messages.
+/// The words that say how a port distributes its messages.
 pub const PATTERNS: &[&str] = Pattern::WORDS;
-/// When a file of a managed directory counts as finished.
+/// The words that say when a file of a managed directory counts as finished.
 pub const PUBLISH: &[&str] = &["close", "rename", "marker", "end"];
-/// How a task's opens wait for files of managed directories.
+/// The words that say how a task's opens wait for files of managed directories.
 pub const DOORS: &[&str] = &["auto", "preload", "notification", "view", "none"];
-/// Which network a task sees.
+/// The words that say which network a task sees.
 pub const NETWORKS: &[&str] = &["none", "host"];
 
 /// The keys at the top of the file.

@@ -1,8 +1,8 @@
 //! Decides which rank runs on which host when a run has several hosts.
 //!
-//! The keys `node`, `with` and `spread` of a task decide this. A task without these keys goes to the host of an earlier
-//! task with which it shares a region or a managed directory. Other tasks are distributed over the hosts in turn, in
-//! the order of the file.
+//! The keys `node`, `with` and `spread` of a task say on which hosts its ranks run. A task without these keys goes to
+//! the host of an earlier task with which it shares a region or a managed directory. Other tasks are distributed over
+//! the hosts in turn, in the order of the file.
 
 use super::TaskGrant;
 use super::problem::{Position, Problem};

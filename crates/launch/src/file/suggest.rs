@@ -1,6 +1,7 @@
 //! Finds the known word that is nearest to an unknown one, for hints of the form "did you mean".
 
-/// Finds the candidate nearest to `word`, if it is within a third of the word's length (at least one edit).
+/// Finds the candidate that needs the fewest edits to become `word`. Gives `None` if it needs more edits than a third
+/// of the word's length; one edit is always allowed.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     // A word this long is no typing mistake, so no quadratic time is spent on it.
     if word.chars().count() > 64 {

@@ -106,7 +106,7 @@ pub struct Options {
     pub workdir: Option<PathBuf>,
     /// The folder in the container where ranks start. If it is given, the current folder is not mounted.
     pub start_in: Option<String>,
-    /// The ssh program of the hosts with its options, in one string.
+    /// The ssh program of this host with its options, in one string.
     pub ssh: String,
     /// The path of `crossdock` on the other hosts.
     pub starter: Option<String>,

@@ -135,7 +135,7 @@ mod tests {
         assert!(count > 0);
     }
 
-    /// Once, a width of more than 65 535 characters ended the front.
+    /// In an earlier version, a width of more than 65 535 characters ended the front.
     #[test]
     fn a_host_with_a_very_long_name_is_one_row_of_the_table() {
         let rank = crossdock_shim::message::Rank { host: "n".repeat(70_000), ..Default::default() };

@@ -160,7 +160,8 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
         };
         match message {
             Some(Message::Step(name)) => *step.lock().unwrap_or_else(PoisonError::into_inner) = name,
-            // Slurm ends a step at its first failure, so reports of tasks after that are not the cause.
+            // Slurm ends a step at its first failure. Reports that tasks send after this failure do not tell its cause,
+            // so they are ignored.
             Some(_) if ending => {}
             Some(message) => {
                 told |= !matches!(message, Message::RankStarted(_));

@@ -20,7 +20,7 @@ pub struct Neighbours {
     pub address: String,
     /// The folder with this node's certificate.
     pub certificates: PathBuf,
-    /// What carries bytes between the hosts.
+    /// The choice of transports that carry bytes between the hosts.
     pub transport: Choice,
     /// What this host knows about each managed directory, by the directory's name.
     directories: BTreeMap<String, Of>,

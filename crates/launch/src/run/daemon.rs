@@ -53,7 +53,7 @@ pub struct Site {
     pub listen: Option<String>,
     /// The folder with the daemon's certificates.
     pub certificates: PathBuf,
-    /// What carries bytes to and from the other nodes.
+    /// The choice of transports that carry bytes to and from the other nodes.
     pub transport: Choice,
 }
 

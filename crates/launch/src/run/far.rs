@@ -27,9 +27,9 @@ const QUEUE: usize = 256;
 
 /// An event of a connection to a part.
 pub enum Event {
-    /// The part on this host has sent its greeting.
+    /// The part on the host with this number has sent its greeting.
     Greeted(usize),
-    /// The part on this host has sent this message.
+    /// The part on the host with this number has sent this message.
     Said(usize, Up),
     /// The connection has ended: the host's number, whether the part has greeted, the exit status of ssh or srun, and
     /// its last words.
@@ -107,13 +107,13 @@ pub struct Far {
     pub phase: Phase,
     /// True if the part greeted and its connection broke later, so that files or processes may be left on its host.
     pub is_broken: bool,
-    /// What tasks on that host share with the host, in words.
+    /// What tasks on the part's host share with this host, in words.
     pub shared: Option<String>,
-    /// The MPI tasks with ranks on several hosts, each with the folder of its endpoint on that host.
+    /// The MPI tasks with ranks on several hosts, each with the folder of its endpoint on the part's host.
     pub endpoints: Vec<(String, PathBuf)>,
-    /// The address where other hosts fetch files from that host; empty if none does.
+    /// The address where other hosts fetch files from the part's host; empty if no host fetches from it.
     pub files: String,
-    /// The process id of ssh or srun on this host.
+    /// The id of the process, ssh or srun, that connects this host with the part's host.
     pub pid: i32,
     down: Option<Sender<String>>,
     heard: Instant,
@@ -208,7 +208,7 @@ impl Far {
         }
     }
 
-    /// The engine on that host, once it is known.
+    /// The engine on the part's host, once the engine is known.
     pub fn engine(&self) -> Option<&Arc<dyn Engine>> {
         match &self.phase {
             Phase::Ready(engine, _) => Some(engine),

@@ -148,7 +148,7 @@ impl Managed {
         Ok(managed)
     }
 
-    /// The address where other hosts fetch files from this host; empty if none does.
+    /// The address where other hosts fetch files from this host; empty if no host fetches from it.
     pub fn address(&self) -> &str {
         self.exchange.as_ref().map_or("", Exchange::address)
     }

@@ -61,7 +61,7 @@ pub struct Hosts {
     /// The address at which the other hosts reach this host. With `None` each other host takes the address from which
     /// its connection came.
     pub address: Option<String>,
-    /// What carries bytes between the hosts.
+    /// The choice of transports that carry bytes between the hosts.
     #[serde(with = "super::transport")]
     pub transport: Choice,
 }

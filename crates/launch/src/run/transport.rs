@@ -1,4 +1,4 @@
-//! How orders to other hosts contain a choice of transports: as its word.
+//! Writes a choice of transports into the orders to other hosts, as its word, and reads it again.
 
 use crossdock_link::Choice;
 use serde::de::Error;

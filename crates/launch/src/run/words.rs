@@ -13,7 +13,7 @@ use super::summary::Figures;
 
 /// The line that a part writes first, because a login shell may write any text before it.
 pub const GREETING: &[u8] = b"\ncrossdock-run 1\n";
-/// The longest time between two messages of each side, in seconds.
+/// The longest time, in seconds, between two messages that one side sends.
 pub const PULSE_S: u64 = 1;
 /// After this many seconds without a message, the other side counts as lost.
 pub const SILENCE_S: u64 = 15;
@@ -64,7 +64,7 @@ pub enum Up {
         shared: Option<String>,
         /// The MPI tasks with ranks on several hosts, each with the folder of its endpoint on this host.
         endpoints: Vec<(String, PathBuf)>,
-        /// The address where other hosts fetch files from this host; empty if none does.
+        /// The address where other hosts fetch files from this host; empty if no host fetches from it.
         #[serde(default)]
         files: String,
     },
@@ -153,7 +153,7 @@ pub struct SiteOrder {
     pub certificate: String,
     /// The private key of this node.
     pub key: String,
-    /// What carries bytes to and from the other nodes.
+    /// The choice of transports that carry bytes to and from the other nodes.
     #[serde(with = "super::transport")]
     pub transport: crossdock_link::Choice,
 }

@@ -1,5 +1,5 @@
-//! A call of gRPC as a stream between two nodes. Two pipes join the threads that read and write with the tasks of the
-//! event loop.
+//! A call of gRPC that carries the stream between two nodes. Threads read and write the stream. Two pipes connect these
+//! threads with the tasks of the event loop.
 
 use super::codec::PIECE;
 use super::event_loop::EventLoop;
@@ -56,8 +56,8 @@ impl Call {
         match self.pipes.outgoing.put(piece, deadline) {
             Ok(Some(())) => Ok(()),
             Ok(None) => {
-                // Some of the bytes may have been sent. So the peer could not find the beginning of the next message,
-                // and the stream is closed.
+                // A part of the message may have been sent. The peer could not find the beginning of a later message,
+                // so the stream is closed.
                 self.close();
                 Err(self.late("write"))
             }

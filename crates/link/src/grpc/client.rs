@@ -48,8 +48,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Exchanges the greeting of HTTP/2 on the connection. The calls name the address that was dialed, because a proxy
-    /// reads there to which node a call goes.
+    /// Exchanges the greeting of HTTP/2 on the connection. Each call contains the address that was dialed, because a
+    /// proxy passes a call on by this address.
     ///
     /// # Errors
     /// The peer does not speak HTTP/2, or the deadline passed.
@@ -83,7 +83,7 @@ impl Caller {
         let broken = self.broken.clone();
         self.event_loop.spawn().spawn(async move {
             receive(from, pipes.incoming, broken).await;
-            // The call has ended. Until now, `grpc` has kept the connection open.
+            // The call has ended, so `grpc` is dropped. Until now, `grpc` has kept the connection open.
             drop(grpc);
         });
         Ok(Arc::new(call))

@@ -22,7 +22,7 @@ pub const MESSAGE: usize = 1 << 20;
 /// The field `data` of the message: field 1, whose bytes follow their length.
 const DATA: u8 = 1 << 3 | 2;
 
-/// Pieces of bytes as messages.
+/// Encodes and decodes a piece of bytes as a message of gRPC.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pieces;
 
@@ -89,7 +89,7 @@ impl Decoder for Pieces {
 /// the message is no piece.
 fn piece(from: &mut impl Buf) -> Option<usize> {
     if !from.has_remaining() {
-        // In protobuf an empty field is left out.
+        // Protobuf leaves out an empty field, so an empty message is a piece without bytes.
         return Some(0);
     }
     if from.get_u8() != DATA {

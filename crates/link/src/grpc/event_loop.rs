@@ -80,7 +80,7 @@ impl Drop for EventLoop {
         // end. It ends after the task.
         let from_within = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(|thread| !from_within(thread)) {
-            // A panic of the thread has been printed already.
+            // If the thread panicked, its message has been printed already, so the panic is ignored here.
             let _ = thread.join();
         }
     }

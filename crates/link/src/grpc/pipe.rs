@@ -159,7 +159,7 @@ impl Pipe {
         std::future::poll_fn(|context| self.poll(context, |state| state.end.is_some().then_some(()))).await;
     }
 
-    /// Ends the stream behind the pieces that are in the pipe. The first end counts.
+    /// Ends the stream after the pieces that are in the pipe. If the stream has an end already, that end stays.
     pub fn end(&self, end: End) {
         let mut state = self.lock();
         state.end.get_or_insert(end);

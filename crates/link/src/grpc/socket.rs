@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 /// The most parts that one call writes.
 const PARTS: usize = crossdock_os::tcp::MAX_PARTS;
 
-/// Why a connection broke, for the streams that it carried.
+/// The reason why a connection broke. It becomes the error of the streams that the connection carried.
 #[derive(Clone, Default)]
 pub struct Broken(Arc<Mutex<Option<Error>>>);
 
@@ -23,7 +23,8 @@ impl Broken {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 
-    /// Gives the error of a call that failed with `status`: that of its connection, if the connection broke.
+    /// Gives the error of a call that failed with `status`. If the connection of the call broke, the connection's error
+    /// is given.
     pub fn error(&self, tried: &str, status: &tonic::Status) -> Error {
         if let Some(error) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             return error.clone().trying(tried);
@@ -33,7 +34,7 @@ impl Broken {
             tonic::Code::InvalidArgument | tonic::Code::OutOfRange => Status::Corrupt,
             _ => Status::Disconnected,
         };
-        // The innermost error says more than those around it.
+        // The innermost error says more than the errors around it.
         let mut reason = status.message().to_owned();
         let mut source = std::error::Error::source(status);
         while let Some(inner) = source {
@@ -47,7 +48,7 @@ impl Broken {
 /// A connection in the event loop. Dropping it ends the connection.
 pub struct Socket {
     connection: Arc<Connection>,
-    /// The same socket, by a descriptor of its own, which tells the event loop when the socket is ready.
+    /// A second descriptor of the connection's socket. It tells the event loop when the socket is ready.
     ready: TcpStream,
     broken: Broken,
 }
@@ -75,7 +76,7 @@ impl Socket {
         mut step: impl FnMut(&Connection) -> Result<Option<T>>,
     ) -> Poll<io::Result<T>> {
         loop {
-            // The attempt comes first: bytes may be left in the TLS state while the socket has none.
+            // The step is tried before the wait, because the TLS state may hold bytes although the socket has none.
             match step(&self.connection) {
                 Ok(Some(done)) => return Poll::Ready(Ok(done)),
                 Ok(None) => ready!(ready(self, context))?,

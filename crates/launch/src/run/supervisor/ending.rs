@@ -72,7 +72,8 @@ impl Run {
         // Processes that tasks left behind are killed before the report, so that the counters no longer change.
         processes::kill_descendants(&keep, Duration::from_secs(5));
         let mut summary = self.summary(seconds);
-        // The daemons of the other hosts leave the site before this host's daemon, because it keeps the catalog.
+        // The daemons of the other hosts leave the site before this host's daemon, because this host's daemon keeps the
+        // catalog.
         let others = self.end_hosts();
         let view = &self.view;
         summary.figures = self.part.end(&|text| view.alarm(text));

@@ -349,7 +349,7 @@ impl Run {
 }
 
 /// From now on, a signal that asks this process to end sets `flag`, and does not end the process. Tasks do not inherit
-/// this.
+/// this setting.
 pub(super) fn outlive_signals(flag: &Arc<AtomicBool>) -> std::io::Result<()> {
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, flag.clone())?;
