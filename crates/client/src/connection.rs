@@ -57,7 +57,7 @@ struct State {
     asleep: usize,
     /// True if the session is leaving. Then a daemon that is gone is not started again.
     leaving: bool,
-    /// If this is set, every request fails with this error.
+    /// The error with which every request fails; `None` while requests are possible.
     over: Option<Error>,
     incarnation: u64,
     /// Why the last attempt to connect again failed.

@@ -12,7 +12,8 @@ use crate::region::AGAIN;
 use crate::segment::{OpenRequest, OpenedSegment};
 use crate::{Error, Mode, Region, Result, Session};
 
-/// How much later than its deadline the daemon may answer, because it first removes an unfinished copy.
+/// How long after the deadline the daemon may still answer. It may be late, because it first removes an unfinished
+/// copy.
 const CLEANING: Duration = Duration::from_secs(5);
 
 impl Session {

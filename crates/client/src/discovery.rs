@@ -59,8 +59,8 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
     let welcome = match handshake::greet(&path, who, deadline) {
         Err(Failure::NotListening(_) | Failure::Ended(_)) if options.private_daemon => loop {
             start(&path, deadline)?;
-            // If another daemon was just ending, it kept the new one from starting. Then no daemon runs, so the loop
-            // tries again.
+            // If another daemon was just ending, that daemon kept the new one from starting. Then no daemon runs, so
+            // the loop tries again.
             match greet_until(&path, who, deadline.at_most(RETRY), true) {
                 Err(error) if deadline.passed() => return Err(error),
                 Err(error) if !matches!(error.status, Status::NotFound | Status::Disconnected) => return Err(error),

@@ -32,8 +32,8 @@ fn rank_in(variable: impl Fn(&str) -> Option<String>) -> Result<u32> {
     Ok(0)
 }
 
-/// Appends the rank to a name: `field` becomes `field/3` for rank 3. If `rank` is `None`, it is this process's rank
-/// ([`rank_of_environment`]). Programs that have an MPI communicator pass its rank.
+/// Appends the rank to a name: `field` becomes `field/3` for rank 3. If `rank` is `None`, the rank is this process's
+/// rank ([`rank_of_environment`]). Programs that have an MPI communicator pass its rank.
 ///
 /// # Errors
 /// `INVALID` if the name is invalid or becomes too long.

@@ -29,7 +29,7 @@ pub(crate) struct OpenRequest<'a> {
     /// Any number that the maker wants to keep with the segment. An existing segment keeps the number that its maker
     /// gave. For ports it contains their options.
     pub attribute: u64,
-    /// If the segment is made and this is true, it stays when the run ends. Regions always stay.
+    /// True if a segment that this request makes stays when the run ends. Regions always stay.
     pub persistent: bool,
     /// How long `OpenOnly` waits for a segment that does not exist yet. `None` means that it does not wait.
     pub timeout: Option<Duration>,

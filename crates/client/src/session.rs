@@ -1,4 +1,4 @@
-//! A session: one member of the node daemon, with everything that it may ask the daemon.
+//! A session: one member of the node daemon, with all requests that the member may send to the daemon.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

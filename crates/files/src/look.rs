@@ -147,8 +147,8 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
             add(&mut line.waiters, pid);
         }
     }
-    // This process appears in no list, because it reads only folders. The service may appear in one, because it opens a
-    // file for a moment.
+    // This process appears in no list of users, because it reads only folders. The service may appear in a list,
+    // because it opens a file for a moment.
     Ok(Look {
         producers: page.producers(),
         phase: page.phase(),

@@ -12,8 +12,8 @@ pub enum Publish {
     /// default.
     #[default]
     Close,
-    /// A file counts as finished only when it is renamed into place. This is for programs that open and close a file
-    /// several times while they write it.
+    /// A file counts as finished only when it is renamed into place. Use this rule for programs that open and close a
+    /// file several times while they write it.
     Rename,
     /// A file counts as finished when the producers have ended without an error.
     End,

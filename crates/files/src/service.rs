@@ -277,8 +277,8 @@ impl Service {
         self.shared.state().store.layout.clone()
     }
 
-    /// Tells consumers what the producers of this host do. Before it announces [`Phase::Ended`], it publishes all
-    /// finished files.
+    /// Tells consumers what the producers of this host do. If `phase` is [`Phase::Ended`], all finished files are
+    /// published first.
     pub fn producers(&self, phase: Phase) {
         let mut state = self.shared.state();
         // When the producers have ended, all their events are in the queue. They are carried out before the end is
@@ -464,8 +464,8 @@ impl State {
         }
     }
 
-    /// Watches a folder of `stage` and all folders below it. It then looks at the files in it, because they may have
-    /// been made before the watch.
+    /// Watches a folder of `stage` and all folders below it. Then looks at the files in the folder, because they may
+    /// have been made before the watch.
     fn enter(&mut self, shared: &Shared, rest: &Path) -> io::Result<()> {
         let folder = self.store.layout.stage.join(rest);
         let number = match self.watch.add(&folder) {
@@ -517,9 +517,9 @@ impl State {
 
     /// Publishes a file that was found without a close or rename event.
     ///
-    /// After a producer's `open` has made the name, the kernel does not yet count the producer as a writer for a
-    /// moment. A lease would be granted then, and consumers would get the file empty. Only an empty file with one name
-    /// can be in that state. The producer's close causes an event. A file that was closed before the folder was watched
+    /// For a moment after a producer's `open` has made the name, the kernel does not count the producer as a writer. In
+    /// this moment a lease would be granted, and consumers would get the file empty. Only an empty file with one name
+    /// can be in this state. The producer's close causes an event. A file that was closed before the folder was watched
     /// is published when it is old enough.
     fn publish_found(&mut self, shared: &Shared, rest: &Path) {
         let meta = fs::symlink_metadata(self.store.layout.stage.join(rest));

@@ -54,7 +54,7 @@ pub(crate) struct Copy {
     pub rest: PathBuf,
     from: PathBuf,
     to: PathBuf,
-    /// The metadata of the file in memory when it was chosen.
+    /// The metadata that the file in memory had when the file was chosen.
     meta: fs::Metadata,
 }
 

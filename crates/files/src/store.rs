@@ -315,7 +315,7 @@ impl Store {
         let file = OpenOptions::new().append(true).create(true).mode(0o644).open(&path);
         if let (true, Ok(mut file)) = (short, file) {
             // The line is one write, so that no reader sees a part of it. If the file system is full, the line is lost
-            // here, but the report has it too.
+            // here, but the service's report contains it.
             let _ = file.write_all(format!("{word}\t{}\n", rest.display()).as_bytes());
         }
     }

@@ -80,7 +80,7 @@ fn child() {
     }
 }
 
-/// Starts a service whose quota of memory is so small that it moves each file to the disk soon.
+/// Starts a service whose quota of memory is so small that the service soon moves each file to the disk.
 fn spilling(root: &Path) -> Service {
     let mut service = start(root, false);
     service.spill_to(&root.with_extension("disk"), 1000).unwrap();

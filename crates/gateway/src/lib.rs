@@ -59,7 +59,7 @@ pub enum Order {
     Release(Name),
     /// Tell the catalog, after [`News::Joined`], that this node has exactly these names.
     Announce(Vec<Name>),
-    /// Make a name of the node `from` this node's. That node has agreed. The answer is [`News::Claimed`].
+    /// Move a name from the node `from` to this node. The node `from` has agreed. The answer is [`News::Claimed`].
     Take {
         /// The name.
         name: Name,

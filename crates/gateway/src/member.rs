@@ -112,7 +112,8 @@ impl Member {
         }
     }
 
-    /// Looks up the number that belongs to the node's name for good. If there is none, it takes a free one.
+    /// Looks up the number that belongs to the node's name for good. If the name has no number yet, takes a free
+    /// number.
     fn number(&self) -> Result<u64, Refused> {
         let key = keys::number(&self.site, &self.node);
         let former = self.number.get();
@@ -187,7 +188,7 @@ impl Member {
         Err(Refused::Failed(format!("the entry '{key}' keeps changing")))
     }
 
-    /// Makes a name of the node `from` this node's, by one commit. That node has agreed.
+    /// Moves a name from the node `from` to this node, by one commit. The node `from` has agreed.
     pub fn take(&self, joined: &Joined, name: &Name, from: &str) -> Result<(), Refused> {
         let (key, value) = (keys::name(&self.site, name), keys::owner(&self.node));
         for _ in 0..3 {

@@ -232,15 +232,15 @@ impl Nodes {
     }
 }
 
-/// Closes a replaced link in another thread. Closing waits for the link's own thread, which may be connecting, and no
-/// caller shall wait for that.
+/// Closes a replaced link in another thread. Closing waits for the link's own thread, which may be connecting, and a
+/// caller must not wait so long.
 fn let_go(former: Option<Open>) {
     if let Some(former) = former {
         thread::spawn(move || drop(former));
     }
 }
 
-/// The services of the daemon, and [`ECHO`] in front of them.
+/// The services of the daemon, with the service [`ECHO`] added to them.
 struct Echoing(Arc<dyn Serve>);
 
 impl Serve for Echoing {

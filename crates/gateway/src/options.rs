@@ -19,7 +19,7 @@ pub struct GatewayOptions {
     /// The address of the catalog.
     pub catalog: CatalogAt,
     /// Where this node listens for other nodes, as `host:port`. The node announces this address. `None`: the address
-    /// from which it connects to the catalog, and a port that the kernel chooses.
+    /// from which this node connects to the catalog, and a port that the kernel chooses.
     pub listen: Option<String>,
     /// A folder with `authority.pem`, `node.pem` and `node.key`. If it is given, all connections use mutual TLS.
     pub certificates: Option<PathBuf>,

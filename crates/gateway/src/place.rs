@@ -2,7 +2,7 @@
 
 use crossdock_link::bad_node_name;
 
-/// The highest number of a node, because segment ids have twelve bits for it.
+/// The highest number of a node. Segment ids have twelve bits for the node's number.
 pub const NUMBERS: u64 = 4095;
 
 /// A node of the site, with the address of its daemon.

@@ -92,8 +92,8 @@ impl Worker {
                     self.mailbox.put(News::Synced);
                 }
                 Err(Refused::NoLease) => self.cut_off("the lease has ended".into()),
-                // After the whole time of a lease other nodes may take its names. So this node counts as cut off after
-                // four fifths of this time.
+                // When the whole time of a lease is over, other nodes may take the names of the node that had the
+                // lease. So this node counts as cut off after four fifths of this time.
                 Err(refused) if joined.kept + time * 4 / 5 <= self.member.now() => self.cut_off(reason(&refused)),
                 Err(_) => *due = (now + PAUSE).min(joined.kept + time * 4 / 5),
             },

@@ -20,7 +20,8 @@ struct Node {
     news: Vec<News>,
 }
 
-/// Finds a port below those that the kernel gives to outgoing connections, so that it is still free a moment later.
+/// Finds a port below those that the kernel gives to outgoing connections, so that the port is still free a moment
+/// later.
 fn free_port() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = std::process::id() as u16;

@@ -221,7 +221,8 @@ impl Elf<'_> {
         let mut loader = None;
         let mut dynamic = None;
         let mut loads = Vec::new();
-        // Segments of a program do not overlap. If they do, not all of them are searched.
+        // In a correct program, segments do not overlap, so their code is not larger than the file. In a wrong program,
+        // the search ends after as many bytes as the file has.
         let mut code = CODE_MAX.min(self.size);
         for header in table.chunks_exact(usize::try_from(size).ok()?) {
             let (kind, flags) = (number::<4>(header, 0)?, number::<4>(header, 4)?);

@@ -102,7 +102,8 @@ impl Connection {
         debug_assert_eq!(welcome.member, self.who.member, "a daemon that knows the token knows whose it is");
         let Welcome { socket, papers, incarnation, .. } = welcome;
         let another = incarnation != state.incarnation;
-        // This member's lock on the roll stays the same for all connections of the session.
+        // If the daemon has a new liveness table, the new table replaces the old one here. This member's lock on the
+        // roll stays the same for all connections of the session.
         let replaced = if another || !self.liveness.works() { self.liveness.replace(papers) } else { Ok(true) };
         match replaced {
             Ok(true) => {}

@@ -78,7 +78,8 @@ impl Connection {
     }
 }
 
-/// The watcher of this process, which the first call makes. `None` if there is no free descriptor for it.
+/// Gives the watcher of this process. The first call makes the watcher. `None` if there is no free descriptor for the
+/// watcher.
 fn watcher() -> Option<&'static Watcher> {
     WATCHER.get_or_make(|| Some(Watcher { bell: event::eventfd().ok()?, known: Mutex::default() }))
 }

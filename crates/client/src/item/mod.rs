@@ -29,8 +29,8 @@ pub(crate) use local::Local;
 
 use crate::{Error, Mode, Region, Result, Session};
 
-/// An item that this task owns and has open. When it is dropped, it is closed. It still belongs to this task, which may
-/// open it again.
+/// An item that this task owns and has open. When this value is dropped, the item is closed. The item still belongs to
+/// this task, which may open it again.
 #[derive(Debug)]
 pub struct Item {
     open: OpenItem,

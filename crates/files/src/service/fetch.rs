@@ -149,7 +149,7 @@ impl Fetcher {
                 }
             };
             silence = Silence::default();
-            // The other host answers at once if too many requests for changes wait there.
+            // The other host answers at once if too many requests for changes wait on that host.
             let is_early = answer.entries.is_empty() && asked.elapsed() < PAUSE;
             {
                 let mut backlog = self.backlog();
@@ -480,7 +480,7 @@ impl State {
         }
     }
 
-    /// Notes what the producers of another host do. Consumers hear of it once they see all files that those producers
+    /// Notes what the producers of another host do. Consumers are told once they see all files that those producers
     /// published.
     fn origin_is(&mut self, number: usize, phase: Phase, torn: u64) {
         let origin = &mut self.origins[number];

@@ -79,8 +79,8 @@ impl Ledger {
         self.note(rest, What::Gone);
     }
 
-    /// Notes that a file was dropped on this host. A host that has the file keeps it, and the other hosts are told that
-    /// they will not get it.
+    /// Notes that a file was dropped on this host. A host that has the file keeps it. The other hosts are told that
+    /// they will not get the file.
     pub fn dropped(&mut self, rest: &Path) {
         let Some(number) = self.numbers.get(rest).copied() else { return };
         self.forget(rest);
@@ -125,8 +125,8 @@ impl Ledger {
         }
     }
 
-    /// Notes that the host `reader` has carried out all changes up to this number. Returns the files that it did not
-    /// have before.
+    /// Notes that the host `reader` has carried out all changes up to this number. Returns the files that the host did
+    /// not have before.
     pub fn done(&mut self, reader: usize, number: u64) -> Vec<PathBuf> {
         let number = number.min(self.last);
         let before = std::mem::replace(&mut self.readers[reader].1, number);

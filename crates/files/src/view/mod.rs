@@ -61,7 +61,7 @@ pub struct View {
 
 impl View {
     /// Mounts a view on the empty folder `at`, which is made if it does not exist. The view reports each read, and each
-    /// wait that ends without a file, to `told`. It needs CAP_SYS_ADMIN.
+    /// wait that ends without a file, to `told`. The mount needs CAP_SYS_ADMIN.
     ///
     /// # Errors
     /// The folder is not empty or cannot be made, or the kernel has no FUSE or refuses the mount.

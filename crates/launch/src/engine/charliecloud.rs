@@ -73,8 +73,8 @@ impl Engine for Charliecloud {
         if let Some(skeleton) = &r.prepared.skeleton {
             binds.extend(skeleton.binds.iter().map(|(from, to)| (doors.read_only(from), to.clone())));
         }
-        // The task has its own `/run`. ch-run cannot make a tmpfs for it, so a folder of the run takes its place, which
-        // all ranks of the task share.
+        // The task has its own `/run`. ch-run cannot make a tmpfs for `/run`, so a folder of the run takes its place.
+        // All ranks of the task share this folder.
         binds.push((own_run(r.run, r.task).to_string_lossy().into_owned(), "/run".into()));
         binds.push((r.endpoint.to_string_lossy().into_owned(), ENDPOINT_FOLDER.into()));
         let mut mounts: Vec<_> = r.task.mounts.iter().collect();

@@ -174,7 +174,7 @@ pub fn choose(
     Err(refused)
 }
 
-/// Finds a program on this process's PATH. Gives its bare name if it is not there.
+/// Finds a program on this process's PATH. Gives the bare name of the program if the PATH does not have it.
 fn on_path(program: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&path).map(|folder| folder.join(program));

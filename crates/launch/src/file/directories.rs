@@ -107,7 +107,7 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
     let read = |key| s.get(key).map(|i| names(&i)).unwrap_or_default();
     let awaits: Vec<String> = read("await");
     // Folders are checked only on hosts that run a producer or a consumer of this directory. If no task uses the
-    // directory, they are checked in a run on one host.
+    // directory, the folders are checked in a run on one host.
     let tasks = [read("produce"), read("consume")].concat();
     let is_here =
         if tasks.is_empty() { item.notes.is_here("") } else { tasks.iter().any(|task| item.notes.is_here(task)) };

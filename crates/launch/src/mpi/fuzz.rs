@@ -18,7 +18,8 @@ use crate::ssh;
 ///   connection.
 /// - The stream of another host: a greeting behind other text, then frames. The report of the ranks stays as large as
 ///   the messages make it, and its first failure of a rank stays the first.
-/// - A line that may have a mark. A mark that is found, written and found again says the same, in one short line.
+/// - A line that may have a mark. If a mark is found, it is written again as one short line, and this line is read as
+///   the same mark.
 /// - A job's description. It is the same after it was written and read again.
 /// - A list of hosts and a list of counts. Both are short, and no host's name looks like an option or a command.
 pub fn fuzz_mpi(bytes: &[u8]) {

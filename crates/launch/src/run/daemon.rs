@@ -231,7 +231,8 @@ impl Hosted {
         let inside = connect(Some(path), Some(&task), Some(name))?;
         let regions = make_regions(workflow, &inside)?;
         make_ports(workflow, &inside)?;
-        // This file lets other commands attach to the run, so it is written after everything is ready.
+        // This call writes a file by which other commands attach to the run. So the call is made after everything is
+        // ready.
         note_attach(&folder.path, &socket, name)
             .map_err(|e| format!("cannot write to {}: {e}", folder.path.display()))?;
         Ok(Self { own: own.take(), workflow: name.clone(), control, inside, _regions: regions, how })
@@ -309,8 +310,8 @@ impl Hosted {
     /// Ends the workflow. Stops the daemon, too, if it is the run's own.
     pub fn end(mut self) -> Result<(), String> {
         if self.dead() {
-            // The daemon's segments are gone with it. The sessions are not dropped, because a goodbye to a dead daemon
-            // would only cost time.
+            // The daemon is dead, and its segments are gone. The sessions are not dropped, because a goodbye to a dead
+            // daemon would only cost time.
             std::mem::forget(self);
             return Ok(());
         }

@@ -284,8 +284,8 @@ fn keep(directory: &Directory, workflow: &Workflow, ranks: &[u32]) -> Keep {
     }
 }
 
-/// How often a task reads a file on this host: once for each of its ranks here. An MPI job counts as one process, which
-/// starts its ranks.
+/// Tells how often a task reads each file on this host: once for each of its ranks here. An MPI job counts as one
+/// process, which starts its ranks.
 fn readers(task: &Task, here: u32) -> u32 {
     if task.mpi.is_some() { task.ranks } else { here }
 }
@@ -299,8 +299,8 @@ fn how(directory: &Directory) -> Publish {
     }
 }
 
-/// The path of a directory's notice. Notices lie in the run's folder, so that they can be linked into the folders of
-/// endpoints.
+/// Gives the path of a directory's notice. Notices lie in the run's folder, so that they can be linked into the folders
+/// of endpoints.
 fn notice(folder: &RunFolder, index: usize) -> PathBuf {
     folder.path.join(format!("files.{index}"))
 }

@@ -223,7 +223,7 @@ fn pick(
     note: &dyn Fn(&str),
 ) -> Result<(Arc<dyn Engine>, String), Refused> {
     if workflow.tasks.is_empty() {
-        // No task runs on this host, so it needs no engine.
+        // No task runs on this host, so the run needs no engine here.
         return Ok((Arc::from(engine::no_container()), String::new()));
     }
     let refusals = |trials: &[Trial]| {

@@ -1,6 +1,6 @@
 //! A task with the key `mpi`: its ranks are one job of `crossdock mpirun`, on this host or, with `spread`, on all hosts
-//! of the run. The ranks of a host share one container. It has the task's mounts and environment, and the task's
-//! endpoint on that host, so each rank may open what the task's grants name.
+//! of the run. The ranks of a host share one container. This container has the task's mounts and environment, and the
+//! task's endpoint on that host, so each rank may open what the task's grants name.
 
 use std::path::PathBuf;
 

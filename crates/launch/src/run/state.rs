@@ -110,7 +110,7 @@ impl Phase {
         }
     }
 
-    /// When the rank began, in milliseconds since 1970; `None` if it has not begun.
+    /// Gives the time when the rank began, in milliseconds since 1970; `None` if the rank has not begun.
     pub fn since_ms(&self) -> Option<u64> {
         match self {
             Self::Waits => None,

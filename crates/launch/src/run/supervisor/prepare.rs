@@ -61,7 +61,7 @@ impl Run {
             Some(site) => Which::Site(site.own()),
             None => Which::Here(options.daemon.clone()),
         });
-        // If tasks may not run on this host, it gets a number that no rank has.
+        // If tasks may not run on this host, the host gets a number that belongs to no host of the run.
         let number = here.unwrap_or(usize::MAX);
         let neighbours = match (&options.hosts, &site) {
             (Some(hosts), Some(site)) if are_files && here.is_some() => {
