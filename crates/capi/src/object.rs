@@ -232,7 +232,8 @@ fn info(region: &Region, object: &ObjectInfo) -> plain::ObjectInfo {
         align: object.ty.align,
         reserved: 0,
     };
-    // Both fields of the struct end with a zero, even if the text in the directory has the full length.
+    // The text in each of the two fields `name` and `type_name` ends with a zero, even if the text in the directory has
+    // the full length.
     let (name, ty) = (object.name.as_bytes(), object.ty.name.as_bytes());
     result.name[..name.len().min(127)].copy_from_slice(&name[..name.len().min(127)]);
     result.type_name[..ty.len().min(191)].copy_from_slice(&ty[..ty.len().min(191)]);

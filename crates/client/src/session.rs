@@ -32,7 +32,7 @@ pub struct ConnectOptions {
     pub workflow: Option<String>,
     /// The deadline for connecting, and for each answer of the daemon.
     pub timeout: Duration,
-    /// If no daemon is found, start a private one.
+    /// True if a private daemon is started when no other daemon is found.
     pub private_daemon: bool,
     /// True if this session only looks at what exists, as `crossdock ls` does. Such a session does not begin a run, and
     /// does not keep a run from ending.

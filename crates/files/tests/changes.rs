@@ -1,4 +1,5 @@
-//! Tests what producers may do to a file before and after it is published: the table of docs/files.md.
+//! Tests what producers may do to a file before and after the file is published. The table in docs/files.md lists these
+//! cases.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

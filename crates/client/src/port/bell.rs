@@ -1,4 +1,4 @@
-//! A port's descriptor for event loops: an eventfd, and a thread that waits at the port instead of the loop.
+//! A port's descriptor for event loops: an eventfd, and a thread that waits at the port in place of the event loop.
 //!
 //! The first `arm` starts the thread. It sleeps on the same words of shared memory as every waiting member, so peers
 //! need not know about descriptors. A peer's death makes the descriptor readable, as a message does. Programs that

@@ -629,7 +629,8 @@ impl Front<'_> {
 
     /// Reports how the job ended after the launcher has ended with `end`.
     fn verdict(&mut self, end: End, epoll: &event::Epoll) -> Result<u8, (u8, Failure)> {
-        // The last messages of ranks, also of ranks on other hosts, may still be in flight.
+        // The last messages of ranks, also of ranks on other hosts, may still be in flight. After a failure the front
+        // waits for the message that tells its cause.
         if end.as_code() != 0 {
             let began = Instant::now();
             while !self.report.knows_the_first() && self.report.fatal.is_none() {

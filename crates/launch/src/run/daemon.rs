@@ -238,7 +238,7 @@ impl Hosted {
         Ok(Self { own: own.take(), workflow: name.clone(), control, inside, _regions: regions, how })
     }
 
-    /// Tells whether the run's own daemon has died. Then all requests fail, and waiting is useless.
+    /// Tells whether the run's own daemon has died. If it has died, all requests fail, and waiting is useless.
     pub fn dead(&mut self) -> bool {
         self.own.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
     }

@@ -33,7 +33,7 @@ pub struct Way {
 /// A file that the door needs is missing or cannot be copied.
 pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavailable> {
     match task.door {
-        // A view makes opens wait without help from the task.
+        // Without a door the task does not wait. A view makes opens wait without help from the task.
         DoorKey::None | DoorKey::View => Ok(Way::default()),
         DoorKey::Preload => preload(task, library, endpoint),
         DoorKey::Notification => notification(endpoint, shim(task)?, None),

@@ -195,8 +195,8 @@ impl State {
         let _ = written.and_then(|()| fs::rename(&new, folder.join(FILE)));
     }
 
-    /// Reads the state of the run in this folder. There is none before the run has written its first state and after
-    /// its end.
+    /// Reads the state of the run in this folder. Gives `None` before the run has written its first state, and after
+    /// the run has ended.
     pub fn read(folder: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()
     }
