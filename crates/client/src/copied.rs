@@ -21,8 +21,8 @@ impl Session {
     /// bytes of one moment in which no task had the region open. Handles that were saved in the region are valid in the
     /// copy, and name the copy's objects there.
     ///
-    /// `timeout` is for the whole call. Within it, the call waits for the region to be made, and for all tasks to close
-    /// it.
+    /// `timeout` is for the whole call. Within this time, the call waits for the region to be made, and for all tasks
+    /// to close it.
     ///
     /// # Errors
     /// `BUSY` (names a task that has the region open), `EXISTS` (the name of the copy is taken), `NOT_FOUND`,
@@ -35,8 +35,8 @@ impl Session {
     /// Moves a region of any node of the site to this node, and opens it. The region keeps its name, and handles of it
     /// stay valid. A region that is on this node already is only opened.
     ///
-    /// `timeout` is for the whole call. Within it, the call waits for the region to be made, and for all tasks to close
-    /// it.
+    /// `timeout` is for the whole call. Within this time, the call waits for the region to be made, and for all tasks
+    /// to close it.
     ///
     /// # Errors
     /// As for [`Self::copy_region`]. After an error the region is where it was.
@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// Opens a region for copying its bytes to another node. The region is healed, and no other member can open it
-    /// while the returned region exists. It is for the daemon itself.
+    /// while the returned region exists. The call is for the daemon itself.
     ///
     /// # Errors
     /// `BUSY` (names a member that has the region open), `NOT_FOUND`, `DENIED`.
@@ -92,8 +92,8 @@ impl Session {
         Ok(region)
     }
 
-    /// Makes an empty segment for the bytes of a region. `name` must be one of the daemon's own names. It is for the
-    /// daemon itself.
+    /// Makes an empty segment for the bytes of a region. `name` must be one of the daemon's own names. The call is for
+    /// the daemon itself.
     ///
     /// # Errors
     /// `NO_SPACE`, `EXISTS`, `DENIED`.

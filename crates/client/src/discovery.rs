@@ -13,7 +13,7 @@ use crate::{ConnectOptions, Error, Result};
 /// The path of the endpoint inside a container.
 const IN_CONTAINER: &str = "/run/crossdock/endpoint.sock";
 
-/// The longest wait for a daemon that was just started. After it, the program tries to start one again.
+/// The longest wait for a daemon that was just started. After this time, the program tries to start a daemon again.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// A daemon that was found, with its answer to the hello.
@@ -107,8 +107,9 @@ pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
         Error::new(Status::NotFound, text)
     };
     let mut started = starter.spawn().map_err(|error| failed(error.to_string()))?;
-    // The command ends when the daemon serves or has failed to start; the daemon itself goes on in the background. If
-    // it failed, another program may have started its daemon first. The caller sees this when it connects.
+    // The command that was started ends when the daemon serves or has failed to start; the daemon itself goes on in the
+    // background. If the daemon failed to start, another program may have started its daemon first. The caller sees
+    // this when it connects.
     let mut pause = Duration::from_micros(200);
     while started.try_wait().map_err(|error| failed(error.to_string()))?.is_none() {
         if deadline.passed() {

@@ -28,8 +28,8 @@ use crate::{Error, Region, Result};
 /// The time that a call waits if its timeout is `None`.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 
-/// One end of a port. Threads may share it. When it is dropped, it leaves the port in order. The calls that need no
-/// session are those of [`queue::End`].
+/// One end of a port. Threads may share it. When this value is dropped, the member leaves the port in order. The calls
+/// that need no session are those of [`queue::End`].
 #[derive(Debug)]
 pub struct Port {
     shared: Arc<Shared>,

@@ -13,7 +13,7 @@ use crossdock_os::{child, file::try_lock};
 
 use crate::{Error, Result};
 
-/// The name of a file in a run's folder. It has two lines: the path of the daemon's socket, and the name of the
+/// The name of a file in a run's folder. The file has two lines: the path of the daemon's socket, and the name of the
 /// workflow.
 const ATTACH: &str = "attach";
 /// The first character of the folder's name until the run holds the lock in the folder.

@@ -375,8 +375,8 @@ impl Session {
         self.ask(Request::Remove { kind, in_use, name: name.to_owned() }).map(drop)
     }
 
-    /// Tells which members are dead. One load gives what the daemon knows, and two system calls give what the kernel
-    /// knows.
+    /// Gives the means to find out which members are dead. One load tells what the daemon knows, and two system calls
+    /// tell what the kernel knows.
     pub(crate) fn liveness(&self) -> &Liveness {
         self.shared.connection.liveness()
     }

@@ -79,8 +79,8 @@ impl Publish {
         }
     }
 
-    /// Tells whether the service publishes a file that it finds without an event. It finds such files at its start, and
-    /// when the producers have ended well (then `at_end` is true).
+    /// Tells whether the service publishes a file that it finds without an event. The service finds such files at its
+    /// start, and when the producers have ended well (then `at_end` is true).
     pub(crate) fn takes_found(&self, at_end: bool) -> bool {
         match self {
             Self::Close => true,

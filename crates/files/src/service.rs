@@ -579,8 +579,8 @@ impl State {
         }
     }
 
-    /// Does what follows when consumers see a new file: forgets the reads of the name's older file, removes its copy on
-    /// the disk, announces the file, drops old files and wakes the other threads.
+    /// Does what follows when consumers see a new file: forgets the reads of an older file of this name, removes the
+    /// older file's copy on the disk, announces the new file, drops old files and wakes the other threads.
     fn has_shown(&mut self, shared: &Shared, rest: &Path) {
         self.read.remove(rest);
         self.consumed.remove(rest);

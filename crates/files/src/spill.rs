@@ -26,7 +26,7 @@ use crossdock_core::fault_point;
 use crate::store::{Layout, ordinary, same};
 use crate::view::Moved;
 
-/// Where a checked build can kill the service while it moves a file.
+/// The points at which a checked build can kill the service while it moves a file.
 #[cfg(feature = "fault-points")]
 pub const SPILL_FAULT_POINTS: &[&str] =
     &["files.spill.copied", "files.spill.shown", "files.spill.unstaged", "files.spill.hidden", "files.spill.moved"];
@@ -151,8 +151,8 @@ impl Spill {
         None
     }
 
-    /// Gives a copied file its name on the disk, and removes its names in memory. Returns false if the file was
-    /// replaced or removed meanwhile.
+    /// Gives a copied file its name on the disk, and removes the original's names in memory. Returns false if the
+    /// original was replaced or removed meanwhile.
     pub fn take(&mut self, layout: &Layout, copy: &Copy) -> io::Result<bool> {
         let done = self.show(layout, copy);
         if !matches!(done, Ok(true)) {

@@ -27,8 +27,8 @@ use crossdock_os::{clock, file, futex, mount};
 /// The greatest size of a store's list of events, in bytes.
 const EVENTS_MAX: u64 = 1 << 20;
 
-/// Where a checked build can kill the service. The point "files.copied" is only reached if consumers have folders of
-/// their own.
+/// The points at which a checked build can kill the service. The point "files.copied" is only reached if consumers have
+/// folders of their own.
 #[cfg(feature = "fault-points")]
 pub const FAULT_POINTS: &[&str] =
     &["files.linked", "files.leased", "files.final", "files.copied", "files.shown", "files.renamed", "files.told"];
@@ -225,7 +225,8 @@ impl Store {
         if self.is_limited && mount::is_full(&self.layout.stage) {
             return Ok(Attempt::Full);
         }
-        // The next step makes the file read-only. After it, a program that opens the file for writing gets EACCES.
+        // The next step makes the file read-only. After this step, a program that opens the file for writing gets
+        // EACCES.
         fault_point!("files.leased");
         let mode = file.metadata()?.mode() & 0o7777;
         file.set_permissions(fs::Permissions::from_mode(mode & 0o7555 | 0o444))?;

@@ -111,7 +111,7 @@ pub enum News {
     Claimed {
         /// The claimed name.
         name: Name,
-        /// Whether the name belongs to this node or to another node, or why that is not known.
+        /// The outcome: the name belongs to this node, or to another node, or the text says why that is not known.
         outcome: Claimed,
     },
     /// A name that was announced belongs to another node.

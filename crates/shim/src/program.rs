@@ -148,7 +148,7 @@ fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     at.exists().then_some(at)
 }
 
-/// Converts a path back into the form that the program's own file system has.
+/// Removes the root folder from the beginning of a path. The result is the path in the program's own file system.
 fn in_root(root: &Path, path: &Path) -> PathBuf {
     path.strip_prefix(root).map_or_else(|_| path.to_owned(), |rest| Path::new("/").join(rest))
 }

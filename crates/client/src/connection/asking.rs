@@ -272,7 +272,7 @@ fn wait_of(request: &mut Request) -> Option<&mut u64> {
     }
 }
 
-/// Ends this thread's turn as the reader when it is dropped, so that another thread can read.
+/// When this value is dropped, this thread's turn as the reader ends, so that another thread can read.
 pub(super) struct PassOn<'a>(pub(super) &'a Connection);
 
 impl Drop for PassOn<'_> {

@@ -128,7 +128,7 @@ impl Watcher {
 }
 
 impl Watched {
-    /// The time at which the thread must next do something for this session.
+    /// Gives the time at which the thread must next do something for this session.
     fn due(&self, now: Instant) -> Option<Instant> {
         let progress = self.connection.upgrade().and_then(|connection| connection.progress_due(now));
         self.broken.as_ref().map(|broken| broken.due).into_iter().chain(progress).min()

@@ -101,7 +101,7 @@ impl Item {
         }
     }
 
-    /// Describes the contents, as the owner or a former owner set the description.
+    /// Gives the description of the contents, which the owner or a former owner has set.
     ///
     /// # Errors
     /// `CLOSED`; `CORRUPT` if a former owner left no valid description.

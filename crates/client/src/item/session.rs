@@ -101,8 +101,8 @@ impl Session {
         self.remove_segment(crossdock_layout::wire::SegmentKind::Item, key)
     }
 
-    /// Lets other tasks transfer items to this rank of this task as `#number`. They may do so even before the number is
-    /// registered. The number belongs to this rank as long as the workflow exists.
+    /// Lets other tasks transfer items to this rank of this task as `#number`. A task may transfer an item to the
+    /// number even before the number is registered. The number belongs to this rank as long as the workflow exists.
     ///
     /// # Errors
     /// `EXISTS` if another task has the number.

@@ -55,7 +55,8 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// Starts the exchange of the node `own`. It listens at `address` if another host fetches files from this host.
+    /// Starts the exchange of the node `own`. The exchange listens at `address` if another host fetches files from this
+    /// host.
     ///
     /// # Errors
     /// The exchange cannot listen at `address`.

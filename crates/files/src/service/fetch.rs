@@ -31,7 +31,7 @@ use super::{Shared, State, wishes};
 use crate::rules::Keep;
 use crate::store::same;
 
-/// Where a checked build can kill the service while it fetches a file.
+/// The points at which a checked build can kill the service while it fetches a file.
 #[cfg(feature = "fault-points")]
 pub const FETCH_FAULT_POINTS: &[&str] =
     &["files.fetch.made", "files.fetch.filled", "files.fetch.final", "files.fetch.shown", "files.fetch.told"];
@@ -178,7 +178,8 @@ impl Fetcher {
         self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits a moment until all changes are done, so that the next request can say so. Tells whether they are done.
+    /// Waits a moment until all changes are done, so that the next request can report them as done. Tells whether all
+    /// changes are done.
     fn settles(&self) -> bool {
         let is_busy = |backlog: &mut Backlog| !backlog.is_empty();
         let waited = self.changed.wait_timeout_while(self.backlog(), PAUSE, is_busy);
@@ -403,8 +404,8 @@ impl State {
         }
     }
 
-    /// Tells whether a producer of this host has published a file of this name. Then consumers of this host continue to
-    /// see that file.
+    /// Tells whether a producer of this host has published a file of this name. If so, consumers of this host continue
+    /// to see that file.
     fn has_own(&self, rest: &Path) -> bool {
         let there = fs::symlink_metadata(self.store.layout.published.join(rest));
         there.is_ok_and(|there| there.is_file() && same(&self.store.layout.stage.join(rest), &there))

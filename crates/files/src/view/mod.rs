@@ -3,10 +3,10 @@
 //!
 //! If a process opens a name that does not exist yet, the view shows an empty file, and the open waits for the
 //! publication. `readdir` lists only published files. The kernel reads and maps the very file that was published
-//! (passthrough), so that only the open costs more.
+//! (passthrough), so the view makes the open slower, but not the reading.
 //!
 //! The view waits in `open` and `getattr`, never in `lookup`, because a lookup that waits holds the kernel's lock of
-//! its folder.
+//! the name's folder.
 //!
 //! What if the server is killed? Opens that wait fail with ECONNABORTED, and new opens with ENOTCONN. Descriptors that
 //! are open still work. A shell that outlives the server then unmounts the view.
@@ -100,8 +100,8 @@ impl View {
         config.acl = SessionACL::All;
         config.n_threads = Some(2);
         config.clone_fd = true;
-        // The guard is a shell that removes the mount when this process has ended. It is started before the mount, so
-        // that a kill between the two cannot leave a mount behind.
+        // The guard is a shell that removes the mount when this process has ended. The guard is started before the
+        // mount, so that a kill between these two steps cannot leave a mount behind.
         let mut guard = guard(at)?;
         let session = fuser::spawn_mount(Server(shared.clone()), at, &config);
         match session {

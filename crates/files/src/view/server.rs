@@ -90,8 +90,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds the file that is published under a name. A file that moves to disk is in both folders for a moment, never
-    /// in none.
+    /// Finds the file that is published under a name. A file that moves to the disk is in both folders for a moment,
+    /// and always in at least one of them.
     fn find(&self, rest: &Path) -> Option<(PathBuf, Metadata)> {
         let look = |face: &PathBuf| {
             let path = face.join(rest);

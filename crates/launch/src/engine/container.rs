@@ -17,7 +17,8 @@ pub struct Flavour {
     pub cpuset: bool,
 }
 
-/// Gives the words from `PROGRAM run` up to the image or root, without the image or root.
+/// Gives the words of the command line that begin with `PROGRAM run`. The words for the image or the root folder come
+/// after them, and are not included.
 pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
     let mut words = f.program.clone();
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));

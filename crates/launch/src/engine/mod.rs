@@ -136,13 +136,13 @@ pub struct CommandLine {
     pub words: Vec<String>,
     /// Variables for the program that is started. If the task runs in a container, this program is the engine's.
     pub environment: Vec<(String, String)>,
-    /// If true, the started program gets no variable of the launcher's own environment.
+    /// True if the started program gets no variable of the launcher's own environment.
     pub clean_environment: bool,
     /// The folder in which the program starts.
     pub workdir: Option<PathBuf>,
     /// The container's name, if the engine has one.
     pub container: Option<String>,
-    /// If true, the launcher sets processors and memory limit on the started process, whose children inherit them.
+    /// True if the launcher sets processors and memory limit on the started process, whose children inherit them.
     pub limits_by_launcher: bool,
     /// True if the started program ends all of its descendants when the program is asked to end and when it is killed.
     pub ends_its_own: bool,
@@ -161,9 +161,9 @@ pub trait Engine: Send + Sync {
         self.isolation().files
     }
 
-    /// The number of levels from the started program down to the task in the process tree. SIGTERM is sent to the
-    /// processes at this level only, because the started program would die of the signal and take the task with it.
-    /// With `None`, SIGTERM is sent to the process group of the started program.
+    /// Gives the number of levels from the started program down to the task in the process tree. SIGTERM is sent to the
+    /// processes at this level only, because the started program would die of the signal and take the task with it. If
+    /// the result is `None`, SIGTERM is sent to the process group of the started program.
     fn task_depth(&self) -> Option<u32> {
         None
     }

@@ -19,8 +19,8 @@ impl Engine for Process {
     }
 
     fn accepts(&self, task: &Task) -> Result<(), Unavailable> {
-        // Without a container a root folder has no effect. An image without a command for the host is refused, because
-        // the host may have another program of that name.
+        // Without a container a root folder has no effect. A task that has an image and no command for the host is
+        // refused, because the host may have another program with the name that the image's command has.
         if matches!(task.files, Files::Image(_)) && task.process.command.is_none() {
             return Err(Unavailable::new(
                 "the engine process cannot run an image",
@@ -54,8 +54,8 @@ impl Engine for Process {
     }
 }
 
-/// Finds the folder on the host in which the task starts. If a mount contains the task's workdir, it is the host's path
-/// of this workdir. Otherwise it is the workflow file's folder.
+/// Finds the folder on the host in which the task starts. If a mount contains the task's workdir, the result is the
+/// host's path of this workdir. Otherwise the result is the workflow file's folder.
 fn workdir(task: &Task) -> std::path::PathBuf {
     let Some(workdir) = &task.workdir else { return task.folder.clone() };
     let inside = |m: &crate::file::Mount| {

@@ -66,7 +66,7 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
             Ok(Some(status)) => break Some(status),
             Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(4)),
             _ => {
-                // The thread is not joined, because a grandchild may keep the pipes open for too long.
+                // The thread that reads is not joined, because a grandchild may keep the pipes open for too long.
                 let _ = child.kill();
                 let _ = child.wait();
                 break None;

@@ -113,8 +113,8 @@ pub fn remove(job: &Job, image: Option<&str>) {
             tool::run(&["podman", "rm", "--force", "--ignore", "--time", "0", &job.container()], second);
             let folder = Place::of(&job.id).folder;
             if spawn::user_and_group().0 != 0 && folder.exists() {
-                // Files that podman made without root in these folders belong to another user id, which only `podman
-                // unshare` may remove.
+                // If podman runs without root, the files that it made in these folders belong to another user id. Only
+                // `podman unshare` may remove such files.
                 let [root, tmp] = ["root", "tmp"].map(|name| folder.join(name).to_string_lossy().into_owned());
                 tool::run(&["podman", "unshare", "rm", "-rf", &root, &tmp], second);
             }

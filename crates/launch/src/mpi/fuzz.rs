@@ -16,8 +16,9 @@ use crate::ssh;
 /// - A launcher's command line of ssh, with a zero byte between words. The host's ssh, if it is called at all, gets the
 ///   same host, user and port, and no option by which it runs a program, reads or writes a file, or opens another
 ///   connection.
-/// - The stream of another host: a greeting behind other text, then frames. The report of the ranks stays as large as
-///   the messages make it, and its first failure of a rank stays the first.
+/// - The stream of another host: a greeting behind other text, then frames. The report counts each rank once, its table
+///   is not much longer than the messages, and the first rank that reports a bad end of its own stays the first
+///   failure.
 /// - A line that may have a mark. If a mark is found, it is written again as one short line, and this line is read as
 ///   the same mark.
 /// - A job's description. It is the same after it was written and read again.

@@ -85,7 +85,7 @@ pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
     let close = pattern.find(']').filter(|close| *close > open).ok_or_else(bad)?;
     let (before, list, behind) = (&pattern[..open], &pattern[open + 1..close], &pattern[close + 1..]);
     let behind = expand(behind)?;
-    // A name has at most 255 bytes, so the list is not much longer than its number of names.
+    // No name may have more than 255 bytes, so the number of names bounds the memory that the list takes.
     if before.len() + behind.iter().map(String::len).max().unwrap_or(0) > 255 {
         return Err(bad());
     }

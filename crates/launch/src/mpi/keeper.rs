@@ -421,7 +421,7 @@ impl Keeper {
     }
 
     /// Handles an agent's request for a command on a host. A thread finds out whether the name means this host, because
-    /// that may need a slow name server.
+    /// a slow name server may have to be asked.
     fn ask(&mut self, from: u64, words: Vec<String>, streams: Option<(File, File)>) {
         let Ok(to) = arguments::parse(&words) else { return self.gone(from) };
         self.be(from, Role::Asking(words, streams));

@@ -49,8 +49,8 @@ impl Place {
         self.folder.join("in")
     }
 
-    /// Gives the path of a link to the folder with the job's endpoint on this host. It is used if the job runs without
-    /// a container.
+    /// Gives the path of a link to the folder with the job's endpoint on this host. The link is used if the job runs
+    /// without a container.
     pub fn endpoint(&self) -> PathBuf {
         self.inside().join("endpoint")
     }

@@ -46,7 +46,7 @@ pub struct Step {
     pub bind: String,
     pub sources: Vec<String>,
     pub command: Vec<String>,
-    /// If true, start nothing, and remove what a killed step of this job has left on the host.
+    /// True if the task must start nothing, and must only remove what a killed step of this job has left on the host.
     pub clean: bool,
 }
 

@@ -48,7 +48,7 @@ fn ends(directory: &Directory, workflow: &Workflow, places: &Places) -> (Vec<usi
 }
 
 impl Neighbours {
-    /// Collects what the host with this number needs to know. `nodes` has two names for each host: the one for
+    /// Collects what the host with this number needs to know. `nodes` has two names for each host: the host's name in
     /// messages, and the name of its node.
     pub fn of(
         (workflow, places): (&Workflow, &Places),

@@ -93,7 +93,7 @@ pub struct RunOptions {
     pub daemon: Option<String>,
     /// The hosts of a run on several hosts; `None` for this host only.
     pub hosts: Option<hosts::Hosts>,
-    /// Stop the run after this many seconds.
+    /// The number of seconds after which the run is stopped.
     pub deadline_s: Option<u64>,
 }
 

@@ -98,7 +98,7 @@ impl View {
         self.rank(index, name, text);
     }
 
-    /// Shows how far a rank is as a bar in the rank's line.
+    /// Shows a bar in the rank's line, which says how far the rank is.
     pub fn progress(&self, index: usize, done: u64, of: u64) {
         let Some(bar) = self.bars.get(index).filter(|bar| !bar.is_finished()) else { return };
         if bar.length() != Some(of) {

@@ -25,8 +25,8 @@ const LINE_MAX: u64 = 64 << 20;
 pub enum Down {
     /// The first message: the order to be a part of a run.
     Part(Box<PartOrder>),
-    /// The first message instead of `Part`: the order to remove what a killed part has left. It has the name of the
-    /// part's folder.
+    /// The first message instead of `Part`: the order to remove what a killed part has left. The field is the name of
+    /// the part's folder.
     Sweep(String),
     /// All hosts are ready. The message maps the nodes from which files are fetched to their addresses.
     Files(BTreeMap<String, String>),

@@ -76,8 +76,8 @@ impl Drop for EventLoop {
     fn drop(&mut self) {
         self.spawn = None;
         drop(self.stop.take());
-        // This code may run in a task, because a task may drop the last stream. Then the thread cannot wait for its own
-        // end. It ends after the task.
+        // This code may run in a task of the thread, because a task may drop the last stream. A thread cannot wait for
+        // its own end, so in this case the code does not wait, and the thread ends after the task.
         let from_within = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(|thread| !from_within(thread)) {
             // If the thread panicked, its message has been printed already, so the panic is ignored here.

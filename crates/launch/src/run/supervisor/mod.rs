@@ -54,7 +54,7 @@ impl From<Refused> for Stop {
 enum Alive {
     /// The rank's process is a child of this process.
     Here(Running),
-    /// The rank's process is on another host, started at this moment.
+    /// The rank's process is on another host. The field is the time when the process was started.
     There(Instant),
 }
 
@@ -85,8 +85,8 @@ pub fn supervisor() -> u8 {
     // front's messages only.
     child::leave_session();
     let _ = child::adopt_orphans();
-    // Slurm sends signals to every process of a job. This process ignores them, because the front tells it what to do
-    // and it has to clean up.
+    // Slurm sends signals to every process of a job. This process ignores these signals, because it obeys only the
+    // front and must clean up at the end.
     let _ = outlive_signals(&Arc::default());
     let line = first_line();
     if line.is_empty() {
