@@ -11,11 +11,12 @@ use crate::{Error, Reason, Result};
 /// Waits until the file exists, if it lies in a managed directory that this task consumes. For every other path, and
 /// outside of `crossdock run`, the call returns at once. The caller must open the file to learn whether it exists.
 ///
-/// Blocks for at most the directory's `wait`. Any number of threads may wait. No session is needed.
+/// Blocks for at most the time that the workflow file gives as the directory's `wait`. Any number of threads may wait.
+/// No session is needed.
 ///
 /// # Errors
-/// `NOT_FOUND` if the producers have ended and the file was not published. `TIMED_OUT` if the directory's time is over.
-/// `SYSTEM` if the working folder has no path, or if a signal handler ran that does not restart calls.
+/// `NOT_FOUND` if the producers have ended and the file was not published. `TIMED_OUT` if the directory's `wait` is
+/// over. `SYSTEM` if the working folder has no path, or if a signal handler ran that does not restart calls.
 pub fn await_file(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let views = Views::of_process();

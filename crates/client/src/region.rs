@@ -101,7 +101,8 @@ impl Session {
         let opened = match self.attach_segment(id) {
             Ok(opened) => opened,
             Err(error) if error.status == Status::NotFound => {
-                // The handle may come from a region whose bytes were copied to this node.
+                // The handle may come from a region whose bytes were copied to this node. In this case the copy is the
+                // region.
                 let missing = || error.during(handle.to_string()).with_status(Status::BadHandle);
                 return self.owned().copy_of(id).ok_or_else(missing);
             }

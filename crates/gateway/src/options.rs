@@ -23,7 +23,7 @@ pub struct GatewayOptions {
     pub listen: Option<String>,
     /// A folder with `authority.pem`, `node.pem` and `node.key`. If it is given, all connections use mutual TLS.
     pub certificates: Option<PathBuf>,
-    /// Whether plain text is allowed on other addresses than loopback if there are no certificates.
+    /// True if plain text is allowed on other addresses than loopback when there are no certificates.
     pub trusted_network: bool,
     /// The transports that this node may use.
     pub transport: Choice,

@@ -12,7 +12,7 @@ use crossdock_link::bad_node_name;
 use crate::member::{Joined, Member, Refused, by};
 use crate::{Name, Place, keys};
 
-/// Which node has an item, as the catalog's entry says it.
+/// The node that has an item, as the item's entry in the catalog names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Whereabouts {
     /// The item's id.

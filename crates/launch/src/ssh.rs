@@ -76,8 +76,8 @@ pub fn words(to: &Arguments) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// Reads until the greeting of the program at the other end, which begins and ends with a line end. Login shells may
-/// write any text before it.
+/// Reads until the greeting of the program at the other end has come. The greeting begins and ends with a line end.
+/// Login shells may write any text before the greeting.
 pub fn greeting(stream: &mut impl Read, greeting: &[u8]) -> bool {
     let (mut seen, mut byte) = (Vec::from(*b"\n"), [0]);
     while seen.len() < NOISE_MAX && matches!(stream.read(&mut byte), Ok(1)) {

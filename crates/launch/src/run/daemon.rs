@@ -30,7 +30,7 @@ const JOINING: Duration = Duration::from_secs(40);
 /// The name of the task as which the launcher itself makes regions and reads statistics.
 const LAUNCHER: &str = "launcher";
 
-/// Which daemon a run uses.
+/// The daemon that a run uses.
 pub enum Which {
     /// The daemon at this socket; `own` starts one for the run. Without a value, CROSSDOCK_SOCKET names the daemon, and
     /// without that variable the run starts its own.

@@ -73,7 +73,7 @@ pub enum Show {
     Quiet,
 }
 
-/// Which workflow to run, and how.
+/// The workflow of a run, and how to run it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunOptions {
     /// The path of the workflow file.

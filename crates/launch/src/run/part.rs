@@ -33,7 +33,7 @@ impl Refused {
 /// How a part reaches the daemon and the other hosts.
 #[derive(Clone, Copy)]
 pub struct Reach<'a> {
-    /// Which daemon the run uses on this host; `None` if the workflow needs none.
+    /// The daemon that the run uses on this host; `None` if the workflow needs none.
     pub which: Option<&'a Which>,
     /// The hosts with which files are exchanged; `None` if there are none.
     pub neighbours: Option<&'a Neighbours>,

@@ -32,7 +32,8 @@ use super::words::{Down, GREETING, PULSE_S, PartOrder, SILENCE_S, SiteOrder, Up,
 use super::{code, processes};
 use crate::file::parse_on;
 
-/// If this many bytes wait for the connection, the outputs of tasks are not read, so that they wait in their pipes.
+/// The number of bytes that may wait for the connection. While more bytes wait, the outputs of tasks are not read and
+/// stay in their pipes.
 const BEHIND: usize = 8 << 20;
 /// How long it may take until the processes of a killed part are gone.
 const SWEEPING: Duration = Duration::from_secs(20);
