@@ -137,7 +137,8 @@ fn a_wait_that_ends_badly_gives_the_usual_errno_and_the_whole_story() {
     }
     scene.deadline = LONG;
     assert_eq!(scene.run(&["interrupted", &never]).stdout, b"EINTR\n");
-    // The call `create` makes a file, so it does not wait, although tasks wait for a file of this name.
+    // The call `create` would make a file, so it fails at once and does not wait, although tasks wait for a file of
+    // this name.
     assert_eq!(scene.run(&["create", &scene.published("no-folder/x")]).stdout, b"ENOENT\n");
     assert_eq!(scene.run(&["open", "/nowhere/x"]).stdout, b"ENOENT\n");
     assert_eq!(scene.run(&["open", &scene.published(".hidden")]).stdout, b"ENOENT\n");

@@ -85,9 +85,9 @@ pub struct RunContext {
     pub id: String,
     /// The run's own folder.
     pub folder: PathBuf,
-    /// The user who started the run.
+    /// The id of the user who started the run.
     pub uid: u32,
-    /// The group of the user who started the run.
+    /// The group id of the user who started the run.
     pub gid: u32,
 }
 

@@ -29,7 +29,7 @@ pub struct View {
 /// Colours of a terminal, by their codes.
 const GREEN: u8 = 32;
 const RED: u8 = 31;
-/// The colours for the names of tasks before their lines.
+/// The colours of the tasks' names, which the view shows before each line of a task.
 const TASKS: [u8; 6] = [36, 33, 35, 34, 96, 93];
 
 impl View {
