@@ -349,7 +349,7 @@ impl Store {
         fault_point!("files.told");
     }
 
-    /// Tells consumers that a file of another host will not come, because it was dropped there.
+    /// Tells consumers that a file of another host will not come, because that host has dropped the file.
     pub(crate) fn tell_lost(&self, rest: &Path) {
         self.notice.lose(rest.as_os_str().as_bytes());
         self.tell();

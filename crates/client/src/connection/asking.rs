@@ -215,7 +215,7 @@ impl State {
         }
     }
 
-    /// Gives up this connection. The watching thread notices its end and connects again.
+    /// Gives up this connection. The watching thread notices the end of the connection and connects again.
     pub(super) fn hang_up(&mut self) {
         if let Some(socket) = self.socket.take() {
             socket::shut_down(&*socket);

@@ -1,5 +1,6 @@
-//! Regions that a port keeps open. Without them, a consumer that only loads what the handles of messages point to would
-//! map the region, and ask the daemon for it, with every message.
+//! Regions that a port keeps open. A consumer often opens a region only to load what one message's handle points to. If
+//! the port did not keep the region open, the consumer would map the region again, and ask the daemon for it, with
+//! every message.
 //!
 //! The port owns these regions, and not the session. A region holds its session, so a session that owned regions would
 //! never end. The regions are dropped with the port, or when the messages' handles point into other regions.

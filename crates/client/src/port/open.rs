@@ -19,8 +19,8 @@ use crate::{Error, Reason, Result, Session};
 const FORMAT_WAIT: Duration = Duration::from_secs(5);
 
 impl Session {
-    /// Makes a port without taking an end of it. The launcher uses it when the tasks leave the options of the port
-    /// open.
+    /// Makes a port without taking an end of it. The launcher uses this call for a port whose options the tasks do not
+    /// choose themselves.
     ///
     /// # Errors
     /// `EXISTS`, `INVALID` (name, capacity), `DENIED`, `NO_SPACE`.
