@@ -1,9 +1,9 @@
 //! Chooses the transport that brings the bytes of a link's pulls: the *usual* one, which also carries the questions, or
 //! the *other* one, which carries nothing but pulls.
 //!
-//! Which of the two is faster depends on the two machines, so the link measures both with its own large pulls. The
-//! faster transport is used, and the slower one is measured again from time to time. If the other transport does not
-//! connect or breaks, pulls go by the usual transport, and the other one is tried again later.
+//! Which of the two transports is faster depends on the two machines, so the link measures both with its own large
+//! pulls. The faster transport is used, and the slower one is measured again from time to time. If the other transport
+//! does not connect or breaks, pulls go by the usual transport, and the other one is tried again later.
 
 use crate::Transport;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,6 @@
-//! Each system call in the life of a session fails once. The library's call in which this happens returns NO_SPACE, or
-//! succeeds nevertheless. If it failed, it succeeds when it is repeated. Nothing is lost, left behind or leaked.
+//! Each system call in the life of a session fails once. The library's call that made this system call returns
+//! NO_SPACE, or succeeds nevertheless. A call of the library that failed succeeds when it is repeated. Nothing is lost,
+//! left behind or leaked.
 
 mod support;
 

@@ -136,7 +136,7 @@ fn objects(from: &Session, to: &Session, name: &str) {
         });
         assert_eq!(credit, Some(handle));
     }
-    // An object that does not move by value: the message arrives without it, and opening the object is an error that
+    // The message arrives without an object that does not move by value. Opening the object fails with an error that
     // says so.
     let nested = home.allocate(64, 64).unwrap();
     crossdock_core::view::store(home.mapping(), nested + 16, (nested + 16).wrapping_neg()).unwrap();

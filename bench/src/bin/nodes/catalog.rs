@@ -1,5 +1,5 @@
-//! The embedded catalog of the site without TLS, over the network: how long a registration takes, how many registrations
-//! four clients make in a second, and how soon a watch reports a change.
+//! Measures the embedded catalog of the site without TLS, over the network: how long a registration takes, how many
+//! registrations four clients make in a second, and how soon a watch reports a change.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    /// The microseconds from a client's call that makes a change until a watch reports this change.
+    /// Measures the microseconds from a client's call that makes a change until a watch reports this change.
     fn watch(&self, lease: LeaseId) -> f64 {
         let key = format!("{PREFIX}watched");
         let from = self.0.put(&key, b"0", Some(lease), soon()).expect("put");

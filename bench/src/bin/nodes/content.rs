@@ -1,4 +1,4 @@
-//! The bytes of an object: all words have the number of the transfer.
+//! The bytes of an object. Each word contains the number of the transfer.
 
 const PAGE: usize = 4096;
 
@@ -8,7 +8,7 @@ pub fn write(memory: &mut [u8], number: u64) {
     }
 }
 
-/// The number in the first word.
+/// Gives the number in the first word.
 pub fn number(memory: &[u8]) -> u64 {
     u64::from_ne_bytes(memory[..8].try_into().expect("eight bytes"))
 }

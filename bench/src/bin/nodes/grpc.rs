@@ -1,4 +1,4 @@
-//! gRPC between the two nodes, measured by bench/peers/grpc.
+//! Measures gRPC between the two nodes, by bench/peers/grpc.
 
 use std::process::Command;
 

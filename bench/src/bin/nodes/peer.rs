@@ -17,12 +17,12 @@ pub struct Peer {
     child: Child,
     tell: Option<ChildStdin>,
     said: BufReader<ChildStdout>,
-    /// The address of its raw TCP server.
+    /// The address of the receiving process's raw TCP server.
     pub raw: String,
 }
 
 impl Peer {
-    /// `before` are the words that start a command on node `b`.
+    /// Starts the receiving process. `before` are the words that start a command on node `b`.
     pub fn start(before: &[String], setting: &Setting) -> Self {
         let own = std::env::current_exe().expect("this program's path").display().to_string();
         let words: Vec<&str> = before.iter().map(String::as_str).chain([own.as_str()]).collect();
@@ -64,7 +64,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // The end of its standard input tells the process to end.
+        // Closing the standard input of the process tells the process to end.
         self.tell = None;
         if std::thread::panicking() {
             let _ = self.child.kill();

@@ -20,7 +20,7 @@ const SITES: [&str; 2] = ["plain", "TLS"];
 #[derive(Default)]
 pub struct Times {
     runs: BTreeMap<String, Vec<f64>>,
-    /// False in the first round.
+    /// True in every round but the first. The times of the first round are not counted.
     pub is_counted: bool,
 }
 

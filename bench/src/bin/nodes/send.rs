@@ -25,9 +25,9 @@ pub const PORT: &str = "messages";
 pub const DIRECTORY: &str = "files";
 
 pub trait Sender {
-    /// Makes the object, or takes the one of the former transfer, and writes its bytes. Gives the object's name.
+    /// Makes the object, or reuses the object of the former transfer, and writes its bytes. Gives the object's name.
     fn write(&mut self, bytes: usize, number: u64) -> String;
-    /// Hands the object over. This call is measured.
+    /// Hands the object over. The time of this function is measured.
     fn send(&mut self);
     /// Cleans up after the receiver had the object.
     fn done(&mut self) {}

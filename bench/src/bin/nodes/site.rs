@@ -95,7 +95,7 @@ impl Drop for Sites {
     }
 }
 
-/// The transports between the managed directories of the two nodes.
+/// Makes the transports between the managed directories of the two nodes.
 pub fn transports(papers: Option<&Path>, node: &str) -> Transports {
     let trust = match papers {
         Some(folder) => {

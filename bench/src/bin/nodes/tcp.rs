@@ -20,7 +20,7 @@ impl Floors {
         Self { one: Streams::connect(address, 1), four: Streams::connect(address, 4), memory: vec![1; MOST] }
     }
 
-    /// The time of a request and its answer of eight bytes.
+    /// Measures the time of a request and its answer of eight bytes.
     pub fn round_trip(&mut self, times: &mut Times) {
         let (one, memory) = (&mut self.one, &mut self.memory[..8]);
         times.add(&[ROUND_TRIP], median_of(100, || one.pull(memory)));
@@ -40,7 +40,7 @@ impl Floors {
     }
 }
 
-/// The median time of a call, in microseconds.
+/// Measures the median time of a call, in microseconds.
 fn median_of(times: usize, mut call: impl FnMut()) -> f64 {
     let once = |_| {
         let begun = Instant::now();

@@ -12,7 +12,8 @@ use crossdock_os::{Deadline, OsResult, file, process, socket};
 
 use crate::ServeError;
 
-/// The files of a daemon, which holds their lock as long as this value exists. [`Place::leave`] removes them.
+/// The files of a daemon, together with their lock, which the daemon holds as long as this value exists.
+/// [`Place::leave`] removes the files.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub socket: PathBuf,

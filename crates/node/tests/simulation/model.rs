@@ -53,8 +53,8 @@ pub struct Model {
     last_segment: u64,
     last_member: u64,
     pub workflows: BTreeMap<u64, KnownWorkflow>,
-    /// The workflows that have ended. `may_end` has those whose end was asked for, or follows from the end of their
-    /// owner.
+    /// The workflows that have ended. `may_end` has the workflows that a client has asked to end, and those whose owner
+    /// has ended.
     pub ended: BTreeSet<u64>,
     may_end: BTreeSet<u64>,
     gone: BTreeSet<MemberId>,

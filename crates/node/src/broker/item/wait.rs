@@ -151,7 +151,7 @@ impl Broker {
     }
 
     /// Gives a request more time for an item of another node, if the other node has not answered yet, or if the item is
-    /// on its way. Returns whether it did.
+    /// on its way. Returns whether the request got more time.
     fn wait_longer(&mut self, id: RequestId) -> bool {
         let Some(wait) = self.items.waits.get(id) else { return false };
         if wait.deadline != wait.since + wait.waited_ms {
