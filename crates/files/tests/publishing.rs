@@ -44,7 +44,8 @@ impl Fixture {
         self.layout.published.join(name)
     }
 
-    /// Gives the settings for a wait like that of a consumer's open. The path is the published folder itself.
+    /// Gives the settings with which a consumer's open waits for a file. The consumer sees the published folder under its
+    /// real path.
     fn views(&self, deadline: Duration) -> Views {
         let notice = self.root.with_extension("notice");
         let notice = notice.to_str().unwrap();

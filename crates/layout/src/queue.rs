@@ -59,7 +59,7 @@ pub mod departure {
     /// The number that each death adds to the word. The count starts again from 0 when it overflows.
     pub const DEATH: u32 = 4;
 
-    /// Gives the word after a member has left in the way that `how` says.
+    /// Gives the new value of a word `departed` after a member has left in the way that `how` says.
     #[must_use]
     pub const fn after(word: u32, how: Departure) -> u32 {
         let most = if how as u32 > word & HOW { how as u32 } else { word & HOW };

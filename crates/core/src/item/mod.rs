@@ -1,7 +1,7 @@
 //! An item's memory: its description and its data, and for cooperative items the protocol of the owner word.
 //!
 //! While a verified or strict item is mapped for writing, only this process can reach it, because the daemon has proved
-//! that. So its bytes may be an ordinary slice. A former owner may have left a wrong description in the header, so it
+//! that. So a Rust slice of its bytes is sound. A former owner may have left a wrong description in the header, so it
 //! is checked before it is used. It may also have truncated the file or punched holes into it; then memory is put back
 //! before anything is read.
 

@@ -756,7 +756,7 @@ impl Broker {
         }
     }
 
-    /// If this record may end the use of names, notes these names.
+    /// Notes the names that perhaps no object has any more after this record, so that the site can give them up.
     pub(super) fn touch_names(&mut self, record: &Record) {
         if self.site.is_none() {
             return;
