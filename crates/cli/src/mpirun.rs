@@ -85,7 +85,8 @@ pub struct Mpirun {
     /// The folder where ranks start [default: the current folder]
     #[arg(short, long, value_name = "FOLDER")]
     pub workdir: Option<PathBuf>,
-    /// The folder in the container where ranks start; the current folder is not mounted (for `crossdock run`)
+    /// The folder in the container where ranks start. With this option, which only `crossdock run` uses, the current
+    /// folder is not mounted
     #[arg(long, hide = true, value_name = "FOLDER", conflicts_with = "workdir")]
     pub start_in: Option<String>,
     /// The ssh program of the hosts, with its options

@@ -107,7 +107,7 @@ fn child() {
 struct World {
     daemons: BTreeMap<&'static str, Daemon>,
     relays: BTreeMap<&'static str, Arc<Relay>>,
-    /// For each node a visitor's session, which lists the node's segments.
+    /// For each node a session without a task, by which the test lists the node's segments.
     lookers: BTreeMap<&'static str, Session>,
     net: Arc<Net>,
     /// How long an observer waits for a version.

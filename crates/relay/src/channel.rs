@@ -594,7 +594,7 @@ impl Channel {
         !found.taken.is_empty() || !found.released.is_empty()
     }
 
-    /// Reports the collected messages to the source. Returns whether there were any.
+    /// Reports the messages that consumers have taken and released to the source. Returns whether there were any.
     fn tell_released(&self, peers: &dyn Peers, Found { taken, released, .. }: Found) -> bool {
         if taken.is_empty() && released.is_empty() {
             return false;

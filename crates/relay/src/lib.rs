@@ -379,10 +379,10 @@ impl Shared {
         self.open_once(key, "this end of a port is being opened, or has ended", || self.open_first(node, open))
     }
 
-    /// Carries out the first question with this key. If the same question comes again, `open` is not called, and the
-    /// error has the reason `why`. This is right, because the asking node has the first answer, has given up, or asks
-    /// again with another key. If the first question failed, the same question may be asked again. Only the keys of the
-    /// last questions are remembered.
+    /// Calls `open` for the first question with this key. If a question with the same key comes again, `open` is not
+    /// called, and the error has the reason `why`. The node that asked then tries again with a new key, if it still needs
+    /// an answer. If `open` failed, a question with the same key may come again. This node remembers the newest [`SEEN`]
+    /// keys only.
     fn open_once<T>(&self, key: Key, why: &'static str, open: impl FnOnce() -> Result<T>) -> Result<T> {
         {
             let mut seen = lock(&self.seen);

@@ -34,7 +34,7 @@ use crate::{Peers, Shared, lock, mirror_name};
 
 /// Asks to freeze a region and to offer its bytes. The answer is [`Held`].
 const HOLD: u32 = 30;
-/// Reports whether the copy has its name now. The answer is empty.
+/// Tells the region's daemon whether the catalog has given the copy its name. The answer is empty.
 const DONE: u32 = 31;
 /// Asks what became of a copy. The answer is one of the numbers of [`State`].
 const STATE: u32 = 32;

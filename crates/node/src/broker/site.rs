@@ -604,7 +604,8 @@ impl Broker {
                 }
                 let is_held = site.owned.contains(&name) && !site.contested.contains_key(&name);
                 if is_held && site.is_in() {
-                    // The name's entry hung on a former lease of this node, so the name is claimed again.
+                    // The catalog removed the name's entry together with a former lease of this node, so this node claims the
+                    // name again.
                     self.effects.push(Effect::Site(SiteOrder::Claim(name)));
                 } else if !site.owned.contains(&name) {
                     self.series_name_is_free(&name);
