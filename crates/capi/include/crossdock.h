@@ -943,7 +943,7 @@ typedef struct crossdock_item crossdock_item;
 typedef enum crossdock_item_level {
     CROSSDOCK_LEVEL_DEFAULT = 0, /* verified */
     CROSSDOCK_COOPERATIVE = 1,   /* for tasks that trust each other: no daemon call and no proof */
-    CROSSDOCK_VERIFIED = 2,      /* the kernel proves that the old owner closed the item, else the new owner gets a copy */
+    CROSSDOCK_VERIFIED = 2,      /* a proof that the old owner closed the item, or a copy for the new owner */
     CROSSDOCK_STRICT = 3         /* the new owner always gets fresh pages */
 } crossdock_item_level;
 

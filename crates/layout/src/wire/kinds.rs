@@ -91,7 +91,7 @@ closed_set! {
     pub enum ItemLevel {
         /// For tasks that trust each other: no daemon call and no proof. A word in shared memory names the owner.
         Cooperative = 1 "cooperative",
-        /// The kernel proves that the old owner closed the item, else the new owner gets a copy.
+        /// A proof that the old owner closed the item, or a copy for the new owner.
         Verified = 2 "verified",
         /// The new owner always gets fresh pages. This also excludes access that the kernel's proof cannot see.
         Strict = 3 "strict",
