@@ -100,10 +100,10 @@ unsafe extern "C" fn crossdock_region_copy(
 ) -> i32 {
     call(|| {
         let region = out(region, "region")?;
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let (name, copy) = unsafe { (text(name, "region's name")?, text(copy, "name of the copy")?) };
         let reference = refer(self::session(session)?.copy_region(name, copy, wait(timeout_ms)?)?)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { region.set(reference) };
         Ok(())
     })
@@ -118,10 +118,10 @@ unsafe extern "C" fn crossdock_region_move(
 ) -> i32 {
     call(|| {
         let region = out(region, "region")?;
-        // SAFETY: the header asks for zero-terminated text.
+        // SAFETY: `crossdock.h` asks for zero-terminated text.
         let name = unsafe { text(name, "region's name")? };
         let reference = refer(self::session(session)?.move_region(name, wait(timeout_ms)?)?)?;
-        // SAFETY: the header asks for a writable place.
+        // SAFETY: `crossdock.h` asks for writable memory.
         unsafe { region.set(reference) };
         Ok(())
     })

@@ -238,10 +238,11 @@ mod tests {
             assert_eq!(lanes.choose(BIG), Lane::Other);
             lanes.failed("no route");
         }
-        // A pull during the pause goes by the usual transport, so its note does not remove the failure. After the
-        // pause, a pull by the other transport removes the failure.
+        // During the pause, a pull that was to go by the other transport has gone by the usual one. So it does not show
+        // that the other transport works again.
         lanes.note(Lane::Other, BIG, Duration::from_millis(1));
         assert!(lanes.lock().failed.is_some());
+        // After the pause, a pull by the other transport shows that it works.
         lanes.lock().failed.as_mut().unwrap().at -= RETRY * 8;
         lanes.note(Lane::Other, BIG, Duration::from_millis(1));
         assert!(lanes.lock().failed.is_none());

@@ -15,7 +15,6 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 fn hello(purpose: Purpose, session: [u8; 16]) -> NodeMessage {
     NodeMessage::Hello {
@@ -47,20 +46,6 @@ fn greeted(server: &Server, purpose: Purpose, session: [u8; 16]) -> (TcpStream, 
     match read_message(&mut socket) {
         Some(NodeMessage::Welcome { session, .. }) => (socket, session),
         other => panic!("{other:?}"),
-    }
-}
-
-/// Reads until the other side has closed the connection. A reset counts as closing.
-fn wait_for_end(mut socket: TcpStream) {
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let mut buffer = [0; 4096];
-    loop {
-        match socket.read(&mut buffer) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return,
-            Err(error) => panic!("the server keeps the connection: {error}"),
-        }
     }
 }
 

@@ -12,7 +12,6 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// Makes the transports of node `a` and of node `b`, with these choices. Both are in plain text, or both inside TLS.
 fn choose(a: Choice, b: Choice) -> Vec<(Transports, Transports)> {
@@ -172,20 +171,6 @@ fn a_question_that_waits_is_answered_before_the_transport_changes() {
     until("TCP is used", || link.seen().transport == "tcp");
 }
 
-/// Reads until the other side has closed the connection. A reset counts as closing.
-fn wait_for_end(mut socket: &TcpStream) {
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let mut buffer = [0; 4096];
-    loop {
-        match socket.read(&mut buffer) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return,
-            Err(error) => panic!("the server keeps the connection: {error}"),
-        }
-    }
-}
-
 #[test]
 fn wrong_bytes_of_http2_end_only_their_own_connection() {
     let (a, b) = choose(Choice::Grpc, Choice::Auto).remove(0);
@@ -211,7 +196,7 @@ fn wrong_bytes_of_http2_end_only_their_own_connection() {
         if what.starts_with("half") {
             socket.shutdown(Shutdown::Write).unwrap();
         }
-        wait_for_end(&socket);
+        wait_for_end(socket);
         assert_eq!(honest.ask(ECHO, b"fine", soon()).unwrap(), b"fine", "after {what}");
     }
     let mut memory = vec![0; 100_000];

@@ -47,7 +47,7 @@ pub struct ItemInfo {
     pub owner: Party,
     /// The task that made the item.
     pub creator: Party,
-    /// The member of the owner that has the item open; [`MemberId::NOBODY`] if no member has it open.
+    /// The member that has the item open as its owner, or [`MemberId::NOBODY`] if the owner does not have it open.
     pub holder: MemberId,
     /// The item's present state.
     pub state: ItemState,

@@ -21,6 +21,20 @@ pub fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
+/// Reads until the other side has closed the connection. A reset counts as closing.
+pub fn wait_for_end(mut socket: TcpStream) {
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut buffer = [0; 4096];
+    loop {
+        match socket.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
+            Err(error) => panic!("the server keeps the connection: {error}"),
+        }
+    }
+}
+
 pub fn trust(papers: &Papers) -> Trust {
     Trust::Certificates(Arc::new(Certificates::new(papers).unwrap()))
 }
