@@ -136,7 +136,7 @@ fn destination(word: &str, found: &mut Arguments) -> Result<String, String> {
         host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     }
     if let Some(user) = user {
-        // If `-l` before the host has given a user already, that user wins over the user in the destination.
+        // The command line may name a user by `-l USER` before the destination `USER@HOST`. Then the user of `-l` wins.
         found.user.get_or_insert(user.to_owned());
     }
     Ok(host.to_owned())
