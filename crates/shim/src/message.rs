@@ -177,11 +177,17 @@ impl Message {
 
     /// Reads one frame. Returns `None` at the end of the stream, and for bytes that are not a frame.
     pub fn read_frame(stream: &mut impl std::io::Read) -> Option<Self> {
+        // A job's description contains the environment, so it may be longer than a message over a local socket.
+        Self::read_frame_within(stream, 16 * MESSAGE_MAX)
+    }
+
+    /// Reads one frame of at most `most` bytes. Returns `None` at the end of the stream, and for bytes that are not such
+    /// a frame.
+    pub fn read_frame_within(stream: &mut impl std::io::Read, most: usize) -> Option<Self> {
         let mut length = [0; 4];
         stream.read_exact(&mut length).ok()?;
         let length = u32::from_le_bytes(length) as usize;
-        // A job's description contains the environment, so it may be longer than a message over a local socket.
-        if length > 16 * MESSAGE_MAX {
+        if length > most {
             return None;
         }
         let mut body = vec![0; length];

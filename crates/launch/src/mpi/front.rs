@@ -171,7 +171,7 @@ fn run(options: &Options) -> Result<u8, (u8, Failure)> {
         return by_srun(options, job, hosts, ranks, signals);
     }
     let source = Source::Keeper(Box::new(join(&job)?));
-    let mut front = Front { options, job, hosts, ranks, source, signals, report: Report::default() };
+    let mut front = Front { options, job, hosts, ranks, source, signals, report: Report::new(ranks) };
     let outcome = front.all();
     if let (Source::Keeper(session), None, Err((code::SYSTEM, _))) = (&front.source, &front.report.fatal, &outcome) {
         session.clean();
@@ -203,7 +203,7 @@ fn by_srun(
         let (own, signals) = (hosts.clone(), signals.try_clone());
         let signals = signals.map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
         let mut probe =
-            Front { options, job: job.clone(), hosts: own, ranks, source, signals, report: Report::default() };
+            Front { options, job: job.clone(), hosts: own, ranks, source, signals, report: Report::new(ranks) };
         let found = probe.epoll().and_then(|epoll| {
             probe.say(&Message::Environment(Vec::new()));
             probe.container(&epoll)
@@ -238,7 +238,7 @@ fn by_srun(
         let hint = "install Slurm's srun on this host, or use --launcher ssh";
         (code::UNAVAILABLE, failure(what, hint))
     })?);
-    let mut front = Front { options, job, hosts, ranks, source, signals, report: Report::default() };
+    let mut front = Front { options, job, hosts, ranks, source, signals, report: Report::new(ranks) };
     let outcome = front.epoll().and_then(|epoll| front.until_end(&epoll));
     if let Source::Srun(srun) = front.source {
         srun.end(&step);
@@ -448,18 +448,9 @@ impl Front<'_> {
         match receive(self.source.link()) {
             Arrived::Message(Message::Ready(found), _) => return News::Ready(found),
             Arrived::Message(Message::Ended(_, end), _) => return News::Ended(end),
-            Arrived::Message(Message::Failed(host, what, hint), _) => {
-                self.report.fail(Failure { host, ..failure(what, hint) });
-            }
-            Arrived::Message(Message::RankStarted(rank), _) => self.report.started(rank),
-            Arrived::Message(Message::RankEnded(rank, end), _) => self.report.ended(&rank, end),
-            Arrived::Message(Message::RankLost(rank), _) => self.report.lost(&rank),
-            Arrived::Message(Message::RankTrouble(rank, what, hint), _) => {
-                let (host, number, command) = (rank.host, Some(rank.rank), rank.command);
-                self.report.fail(Failure { host, rank: number, command, what, hint });
-            }
+            Arrived::Message(message, _) => drop(self.report.hear(message)),
             Arrived::End => return News::Lost,
-            Arrived::Message(..) | Arrived::Nothing => {}
+            Arrived::Nothing => {}
         }
         News::Told
     }

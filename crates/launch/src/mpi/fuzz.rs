@@ -11,14 +11,17 @@ use super::report::Report;
 use super::{GREETING, hosts, marks};
 use crate::ssh;
 
+/// The number of ranks of the job whose reports are read.
+const RANKS: u32 = 3;
+
 /// Reads bytes as what the first byte says:
 ///
 /// - A launcher's command line of ssh, with a zero byte between words. The host's ssh, if it is called at all, gets the
 ///   same host, user and port, and no option by which it runs a program, reads or writes a file, or opens another
 ///   connection.
-/// - The stream of another host: a greeting behind other text, then frames. The report counts each rank once, its table
-///   is not much longer than the messages, and the first rank that reports a bad end of its own stays the first
-///   failure.
+/// - The stream of another host: a greeting behind other text, then frames. The report counts each rank once, and no
+///   more ranks than the job has. Its table is not much longer than the messages, and the first rank that reports a bad
+///   end of its own stays the first failure.
 /// - A line that may have a mark. If a mark is found, it is written again as one short line, and this line is read as
 ///   the same mark.
 /// - A job's description. It is the same after it was written and read again.
@@ -60,18 +63,19 @@ fn stream(body: &[u8]) {
     if !ssh::greeting(&mut rest, GREETING) {
         rest = body;
     }
-    let mut report = Report::default();
-    let (mut started, mut own) = (BTreeSet::new(), None);
+    let mut report = Report::new(RANKS);
+    let (mut started, mut own, mut beyond) = (BTreeSet::new(), None, false);
     while let Some(message) = Message::read_frame(&mut rest) {
-        match message {
-            Message::RankStarted(rank) => {
-                started.insert((rank.host.clone(), rank.pid));
-                report.started(rank);
+        if let Message::RankStarted(rank) = &message {
+            let key = (marks::clipped(&rank.host, 8 << 10).to_owned(), rank.pid);
+            let more = started.len() == RANKS as usize && !started.contains(&key);
+            if !more {
+                started.insert(key);
             }
-            Message::RankEnded(rank, end) => report.ended(&rank, end),
-            Message::RankLost(rank) => report.lost(&rank),
-            _ => {}
+            beyond |= more;
         }
+        report.hear(message);
+        assert!(!beyond || report.fatal.is_some(), "a rank too many ends the job");
         if report.knows_the_first() {
             let first = report.first.as_ref().map(|(failure, _)| failure.clone());
             assert_eq!(own.get_or_insert_with(|| first.clone()), &first, "the first failure stays");

@@ -4,6 +4,20 @@
 //! which act as ssh, it connects to other hosts. It passes on the reports of the ranks. It ends when its last client
 //! has disconnected, and then removes the container, the connections and the folder. If the keeper itself is killed,
 //! the container's init and the ranks notice at once by their connections, and the client removes what is left.
+//!
+//! The keeper has two sockets. Processes of the container see only one of them. Programs of the job may send anything
+//! through it, so the keeper accepts from each connection only the messages that its role sends:
+//!
+//! | role | may send | may become |
+//! |---|---|---|
+//! | new | `Init`, once; `RankStarted`, `RankTrouble`; `Remote` | init; rank; asking |
+//! | init | `Ended`, `Failed`, `Idle` | |
+//! | rank | `RankTrouble`, `RankEnded` | done |
+//! | asking, agent | `Signal` | agent |
+//! | client (its own socket) | `Environment`, `Job`, `Run`, `Signal` | |
+//!
+//! Any other message ends the connection. The number of connections and the size of the variables have limits, so a
+//! program of the job cannot make the keeper's memory grow without bound.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,30 +27,43 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use crossdock_os::{Deadline, child, event, process, socket, spawn};
-use crossdock_shim::arguments;
+use crossdock_shim::arguments::{self, Arguments};
 use crossdock_shim::detect::Found;
 use crossdock_shim::message::{Arrived, End, Message, Order, Rank, receive, send};
+use crossdock_shim::wire::MESSAGE_MAX;
 
 use super::container;
 use super::job::Job;
 use super::place::Place;
-use super::remote::{Event, Events, Remote};
+use super::remote::{EVENTS_MAX, Event, Events, Remote};
 use crate::engine::tool;
 use crate::ssh;
+
+mod fuzz;
+
+pub use fuzz::fuzz_keeper;
 
 /// How long a new keeper waits for its first client.
 const ALONE: Duration = Duration::from_secs(15);
 /// How long containers and connections may take to end before they are killed.
 const ENDING: Duration = Duration::from_secs(5);
+/// The most messages that the keeper reads from one connection before it looks at the others.
+const TURN: usize = 64;
+/// The most bytes of the job's variables.
+const VARIABLES_MAX: usize = 4 * MESSAGE_MAX;
+/// The number of connections that a keeper has room for, besides two for each rank of the job: one of the rank and one
+/// of its task or of an agent.
+const SPARE: usize = 1024;
 
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
 const SIGNALS: u64 = 2;
 const ENGINE: u64 = 3;
+const CLIENTS: u64 = 4;
 const FIRST: u64 = 16;
 
 /// Runs the hidden command `mpi-keeper FOLDER`, which reads the job's description from standard input. Returns the exit
@@ -62,7 +89,7 @@ pub fn keeper(folder: &Path) -> u8 {
             return 71;
         }
     };
-    let code = match Keeper::new(job, place.clone()) {
+    let code = match Keeper::listen(job, place.clone()) {
         Ok(mut keeper) => {
             keeper.serve();
             keeper.finish();
@@ -79,9 +106,10 @@ pub fn keeper(folder: &Path) -> u8 {
 }
 
 enum Role {
-    /// A process that has connected and has not sent a message yet.
+    /// A process of the container that has connected and has not sent a message yet.
     New,
     Init,
+    /// A process of the host: the front, a starter, or a task of a Slurm step.
     Client,
     /// An agent (the shim as ssh) whose request is being examined: the words of its request, and files for the output
     /// and errors of its command.
@@ -90,6 +118,44 @@ enum Role {
     Rank(Rank),
     /// A rank that has reported its end.
     Done,
+}
+
+/// The way to other hosts. The fuzzer's keeper has one without a network.
+trait Network {
+    /// Finds out whether `name` means the host `mine`, and puts the answer for the agent into the queue.
+    fn find(&self, agent: u64, name: String, mine: String, events: Events) -> std::io::Result<()>;
+
+    /// Starts a command on another host.
+    fn connect(
+        &self,
+        job: &Job,
+        id: u32,
+        to: &Arguments,
+        streams: (File, File),
+        events: &Events,
+    ) -> Result<Remote, String>;
+}
+
+/// The way to other hosts by the host's ssh.
+struct Ssh;
+
+impl Network for Ssh {
+    /// A thread finds out the answer, because a slow name server may have to be asked.
+    fn find(&self, agent: u64, name: String, mine: String, events: Events) -> std::io::Result<()> {
+        let thread = std::thread::Builder::new();
+        thread.spawn(move || events.put(Event::Resolved(agent, is_here(&name, &mine)))).map(drop)
+    }
+
+    fn connect(
+        &self,
+        job: &Job,
+        id: u32,
+        to: &Arguments,
+        streams: (File, File),
+        events: &Events,
+    ) -> Result<Remote, String> {
+        Remote::start(job, id, to, streams, events)
+    }
 }
 
 struct Connection {
@@ -102,7 +168,10 @@ struct Keeper {
     place: Place,
     host: String,
     epoll: event::Epoll,
+    /// The socket for the processes of the container.
     listener: OwnedFd,
+    /// The socket for clients.
+    clients: OwnedFd,
     signals: OwnedFd,
     events: Events,
     queue: Receiver<Event>,
@@ -115,6 +184,7 @@ struct Keeper {
     /// Maps the number of each command to the number of its client.
     commands: HashMap<u32, u64>,
     remotes: HashMap<u32, Remote>,
+    network: Box<dyn Network>,
     numbers: u64,
     began: Instant,
     had_client: bool,
@@ -129,16 +199,32 @@ struct Engine {
 }
 
 impl Keeper {
-    fn new(job: Job, place: Place) -> Result<Self, String> {
+    /// Makes the keeper of a job. Clients that find the socket can connect from then on.
+    fn listen(job: Job, place: Place) -> Result<Self, String> {
         let text = |e: crossdock_os::OsError| e.to_string();
         let signals = event::signalfd(&[1, 2, 15, super::task::END]).map_err(text)?;
         place.put_shim(job.root.is_some() || job.image.is_some())?;
-        let _ = std::fs::remove_file(place.socket());
-        let listener = socket::listen(&place.socket()).map_err(text)?;
-        let (sender, queue) = channel();
+        let open = |path: PathBuf| {
+            let _ = std::fs::remove_file(&path);
+            socket::listen(&path).map_err(text)
+        };
+        let sockets = (open(place.socket())?, open(place.client_socket())?);
+        Self::new(job, place, sockets, signals, Box::new(Ssh))
+    }
+
+    fn new(
+        job: Job,
+        place: Place,
+        (listener, clients): (OwnedFd, OwnedFd),
+        signals: OwnedFd,
+        network: Box<dyn Network>,
+    ) -> Result<Self, String> {
+        let text = |e: crossdock_os::OsError| e.to_string();
+        let (sender, queue) = sync_channel(EVENTS_MAX);
         let events = Events { sender, wake: Arc::new(event::eventfd().map_err(text)?) };
         let epoll = event::Epoll::new().map_err(text)?;
         epoll.add(&listener, LISTENER, false).map_err(text)?;
+        epoll.add(&clients, CLIENTS, false).map_err(text)?;
         epoll.add(&*events.wake, WAKE, false).map_err(text)?;
         epoll.add(&signals, SIGNALS, false).map_err(text)?;
         Ok(Self {
@@ -147,6 +233,7 @@ impl Keeper {
             place,
             epoll,
             listener,
+            clients,
             signals,
             events,
             queue,
@@ -157,6 +244,7 @@ impl Keeper {
             waiting: Vec::new(),
             commands: HashMap::new(),
             remotes: HashMap::new(),
+            network,
             numbers: FIRST,
             began: Instant::now(),
             had_client: false,
@@ -178,7 +266,7 @@ impl Keeper {
 
     fn tell_clients(&self, message: &Message) {
         for (number, connection) in &self.connections {
-            if matches!(connection.role, Role::New | Role::Client) {
+            if matches!(connection.role, Role::Client) {
                 self.tell(*number, message);
             }
         }
@@ -194,8 +282,8 @@ impl Keeper {
         let host = self.host.clone();
         let deadline = Instant::now() + Duration::from_secs(2);
         while !self.had_client && Instant::now() < deadline {
-            if !matches!(event::wait_readable(&self.listener, Deadline::after(Duration::from_millis(50))), Ok(false)) {
-                self.accept();
+            if !matches!(event::wait_readable(&self.clients, Deadline::after(Duration::from_millis(50))), Ok(false)) {
+                self.accept(Role::Client);
             }
         }
         self.failed(&host, what, hint);
@@ -230,11 +318,14 @@ impl Keeper {
         }
     }
 
+    fn has_clients(&self) -> bool {
+        self.connections.values().any(|c| matches!(c.role, Role::Client))
+    }
+
     fn serve(&mut self) {
         self.start_container();
         while !self.over {
-            let clients = self.connections.values().any(|c| matches!(c.role, Role::New | Role::Client));
-            if self.had_client && !clients || !self.had_client && self.began.elapsed() > ALONE {
+            if self.had_client && !self.has_clients() || !self.had_client && self.began.elapsed() > ALONE {
                 return;
             }
             let patience = Duration::from_secs(self.job.patience_s.max(1));
@@ -247,7 +338,8 @@ impl Keeper {
             let Ok(ready) = self.epoll.wait(Deadline::after(pause)) else { return };
             for one in ready {
                 match one.token {
-                    LISTENER => self.accept(),
+                    LISTENER => self.accept(Role::New),
+                    CLIENTS => self.accept(Role::Client),
                     WAKE => {
                         event::clear(&*self.events.wake);
                         self.take_events();
@@ -283,23 +375,43 @@ impl Keeper {
         self.give_up(&what, &hint);
     }
 
-    fn accept(&mut self) {
-        while let Ok(Some(fd)) = socket::accept(&self.listener) {
-            let number = self.number();
-            if self.epoll.add(&fd, number, false).is_ok() {
-                self.connections.insert(number, Connection { fd, role: Role::New });
-                if let Some(found) = &self.found {
-                    self.tell(number, &Message::Ready(found.clone()));
-                }
-                // The process that connected, init or a client, may have sent its first message already, so it is read
-                // at once.
-                self.read(number);
-            }
+    /// Accepts the connections that wait at the socket whose processes have this role.
+    fn accept(&mut self, role: Role) {
+        let is_client = matches!(role, Role::Client);
+        while let Ok(Some(fd)) = socket::accept(if is_client { &self.clients } else { &self.listener }) {
+            self.connected(fd, if is_client { Role::Client } else { Role::New });
         }
     }
 
+    /// Adds a connection, unless there are too many.
+    fn connected(&mut self, fd: OwnedFd, role: Role) {
+        if self.connections.len() >= self.most_connections() {
+            let (host, most) = (self.host.clone(), self.most_connections());
+            let what = format!("more than {most} processes have connected to the job's keeper");
+            return self.failed(&host, &what, "look there which program of the job connects again and again");
+        }
+        let number = self.number();
+        if self.epoll.add(&fd, number, false).is_err() {
+            return;
+        }
+        let is_client = matches!(role, Role::Client);
+        self.had_client |= is_client;
+        self.connections.insert(number, Connection { fd, role });
+        if let Some(found) = self.found.as_ref().filter(|_| is_client) {
+            self.tell(number, &Message::Ready(found.clone()));
+        }
+        // The process that connected may have sent its first message already, so it is read at once.
+        self.read(number);
+    }
+
+    fn most_connections(&self) -> usize {
+        SPARE + 2 * self.job.ranks as usize
+    }
+
+    /// Reads messages of a connection. It leaves the rest for the next turn after a while, so that no process can keep
+    /// the keeper from serving the others.
     fn read(&mut self, number: u64) {
-        loop {
+        for _ in 0..TURN {
             let Some(connection) = self.connections.get(&number) else { return };
             match receive(&connection.fd) {
                 Arrived::Message(message, descriptors) => self.handle(number, message, descriptors),
@@ -310,68 +422,93 @@ impl Keeper {
     }
 
     fn handle(&mut self, from: u64, message: Message, descriptors: Vec<OwnedFd>) {
-        match message {
-            Message::Init(found) if self.init.is_none() => self.container_up(from, found),
-            Message::Environment(list) => {
-                self.be(from, Role::Client);
-                for (name, value) in list {
-                    self.job.environment.retain(|(n, _)| *n != name);
-                    self.job.environment.push((name, value));
-                }
+        let Some(connection) = self.connections.get(&from) else { return };
+        match (&connection.role, message) {
+            (Role::New, Message::Init(found)) if self.found.is_none() && self.init.is_none() => {
+                self.container_up(from, found);
             }
-            Message::Job(expected) => {
-                self.be(from, Role::Client);
-                self.job.expected = Some(expected).filter(|e| !e.is_empty());
-            }
-            Message::Run(mut order) => {
-                self.be(from, Role::Client);
-                order.id = self.number() as u32;
-                self.commands.insert(order.id, from);
-                // Clients may have sent variables after the container was made, so each command gets the present list.
-                let mut environment = self.job.environment.clone();
-                environment.append(&mut order.environment);
-                order.environment = environment;
-                match self.init {
-                    Some(_) => self.order(order, descriptors),
-                    None => self.waiting.push((order, descriptors)),
-                }
-            }
-            Message::Signal(_, signal) => self.signal(from, signal),
-            Message::Ended(id, end) if Some(from) == self.init => {
-                if let Some(client) = self.commands.remove(&id) {
-                    self.tell(client, &Message::Ended(0, end));
-                }
-            }
-            Message::Failed(_, what, hint) if Some(from) == self.init => {
-                let host = self.host.clone();
-                self.failed(&host, &what, &hint);
-            }
-            Message::Idle if Some(from) == self.init => self.tell_clients(&Message::Idle),
-            Message::Remote(words) => {
+            (Role::New, Message::Remote(words)) => {
                 let mut files = descriptors.into_iter().map(File::from);
                 let streams = files.next().zip(files.next());
                 self.ask(from, words, streams);
             }
-            Message::RankStarted(mut rank) => {
+            // Two ranks of one container never have the same process id, so the second report is false.
+            (Role::New, Message::RankStarted(mut rank)) if !self.has_rank(rank.pid) => {
                 rank.host.clone_from(&self.host);
                 self.be(from, Role::Rank(rank.clone()));
                 self.tell_clients(&Message::RankStarted(rank));
             }
-            Message::RankEnded(mut rank, end) => {
-                rank.host.clone_from(&self.host);
-                self.be(from, Role::Done);
-                self.tell_clients(&Message::RankEnded(rank, end));
-            }
-            Message::RankTrouble(mut rank, what, hint) => {
+            (Role::New, Message::RankTrouble(mut rank, what, hint)) => {
                 rank.host.clone_from(&self.host);
                 self.tell_clients(&Message::RankTrouble(rank, what, hint));
             }
-            _ => {}
+            // What a rank was at its start, it stays.
+            (Role::Rank(rank), Message::RankTrouble(_, what, hint)) => {
+                self.tell_clients(&Message::RankTrouble(rank.clone(), what, hint));
+            }
+            (Role::Rank(rank), Message::RankEnded(_, end)) => {
+                let message = Message::RankEnded(rank.clone(), end);
+                self.be(from, Role::Done);
+                self.tell_clients(&message);
+            }
+            (Role::Asking(..), Message::Signal(..)) => {}
+            (Role::Agent(id), Message::Signal(_, signal)) => {
+                if let Some(remote) = self.remotes.get(id) {
+                    remote.say(&Message::Signal(0, signal));
+                }
+            }
+            (Role::Init, Message::Ended(id, end)) => {
+                if let Some(client) = self.commands.remove(&id) {
+                    self.tell(client, &Message::Ended(0, end));
+                }
+            }
+            (Role::Init, Message::Failed(_, what, hint)) => {
+                let host = self.host.clone();
+                self.failed(&host, &what, &hint);
+            }
+            (Role::Init, Message::Idle) => self.tell_clients(&Message::Idle),
+            (Role::Client, Message::Environment(list)) => self.set_variables(from, list),
+            (Role::Client, Message::Job(expected)) => self.job.expected = Some(expected).filter(|e| !e.is_empty()),
+            (Role::Client, Message::Run(order)) => self.run(from, order, descriptors),
+            (Role::Client, Message::Signal(_, signal)) => self.signal(from, signal),
+            _ => self.gone(from),
+        }
+    }
+
+    fn has_rank(&self, pid: i32) -> bool {
+        self.connections.values().any(|c| matches!(&c.role, Role::Rank(rank) if rank.pid == pid))
+    }
+
+    fn set_variables(&mut self, from: u64, list: Vec<(String, String)>) {
+        // Each variable needs a few bytes besides its texts.
+        let size = |(name, value): &(String, String)| name.len() + value.len() + 16;
+        let total: usize = self.job.environment.iter().chain(&list).map(size).sum();
+        if total > VARIABLES_MAX {
+            let host = self.host.clone();
+            let what = format!("the job's variables have {total} bytes, more than the {VARIABLES_MAX} that fit");
+            self.failed(&host, &what, "unset large variables, or do not pass them on with --env");
+            return self.gone(from);
+        }
+        for (name, value) in list {
+            self.job.environment.retain(|(n, _)| *n != name);
+            self.job.environment.push((name, value));
+        }
+    }
+
+    fn run(&mut self, from: u64, mut order: Order, descriptors: Vec<OwnedFd>) {
+        order.id = self.number() as u32;
+        self.commands.insert(order.id, from);
+        // Clients may have sent variables after the container was made, so each command gets the present list.
+        let mut environment = self.job.environment.clone();
+        environment.append(&mut order.environment);
+        order.environment = environment;
+        match self.init {
+            Some(_) => self.order(order, descriptors),
+            None => self.waiting.push((order, descriptors)),
         }
     }
 
     fn be(&mut self, number: u64, role: Role) {
-        self.had_client |= matches!(role, Role::Client);
         if let Some(connection) = self.connections.get_mut(&number) {
             connection.role = role;
         }
@@ -405,13 +542,8 @@ impl Keeper {
         }
     }
 
+    /// Sends a signal to all commands of a client.
     fn signal(&mut self, from: u64, signal: i32) {
-        if let Some(Connection { role: Role::Agent(id), .. }) = self.connections.get(&from) {
-            if let Some(remote) = self.remotes.get(id) {
-                remote.say(&Message::Signal(0, signal));
-            }
-            return;
-        }
         let ids: Vec<u32> = self.commands.iter().filter(|(_, client)| **client == from).map(|(id, _)| *id).collect();
         for id in ids {
             if let Some(init) = self.init {
@@ -420,16 +552,11 @@ impl Keeper {
         }
     }
 
-    /// Handles an agent's request for a command on a host. A thread finds out whether the name means this host, because
-    /// a slow name server may have to be asked.
+    /// Handles an agent's request for a command on a host.
     fn ask(&mut self, from: u64, words: Vec<String>, streams: Option<(File, File)>) {
         let Ok(to) = arguments::parse(&words) else { return self.gone(from) };
         self.be(from, Role::Asking(words, streams));
-        let (events, mine) = (self.events.clone(), self.host.clone());
-        let spawned = std::thread::Builder::new().spawn(move || {
-            events.put(Event::Resolved(from, is_here(&to.host, &mine)));
-        });
-        if spawned.is_err() {
+        if self.network.find(from, to.host, self.host.clone(), self.events.clone()).is_err() {
             self.gone(from);
         }
     }
@@ -465,9 +592,12 @@ impl Keeper {
         }
         let id = self.number() as u32;
         let started = match (arguments::parse(&words), streams) {
+            (Ok(to), _) if self.remotes.len() >= self.most_connections() => {
+                Err((to.host, format!("the job has {} connections to other hosts already", self.remotes.len())))
+            }
             (Ok(to), Some(streams)) => {
                 let host = to.host.clone();
-                Remote::start(&self.job, id, &to, streams, &self.events).map_err(|what| (host, what))
+                self.network.connect(&self.job, id, &to, streams, &self.events).map_err(|what| (host, what))
             }
             _ => Err((String::new(), "a request without output".to_owned())),
         };
@@ -489,7 +619,7 @@ impl Keeper {
     fn said(&mut self, id: u32, message: Message) {
         let Some(remote) = self.remotes.get_mut(&id) else { return };
         match message {
-            Message::Ended(_, end) => {
+            Message::Ended(_, end) if !remote.ended => {
                 remote.ended = true;
                 if let Some(agent) = remote.agent {
                     self.tell(agent, &Message::Ended(0, end));
@@ -516,9 +646,10 @@ impl Keeper {
                 // Without init no command can be started. The engine's process ends with init, and the keeper handles
                 // that end elsewhere.
             }
-            Role::Client | Role::New => {
+            Role::Client => {
                 let orphaned: Vec<u32> =
                     self.commands.iter().filter(|(_, c)| **c == number).map(|(id, _)| *id).collect();
+                self.waiting.retain(|(order, _)| !orphaned.contains(&order.id));
                 for id in orphaned {
                     self.commands.remove(&id);
                     if let Some(init) = self.init {
@@ -537,7 +668,7 @@ impl Keeper {
             }
             // The rank's shim was killed, and the rank's program with it.
             Role::Rank(rank) => self.tell_clients(&Message::RankLost(rank)),
-            Role::Done | Role::Asking(..) => {}
+            Role::New | Role::Done | Role::Asking(..) => {}
         }
     }
 

@@ -47,18 +47,19 @@ pub fn line(message: &Message) -> Option<String> {
     let mut text = BEGIN.to_owned();
     for field in &fields {
         text.push(BETWEEN);
-        text.extend(clipped(field).chars().map(|c| if c.is_control() { ' ' } else { c }));
+        text.extend(clipped(field, FIELD_MAX).chars().map(|c| if c.is_control() { ' ' } else { c }));
     }
     text.push('\n');
     Some(text)
 }
 
-fn clipped(field: &str) -> &str {
-    let mut end = field.len().min(FIELD_MAX);
-    while !field.is_char_boundary(end) {
+/// Gives the beginning of a text, at most `most` bytes of whole characters.
+pub fn clipped(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
         end -= 1;
     }
-    &field[..end]
+    &text[..end]
 }
 
 /// Splits a line into the text that a rank wrote before the mark, and the mark's message.

@@ -39,7 +39,7 @@ pub use container::ENGINES;
 pub use front::{Options, mpirun};
 pub use fuzz::fuzz_mpi;
 pub(crate) use keeper::is_here;
-pub use keeper::keeper;
+pub use keeper::{fuzz_keeper, keeper};
 pub(crate) use place::{is_static, shim};
 pub use starter::starter;
 pub use task::task;

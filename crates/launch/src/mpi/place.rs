@@ -55,7 +55,13 @@ impl Place {
         self.inside().join("endpoint")
     }
 
-    /// Gives the path of the keeper's socket.
+    /// Gives the path of the socket by which clients reach the keeper. The container does not see it, so no rank can act
+    /// as a client.
+    pub fn client_socket(&self) -> PathBuf {
+        self.folder.join("clients.sock")
+    }
+
+    /// Gives the path of the socket by which the processes of the container reach the keeper.
     pub fn socket(&self) -> PathBuf {
         self.inside().join(crossdock_shim::SOCKET)
     }

@@ -9,12 +9,13 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use crossdock_os::{event, process, spawn};
 use crossdock_shim::arguments::Arguments;
 use crossdock_shim::message::{Message, Order};
+use crossdock_shim::wire::MESSAGE_MAX;
 
 use super::GREETING;
 use super::job::Job;
@@ -33,8 +34,8 @@ pub enum Event {
 /// The queue of events, with a descriptor that wakes its reader.
 #[derive(Clone)]
 pub struct Events {
-    /// The sending end of the queue.
-    pub sender: Sender<Event>,
+    /// The sending end of the queue. If the queue is full, a sender waits, and so the host that sends too much waits too.
+    pub sender: SyncSender<Event>,
     /// A descriptor that becomes readable with each event.
     pub wake: Arc<OwnedFd>,
 }
@@ -49,6 +50,13 @@ impl Events {
     }
 }
 
+/// The most events in the queue.
+pub const EVENTS_MAX: usize = 64;
+
+/// The most frames that wait for one connection. The first two describe the job and the command; all others are
+/// signals.
+const FRAMES_MAX: usize = 64;
+
 /// A connection to another host.
 pub struct Remote {
     /// The host's name as the launcher uses it.
@@ -57,7 +65,7 @@ pub struct Remote {
     pub agent: Option<u64>,
     /// True if the connection's command has ended.
     pub ended: bool,
-    frames: Sender<Vec<u8>>,
+    frames: SyncSender<Vec<u8>>,
     ssh: Option<OwnedFd>,
 }
 
@@ -73,7 +81,7 @@ impl Remote {
         let mut child = command.spawn().map_err(|e| format!("cannot start the host's `{}`: {e}", job.ssh[0]))?;
         let ssh = process::open_pidfd(child.id() as i32).ok().flatten();
         let (mut input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (frames, queue): (Sender<Vec<u8>>, Receiver<Vec<u8>>) = channel();
+        let (frames, queue): (SyncSender<Vec<u8>>, Receiver<Vec<u8>>) = sync_channel(FRAMES_MAX);
         thread::spawn(move || {
             // When the sender is dropped, the loop ends and closes ssh's input, by which the other side notices the
             // end.
@@ -111,10 +119,17 @@ impl Remote {
         Ok(remote)
     }
 
+    /// Makes a connection without ssh, whose frames the caller takes.
+    pub fn without_ssh(host: &str) -> (Self, Receiver<Vec<u8>>) {
+        let (frames, queue) = sync_channel(FRAMES_MAX);
+        (Self { host: host.to_owned(), agent: None, ended: false, frames, ssh: None }, queue)
+    }
+
     /// Sends a message to the starter.
     pub fn say(&self, message: &Message) {
-        // If the connection is gone, an event of the connection reports this, so the error is ignored.
-        let _ = self.frames.send(message.frame());
+        // If the connection is gone, an event of the connection reports this, so the error is ignored. A host that reads
+        // nothing gets no further signals.
+        let _ = self.frames.try_send(message.frame());
     }
 
     /// Closes the connection's input, which asks the other side to end. Returns the descriptor by which ssh can be
@@ -126,7 +141,7 @@ impl Remote {
 
 fn pass_on(id: u32, stream: &mut impl Read, (output, errors): (File, File), events: &Events) {
     let mut streams = [Some(output), Some(errors)];
-    while let Some(message) = Message::read_frame(stream) {
+    while let Some(message) = Message::read_frame_within(stream, MESSAGE_MAX) {
         match message {
             Message::Output(number, bytes) => {
                 if let Some(Some(file)) = streams.get_mut(usize::from(number != 1)) {

@@ -4,7 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use crossdock_shim::message::{End, Rank};
+use crossdock_shim::message::{End, Message, Rank};
+
+use super::marks;
+
+/// The most bytes of a text in a rank's report that the front keeps. The list of the CPUs of a large host fits.
+const TEXT_MAX: usize = 8 << 10;
 
 /// A failure, as it is printed in the one error message of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +41,11 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// The state of all ranks.
+/// The state of all ranks. Its memory is bounded by the number of ranks, however many reports arrive.
 #[derive(Default)]
 pub struct Report {
+    /// The number of ranks of the job.
+    most: usize,
     /// The ranks that have started, by host and process id, because ranks that do not find each other may all have the
     /// same number.
     ranks: BTreeMap<(String, i32), Rank>,
@@ -54,9 +61,45 @@ pub struct Report {
 }
 
 impl Report {
-    /// Notes that a rank has started.
-    pub fn started(&mut self, rank: Rank) {
-        self.ranks.insert((rank.host.clone(), rank.pid), rank);
+    /// Makes the report of a job with this number of ranks.
+    pub fn new(ranks: u32) -> Self {
+        Self { most: ranks as usize, ..Self::default() }
+    }
+
+    /// Notes a message about ranks or a failure. Gives back any other message.
+    pub fn hear(&mut self, message: Message) -> Option<Message> {
+        match message {
+            Message::RankStarted(rank) => self.started(short(rank)),
+            Message::RankEnded(rank, end) => self.ended(&short(rank), end),
+            Message::RankLost(rank) => self.lost(&short(rank)),
+            Message::RankTrouble(rank, what, hint) => {
+                let Rank { rank, host, command, .. } = short(rank);
+                self.fail(Failure { host, rank: Some(rank), command, what: cut(what), hint: cut(hint) });
+            }
+            Message::Failed(host, what, hint) => {
+                let (host, what, hint) = (cut(host), cut(what), cut(hint));
+                self.fail(Failure { host, rank: None, command: String::new(), what, hint });
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// Notes that a rank has started. A job has as many ranks as it was started with, so a report of one more rank ends
+    /// the job.
+    fn started(&mut self, rank: Rank) {
+        let key = (rank.host.clone(), rank.pid);
+        if self.ranks.len() < self.most || self.ranks.contains_key(&key) {
+            self.ranks.insert(key, rank);
+            return;
+        }
+        self.fail(Failure {
+            host: rank.host,
+            rank: Some(rank.rank),
+            command: rank.command,
+            what: format!("it reports its start, but all {} ranks of the job have started already", self.most),
+            hint: "a program of the job sends false reports, or the launcher was told another number of ranks".into(),
+        });
     }
 
     /// The number of ranks that have started.
@@ -70,8 +113,11 @@ impl Report {
     }
 
     /// Notes that a rank has ended.
-    pub fn ended(&mut self, rank: &Rank, end: End) {
-        self.ended.insert((rank.host.clone(), rank.pid));
+    fn ended(&mut self, rank: &Rank, end: End) {
+        let key = (rank.host.clone(), rank.pid);
+        if self.ranks.contains_key(&key) {
+            self.ended.insert(key);
+        }
         if end.code == 0 && end.signal == 0 || self.knows_the_first() {
             return;
         }
@@ -81,7 +127,7 @@ impl Report {
 
     /// Notes that a rank was killed together with the shim that reports its end. If another rank reports a bad end of
     /// its own, that rank counts as the first.
-    pub fn lost(&mut self, rank: &Rank) {
+    fn lost(&mut self, rank: &Rank) {
         if self.first.is_none() {
             self.guessed = true;
             self.note(rank, End { code: 0, signal: 9 });
@@ -138,13 +184,51 @@ impl Report {
     }
 }
 
+fn short(rank: Rank) -> Rank {
+    Rank { host: cut(rank.host), command: cut(rank.command), cpus: cut(rank.cpus), ..rank }
+}
+
+/// Cuts a text that another process sent to the length that the front keeps.
+fn cut(text: String) -> String {
+    if text.len() > TEXT_MAX { marks::clipped(&text, TEXT_MAX).to_owned() } else { text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn a_flood_of_reports_takes_no_more_memory_than_the_jobs_ranks_and_is_an_error_with_host_and_rank() {
+        let mut report = Report::new(4);
+        let text = "x".repeat(100_000);
+        for pid in 0..100_000 {
+            let (command, cpus) = if pid < 8 { (text.clone(), text.clone()) } else { Default::default() };
+            let rank = Rank { rank: pid, pid, host: "n7".into(), command, cpus, ..Rank::default() };
+            assert_eq!(report.hear(Message::RankStarted(rank.clone())), None);
+            assert_eq!(report.hear(Message::RankEnded(rank, End { code: 0, signal: 0 })), None);
+        }
+        assert_eq!((report.count(), report.ended.len()), (4, 4));
+        let kept: usize = report.ranks.values().map(|r| r.command.capacity() + r.cpus.capacity()).sum();
+        assert!(kept <= 8 * TEXT_MAX, "{kept} bytes");
+        let fatal = report.fatal.unwrap();
+        assert_eq!((fatal.host.as_str(), fatal.rank, fatal.command.len()), ("n7", Some(4), TEXT_MAX));
+        assert!(fatal.what.contains("all 4 ranks of the job have started already"), "{}", fatal.what);
+    }
+
+    #[test]
+    fn a_rank_that_reports_its_start_again_is_the_same_rank() {
+        let mut report = Report::new(1);
+        for command in ["a", "b"] {
+            let rank = Rank { pid: 5, host: "n1".into(), command: command.into(), ..Rank::default() };
+            report.hear(Message::RankStarted(rank));
+        }
+        assert!(report.count() == 1 && report.fatal.is_none());
+        assert_eq!(report.hear(Message::Idle), Some(Message::Idle));
+    }
+
+    #[test]
     fn the_first_bad_end_is_the_one_that_is_told() {
-        let mut report = Report::default();
+        let mut report = Report::new(2);
         let rank = |rank, host: &str| Rank {
             rank,
             host: host.into(),

@@ -34,7 +34,7 @@ impl Session {
         let end = Instant::now() + PATIENCE;
         let mut own: Option<(Child, File)> = None;
         loop {
-            if let Ok(keeper) = socket::connect(&place.socket()) {
+            if let Ok(keeper) = socket::connect(&place.client_socket()) {
                 return Ok(Self { keeper, place, job: job.clone(), own: own.map(|(child, _)| child) });
             }
             match &mut own {

@@ -1,6 +1,6 @@
 //! Slurm's `srun` as the launcher: its command line, the reports of its tasks, and its end.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
@@ -19,6 +19,8 @@ use crate::engine::tool;
 /// How long a step may take to end after srun was asked to end it. Slurm first asks the step's processes, and kills
 /// them some seconds later.
 const ENDING: Duration = Duration::from_secs(15);
+/// The most bytes of a line that are read at once. A rank may write any number of bytes without the end of a line.
+const LINE_MAX: u64 = 64 << 10;
 /// How long Slurm's own commands may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -150,7 +152,7 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
     let mut lines = BufReader::new(child.stderr.take().expect("piped at its start"));
     let mut line = Vec::new();
     let (mut killed, mut ending, mut told) = (None, false, false);
-    while matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
+    while matches!((&mut lines).take(LINE_MAX).read_until(b'\n', &mut line), Ok(1..)) {
         let text = String::from_utf8_lossy(&line);
         let (rest, message) = marks::find(&text);
         // Errors are ignored, because a closed standard error of this program must not stop the reading.
