@@ -29,6 +29,7 @@ use crate::series::span;
         crossdock watch field                    attributes and statistics of a series, live\n  \
         crossdock audit                          which process can touch which segment, and how\n  \
         crossdock doctor                         what this machine allows, and what to change\n\n\
+        Times: `90 s`, `500 ms`, `2 h`; a plain number is seconds. Sizes: `512 MiB`, `2 GB`; a plain number is bytes.\n\
         Help on one command: crossdock help COMMAND",
     disable_help_subcommand = false,
     arg_required_else_help = true
@@ -86,7 +87,7 @@ pub enum Command {
     Ls(Ls),
     /// Look into a region or a port
     #[command(
-        after_long_help = "Examples:\n  crossdock inspect frames              an object of any workflow that has it\n  crossdock inspect melt/frames         the region `frames` of the workflow `melt`\n  crossdock inspect melt/positions      a port: options, counters, who is at its ends and who waits"
+        after_long_help = "Examples:\n  crossdock inspect frames              an object of any workflow that has it\n  crossdock inspect melt/frames         the region `frames` of the workflow `melt`\n  crossdock inspect melt/positions      a port: options, counters, who is at its ends and who waits\n  crossdock inspect melt/positions -w   again every two seconds"
     )]
     Inspect(Inspect),
     /// Remove regions, ports, series or items by name
@@ -181,6 +182,7 @@ pub enum Command {
 pub enum Names {
     Runs,
     Objects,
+    Regions,
     Series,
 }
 
@@ -270,6 +272,7 @@ Access: `map rw` can read and write now, `map r` can read; `fd rw` and `fd r` co
 Examples:
   crossdock audit
   crossdock audit melt                  segments of one workflow
+  crossdock audit frames                one segment
   crossdock audit --json | jq '.processes[] | {pid, task, access}'";
 
 const CHECKPOINT_HELP: &str = "\
@@ -525,7 +528,7 @@ pub struct StopRun {
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
     /// How long the run may take to end by itself [default: the file's `grace` and 20 s]
-    #[arg(long, value_name = "TIME", value_parser = span::seconds)]
+    #[arg(long, value_name = "TIME", value_parser = span::time)]
     pub deadline: Option<Duration>,
 }
 
@@ -534,8 +537,8 @@ pub struct StopRun {
 pub struct Attach {
     /// The run: its id, the beginning of its id, or its workflow
     pub run: String,
-    /// The command and its arguments [default: a shell]
-    #[arg(last = true)]
+    /// The command and its arguments, with or without `--` before them [default: a shell]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<String>,
 }
 
@@ -549,7 +552,7 @@ pub struct Serve {
     #[arg(long)]
     pub private: bool,
     /// How long a private daemon without members waits before it ends; a plain number is seconds
-    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::seconds)]
+    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::time)]
     pub idle: Duration,
     /// The most memory that all segments may take together [default: what the node has free]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -589,7 +592,7 @@ pub struct Serve {
     #[arg(long, value_name = "TRANSPORT", default_value_t, requires = "site")]
     pub transport: Choice,
     /// How long this node keeps its names after the other nodes last heard of it
-    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::seconds, requires = "site")]
+    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::time, requires = "site")]
     pub lease: Duration,
 }
 
@@ -608,17 +611,6 @@ pub struct CertificateOptions {
     /// The number of days for which the certificates are valid
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub days: u32,
-}
-
-/// `ls`
-#[derive(Args, Debug)]
-pub struct Look {
-    /// The daemon's socket [default: every daemon of yours that can be found]
-    #[arg(long)]
-    pub socket: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// The options of `ls`.
@@ -642,9 +634,11 @@ pub struct Ls {
 pub struct Inspect {
     /// The object: NAME or WORKFLOW/NAME
     pub name: String,
-    /// Where to look.
     #[command(flatten)]
-    pub look: Look,
+    pub output: Output,
+    /// The daemon's socket [default: every daemon of yours that can be found]
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
 }
 
 /// The options of `rm`.
@@ -673,7 +667,7 @@ pub enum RegionCommand {
     )]
     Copy {
         /// The region: WORKFLOW/NAME, or NAME in the default workflow
-        name: String,
+        region: String,
         /// The name of the copy, in the same workflow
         copy: String,
         #[command(flatten)]
@@ -685,7 +679,7 @@ pub enum RegionCommand {
     )]
     Move {
         /// The region: WORKFLOW/NAME, or NAME in the default workflow
-        name: String,
+        region: String,
         #[command(flatten)]
         common: RegionOptions,
     },
@@ -733,7 +727,7 @@ impl Kind {
 /// The options of `audit`.
 #[derive(Args, Debug)]
 pub struct Audit {
-    /// Show only this workflow, or this WORKFLOW/NAME
+    /// Show only this workflow, or this object: NAME or WORKFLOW/NAME
     pub name: Option<String>,
     /// Print JSON
     #[arg(long)]

@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use crate::args::Audit;
 use crate::items;
-use crate::table::{columns, say};
+use crate::names::{self, Named};
+use crate::table::{columns, complain, say};
 use crossdock_web::find;
 
 /// The beginning of a segment's name in `/proc`. The whole name is `memfd:crossdock:WORKFLOW:KIND:NAME`.
@@ -64,20 +65,39 @@ pub fn audit(options: &Audit) -> u8 {
     let mut report = look(&members);
     name_items(&mut report, &items::by_file(listings.iter()));
     if let Some(name) = &options.name {
-        let wanted = |segment: &str| {
-            segment == name || segment.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('/'))
-        };
-        for process in &mut report.processes {
-            process.access.retain(|a| wanted(&a.segment));
+        let workflows: Vec<&str> = listings.iter().flat_map(|l| &l.workflows).map(|w| w.name.as_str()).collect();
+        keep_only(&mut report, name, &workflows);
+        let known: Vec<Named> = listings.iter().flat_map(names::all).collect();
+        let exists = workflows.contains(&name.as_str()) || known.iter().any(|n| n.is_called(name));
+        if report.processes.is_empty() && !exists {
+            let hint = names::hint(name, &known);
+            complain(&format!("there is no workflow, region, port, series or item `{name}`{hint}"));
+            return code::UNAVAILABLE;
         }
-        report.processes.retain(|p| !p.access.is_empty());
     }
     if options.json {
         crate::table::json(&report);
     } else {
-        say(&text(&report));
+        say(&text(&report, options.name.as_deref()));
     }
     code::OK
+}
+
+/// Keeps only the segments with this name: a workflow, WORKFLOW/NAME, or NAME alone in one of the `workflows`.
+fn keep_only(report: &mut Report, name: &str, workflows: &[&str]) {
+    let below = |segment: &str, workflow: &str, rest: Option<&str>| {
+        let inner = segment.strip_prefix(workflow).and_then(|inner| inner.strip_prefix('/'));
+        inner.is_some_and(|inner| rest.is_none_or(|rest| rest == inner))
+    };
+    let wanted = |segment: &str| {
+        segment == name
+            || below(segment, name, None)
+            || workflows.iter().any(|workflow| below(segment, workflow, Some(name)))
+    };
+    for process in &mut report.processes {
+        process.access.retain(|a| wanted(&a.segment));
+    }
+    report.processes.retain(|p| !p.access.is_empty());
 }
 
 /// Gets the listings of all daemons that answer. If no daemon answers, the report has no names of tasks and items, but
@@ -257,7 +277,7 @@ fn container(folder: &Path) -> Option<String> {
     (!own.is_empty()).then(|| format!("own {}", own.join(" ")))
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &Report, name: Option<&str>) -> String {
     let mut segments: BTreeMap<(&str, &str), Vec<(&Process, &Access)>> = BTreeMap::new();
     for process in &report.processes {
         for access in &process.access {
@@ -289,7 +309,8 @@ fn text(report: &Report) -> String {
         ));
     }
     if parts.is_empty() {
-        parts.push("no process that can be looked into touches any segment".into());
+        let what = name.map_or_else(|| "any segment".to_owned(), |name| format!("a segment of `{name}`"));
+        parts.push(format!("no process that can be looked into touches {what}"));
     }
     if report.hidden > 0 {
         let noun = if report.hidden == 1 { "process" } else { "processes" };
@@ -342,6 +363,34 @@ mod tests {
         let found: Vec<_> =
             report.processes[0].access.iter().map(|a| (a.segment.as_str(), a.mapped.as_str())).collect();
         assert_eq!(found, [("w/frame", "rw"), ("file 13 of no item that a daemon names", "r")]);
+    }
+
+    #[test]
+    fn a_name_is_taken_alone_with_its_workflow_and_as_a_workflow() {
+        let kept = |name: &str| {
+            let access = ["melt/frames", "melt/a/frames", "other/frames"]
+                .map(|segment| Access { segment: segment.into(), ..Access::default() })
+                .to_vec();
+            let process = Process {
+                pid: 1,
+                uid: 0,
+                program: String::new(),
+                task: None,
+                workflow: None,
+                rank: None,
+                container: None,
+                access,
+            };
+            let mut report = Report { processes: vec![process], hidden: 0 };
+            keep_only(&mut report, name, &["melt", "default"]);
+            report.processes.iter().flat_map(|p| &p.access).map(|a| a.segment.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(kept("melt"), ["melt/frames", "melt/a/frames"]);
+        assert_eq!(kept("frames"), ["melt/frames"]);
+        assert_eq!(kept("a/frames"), ["melt/a/frames"]);
+        // No daemon knows the workflow `other`, so only its whole name is certain.
+        assert_eq!(kept("other/frames"), ["other/frames"]);
+        assert_eq!(kept("fram"), [""; 0]);
     }
 
     #[test]

@@ -10,12 +10,17 @@ use crate::args::{Cli, Names};
 use crate::names;
 use crate::table::say;
 
-/// For each kind of names, the commands whose first argument is such a name.
-const TAKES: [(&str, &[&str]); 3] = [
+/// For each kind of names, the commands whose first argument is such a name. The commands of `region` are meant by its
+/// name.
+const TAKES: [(&str, &[&str]); 4] = [
     ("runs", &["ps", "logs", "stop", "attach"]),
     ("objects", &["inspect", "rm", "audit"]),
     ("series", &["watch", "export", "checkpoint"]),
+    ("regions", &[GROUP]),
 ];
+
+/// The command whose first argument is a command again, and whose second one is a name.
+const GROUP: &str = "region";
 
 /// Gives the completion script for a shell: the script that clap writes, extended by the completion of names.
 pub fn script(shell: Shell) -> String {
@@ -38,7 +43,11 @@ pub fn names(kind: Names) -> u8 {
     } else {
         for daemon in find::daemons(None).unwrap_or_default() {
             let Ok(listing) = daemon.session.list() else { continue };
-            let wanted = |n: &names::Named| kind == Names::Objects || n.kind == SegmentKind::Series;
+            let wanted = |n: &names::Named| match kind {
+                Names::Regions => n.kind == SegmentKind::Region,
+                Names::Series => n.kind == SegmentKind::Series,
+                Names::Objects | Names::Runs => true,
+            };
             all.extend(names::all(&listing).iter().filter(|n| wanted(n)).map(names::Named::whole));
         }
     }
@@ -58,10 +67,11 @@ fn bash() -> String {
     format!(
         r#"
 _crossdock_with_names() {{
-    local word=${{COMP_WORDS[COMP_CWORD]}} kind=
+    local word=${{COMP_WORDS[COMP_CWORD]}} kind= first=2
     case ${{COMP_WORDS[1]}} in
 {cases}    esac
-    if [[ -n $kind && $COMP_CWORD -ge 2 && $word != -* ]]; then
+    [[ ${{COMP_WORDS[1]}} != {GROUP} ]] || first=3
+    if [[ -n $kind && $COMP_CWORD -ge $first && $word != -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(crossdock names "$kind" 2>/dev/null)" -- "$word")
         [[ ${{#COMPREPLY[@]}} -eq 0 ]] || return 0
     fi
@@ -74,7 +84,8 @@ complete -F _crossdock_with_names -o bashdefault -o default crossdock
 
 fn fish() -> String {
     let line = |(kind, commands): &(&str, &[&str])| {
-        let condition = format!("__fish_seen_subcommand_from {}", commands.join(" "));
+        let below = if commands.contains(&GROUP) { "; and __fish_seen_subcommand_from copy move" } else { "" };
+        let condition = format!("__fish_seen_subcommand_from {}{below}", commands.join(" "));
         format!("complete -c crossdock -n \"{condition}\" -f -a \"(crossdock names {kind} 2>/dev/null)\"\n")
     };
     TAKES.iter().map(line).collect()
@@ -90,6 +101,7 @@ fn zsh(script: &str) -> String {
             "run" | "runs" => Some("runs"),
             "name" | "names" => Some("objects"),
             "series" => Some("series"),
+            "region" => Some("regions"),
             _ => None,
         }
     };

@@ -7,32 +7,41 @@ use crossdock_launch::run::{self, code};
 use crossdock_layout::files::Phase;
 use serde_json::{Value, json};
 
-use crate::table::{columns, complain, say};
+use crate::output::Output;
+use crate::table::{columns, complain};
 
-pub fn list(as_json: bool) -> u8 {
-    let mut found: Vec<(String, Told, Look)> = Vec::new();
+pub fn list(output: &Output) -> u8 {
     let mut trouble = false;
+    let ended = output.show(|| {
+        let found = directories(&mut trouble);
+        let all: Vec<Value> = found.iter().map(|(run, told, look)| value(run, told, look)).collect();
+        let texts: Vec<String> = found.iter().map(|(run, told, look)| text(run, told, look)).collect();
+        let text = match texts.is_empty() {
+            true => {
+                "no living run of yours has a managed directory (`files:` in the workflow file makes one)".to_owned()
+            }
+            false => texts.join("\n\n"),
+        };
+        Ok((json!({ "directories": all }), text))
+    });
+    if trouble { code::SYSTEM } else { ended }
+}
+
+/// Looks into the managed directories of all living runs. Sets `trouble` if a directory cannot be looked into.
+fn directories(trouble: &mut bool) -> Vec<(String, Told, Look)> {
+    let mut found = Vec::new();
     for run in run::living() {
         for directory in told(&run.folder) {
             match look(&directory.store, &directory.notice, &directory.path) {
                 Ok(look) => found.push((run.id.clone(), directory, look)),
                 Err(why) => {
-                    trouble = true;
+                    *trouble = true;
                     complain(&format!("directory `{}` of run {}: {why}", directory.name, run.id));
                 }
             }
         }
     }
-    if as_json {
-        let all: Vec<Value> = found.iter().map(|(run, told, look)| value(run, told, look)).collect();
-        crate::table::json(&json!({ "directories": all }));
-    } else if found.is_empty() {
-        say("no living run of yours has a managed directory (`files:` in the workflow file makes one)");
-    } else {
-        let texts: Vec<String> = found.iter().map(|(run, told, look)| text(run, told, look)).collect();
-        say(&texts.join("\n\n"));
-    }
-    if trouble { code::SYSTEM } else { code::OK }
+    found
 }
 
 fn phase(phase: Phase) -> &'static str {

@@ -11,30 +11,19 @@ use serde_json::{Value, json};
 
 use crate::args::Inspect;
 use crate::ls::kind;
-use crate::table::{columns, complain, say};
+use crate::table::columns;
 use crossdock_web::find::{self, Found};
 
 pub fn inspect(options: &Inspect) -> u8 {
-    match look(options) {
-        Ok(parts) => {
-            if options.look.json {
-                let values: Vec<Value> = parts.into_iter().map(|(_, value)| value).collect();
-                crate::table::json(&json!({ "segments": values }));
-            } else {
-                let texts: Vec<String> = parts.into_iter().map(|(text, _)| text).collect();
-                say(&texts.join("\n\n"));
-            }
-            code::OK
-        }
-        Err(e) => {
-            complain(&e);
-            code::UNAVAILABLE
-        }
-    }
+    options.output.show(|| {
+        let parts = look(options).map_err(|e| (code::UNAVAILABLE, e))?;
+        let (texts, values): (Vec<String>, Vec<Value>) = parts.into_iter().unzip();
+        Ok((json!({ "segments": values }), texts.join("\n\n")))
+    })
 }
 
 fn look(options: &Inspect) -> Result<Vec<(String, Value)>, String> {
-    let socket = options.look.socket.as_deref();
+    let socket = options.socket.as_deref();
     let mut known = Vec::new();
     let mut parts = Vec::new();
     for daemon in find::daemons(socket)? {
@@ -133,7 +122,7 @@ fn port(r: &PortReport) -> (String, Value) {
     );
     let seconds = |ns: u64| format!("{:.2} s", ns as f64 * 1e-9);
     let row = |e: &EndInfo| {
-        let standing = match (e.alive, e.waiting) {
+        let state = match (e.alive, e.waiting) {
             (false, _) => "dead or gone",
             (true, true) => "waits",
             (true, false) => "at work",
@@ -144,12 +133,12 @@ fn port(r: &PortReport) -> (String, Value) {
             e.messages.to_string(),
             seconds(e.wait_ns),
             format!("{:.1} s ago", e.last_seen.as_secs_f64()),
-            standing.to_owned(),
+            state.to_owned(),
         ]
     };
     if !r.ends.is_empty() {
         let rows: Vec<_> = r.ends.iter().map(row).collect();
-        text += &format!("\n{}", columns(&["  END", "TASK", "MESSAGES", "WAITED", "SEEN", "STANDING"], &rows));
+        text += &format!("\n{}", columns(&["  END", "TASK", "MESSAGES", "WAITED", "SEEN", "STATE"], &rows));
     }
     let ends: Vec<Value> = r
         .ends

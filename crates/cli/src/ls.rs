@@ -10,8 +10,8 @@ use crossdock_launch::run::state::now_ms;
 use crossdock_web::find;
 use serde_json::{Value, json};
 
-use crate::args::{Look, Ls};
-use crate::output::{Format, age, progress};
+use crate::args::Ls;
+use crate::output::{age, progress};
 use crate::table::{columns, complain};
 
 /// A daemon's listing, and the reports of its series.
@@ -23,13 +23,10 @@ struct Seen {
 
 pub fn ls(options: &Ls) -> u8 {
     if options.files {
-        return crate::directories::list(options.output.format() == Some(Format::Json));
+        return crate::directories::list(&options.output);
     }
     if options.nodes {
-        return crate::nodes::list(&Look {
-            socket: options.socket.clone(),
-            json: options.output.format() == Some(Format::Json),
-        });
+        return crate::nodes::list(options.socket.as_deref(), &options.output);
     }
     options.output.show(|| {
         let seen = look(options.socket.as_deref()).map_err(|e| (code::UNAVAILABLE, e))?;

@@ -1,10 +1,13 @@
 //! `crossdock mpirun`: runs an MPI program in containers.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use crossdock_launch::mpi::{self, Options};
+
+use crate::series::span;
 
 pub const HELP: &str = "\
 The containers need no ssh daemon: the launcher of the image's MPI is given an ssh of crossdock's own, which reaches other hosts
@@ -104,18 +107,18 @@ pub struct Mpirun {
     /// One more argument for the launcher, which is the image's mpirun or srun (repeat it)
     #[arg(long = "launcher-arg", value_name = "WORD", allow_hyphen_values = true)]
     pub launcher_arg: Vec<String>,
-    /// Seconds that a container or a connection may take to come up
-    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub patience: u64,
-    /// Seconds until all ranks must have started
-    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub start: u64,
+    /// How long a container or a connection may take to come up
+    #[arg(long, default_value = "30 s", value_name = "TIME", value_parser = span::at_least_a_second)]
+    pub patience: Duration,
+    /// How long it may take until all ranks have started
+    #[arg(long, default_value = "60 s", value_name = "TIME", value_parser = span::at_least_a_second)]
+    pub start: Duration,
     /// Let the job continue after a rank has ended badly, instead of ending it 15 s later
     #[arg(long)]
     pub keep_going: bool,
-    /// Seconds that the job may take
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub deadline: Option<u64>,
+    /// How long the job may take
+    #[arg(long, value_name = "TIME", value_parser = span::at_least_a_second)]
+    pub deadline: Option<Duration>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -129,6 +132,7 @@ fn mpi_choice(text: &str) -> Result<String, String> {
 }
 
 pub fn mpirun(o: Mpirun) -> u8 {
+    let seconds = |time: Duration| time.as_secs_f64().ceil() as u64;
     mpi::mpirun(&Options {
         root: o.root,
         image: o.image,
@@ -152,10 +156,10 @@ pub fn mpirun(o: Mpirun) -> u8 {
         launcher: o.launcher,
         pmi: o.pmi,
         arguments: o.launcher_arg,
-        patience_s: o.patience,
-        start_s: o.start,
+        patience_s: seconds(o.patience),
+        start_s: seconds(o.start),
         keep_going: o.keep_going,
-        deadline_s: o.deadline,
+        deadline_s: o.deadline.map(seconds),
         command: o.command,
     })
 }

@@ -1,43 +1,37 @@
 //! `crossdock ls --nodes`: lists the nodes of a site.
 
+use std::path::Path;
+
 use crossdock_client::{NodeInfo, NodeState};
 use crossdock_launch::run::code;
 use serde_json::{Value, json};
 
-use crate::args::Look;
-use crate::table::{columns, complain, say};
+use crate::output::Output;
+use crate::table::{columns, complain};
 use crossdock_web::find;
 
 /// Lists the nodes of each daemon's site.
-pub fn list(options: &Look) -> u8 {
-    let found = match find::daemons(options.socket.as_deref()) {
-        Ok(found) => found,
-        Err(e) => {
-            complain(&e);
-            return code::UNAVAILABLE;
+pub fn list(socket: Option<&Path>, output: &Output) -> u8 {
+    output.show(|| {
+        let found = find::daemons(socket).map_err(|e| (code::UNAVAILABLE, e))?;
+        let mut listings = Vec::new();
+        for daemon in &found {
+            match daemon.session.nodes() {
+                Ok(nodes) => listings.push((daemon.place.clone(), nodes)),
+                Err(e) => complain(&format!("{}: {e}", daemon.place)),
+            }
         }
-    };
-    let mut listings = Vec::new();
-    for daemon in &found {
-        match daemon.session.nodes() {
-            Ok(nodes) => listings.push((daemon.place.clone(), nodes)),
-            Err(e) => complain(&format!("{}: {e}", daemon.place)),
-        }
-    }
-    if options.json {
         let daemons = listings.iter().map(|(place, nodes)| {
             json!({ "place": place, "site": nodes.first().map(|n| &n.site), "nodes": nodes.iter().map(as_json).collect::<Vec<_>>() })
         });
-        crate::table::json(&json!({ "daemons": daemons.collect::<Vec<_>>() }));
-        return code::OK;
-    }
-    let texts: Vec<_> = listings.iter().filter_map(|(place, nodes)| as_text(place, nodes)).collect();
-    if texts.is_empty() {
-        say("no daemon of yours is a node of a site (`crossdock serve --site` makes one)");
-    } else {
-        say(&texts.join("\n\n"));
-    }
-    code::OK
+        let value = json!({ "daemons": daemons.collect::<Vec<_>>() });
+        let texts: Vec<_> = listings.iter().filter_map(|(place, nodes)| as_text(place, nodes)).collect();
+        let text = match texts.is_empty() {
+            true => "no daemon of yours is a node of a site (`crossdock serve --site` makes one)".to_owned(),
+            false => texts.join("\n\n"),
+        };
+        Ok((value, text))
+    })
 }
 
 fn as_json(node: &NodeInfo) -> Value {

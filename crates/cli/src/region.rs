@@ -12,8 +12,8 @@ const DEFAULT: &str = "default";
 
 pub fn region(command: &RegionCommand) -> u8 {
     let done = match command {
-        RegionCommand::Copy { name, copy, common } => bring(name, Some(copy), common),
-        RegionCommand::Move { name, common } => bring(name, None, common),
+        RegionCommand::Copy { region, copy, common } => bring(region, Some(copy), common),
+        RegionCommand::Move { region, common } => bring(region, None, common),
     };
     match done {
         Ok(line) => {

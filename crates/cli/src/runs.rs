@@ -195,7 +195,13 @@ pub fn logs(options: &Logs) -> u8 {
 }
 
 fn show_logs(options: &Logs) -> Result<(), String> {
-    let (run, state) = found(&options.run)?;
+    let (run, state) = found(&options.run).map_err(|why| {
+        // The user may name a run that has ended by its workflow or by its id, which begins with the workflow.
+        let workflows = [Some(options.run.as_str()), options.run.rsplit_once('-').map(|(workflow, _)| workflow)];
+        let folder = workflows.into_iter().flatten().map(run::default_logs).find(|folder| folder.is_dir());
+        let hint = folder.map(|folder| format!("; the logs of its last run from here are in {}", folder.display()));
+        why + &hint.unwrap_or_default()
+    })?;
     let ranks: Vec<&RankState> = match &options.task {
         None => state.ranks.iter().collect(),
         Some(name) => state.ranks.iter().filter(|r| r.name == *name || r.task == *name).collect(),

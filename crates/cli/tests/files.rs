@@ -288,6 +288,9 @@ tasks:
             wanted.iter().all(|(name, state, user)| line(name).is_some_and(|l| l.contains(state) && l.contains(user)))
         });
         assert!(seen.contains("frames at /f (publish close, keep consumed): writes runs, 1 published"), "{seen}");
+        let words = ["ls", "--files", "-o", "yaml", "-w", "--times", "2", "--every", "10ms"];
+        let followed = finish(place.command(&words).spawn().unwrap()).out;
+        assert_eq!(followed.matches("name: \"frames\"").count(), 2, "{followed}");
         signal(child.id(), Signal::TERM);
         finish(child);
         place.assert_nothing_left(engine);

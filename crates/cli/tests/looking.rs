@@ -60,12 +60,15 @@ fn a_series_is_listed_with_what_goes_on_in_it_and_nobody_but_its_publisher_can_w
     assert!(number("slots_used") > 0 && number("slots_used") <= number("slots_reserved"), "{found}");
     assert!(found["method"].is_string() && number("longest_ns") >= number("last_ns"), "{found}");
     assert_eq!(found["variables"][0]["name"], "u");
+    let words = ["inspect", "default/field", "-o", "json", "-w", "--times", "2", "--every", "10ms"];
+    let followed = ask(&place, &socket, &words);
+    assert_eq!(followed.lines().filter(|l| serde_json::from_str::<Value>(l).is_ok()).count(), 2, "{followed}");
     let text = ask(&place, &socket, &["inspect", "--socket", &socket, "field"]);
     for words in ["live", "1 observers", "changes found by", "pool:", "VARIABLE"] {
         assert!(text.contains(words), "no '{words}': {text}");
     }
 
-    let audit = json(&place, &socket, &["audit", "--json", "default/field"]);
+    let audit = json(&place, &socket, &["audit", "--json", "field"]);
     let access = |pid: u32, kind: &str| {
         let process = audit["processes"].as_array().unwrap().iter().find(|p| p["pid"] == pid).cloned();
         let all = process.unwrap_or_else(|| panic!("process {pid} is not there: {audit}"))["access"].clone();

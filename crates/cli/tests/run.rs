@@ -219,7 +219,11 @@ fn completions_and_help_are_there_for_every_command() {
         let script = finish(place.command(&["completions", shell]).spawn().unwrap());
         assert!(script.code == 0 && script.out.contains("inspect") && !script.out.is_empty());
     }
-    for command in ["run", "ps", "logs", "stop", "attach", "serve", "ls", "inspect", "audit", "doctor", "completions"] {
+    let help = finish(place.command(&["--help"]).spawn().unwrap()).out;
+    let list = help.split("Commands:").nth(1).and_then(|rest| rest.split("Options:").next()).unwrap();
+    let commands: Vec<&str> = list.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
+    assert!(commands.contains(&"run") && commands.contains(&"region"), "{help}");
+    for command in commands.into_iter().filter(|word| !word.is_empty() && *word != "help") {
         let help = finish(place.command(&[command, "--help"]).spawn().unwrap());
         assert!(help.code == 0 && help.out.contains("Examples:"), "{command}: {}", help.out);
     }

@@ -107,6 +107,8 @@ fn logs_are_followed_until_the_run_ends() {
     let followed = finish(follower);
     assert_eq!((followed.code, followed.out.as_str()), (0, "one\ntwo\nthree\nfour\n"), "{}", followed.err);
     assert_eq!(finish(child).code, 0);
+    let ended = ask(&place, &["logs", "w"]);
+    assert!(ended.code == 69 && ended.err.contains("are in crossdock-logs/w"), "{}", ended.err);
     place.assert_nothing_left("process");
 }
 
@@ -130,6 +132,8 @@ fn a_command_gets_into_a_run_from_anywhere_by_the_workflows_name() {
     assert!(observed.contains("version"), "{observed}");
     let told = ask(&place, &["attach", "w", "--", "sh", "-c", "echo $CROSSDOCK_WORKFLOW; exit 7"]);
     assert_eq!((told.code, told.out.as_str()), (7, "w\n"));
+    let plain = ask(&place, &["attach", "w", "sh", "-c", "echo $CROSSDOCK_WORKFLOW"]);
+    assert_eq!((plain.code, plain.out.as_str()), (0, "w\n"), "{}", plain.err);
     assert_eq!(ask(&place, &["attach", "w", "--", "/no/such/program"]).code, 127);
     let other = ask(&place, &["attach", "x", "--", "true"]);
     assert!(other.code == 69 && other.err.contains("there are: w-"), "{}", other.err);
@@ -142,7 +146,8 @@ fn a_command_gets_into_a_run_from_anywhere_by_the_workflows_name() {
 fn completions_offer_the_names_that_are_there() {
     let task = env!("CARGO_BIN_EXE_crossdock-test-task");
     let place = Place::new(&format!(
-        "workflow: w\ntasks:\n  solve: {{command: '{task} publish 0 # MARK', series: {{field: publish}}}}\n"
+        "workflow: w\nregions: {{frames: {{size: 1 MiB}}}}\ntasks:\n  \
+         solve: {{command: '{task} publish 0 # MARK', series: {{field: publish}}, regions: {{frames: read}}}}\n"
     ));
     let child = place.start("process", &[]);
     let id = await_state(&place, 0, "runs")["id"].as_str().unwrap().to_owned();
@@ -179,10 +184,14 @@ fn completions_offer_the_names_that_are_there() {
     };
     assert_eq!(press("crossdock stop w", 2), id);
     assert_eq!(press("crossdock watch w/", 2), "w/field");
+    assert_eq!(press("crossdock region copy w/", 3), "w/frames");
+    assert!(press("crossdock region m", 2).contains("move"));
     assert!(press("crossdock stop --dead", 2).contains("--deadline"));
     let fish = ask(&place, &["completions", "fish"]).out;
     assert!(fish.contains("(crossdock names runs 2>/dev/null)"), "{fish}");
+    assert!(fish.contains("seen_subcommand_from copy move\" -f -a \"(crossdock names regions"), "{fish}");
     let zsh = ask(&place, &["completions", "zsh"]).out;
+    assert_eq!(zsh.matches(":_crossdock_names_regions'").count(), 2, "{zsh}");
     assert!(zsh.contains(":_crossdock_names_runs'") && zsh.starts_with("#compdef crossdock"), "{zsh}");
     assert_eq!(ask(&place, &["stop", "w"]).code, 0);
     finish(child);

@@ -70,6 +70,10 @@ fn three_nodes_join_a_site_with_certificates_and_are_listed() {
     }
     let text = finish(place.command(&["ls", "--nodes", "--socket", &socket(&place, "n2")]).spawn().unwrap()).out;
     assert!(text.contains("site hall") && text.contains("NODE") && text.contains("n3"), "{text}");
+    let words =
+        ["ls", "--nodes", "-o", "yaml", "-w", "--times", "2", "--every", "0.01", "--socket", &socket(&place, "n2")];
+    let followed = finish(place.command(&words).spawn().unwrap()).out;
+    assert_eq!(followed.matches("site: \"hall\"").count(), 2, "{followed}");
     // A node that ends without an error is gone from the list at once.
     drop(n3);
     until("n3 is gone", || nodes(&place, "n1").contains(&("n3".into(), "gone".into())));

@@ -40,6 +40,12 @@ pub use stopping::{Stopped, stop};
 pub use summary::{PortLine, RegionLine, Summary, TaskLine};
 pub use supervisor::supervisor;
 
+/// The folder for the logs of a workflow's runs in the current folder, if the user names no other one.
+#[must_use]
+pub fn default_logs(workflow: &str) -> PathBuf {
+    PathBuf::from("crossdock-logs").join(workflow.replace('/', "-"))
+}
+
 /// Exit codes for the launcher's own failures. If a task failed, its exit code is passed on instead.
 pub mod code {
     /// All tasks have ended without an error.

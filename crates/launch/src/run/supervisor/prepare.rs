@@ -174,7 +174,7 @@ fn connect(hosts: &Hosts, workflow: &Workflow, places: &Places, events: &Events)
 fn logs_folder(options: &RunOptions, workflow: &Workflow, id: &str) -> Result<(PathBuf, File), String> {
     let wanted = match &options.logs {
         Some(folder) => folder.clone(),
-        None => Path::new("crossdock-logs").join(workflow.name.replace('/', "-")),
+        None => crate::run::default_logs(&workflow.name),
     };
     let open = |folder: &Path| -> Result<File, String> {
         let trouble = |e: std::io::Error| {
