@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +35,17 @@ def test_everything_public_says_what_it_does():
             silent += [f"{name}.{key}" for key, value in vars(thing).items()
                        if not key.startswith("_") and callable(value) and not value.__doc__]
     assert silent == []
+
+
+def test_every_error_is_found_in_the_page_about_messages_by_words_that_messages_have():
+    top = Path(__file__).parents[3]
+    rows = [line.split("|") for line in (top / "docs/troubleshooting.md").read_text().splitlines() if line.startswith("| `")]
+    listed = {row[1].strip().strip("`") for row in rows}
+    assert listed == {error.__name__ for error in crossdock.Error.__subclasses__()}
+    folders = [*(top / "crates").glob("*/src"), top / "bindings/python/src"]
+    # A text may go on in the next line of the source, after a backslash.
+    sources = "\n".join(re.sub(r"\\\n\s*", "", file.read_text()) for folder in folders for file in folder.rglob("*.rs"))
+    assert [words for row in rows for words in re.findall("`([^`]+)`", row[2]) if words not in sources] == []
 
 
 def test_the_command_is_in_the_wheel():
