@@ -315,3 +315,9 @@ def test_multiprocessing_with_spawn_shares_a_region(region, tmp_path):
     (tmp_path / "spawned.py").write_text(program)
     subprocess.run([sys.executable, tmp_path / "spawned.py", region.name], check=True, timeout=20)
     assert vector.array.tolist() == [0, 1, 2, 3]
+
+
+def test_the_message_of_a_wait_for_a_name_states_the_whole_time_and_no_other(session, name):
+    with pytest.raises(crossdock.TimedOutError, match="after 0.3 s: series .* before the deadline") as error:
+        session.observe(name, timeout=0.3)
+    assert " ms" not in str(error.value)

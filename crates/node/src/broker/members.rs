@@ -234,10 +234,10 @@ impl Broker {
         }
         let (workflow, kind, name) = &parked.key;
         let workflow = self.lasting.workflows.get(workflow).map_or("", |w| &w.name);
+        // A caller may wait in several requests, so only the caller knows how long it waited in all.
         let text = format!(
-            "{} '{name}' of workflow '{workflow}' was not made within {} ms; is the task that makes it running?",
-            kind.word(),
-            parked.waited_ms
+            "{} '{name}' of workflow '{workflow}' was not made before the deadline; is the task that makes it running?",
+            kind.word()
         );
         let former = *kind == SegmentKind::Series && self.lasting.names.contains_key(&parked.key);
         let text =

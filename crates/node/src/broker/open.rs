@@ -221,7 +221,7 @@ impl Broker {
         link.parked += 1;
         let deadline = self.now.saturating_add(wait_ms);
         let again = again.map(|request| (asker.member, request));
-        self.waits.add(waits, Parked { key, access, deadline, waited_ms: wait_ms, again });
+        self.waits.add(waits, Parked { key, access, deadline, again });
     }
 
     /// Removes a request from the waiting ones, and returns it.

@@ -18,7 +18,6 @@ pub(super) struct Parked {
     pub key: Key,
     pub access: Rights,
     pub deadline: u64,
-    pub waited_ms: u64,
     /// For a request that waits for lost memory: its member and the request. The broker serves it again as soon as it
     /// is certain whether the memory comes back.
     pub again: Option<(MemberId, Request)>,
