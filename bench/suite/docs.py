@@ -4,15 +4,24 @@ written by people.
     <!-- bench P4 P5 -->  …  <!-- /bench -->      a table of these rows
     <!-- bench machine --> … <!-- /bench -->      when, and on what
 
+The plots of FILES become files of docs/plots.
+
 After a run with --only, just the tables that have a row of this run are renewed; the text around them says when they were taken.
 """
 import json
 import re
 import sys
 
-from . import table
+from . import plot, table
 from .records import spread, verdict
+from .report import FIGURES, by_series, x_text
 from .table import number
+
+# The figures that the page shows as images: the file's name, the panel of the figure, and the title.
+FILES = {
+    "mpi-start": ("mpi-start.svg", "whole job", "Seconds of a whole MPI job over the ranks on each host"),
+    "mpi-netpipe": ("mpi-netpipe.svg", "", "NetPIPE between two hosts: bandwidth over the size of a message"),
+}
 
 MARK = re.compile(r"(<!-- bench ([A-Za-z0-9 ]+?) -->\n).*?(<!-- /bench -->)", re.S)
 
@@ -37,8 +46,21 @@ def main(top, results):
         return mark.group(1) + _inside(words, records, about) + mark.group(3)
 
     page.write_text(MARK.sub(renew, page.read_text()))
-    print(f"{page.relative_to(top)}: {renewed} tables from {results}")
+    drawn = _draw(top / "docs/plots", records)
+    print(f"{page.relative_to(top)}: {renewed} tables and {drawn} plots from {results}")
     return 0
+
+
+def _draw(folder, records):
+    """Writes the plots whose figures are in these records. Returns how many."""
+    drawn = 0
+    for figure, (file, panel, title) in FILES.items():
+        points = [r for r in records if r.get("figure") == figure and r.get("panel", "") == panel]
+        if points:
+            label = FIGURES[figure][1]
+            (folder / file).write_text(plot.lines_file(by_series(points), label, points[0]["unit"], x_text(label), title))
+            drawn += 1
+    return drawn
 
 
 def _inside(words, records, about):

@@ -3,6 +3,7 @@ Every point has its spread, and its numbers as a title."""
 import html
 import math
 
+from . import style
 from .records import spread
 from .table import number
 
@@ -46,6 +47,31 @@ def colours(names):
 
 def lines(series, x_label, y_label, x_text):
     """`series`: name → list of (x, runs)."""
+    drawing, colour = _lines(series, x_label, y_label, x_text)
+    return _svg(drawing) + _key(colour)
+
+
+def lines_file(series, x_label, y_label, x_text, title):
+    """The same as a file of its own, which a page of the documentation shows as an image: with the colours for light and dark, and
+    with the key below the plot."""
+    drawing, colour = _lines(series, x_label, y_label, x_text)
+    columns = 4 if max(map(len, colour)) < 24 else 2
+    key, top = [], HEIGHT + 17
+    for place, (name, value) in enumerate(colour.items()):
+        x, y = 8 + place % columns * (WIDTH - 12) // columns, top + place // columns * 18
+        key.append(f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{value}"/><text x="{x + 14}" y="{y}" font-size="10.5">{html.escape(name)}</text>')
+    height = top + (len(colour) - 1) // columns * 18 + 10
+    used = ["text", "soft", "line", *(c[6:-1] for c in colour.values())]
+    look = f":root{{{_values(style.light(), used)}}}@media (prefers-color-scheme:dark){{:root{{{_values(style.dark(), used)}}}}}"
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{html.escape(title)}">'
+            f"<style>{look}text{{fill:var(--text);font-family:system-ui,sans-serif}}.soft{{fill:var(--soft)}}</style>{''.join([*drawing, *key])}</svg>\n")
+
+
+def _values(colours_by_name, used):
+    return ";".join(f"--{name}:{colours_by_name[name]}" for name in dict.fromkeys(used))
+
+
+def _lines(series, x_label, y_label, x_text):
     colour = colours(series)
     xs = [x for points in series.values() for x, _ in points]
     ys = [v for points in series.values() for _, runs in points for v in spread(runs)]
@@ -61,7 +87,7 @@ def lines(series, x_label, y_label, x_text):
         for x, y, at, runs in places:
             parts.append(f'<line x1="{x}" x2="{x}" y1="{y[0]}" y2="{y[2]}" stroke="{colour[name]}" stroke-width="1.2"/>')
             parts.append(f'<circle cx="{x}" cy="{y[1]}" r="3.2" fill="{colour[name]}"><title>{_title(name, x_text(at), runs, y_label)}</title></circle>')
-    return _svg(parts) + _key(colour)
+    return parts, colour
 
 
 def bars(series, groups, y_label):

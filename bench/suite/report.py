@@ -102,10 +102,8 @@ def _figure(name, records):
         here = [r for r in records if r.get("panel", "") == panel]
         unit = here[0]["unit"]
         if all(isinstance(r["x"], (int, float)) for r in here):
-            series = {}
-            for r in here:
-                series.setdefault(r["series"], []).append((r["x"], r["runs"]))
-            drawing = plot.lines(series, x_label, unit, _x_text(x_label))
+            series = by_series(here)
+            drawing = plot.lines(series, x_label, unit, x_text(x_label))
         else:
             series = {}
             for r in here:
@@ -116,7 +114,15 @@ def _figure(name, records):
     return "".join(drawn)
 
 
-def _x_text(label):
+def by_series(records):
+    """The points of a plot: name of the line → list of (x, runs)."""
+    series = {}
+    for r in records:
+        series.setdefault(r["series"], []).append((r["x"], r["runs"]))
+    return series
+
+
+def x_text(label):
     if not label.startswith("size"):
         return lambda x: f"{x:g}"
 

@@ -1,5 +1,6 @@
 """The page's look: one style sheet, no other file; light and dark. Nothing is wider than the page: on a narrow one each row of a
 table becomes a block."""
+import re
 
 CSS = """
 :root { color-scheme: light dark;
@@ -34,3 +35,17 @@ figure svg { display: block; width: 100%; max-width: 42rem; height: auto; margin
 svg text { fill: var(--text); font-family: system-ui, sans-serif; } svg .soft { fill: var(--soft); }
 .key { display: flex; flex-wrap: wrap; gap: .2rem .9rem; font-size: .82rem; margin-top: .3rem; } .key i { display: inline-block; width: .8rem; height: .8rem; border-radius: .2rem; margin-right: .3rem; vertical-align: -1px; }
 """
+
+
+def light():
+    """The page's colours by name, on a light background."""
+    return _colours(CSS.split("@media")[0])
+
+
+def dark():
+    """The page's colours by name, on a dark background."""
+    return _colours(CSS.split("@media")[1])
+
+
+def _colours(text):
+    return dict(re.findall(r"--(\w+): (#\w+);", text))
