@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use conformance::{soon, tests};
 use crossdock_catalog::embedded::{Client, Keeper, KeeperOptions, Listening, TcpDial};
-use crossdock_catalog::{Catalog, CatalogError, Event, Follower};
+use crossdock_catalog::{Catalog, CatalogError, Commit, Event, Follower};
 use crossdock_os::Deadline;
 use tempfile::TempDir;
 
@@ -61,6 +61,40 @@ fn clients() -> impl Fn() -> Box<dyn Catalog> {
 }
 
 conformance::claims!(tests clients);
+
+fn local_clients() -> impl Fn() -> Box<dyn Catalog> {
+    let place = Place::new();
+    move || Box::new(place.running.as_ref().expect("it runs").1.local())
+}
+
+/// The same claims for the keeper's own process.
+mod local {
+    use super::conformance::{self, tests};
+    use super::local_clients;
+
+    conformance::claims!(tests local_clients);
+}
+
+#[test]
+fn a_local_client_and_a_remote_one_see_the_same_catalog() {
+    let mut place = Place::new();
+    let (remote, local) = (place.client(), place.running.as_ref().unwrap().1.local());
+    let from = local.list("", soon()).unwrap().revision + 1;
+    let mut watches = [local.watch("", from).unwrap(), remote.watch("", from).unwrap()];
+    let put = remote.put("a", b"1", None, soon()).unwrap();
+    assert_eq!(local.get("a", soon()).unwrap().unwrap().modified, put);
+    let deleted = local.commit(&Commit::new().expect_at("a", put).delete("a"), soon()).unwrap();
+    assert!(deleted.done);
+    for watch in &mut watches {
+        let mut revisions = Vec::new();
+        while revisions.len() < 2 {
+            revisions.extend(watch.next(soon()).unwrap().iter().map(Event::revision));
+        }
+        assert_eq!(revisions, [put, deleted.revision]);
+    }
+    place.stop();
+    assert!(matches!(local.get("a", soon()), Err(CatalogError::Unreachable(_))));
+}
 
 #[test]
 fn a_restarted_keeper_has_everything_and_clients_find_it_again() {

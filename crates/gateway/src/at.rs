@@ -95,12 +95,9 @@ pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
 
 type Opened = (Box<dyn Catalog>, Option<(Keeper, Listening)>);
 
-/// Makes a client of the catalog. If this daemon keeps the catalog, the catalog's server is started first.
+/// Makes a client of the catalog. If this daemon keeps the catalog, the catalog's server is started first, and the client
+/// needs no connection to it.
 pub(crate) fn open(options: &GatewayOptions, transports: &Transports) -> Result<Opened, String> {
-    let client = |node: &str, address: &str| {
-        let transport = transports.best().clone();
-        Box::new(Client::new(Dial { transport, node: node.to_owned(), address: address.to_owned() }))
-    };
     match &options.catalog {
         CatalogAt::Embedded { node, address } => {
             if options.certificates.is_some() && node.is_empty() {
@@ -109,11 +106,12 @@ pub(crate) fn open(options: &GatewayOptions, transports: &Transports) -> Result<
                      --catalog embedded:NODE@{address}"
                 ));
             }
-            Ok((client(node, address), None))
+            let transport = transports.best().clone();
+            let dial = Dial { transport, node: node.to_owned(), address: address.to_owned() };
+            Ok((Box::new(Client::new(dial)), None))
         }
         CatalogAt::Keep(address) => {
             let accept = transports.listen(address).map_err(|error| error.to_string())?;
-            let address = accept.address();
             std::fs::create_dir_all(&options.folder)
                 .map_err(|error| format!("{} cannot be made: {error}", options.folder.display()))?;
             let keeper = Keeper::open(&KeeperOptions { folder: options.folder.clone(), grace: GRACE })
@@ -129,7 +127,7 @@ pub(crate) fn open(options: &GatewayOptions, transports: &Transports) -> Result<
                 Ok(Some(Box::new(greet) as crossdock_catalog::embedded::Greet))
             };
             let listening = keeper.listen_to(establish).map_err(|error| format!("the catalog: {error}"))?;
-            Ok((client(&options.node, &address), Some((keeper, listening))))
+            Ok((Box::new(keeper.local()), Some((keeper, listening))))
         }
         CatalogAt::Etcd(members) => etcd(options, members),
     }

@@ -17,6 +17,7 @@
 
 mod at;
 mod fuzz;
+mod hints;
 mod keys;
 mod member;
 mod nodes;
@@ -264,7 +265,9 @@ impl Gateway {
         let catalog: Arc<dyn Catalog> = Arc::from(catalog);
         let began = Instant::now();
         let clock = move || began.elapsed().as_millis() as u64;
-        let member = member::Member::new(options, &nodes.address(), Arc::clone(&catalog), Box::new(clock));
+        let hints = Arc::new(hints::Hints::new(&options.site, &options.node));
+        let member =
+            member::Member::new(options, &nodes.address(), Arc::clone(&catalog), Arc::clone(&hints), Box::new(clock));
         let worker = worker::Worker::new(member, orders, Arc::clone(&mailbox), Arc::clone(&stop));
         let mut gateway = Self {
             mailbox: Arc::clone(&mailbox),
@@ -278,7 +281,7 @@ impl Gateway {
         gateway.threads.push(spawn("site-lease", Box::new(move || worker.run()))?);
         let site = options.site.clone();
         let (news, ended, known) = (Arc::clone(&mailbox), Arc::clone(&stop), Arc::clone(&nodes));
-        let follow = move || worker::follow(&*catalog, &site, &news, &known, &ended);
+        let follow = move || worker::follow(&*catalog, &site, &news, (&known, &hints), &ended);
         gateway.threads.push(spawn("site-names", Box::new(follow))?);
         gateway.threads.push(spawn("site-links", Box::new(move || nodes.look_after(&mailbox, &stop)))?);
         Ok(gateway)

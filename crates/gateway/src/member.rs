@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossdock_catalog::{Catalog, CatalogError, Commit, Entry, LeaseId};
 use crossdock_os::Deadline;
 
+use crate::hints::Hints;
 use crate::place::NUMBERS;
 use crate::{GatewayOptions, Name, Place, keys};
 
@@ -52,6 +53,8 @@ pub(crate) struct Member {
     pub(crate) token: u64,
     /// The node's number; 0 until it is known.
     number: Cell<u64>,
+    /// What the watch has reported, to save reads before a commit.
+    pub(crate) hints: Arc<Hints>,
     /// The length of a lease, in milliseconds.
     pub time: u64,
     clock: Clock,
@@ -62,7 +65,13 @@ pub(crate) fn by() -> Deadline {
 }
 
 impl Member {
-    pub fn new(options: &GatewayOptions, address: &str, catalog: Arc<dyn Catalog>, clock: Clock) -> Self {
+    pub fn new(
+        options: &GatewayOptions,
+        address: &str,
+        catalog: Arc<dyn Catalog>,
+        hints: Arc<Hints>,
+        clock: Clock,
+    ) -> Self {
         Self {
             catalog,
             site: options.site.clone(),
@@ -70,6 +79,7 @@ impl Member {
             address: address.to_owned(),
             token: options.token,
             number: Cell::new(options.number),
+            hints,
             time: options.lease.as_millis() as u64,
             clock,
         }

@@ -8,6 +8,7 @@ use crossdock_catalog::{Catalog, Follower};
 use crossdock_os::{Deadline, event};
 use std::time::Duration;
 
+use crate::hints::Hints;
 use crate::member::Member;
 use crate::worker::{Worker, tell};
 use crate::{GatewayOptions, Mailbox, News, Order, keys};
@@ -18,6 +19,7 @@ pub struct Steps {
     follower: Follower,
     orders: Sender<Order>,
     mailbox: Arc<Mailbox>,
+    hints: Arc<Hints>,
     catalog: Arc<dyn Catalog>,
     site: String,
 }
@@ -32,16 +34,17 @@ impl Steps {
     pub fn new(options: &GatewayOptions, catalog: Arc<dyn Catalog>, clock: impl Fn() -> u64 + Send + 'static) -> Self {
         let mailbox = Arc::new(Mailbox { news: Default::default(), bell: event::eventfd().expect("an eventfd") });
         let (sender, orders) = channel();
-        let member = Member::new(options, "", Arc::clone(&catalog), Box::new(clock));
+        let hints = Arc::new(Hints::new(&options.site, &options.node));
+        let member = Member::new(options, "", Arc::clone(&catalog), Arc::clone(&hints), Box::new(clock));
         let worker = Worker::new(member, orders, Arc::clone(&mailbox), Arc::new(AtomicBool::new(false)));
         let site = options.site.clone();
-        Self { worker, follower: Follower::new(&keys::site(&site)), orders: sender, mailbox, catalog, site }
+        Self { worker, follower: Follower::new(&keys::site(&site)), orders: sender, mailbox, hints, catalog, site }
     }
 
     /// Does all work that is due now, queued orders included.
     pub fn step(&mut self) {
         self.worker.step();
-        tell(&mut self.follower, &*self.catalog, &self.site, Deadline::after(Duration::ZERO), |news| {
+        tell(&mut self.follower, &*self.catalog, &self.site, &self.hints, Deadline::after(Duration::ZERO), |news| {
             self.mailbox.put(news)
         });
     }

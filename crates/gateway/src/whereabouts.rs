@@ -61,6 +61,28 @@ pub(crate) enum Passing {
     Kept(String),
 }
 
+/// The entries on which the passing of an item depends.
+struct Seen {
+    /// The item's name.
+    named: Option<Entry>,
+    /// The item.
+    found: Option<Entry>,
+    /// The next node.
+    there: Option<Entry>,
+}
+
+/// What the present entries mean for an order to pass an item on.
+enum Step {
+    /// The item belongs to the next node.
+    Done,
+    /// The item still belongs to this node, and no earlier attempt can succeed any more. The text says why.
+    Kept(String),
+    /// The next node is not in the site. This is the entry of the item's name.
+    Keep(Entry),
+    /// This commit passes the item on, unless one of the entries has changed.
+    Commit(Commit),
+}
+
 impl Member {
     /// Gives the item, and its name with it, to the node that `to` names. Repeating the call with the same arguments
     /// does no harm.
@@ -69,46 +91,91 @@ impl Member {
     /// The outcome is not known; call again with the same arguments.
     pub(crate) fn pass(&self, joined: &Joined, name: &Name, to: &Whereabouts) -> Result<Passing, Refused> {
         let (name, owner) = (keys::name(&self.site, name), keys::whereabouts(&self.site, to.item));
-        loop {
-            // The name's entry is read before the item's entry. So if an earlier call's commit has given the name away,
-            // the item's entry shows this too.
-            let named = self.catalog.get(&name, by())?;
-            let found = self.catalog.get(&owner, by())?;
-            let known = found.as_ref().map(|entry| Whereabouts::read(to.item, &entry.value));
-            match known {
-                Some(None) => return Err(Refused::Failed(format!("the entry '{owner}' names no node"))),
-                Some(Some(known)) if known.epoch >= to.epoch => {
-                    // An epoch above `to.epoch` means that the next node has passed the item on already.
-                    return Ok(Passing::Done);
-                }
-                _ => {}
-            }
-            let Some(named) = named.filter(|entry| self.is_own(entry)) else {
-                return Ok(Passing::Kept("its name is not this node's any more".into()));
+        let keys = [&*name, &owner, &keys::node(&self.site, &to.node)];
+        // Hints may be old, so only a commit is made from them: the catalog compares it with the present entries. For
+        // every other step the entries are read.
+        let [named, found, there] = keys.map(|key| self.hints.get(key));
+        let hinted = match self.step(joined, keys, to, &Seen { named, found, there }) {
+            Ok(Step::Commit(commit)) => Some(commit),
+            _ => None,
+        };
+        let mut seen = match hinted.map(|commit| self.catalog.commit(&commit, by())) {
+            Some(Ok(done)) if done.done => return Ok(Passing::Done),
+            Some(Ok(not)) => self.seen(keys, not.found)?,
+            // The next node's lease in the hints has ended.
+            None | Some(Err(CatalogError::NoLease)) => self.read(keys)?,
+            Some(Err(error)) => return Err(error.into()),
+        };
+        for _ in 0..3 {
+            let commit = match self.step(joined, keys, to, &seen)? {
+                Step::Done => return Ok(Passing::Done),
+                Step::Kept(why) => return Ok(Passing::Kept(why)),
+                Step::Keep(named) => return self.keep(joined, &named, &to.node),
+                Step::Commit(commit) => commit,
             };
-            if named.lease != Some(joined.lease) {
-                // The name's entry belongs to another lease than the present one. A commit of an earlier call may still
-                // succeed, until the name is announced again or that other lease ends.
-                return Err(Refused::Failed(format!("the entry '{name}' hangs on another lease")));
-            }
-            let there = self.catalog.get(&keys::node(&self.site, &to.node), by())?;
-            let there = there.and_then(|entry| Some((Place::read(&to.node, &entry.value)?.token, entry.lease?)));
-            let Some((daemon, lease)) = there else {
-                return self.keep(joined, &named, &to.node);
-            };
-            let commit = Commit::new().expect_at(&name, named.modified);
-            let commit = match &found {
-                Some(entry) => commit.expect_at(&owner, entry.modified),
-                None => commit.expect_free(&owner),
-            };
-            let commit = commit.put(&name, &keys::owner_of(&to.node, to.item), Some(lease));
-            match self.catalog.commit(&commit.put(&owner, &to.of(daemon).value(), None), by()) {
+            match self.catalog.commit(&commit, by()) {
                 Ok(done) if done.done => return Ok(Passing::Done),
-                Ok(_) => {}
-                Err(CatalogError::NoLease) => return self.keep(joined, &named, &to.node),
+                Ok(not) => seen = self.seen(keys, not.found)?,
+                Err(CatalogError::NoLease) => seen = self.read(keys)?,
                 Err(error) => return Err(error.into()),
             }
         }
+        Err(Refused::Failed(format!("the entries of item {} keep changing", to.item)))
+    }
+
+    /// Reads the entries on which the passing of an item depends.
+    fn read(&self, [name, owner, node]: [&str; 3]) -> Result<Seen, Refused> {
+        // The name's entry is read before the item's entry. So if an earlier call's commit has given the name away, the
+        // item's entry shows this too.
+        let named = self.catalog.get(name, by())?;
+        let found = self.catalog.get(owner, by())?;
+        Ok(Seen { named, found, there: self.catalog.get(node, by())? })
+    }
+
+    /// Takes the entries that the catalog found in place of those that a commit expected.
+    fn seen(&self, keys: [&str; 3], found: Vec<Option<Entry>>) -> Result<Seen, Refused> {
+        match <[_; 3]>::try_from(found) {
+            Ok([named, found, there]) => Ok(Seen { named, found, there }),
+            Err(_) => self.read(keys),
+        }
+    }
+
+    /// Decides what to do next. The commit of this step has the condition that the three entries are still as `seen`.
+    fn step(
+        &self,
+        joined: &Joined,
+        [name, owner, node]: [&str; 3],
+        to: &Whereabouts,
+        seen: &Seen,
+    ) -> Result<Step, Refused> {
+        let known = seen.found.as_ref().map(|entry| Whereabouts::read(to.item, &entry.value));
+        match known {
+            Some(None) => return Err(Refused::Failed(format!("the entry '{owner}' names no node"))),
+            // An epoch above `to.epoch` means that the next node has passed the item on already.
+            Some(Some(known)) if known.epoch >= to.epoch => return Ok(Step::Done),
+            _ => {}
+        }
+        let Some(named) = seen.named.as_ref().filter(|entry| self.is_own(entry)) else {
+            return Ok(Step::Kept("its name is not this node's any more".into()));
+        };
+        if named.lease != Some(joined.lease) {
+            // The name's entry belongs to another lease than the present one. A commit of an earlier call may still
+            // succeed, until the name is announced again or that other lease ends.
+            return Err(Refused::Failed(format!("the entry '{name}' hangs on another lease")));
+        }
+        let next = seen.there.as_ref().and_then(|entry| {
+            let daemon = Place::read(&to.node, &entry.value)?.token;
+            Some((entry.modified, daemon, entry.lease?))
+        });
+        let Some((modified, daemon, lease)) = next else { return Ok(Step::Keep(named.clone())) };
+        let commit = Commit::new().expect_at(name, named.modified);
+        let commit = match &seen.found {
+            Some(entry) => commit.expect_at(owner, entry.modified),
+            None => commit.expect_free(owner),
+        };
+        let commit = commit.expect_at(node, modified);
+        let commit = commit.put(name, &keys::owner_of(&to.node, to.item), Some(lease));
+        Ok(Step::Commit(commit.put(owner, &to.of(daemon).value(), None)))
     }
 
     /// Keeps the item on this node: writes the name's entry again, so that a commit of an earlier call fails.
@@ -140,16 +207,26 @@ impl Member {
     /// Applies `change` to the item's entry, if the entry says that this node owns the item in this epoch.
     fn change_own(&self, item: u64, epoch: u64, change: impl Fn(Commit, &str) -> Commit) -> Result<(), Refused> {
         let key = keys::whereabouts(&self.site, item);
-        loop {
-            let Some(entry) = self.catalog.get(&key, by())? else { return Ok(()) };
-            let is_own = |is: &Whereabouts| is.node == self.node && is.epoch == epoch;
-            if !Whereabouts::read(item, &entry.value).as_ref().is_some_and(is_own) {
+        let is_own = |entry: &Entry| {
+            Whereabouts::read(item, &entry.value).is_some_and(|is| is.node == self.node && is.epoch == epoch)
+        };
+        let hint = self.hints.get(&key).filter(is_own);
+        let mut found = match hint {
+            Some(entry) => Some(entry),
+            None => self.catalog.get(&key, by())?,
+        };
+        while let Some(entry) = found.filter(is_own) {
+            let commit = change(Commit::new().expect_at(&key, entry.modified), &key);
+            let done = self.catalog.commit(&commit, by())?;
+            if done.done {
                 return Ok(());
             }
-            if self.catalog.commit(&change(Commit::new().expect_at(&key, entry.modified), &key), by())?.done {
-                return Ok(());
-            }
+            found = match done.found.into_iter().next() {
+                Some(found) => found,
+                None => self.catalog.get(&key, by())?,
+            };
         }
+        Ok(())
     }
 }
 

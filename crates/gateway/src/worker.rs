@@ -11,6 +11,7 @@ use std::time::Duration;
 use crossdock_catalog::{Catalog, Follower, News as Change};
 use crossdock_os::Deadline;
 
+use crate::hints::Hints;
 use crate::keys::Key;
 use crate::member::{Joined, Member, Refused};
 use crate::whereabouts::Passing;
@@ -251,11 +252,17 @@ fn reason(refused: &Refused) -> String {
 }
 
 /// Reports what the nodes of the site announce, until `stop` is set. Runs in a thread of its own.
-pub(crate) fn follow(catalog: &dyn Catalog, site: &str, mailbox: &Mailbox, nodes: &Nodes, stop: &AtomicBool) {
+pub(crate) fn follow(
+    catalog: &dyn Catalog,
+    site: &str,
+    mailbox: &Mailbox,
+    (nodes, hints): (&Nodes, &Hints),
+    stop: &AtomicBool,
+) {
     let mut follower = Follower::new(&keys::site(site));
     while !stop.load(Ordering::Relaxed) {
         // No report is needed if the catalog cannot be reached, because the thread that keeps the lease reports this.
-        let told = tell(&mut follower, catalog, site, Deadline::after(SLICE), |news| {
+        let told = tell(&mut follower, catalog, site, hints, Deadline::after(SLICE), |news| {
             // The links learn of a node before the daemon does, so that the daemon's questions find its address.
             if let News::Node(place) = &news {
                 nodes.learn(place);
@@ -268,15 +275,17 @@ pub(crate) fn follow(catalog: &dyn Catalog, site: &str, mailbox: &Mailbox, nodes
     }
 }
 
-/// Passes the changes of the catalog to `put`. Returns false if the catalog gave no answer.
+/// Notes the changes of the catalog in `hints`, and passes them to `put`. Returns false if the catalog gave no answer.
 pub(crate) fn tell(
     follower: &mut Follower,
     catalog: &dyn Catalog,
     site: &str,
+    hints: &Hints,
     by: Deadline,
     put: impl FnMut(News),
 ) -> bool {
     let Ok(changes) = follower.next(catalog, by) else { return false };
+    changes.iter().for_each(|change| hints.note(change));
     changes.into_iter().filter_map(|change| news(site, change)).for_each(put);
     true
 }

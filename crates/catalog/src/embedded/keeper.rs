@@ -12,9 +12,10 @@ use crossdock_os::{Deadline, event};
 
 use super::frame::{Framed, Stream};
 use super::journal::Journal;
+use super::local::Local;
 use super::message::{Answer, PAGE_BYTES, Request, VERSION};
 use crate::store::{Record, Store};
-use crate::{CatalogError, CatalogResult, LEASE_MIN, Revision};
+use crate::{CatalogError, CatalogResult, LEASE_MIN, Listing, Revision};
 
 /// The most connections at the same time.
 const CONNECTIONS: usize = 4096;
@@ -43,7 +44,7 @@ struct State {
     journal: Journal,
 }
 
-struct Shared {
+pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     started: Instant,
@@ -90,6 +91,12 @@ impl Keeper {
         let own = Arc::clone(&shared);
         let expiry = thread::Builder::new().name("catalog-leases".into()).spawn(move || own.expire())?;
         Ok(Self { shared, expiry: Some(expiry) })
+    }
+
+    /// Makes a client for this process, which calls the keeper without a connection.
+    #[must_use]
+    pub fn local(&self) -> Local {
+        Local(Arc::downgrade(&self.shared))
     }
 
     /// Serves one client until its connection ends. The call blocks.
@@ -197,7 +204,7 @@ impl Shared {
         self.started.elapsed().as_millis() as u64
     }
 
-    fn stops(&self) -> bool {
+    pub(super) fn stops(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
@@ -290,7 +297,8 @@ impl Shared {
         Ok(None)
     }
 
-    fn answer(&self, request: Request) -> CatalogResult<Answer> {
+    /// Serves a request that has one answer.
+    pub(super) fn answer(&self, request: Request) -> CatalogResult<Answer> {
         let mut state = self.lock();
         match request {
             Request::Commit(commit) => {
@@ -322,9 +330,12 @@ impl Shared {
         }
     }
 
+    pub(super) fn list(&self, prefix: &str) -> CatalogResult<Listing> {
+        self.lock().store.list(prefix)
+    }
+
     fn send_list(&self, framed: &mut Framed, prefix: &str) -> io::Result<()> {
-        let listing = self.lock().store.list(prefix);
-        let listing = match listing {
+        let listing = match self.list(prefix) {
             Ok(listing) => listing,
             Err(error) => return framed.send(&Answer::Failed(error).encode()),
         };
@@ -333,29 +344,37 @@ impl Shared {
         pages(listing.entries, size, |entries, more| framed.send(&Answer::Page { revision, more, entries }.encode()))
     }
 
+    /// Waits for changes below `prefix` from the revision `from` on, until the deadline or until the keeper stops. Gives
+    /// the changes, and the revision up to which they are complete.
+    pub(super) fn changes(
+        &self,
+        prefix: &str,
+        mut from: Revision,
+        by: Deadline,
+    ) -> CatalogResult<(Vec<crate::Event>, Revision)> {
+        let mut state = self.lock();
+        loop {
+            let events = state.store.since(prefix, from)?;
+            let upto = state.store.revision();
+            if !events.is_empty() || by.passed() || self.stops() {
+                return Ok((events, upto));
+            }
+            // No change below the prefix, up to the present revision of the store, is left to report.
+            from = from.max(upto + 1);
+            state = self.changed.wait_timeout(state, by.left()).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+    }
+
     /// Sends the changes below `prefix` to a client that watches, until its connection ends.
     fn tell(&self, framed: &mut Framed, prefix: &str, mut from: Revision) -> io::Result<()> {
         loop {
-            let heartbeat = Deadline::after(HEARTBEAT);
-            let mut state = self.lock();
-            let (events, upto) = loop {
-                if self.stops() {
-                    return Ok(());
-                }
-                match state.store.since(prefix, from) {
-                    Ok(events) if events.is_empty() && !heartbeat.passed() => {}
-                    Ok(events) => break (events, state.store.revision()),
-                    Err(error) => {
-                        drop(state);
-                        return framed.send(&Answer::Failed(error).encode());
-                    }
-                }
-                // No change below the prefix, up to the present revision of the store, is left to send.
-                from = from.max(state.store.revision() + 1);
-                let left = heartbeat.left();
-                state = self.changed.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            let (events, upto) = match self.changes(prefix, from, Deadline::after(HEARTBEAT)) {
+                Ok(changes) => changes,
+                Err(error) => return framed.send(&Answer::Failed(error).encode()),
             };
-            drop(state);
+            if self.stops() {
+                return Ok(());
+            }
             from = from.max(upto + 1);
             let size = |event: &crate::Event| match event {
                 crate::Event::Put(entry) => entry.key.len() + entry.value.len() + 64,

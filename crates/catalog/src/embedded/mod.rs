@@ -7,7 +7,8 @@
 //!
 //! **Connections.** A client's connection carries calls, one after another. After a watch request it carries only the
 //! keeper's messages: changes, and an empty message each second, so that both sides notice when the other is gone. The
-//! bytes go over the [`Stream`] that the caller provides: TCP, or TLS over TCP.
+//! bytes go over the [`Stream`] that the caller provides: TCP, or TLS over TCP. The process of the keeper needs no
+//! connection: it uses [`Local`].
 //!
 //! **Messages.** A message is four bytes of length, followed by the fields that `message.rs` lists, little-endian. A
 //! message that is too long, too short or otherwise wrong ends its connection and nothing else.
@@ -17,6 +18,7 @@ mod frame;
 mod fuzz;
 mod journal;
 mod keeper;
+mod local;
 mod message;
 
 pub use client::{Client, Dial, TcpDial};
@@ -24,3 +26,4 @@ pub use frame::Stream;
 #[doc(hidden)]
 pub use fuzz::fuzz_decode;
 pub use keeper::{Greet, Keeper, KeeperOptions, Listening};
+pub use local::Local;

@@ -1,0 +1,87 @@
+//! The catalog as the keeper's own process uses it: calls without a connection.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crossdock_os::Deadline;
+
+use super::keeper::Shared;
+use super::message::{Answer, Request};
+use crate::entry::{check_key, check_prefix};
+use crate::{Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Revision, Watch};
+
+/// A client of the keeper in the same process. Its calls fail as unreachable after the keeper was dropped.
+pub struct Local(pub(super) Weak<Shared>);
+
+fn reach(keeper: &Weak<Shared>) -> CatalogResult<Arc<Shared>> {
+    let shared = keeper.upgrade().filter(|shared| !shared.stops());
+    shared.ok_or_else(|| CatalogError::Unreachable("its keeper has stopped".into()))
+}
+
+impl Local {
+    fn ask<T>(&self, request: Request, pick: impl Fn(Answer) -> Option<T>) -> CatalogResult<T> {
+        let answer = reach(&self.0)?.answer(request)?;
+        pick(answer).ok_or_else(|| CatalogError::Broken("the keeper answered another question".into()))
+    }
+
+    fn tell(&self, request: Request) -> CatalogResult<()> {
+        self.ask(request, |answer| matches!(answer, Answer::Done).then_some(()))
+    }
+}
+
+impl Catalog for Local {
+    fn commit(&self, commit: &Commit, _: Deadline) -> CatalogResult<Committed> {
+        commit.check()?;
+        self.ask(Request::Commit(commit.clone()), |answer| match answer {
+            Answer::Committed(done) => Some(done),
+            _ => None,
+        })
+    }
+
+    fn get(&self, key: &str, _: Deadline) -> CatalogResult<Option<Entry>> {
+        check_key(key)?;
+        self.ask(Request::Get { key: key.to_owned() }, |answer| match answer {
+            Answer::Entry(entry) => Some(entry),
+            _ => None,
+        })
+    }
+
+    fn list(&self, prefix: &str, _: Deadline) -> CatalogResult<Listing> {
+        reach(&self.0)?.list(prefix)
+    }
+
+    fn grant(&self, time: Duration, _: Deadline) -> CatalogResult<LeaseId> {
+        let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.ask(Request::Grant { time_ms }, |answer| match answer {
+            Answer::Granted(lease) => Some(lease),
+            _ => None,
+        })
+    }
+
+    fn keep_alive(&self, lease: LeaseId, _: Deadline) -> CatalogResult<()> {
+        self.tell(Request::KeepAlive { lease })
+    }
+
+    fn revoke(&self, lease: LeaseId, _: Deadline) -> CatalogResult<()> {
+        self.tell(Request::Revoke { lease })
+    }
+
+    fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
+        check_prefix(prefix)?;
+        Ok(Box::new(LocalWatch { keeper: self.0.clone(), prefix: prefix.to_owned(), next: from }))
+    }
+}
+
+struct LocalWatch {
+    keeper: Weak<Shared>,
+    prefix: String,
+    next: Revision,
+}
+
+impl Watch for LocalWatch {
+    fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>> {
+        let (events, upto) = reach(&self.keeper)?.changes(&self.prefix, self.next, by)?;
+        self.next = self.next.max(upto + 1);
+        Ok(events)
+    }
+}
