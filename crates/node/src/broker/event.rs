@@ -172,7 +172,7 @@ pub enum Effect {
         to: SegmentId,
         /// The size of the file in bytes.
         size: u64,
-        /// The order that pulls the item's bytes from another node.
+        /// The order that pulls the item's bytes from another node, or that has these bytes.
         pull: NodeOrder,
     },
     /// Give an order to the gateway of the site.

@@ -7,7 +7,7 @@
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
-use super::item::{ENDED, FIND, READ, SHARED, SHARING, WANT};
+use super::item::{AHEAD, ENDED, FIND, READ, SHARED, SHARING, WANT};
 use super::succession::GIVE_UP;
 use super::{Asker, Broker, Effect, PARKED};
 
@@ -39,6 +39,24 @@ pub enum NodeOrder {
         /// How long to wait for the answer, in milliseconds.
         wait_ms: u64,
     },
+    /// Ask a service of another node's broker. The body is `head`, followed by the bytes of a file. The answer is
+    /// [`NodeNews::Answered`].
+    Send {
+        /// The broker's id for the question.
+        id: u64,
+        /// The node that is asked.
+        node: String,
+        /// The number of the service.
+        service: u32,
+        /// The first part of the body, as the service defines it.
+        head: Vec<u8>,
+        /// The file on this node. Its bytes are read before the next effect is carried out.
+        file: SegmentId,
+        /// How many bytes of the file follow the head. The whole body has at most 60 KiB.
+        size: u64,
+        /// How long to wait for the answer, in milliseconds.
+        wait_ms: u64,
+    },
     /// Send this answer to the question [`NodeNews::Asked`].
     Answer {
         /// The question's id.
@@ -64,6 +82,16 @@ pub enum NodeOrder {
         size: u64,
         /// How long the pull may take, in milliseconds.
         wait_ms: u64,
+    },
+    /// Write bytes, which another node has sent before, into memory that the host has. The answer is
+    /// [`NodeNews::Pulled`].
+    Fill {
+        /// The broker's id for this order.
+        id: u64,
+        /// The file on this node that gets the bytes. It was made before.
+        into: SegmentId,
+        /// The bytes, from the file's first byte on.
+        bytes: Vec<u8>,
     },
     /// Open an end of another node's port for a task of this node, and make its mirror here. The answer is
     /// [`NodeNews::Mirrored`].
@@ -166,7 +194,7 @@ pub enum NodeNews {
         /// The body of the question, as the service defines it.
         body: Vec<u8>,
     },
-    /// The result of a pull: [`NodeOrder::Pull`].
+    /// The result of [`NodeOrder::Pull`] or [`NodeOrder::Fill`].
     Pulled {
         /// The broker's id for the pull.
         id: u64,
@@ -242,6 +270,7 @@ impl Broker {
             NodeNews::Asked { id, node, service, body } => {
                 let outcome = match service {
                     WANT => self.item_wanted(&node, &body),
+                    AHEAD => self.bytes_came_ahead(&node, &body),
                     ENDED => self.item_ended_elsewhere(&node, &body),
                     READ => self.reading_wanted(&node, &body),
                     SHARED => self.item_shared_elsewhere(&body),

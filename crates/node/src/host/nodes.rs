@@ -201,6 +201,34 @@ impl Host<'_> {
                     reach.desk.put(NodeNews::Answered { id, outcome: Err(busy()) });
                 }
             }
+            NodeOrder::Send { id, node, service, head: mut body, file, size, wait_ms } => {
+                let by = Deadline::after(Duration::from_millis(wait_ms));
+                let read = self.segments.get(&file.0).map(|fd| {
+                    let head = body.len();
+                    body.resize(head + usize::try_from(size).unwrap_or(0), 0);
+                    file::read_all_at(fd, &mut body[head..], 0)
+                });
+                let lost = || NodeFailure { status: Status::NotFound, text: "the file could not be read".into() };
+                let outcome = match read {
+                    Some(Ok(_)) => {
+                        let asked = reach.wait_for(move |nodes| {
+                            let outcome = nodes.ask(&node, service, &body, by).map_err(|error| failure(&error));
+                            NodeNews::Answered { id, outcome }
+                        });
+                        if asked { return } else { Err(busy()) }
+                    }
+                    _ => Err(lost()),
+                };
+                reach.desk.put(NodeNews::Answered { id, outcome });
+            }
+            NodeOrder::Fill { id, into, bytes } => {
+                let outcome = match self.segments.get(&into.0) {
+                    Some(target) => file::write_all_at(target, &bytes, 0).map_err(|error| error.to_string()),
+                    None => Err("the daemon has lost its descriptor".to_owned()),
+                };
+                let outcome = outcome.map_err(|text| NodeFailure { status: Status::NoSpace, text });
+                reach.desk.put(NodeNews::Pulled { id, outcome });
+            }
             NodeOrder::Answer { id, outcome } => reach.desk.reply(id, outcome.map(Reply::Said).map_err(refusal)),
             NodeOrder::Pull { id, node, kind, object, epoch, into, size, wait_ms } => {
                 let by = Deadline::after(Duration::from_millis(wait_ms));
@@ -264,7 +292,10 @@ impl Host<'_> {
 
     /// Reports that a pull failed because its file could not be made.
     pub(super) fn pull_failed(&self, order: &NodeOrder, text: String) {
-        let (Some(membership), NodeOrder::Pull { id, .. }) = (&self.membership, order) else { return };
+        let (Some(membership), NodeOrder::Pull { id, .. } | NodeOrder::Fill { id, .. }) = (&self.membership, order)
+        else {
+            return;
+        };
         let outcome = Err(NodeFailure { status: Status::NoSpace, text });
         membership.reach.desk.put(NodeNews::Pulled { id: *id, outcome });
     }

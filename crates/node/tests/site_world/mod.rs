@@ -15,8 +15,8 @@ use crossdock_gateway::simulated::Steps;
 use crossdock_gateway::{CatalogAt, GatewayOptions, News};
 use crossdock_layout::SegmentId;
 use crossdock_node::broker::{
-    Broker, Effect, Event, ItemPlace, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Residence, SiteLimits, SiteNews,
-    SiteOrder, Verdict,
+    Broker, Effect, Event, ItemPlace, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Residence, SiteLimits, SiteName,
+    SiteNews, SiteOrder, Verdict,
 };
 use crossdock_os::Deadline;
 
@@ -40,6 +40,8 @@ pub enum Planted {
     ReadersDenied,
     /// The proof does not notice that another node is pulling the bytes.
     PullUnseen,
+    /// All bytes that a node sends ahead have the same stamp, so bytes of a refused order fit a later order.
+    StampIgnored,
 }
 
 /// Counts of what happened in a schedule.
@@ -63,6 +65,8 @@ pub struct Totals {
     pub read_elsewhere: u64,
     /// How many owners wrote again before their waiting time was over.
     pub waited: u64,
+    /// How often a node used bytes that had travelled ahead.
+    pub ahead: u64,
 }
 
 impl Totals {
@@ -76,6 +80,7 @@ impl Totals {
         self.read += more.read;
         self.read_elsewhere += more.read_elsewhere;
         self.waited += more.waited;
+        self.ahead += more.ahead;
     }
 }
 
@@ -109,7 +114,8 @@ struct Node {
     memory: Arc<Memory>,
     handle: Arc<Handle>,
     stopped: bool,
-    /// Reports of the gateway that came before the node had its number.
+    /// Reports of the gateway that the broker gets with the next step: they came before the node had its number, or the
+    /// test made them.
     early: Vec<News>,
     /// The reports about items that the node has got.
     told: Vec<ItemPlace>,
@@ -316,13 +322,42 @@ impl World {
         })
     }
 
-    fn site_order(&mut self, n: usize, order: SiteOrder) {
+    fn site_order(&mut self, n: usize, mut order: SiteOrder) {
+        if let (SiteOrder::Pass { to, .. }, true) = (&mut order, self.planted == Planted::StampIgnored) {
+            // The stamp is the last field of the item's description.
+            let stamp = to.about.len() - 8;
+            if to.about[stamp..] != [0; 8] {
+                to.about[stamp..].copy_from_slice(&1u64.to_le_bytes());
+            }
+        }
+        if let SiteOrder::Pass { name, to } = &order {
+            let refuses = self.random.one_in(if self.planted == Planted::StampIgnored { 3 } else { 30 });
+            if refuses && self.refuse_pass(n, name, to) {
+                return;
+            }
+        }
         self.nodes[n].steps.order(order.clone().into());
         if let (SiteOrder::Pass { to, .. }, true) = (&order, self.planted == Planted::LostAnswerIsNo) {
             let outcome = Err("no answer".to_owned());
             let (item, epoch) = (to.item, to.epoch);
             self.event(n, Event::Site(SiteNews::Passed { item, epoch, outcome }));
         }
+    }
+
+    /// Refuses an order to pass an item on, as a gateway does if the next node has just left the site: it writes the
+    /// entry of the name again, so that no commit of an earlier order succeeds. Returns false if the name does not belong
+    /// to the node: then an earlier order may have succeeded.
+    fn refuse_pass(&mut self, n: usize, name: &SiteName, to: &ItemPlace) -> bool {
+        let by = Deadline::after(Duration::from_secs(60));
+        let (catalog, length) = (self.catalog.client(), name.workflow.len());
+        let key = format!("crossdock/s/name/item/{length}/{}/{}", name.workflow, name.name);
+        let is_own = |value: &[u8]| value.split(|byte| *byte == b' ').nth(1) == Some(NAMES[n].as_bytes());
+        let entry = catalog.get(&key, by).unwrap();
+        let Some(entry) = entry.filter(|entry| is_own(&entry.value)) else { return false };
+        catalog.put(&key, &entry.value, entry.lease, by).unwrap();
+        let (item, epoch, outcome) = (to.item, to.epoch, Err("the next node has left the site".to_owned()));
+        self.nodes[n].early.push(News::Passed { item: item.0, epoch, outcome });
+        true
     }
 
     /// Lets the gateway do all that is due, and gives its reports to the broker.

@@ -35,6 +35,13 @@ enum Message {
         file: SegmentId,
         into: SegmentId,
     },
+    /// The bytes of an order to fill a file. They are on the node already.
+    Filling {
+        to: usize,
+        id: u64,
+        into: SegmentId,
+        bytes: u64,
+    },
     Failed {
         to: usize,
         id: u64,
@@ -96,7 +103,10 @@ impl Network {
         });
         self.messages.extend(lost);
         self.messages.retain(|message| match message {
-            Message::Answer { to, .. } | Message::Failed { to, .. } | Message::Bytes { to, .. } => *to != n,
+            Message::Answer { to, .. }
+            | Message::Failed { to, .. }
+            | Message::Bytes { to, .. }
+            | Message::Filling { to, .. } => *to != n,
             Message::Ask { from, .. } | Message::Pull { from, .. } => *from != n,
         });
     }
@@ -118,6 +128,31 @@ impl World {
                     self.network.messages.push(ask.clone());
                 }
                 self.network.messages.push(ask);
+            }
+            NodeOrder::Send { id, node, service, head: mut body, file, size, .. } => {
+                // The number that stands for the file's bytes is the beginning of the bytes that are sent.
+                let Some(bytes) = self.nodes[n].files.get(&file).copied() else {
+                    return self.fail(format!("{file} is sent to node {node} and not held"));
+                };
+                if self.is_open(n, file) && self.planted == Planted::Nothing {
+                    return self.fail(format!("{file} is sent to node {node} while a member has it open"));
+                }
+                let head = body.len();
+                if self.planted == Planted::StampIgnored {
+                    body[head - 8..].copy_from_slice(&1u64.to_le_bytes());
+                }
+                body.resize(head + size as usize, 0);
+                body[head..head + 8].copy_from_slice(&bytes.to_le_bytes());
+                let ask = Message::Ask { from: n, to: index(&node), id, service, body };
+                if self.random.one_in(8) {
+                    self.network.messages.push(ask.clone());
+                }
+                self.network.messages.push(ask);
+            }
+            NodeOrder::Fill { id, into, bytes } => {
+                self.totals.ahead += 1;
+                let bytes = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+                self.network.messages.push(Message::Filling { to: n, id, into, bytes });
             }
             NodeOrder::Pull { id, ref node, .. } => {
                 let to = index(node);
@@ -157,7 +192,7 @@ impl World {
             Message::Ask { from, to, .. } | Message::Pull { from, to, .. } | Message::Bytes { from, to, .. } => {
                 (*from, *to)
             }
-            Message::Answer { to, .. } | Message::Failed { to, .. } => (*to, *to),
+            Message::Answer { to, .. } | Message::Failed { to, .. } | Message::Filling { to, .. } => (*to, *to),
         };
         if self.nodes[to].stopped {
             return self.network.messages.push(message);
@@ -171,7 +206,9 @@ impl World {
                     self.network.messages.push(Message::Answer { to: from, id, outcome: Err(failure) });
                 }
                 Message::Pull { from, id, .. } => self.network.messages.push(Message::Failed { to: from, id, failure }),
-                Message::Bytes { to, id, .. } => self.network.messages.push(Message::Failed { to, id, failure }),
+                Message::Bytes { to, id, .. } | Message::Filling { to, id, .. } => {
+                    self.network.messages.push(Message::Failed { to, id, failure })
+                }
                 // If an answer is lost, the asking broker gets a failure.
                 Message::Answer { to, id, .. } => {
                     self.event(to, Event::Nodes(NodeNews::Answered { id, outcome: Err(failure) }));
@@ -208,6 +245,12 @@ impl World {
                     _ => Err(NodeFailure { status: Status::Closed, text: "it is not held any more".into() }),
                 };
                 self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome }));
+            }
+            Message::Filling { to, id, into, bytes } => {
+                if let Some(target) = self.nodes[to].files.get_mut(&into) {
+                    *target = bytes;
+                }
+                self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome: Ok(()) }));
             }
             Message::Failed { to, id, failure } => {
                 self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome: Err(failure) }));

@@ -96,6 +96,8 @@ impl World {
             }
             NodeOrder::MirrorLeft { .. } | NodeOrder::RegionLeft { .. } => {}
             NodeOrder::Ask { .. }
+            | NodeOrder::Send { .. }
+            | NodeOrder::Fill { .. }
             | NodeOrder::Pull { .. }
             | NodeOrder::Mirror { .. }
             | NodeOrder::MirrorSeries { .. }
@@ -161,12 +163,12 @@ impl World {
             return self.event(Event::Nodes(NodeNews::Answered { id: u64::from(argument), outcome }));
         }
         let news = match self.site().orders.swap_remove(usize::from(argument) % count) {
-            NodeOrder::Ask { id, service, .. } => {
+            NodeOrder::Ask { id, service, .. } | NodeOrder::Send { id, service, .. } => {
                 let item = self.some_item(argument / 4);
                 let body = mutated(words::answer(service, number(rest), item), argument / 64, rest);
                 NodeNews::Answered { id, outcome: if failed { Err(failure(argument / 4)) } else { Ok(body) } }
             }
-            NodeOrder::Pull { id, .. } => {
+            NodeOrder::Pull { id, .. } | NodeOrder::Fill { id, .. } => {
                 NodeNews::Pulled { id, outcome: if failed { Err(failure(argument / 4)) } else { Ok(()) } }
             }
             NodeOrder::Mirror { id, .. } | NodeOrder::MirrorSeries { id, .. } => {

@@ -45,9 +45,13 @@ impl Broker {
                 assert_eq!(found.holder, MemberId::NOBODY, "cooperative item {item} has a holder");
             }
             let leaves = self.lasting.items.is_leaving(item);
-            assert_eq!(leaves, matches!(phase, Phase::Leaving), "item {item} is {phase:?}; does it leave: {leaves}");
+            assert_eq!(
+                leaves,
+                matches!(phase, Phase::Leaving { .. }),
+                "item {item} is {phase:?}; does it leave: {leaves}"
+            );
             let away = self.lasting.items.source(item).is_some();
-            let unread = matches!(phase, Phase::Away | Phase::Fetching { .. } | Phase::Leaving);
+            let unread = matches!(phase, Phase::Away | Phase::Fetching { .. } | Phase::Leaving { .. });
             assert!(!away || unread, "item {item} is {phase:?} and its bytes are elsewhere");
             if let Some(asker) = phase.pending() {
                 assert_eq!(found.holder, asker.member, "item {item} is {phase:?} and its owner did not ask for that");
@@ -71,7 +75,7 @@ impl Broker {
                     let target = self.lasting.segments.get(to).filter(|s| s.kind == SegmentKind::Item);
                     assert!(target.is_some_and(|s| s.size == memory_of(found.size)), "item {item} is pulled nowhere");
                 }
-                Phase::Leaving => {
+                Phase::Leaving { .. } => {
                     assert_eq!(found.holder, MemberId::NOBODY, "item {item} is leaving and open");
                 }
                 Phase::Draining { asker } => {

@@ -23,18 +23,23 @@ impl Broker {
         let about = About::decode(&place.about);
         let workflow = about.as_ref().and_then(|about| self.lasting.workflow_names.get(&about.workflow)).copied();
         let why = match (&about, workflow) {
-            (None, _) => "its entry in the catalog cannot be read".to_owned(),
+            (None, _) => Some("its entry in the catalog cannot be read".to_owned()),
             // The entry names a former daemon of this node, which may have changed the item's bytes since.
-            _ if place.daemon != self.limits.incarnation => "it was in a former daemon of this node".to_owned(),
-            (Some(about), None) => format!("workflow '{}' has ended on this node", about.workflow),
-            (Some(about), Some(_)) if about.source.is_empty() => "its bytes were lost with this daemon".to_owned(),
+            _ if place.daemon != self.limits.incarnation => Some("it was in a former daemon of this node".to_owned()),
+            // The entry is this daemon's own: the item was here with its bytes, and has ended since. The report is late.
+            (Some(about), _) if about.source.is_empty() => None,
+            (Some(about), None) => Some(format!("workflow '{}' has ended on this node", about.workflow)),
             (Some(about), Some(_)) if Some(&*about.source) == self.own_node() && !self.is_file(file) => {
-                "its bytes were lost with this daemon".to_owned()
+                Some("its bytes were lost with this daemon".to_owned())
             }
             (Some(about), Some(workflow)) => return self.begin_item(item, epoch, about, workflow, file),
         };
-        let key = about.map_or_else(String::new, |about| format!(" '{}' of workflow '{}'", about.key, about.workflow));
-        self.effects.push(Effect::Log { line: format!("item {}{key} came to this node and is lost: {why}", item.0) });
+        if let Some(why) = why {
+            let named = |about: About| format!(" '{}' of workflow '{}'", about.key, about.workflow);
+            let key = about.map_or_else(String::new, named);
+            let line = format!("item {}{key} came to this node and is lost: {why}", item.0);
+            self.effects.push(Effect::Log { line });
+        }
         self.commit(Record::Item(ItemRecord::Ended { item, epoch }));
         self.drop_left_file(file);
         self.forget_entry(item);
@@ -60,6 +65,9 @@ impl Broker {
         // A file that was left here was proved before, and no member of this node has opened it since.
         let phase = if away.is_some() { Phase::Away } else { Phase::Proved };
         self.items.handovers.enter(item, phase);
+        if let Some(source) = about.source() {
+            self.items.parcels.compare(item, &source, about.stamp);
+        }
         if let Some(name) = self.site_name(workflow, SegmentKind::Item, &about.key) {
             if self.site.as_mut().is_some_and(|site| !site.take_name(&name)) {
                 // The catalog had given the name to a former lease of this node, so the node claims it again.
@@ -70,7 +78,8 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// Pulls the bytes of an item from another node, because a task of this node wants the item.
+    /// Gets the bytes of an item from another node, because a task of this node wants the item. Pulls them if they have
+    /// not travelled ahead.
     pub(super) fn fetch_item(&mut self, item: SegmentId) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         let Some(Source { node, left }) = self.lasting.items.source(item).cloned() else { return };
@@ -87,15 +96,18 @@ impl Broker {
         self.items.handovers.enter(item, Phase::Fetching { to });
         let id = self.node_order_id();
         self.items.pulls.insert(id, (item, to));
-        let pull = NodeOrder::Pull {
-            id,
-            node,
-            kind: SegmentKind::Item,
-            object: item.0,
-            epoch: left,
-            into: to,
-            size: memory,
-            wait_ms: PULL_MS + memory / SLOWEST,
+        let pull = match self.items.parcels.take(item, memory) {
+            Some(bytes) => NodeOrder::Fill { id, into: to, bytes },
+            None => NodeOrder::Pull {
+                id,
+                node,
+                kind: SegmentKind::Item,
+                object: item.0,
+                epoch: left,
+                into: to,
+                size: memory,
+                wait_ms: PULL_MS + memory / SLOWEST,
+            },
         };
         self.effects.push(Effect::FetchItem { to, size: memory, pull });
     }
@@ -149,5 +161,64 @@ impl Broker {
         if let Some(wait) = self.first_waiting(item, For::Owning).and_then(|id| self.unqueue(id)) {
             self.fail(wait.asker, status, text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
+
+    use super::*;
+    use crate::broker::{Event, Lasting, Limits, MAIN_ENDPOINT, SiteLimits, SiteNews};
+
+    const DAEMON: u64 = 7;
+
+    /// Reports to node `here` that it has an item which it does not know. Gives what the node then does.
+    fn reported(source: &str, daemon: u64) -> Vec<Effect> {
+        let site = SiteLimits { site: "s".into(), node: "here".into(), number: 1 };
+        let limits = Limits { site: Some(site), incarnation: DAEMON, ..Limits::default() };
+        let endpoints = BTreeSet::from([MAIN_ENDPOINT]);
+        let mut broker = Broker::new(limits, Lasting::default(), 1, &BTreeSet::new(), &endpoints, 0).0;
+        broker.handle(0, Event::Site(SiteNews::Joined));
+        let about = About {
+            version: About::VERSION,
+            workflow: "default".into(),
+            key: "x".into(),
+            size: 5000,
+            level: ItemLevel::Verified,
+            on_death: OnDeath::Keep,
+            creator: Party::task("a"),
+            owner: Party::task("b"),
+            transfers: 1,
+            copies: 0,
+            source: source.into(),
+            left: 1,
+            stamp: 0,
+        };
+        let place = ItemPlace { item: SegmentId(5), epoch: 1, node: "here".into(), daemon, about: about.encode() };
+        broker.handle(0, Event::Site(SiteNews::Item(place)))
+    }
+
+    fn is_told_as_lost(effects: &[Effect]) -> bool {
+        effects.iter().any(|effect| matches!(effect, Effect::Log { line } if line.contains("is lost")))
+    }
+
+    #[test]
+    fn a_late_report_of_an_item_that_ended_here_is_no_loss_and_its_entry_is_removed() {
+        let effects = reported("", DAEMON);
+        assert!(!is_told_as_lost(&effects), "{effects:?}");
+        let forget = Effect::Site(SiteOrder::Forget { item: SegmentId(5), epoch: 1 });
+        assert!(effects.contains(&forget), "{effects:?}");
+    }
+
+    #[test]
+    fn an_item_of_a_former_daemon_and_one_whose_file_is_missing_are_lost() {
+        for (source, daemon) in [("", DAEMON + 1), ("here", DAEMON)] {
+            let effects = reported(source, daemon);
+            assert!(is_told_as_lost(&effects), "{source}: {effects:?}");
+        }
+        assert!(!is_told_as_lost(&reported("there", DAEMON)));
     }
 }

@@ -272,7 +272,7 @@ impl Broker {
     /// Tells a node how many members of this node read its item. With `sharing` 0, one of them only wants to read it.
     /// Returns the question's id.
     fn tell_reading(&mut self, node: &str, workflow: String, key: &str, sharing: u64, readers: u32) -> u64 {
-        let stamp = self.reading_stamp();
+        let stamp = self.fresh_stamp();
         let body = encode(&Reading { version: VERSION, workflow, key: key.to_owned(), sharing, readers, stamp });
         self.ask_node(node, READ, body)
     }

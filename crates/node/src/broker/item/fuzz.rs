@@ -3,7 +3,9 @@
 use crossdock_layout::SegmentId;
 use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
 
+use super::ahead::{AHEAD, Head};
 use super::find::{FIND, Sought};
+use super::memory_of;
 use super::readers::{Look, READ, Readable, Reading, SHARED};
 use super::residence::About;
 use super::want::{ENDED, Ended, Stands, VERSION, WANT, Wanted};
@@ -33,6 +35,10 @@ pub(in crate::broker) fn question(which: u8, item: u64, sharing: u64) -> (u32, V
         3 | 4 => {
             let (readers, sharing) = (u32::from(which / 2 % 2), if which & 4 == 0 { 0 } else { sharing });
             (READ, encode(&Reading { version, workflow, key, sharing, readers, stamp: u64::from(which) }))
+        }
+        5 if which & 4 == 0 => {
+            let head = encode(&Head { version, item, left: u64::from(which % 3), stamp: u64::from(which / 2 % 2) });
+            (AHEAD, [head, vec![which; memory_of(5000) as usize]].concat())
         }
         5 => (SHARED, encode(&Look { version, workflow, key })),
         6 => (FIND, encode(&Sought { version, workflow, key })),
@@ -79,6 +85,7 @@ pub(in crate::broker) fn about(which: u8) -> Vec<u8> {
         copies: 0,
         source: ["", "there", "here"][usize::from(which / 64) % 3].to_owned(),
         left: u64::from(which % 3),
+        stamp: u64::from(which / 4 % 2),
     }
     .encode()
 }

@@ -36,7 +36,7 @@ impl Broker {
                 | Phase::Proving { .. }
                 | Phase::Copying { .. }
                 | Phase::Fetching { .. }
-                | Phase::Leaving => return,
+                | Phase::Leaving { .. } => return,
                 Phase::Proved => {}
             }
             // From now on this member has the item, until it closes or transfers it.
@@ -55,7 +55,7 @@ impl Broker {
             Phase::Open => drop(self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::NextOwner })),
             // If an item's bytes are not here yet, they can stay where they are: the next node pulls them from there.
             Phase::Proved | Phase::Away | Phase::Fetching { .. } => self.pass_item(item, node),
-            Phase::Draining { .. } | Phase::Proving { .. } | Phase::Copying { .. } | Phase::Leaving => {}
+            Phase::Draining { .. } | Phase::Proving { .. } | Phase::Copying { .. } | Phase::Leaving { .. } => {}
         }
     }
 

@@ -37,7 +37,8 @@ pub(super) enum Phase {
     /// The item's bytes are being pulled from another node into the file `to`.
     Fetching { to: SegmentId },
     /// The broker has asked the catalog to give the item to another node. No member of this node gets it meanwhile.
-    Leaving,
+    /// `stamp` is that of the item's bytes that travel ahead; 0 if they do not.
+    Leaving { stamp: u64 },
 }
 
 /// The reason for a proof.
@@ -60,7 +61,7 @@ impl Phase {
                 Purpose::Share(asker) | Purpose::Unshare(asker) => Some(*asker),
                 Purpose::NextOwner => None,
             },
-            Self::Open | Self::Proved | Self::Away | Self::Fetching { .. } | Self::Leaving => None,
+            Self::Open | Self::Proved | Self::Away | Self::Fetching { .. } | Self::Leaving { .. } => None,
         }
     }
 
@@ -125,7 +126,7 @@ impl Handovers {
         match &mut found.phase {
             Phase::Draining { .. } => found.phase = Phase::Open,
             Phase::Proving { purpose } | Phase::Copying { purpose, .. } => *purpose = Purpose::NextOwner,
-            Phase::Open | Phase::Proved | Phase::Away | Phase::Fetching { .. } | Phase::Leaving => {}
+            Phase::Open | Phase::Proved | Phase::Away | Phase::Fetching { .. } | Phase::Leaving { .. } => {}
         }
         pending
     }

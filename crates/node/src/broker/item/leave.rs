@@ -18,11 +18,15 @@ impl Broker {
             return;
         }
         let epoch = self.lasting.items.epoch(item) + 1;
+        let stamp = self.stamp_for(item);
         self.commit(Record::Item(ItemRecord::Leaving { item, epoch, to: to.to_owned() }));
-        if let Phase::Fetching { to } = self.items.handovers.enter(item, Phase::Leaving) {
+        if let Phase::Fetching { to } = self.items.handovers.enter(item, Phase::Leaving { stamp }) {
             self.drop_file(to, None);
         }
         self.order_pass(item);
+        if stamp != 0 {
+            self.send_ahead(item, to, epoch, stamp);
+        }
     }
 
     /// Asks the catalog to give a leaving item to the other node. Asking again does no harm.
@@ -48,6 +52,10 @@ impl Broker {
             (None, Residence::Leaving { epoch, .. }) => (self.site.as_ref()?.node().to_owned(), *epoch),
             (None, _) => (String::new(), 0),
         };
+        let stamp = match self.items.handovers.phase(item) {
+            Phase::Leaving { stamp } => *stamp,
+            _ => 0,
+        };
         Some(About {
             version: About::VERSION,
             workflow,
@@ -61,6 +69,7 @@ impl Broker {
             copies: found.copies,
             source,
             left,
+            stamp,
         })
     }
 
@@ -279,7 +288,7 @@ impl Broker {
                     self.commit(Record::Item(ItemRecord::Here { item, epoch, source: String::new(), left: 0 }));
                 }
                 Residence::Here { bytes: Some(_), .. } => drop(self.items.handovers.enter(item, Phase::Away)),
-                Residence::Leaving { .. } => drop(self.items.handovers.enter(item, Phase::Leaving)),
+                Residence::Leaving { .. } => drop(self.items.handovers.enter(item, Phase::Leaving { stamp: 0 })),
                 Residence::Here { .. } | Residence::Left { .. } | Residence::Ended { .. } => {}
             }
         }

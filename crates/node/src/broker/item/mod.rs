@@ -19,6 +19,7 @@
 //! arrival. Cooperative items are different: their members wait in shared memory (`core::item`), and the daemon only
 //! opens the item for them.
 
+mod ahead;
 mod change;
 mod check;
 mod come;
@@ -45,6 +46,7 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::{Asker, Broker, Connection, Effect};
 
+use ahead::Parcels;
 use copies::Copies;
 use find::{Findings, LookUp};
 use handover::{Handovers, Phase};
@@ -52,6 +54,7 @@ use queue::Waits;
 use readers::Readers;
 use want::{Question, Wants};
 
+pub(super) use ahead::AHEAD;
 pub(super) use find::FIND;
 pub(super) use readers::{READ, SHARED, SHARING};
 pub use record::{Item, ItemRecord, Items, memory_of};
@@ -115,6 +118,8 @@ pub(super) struct Transient {
     passes: BTreeMap<SegmentId, u32>,
     /// Pulls of items' bytes, by the ids of their orders: the item, and the file that is filled.
     pulls: BTreeMap<u64, (SegmentId, SegmentId)>,
+    /// Bytes of items that other nodes have sent ahead of the catalog's report.
+    parcels: Parcels,
     /// Requests of other nodes for the bytes of items that are leaving: the request's id and the epoch.
     openings: BTreeMap<SegmentId, Vec<(u64, u64)>>,
 }

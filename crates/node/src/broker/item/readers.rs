@@ -148,7 +148,7 @@ impl Broker {
             }
             self.items.readers.sharings.entry(item).or_insert_with(|| Sharing { number: 0, nodes: BTreeMap::new() });
         }
-        let fresh = SHARING | self.reading_stamp();
+        let fresh = SHARING | self.fresh_stamp();
         let (readers, stamp, until) = (reading.readers, reading.stamp, self.now + LASTS_MS);
         let Some(sharing) = self.items.readers.sharings.get_mut(&item) else {
             return answer(NOT_YET, "it was written since".into());
@@ -173,7 +173,7 @@ impl Broker {
     }
 
     /// Gives a number that is greater than all that this broker and earlier brokers of this node have used.
-    pub(super) fn reading_stamp(&mut self) -> u64 {
+    pub(super) fn fresh_stamp(&mut self) -> u64 {
         (self.calendar_ms() << 20) | (self.node_order_id() & 0xf_ffff)
     }
 

@@ -72,11 +72,13 @@ record! {
         /// The node that has the item's bytes; empty if the bytes are on the node that owns the item.
         source: String,
         left: u64,
+        /// The stamp with which the bytes travel ahead (see `ahead`); 0 if they do not.
+        stamp: u64,
     }
 }
 
 impl About {
-    pub(super) const VERSION: u32 = 1;
+    pub(super) const VERSION: u32 = 2;
 
     pub(super) fn encode(&self) -> Vec<u8> {
         encode(self)

@@ -72,7 +72,7 @@ record! {
     }
 }
 
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 pub(super) const COMES: u32 = 0;
 pub(super) const NOT_YET: u32 = 1;
 pub(super) const NOT_HERE: u32 = 2;
@@ -214,7 +214,7 @@ impl Broker {
         self.serve_waiting(item);
         let whose = self.lasting.items.all.get(&item).map(|found| self.whose(item, found));
         let comes = matches!(self.next_taker(item), Some(Taker::There(of)) if of == node)
-            || matches!(self.items.handovers.phase(item), Phase::Leaving);
+            || matches!(self.items.handovers.phase(item), Phase::Leaving { .. });
         stands(item.0, if comes { COMES } else { NOT_YET }, whose.unwrap_or_default())
     }
 

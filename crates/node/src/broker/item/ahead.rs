@@ -1,0 +1,131 @@
+//! Bytes of small items that travel ahead of the catalog's report.
+//!
+//! When a small item leaves, its node sends the bytes to the next node ([`AHEAD`]) at the same time as it orders the
+//! catalog to pass the item on. So the next node has the bytes when the catalog reports that the item is there, and
+//! pulls nothing.
+//!
+//! The catalog alone decides what the bytes are worth. They become the item's bytes only if the item's entry names the
+//! node that sent them, the epoch, and the **stamp** with which they were sent. No two orders to the catalog have the
+//! same stamp. If the catalog refuses an order, the item's owner may write to the item again; the next order then has
+//! another stamp, and the bytes of the refused order fit no entry. Bytes that are lost, late or do not fit are pulled,
+//! as the bytes of a large item are.
+
+use std::collections::VecDeque;
+
+use crossdock_layout::{SegmentId, record};
+
+use super::memory_of;
+use super::residence::Source;
+use super::want::{VERSION, unreadable};
+use crate::broker::stored::{Stored, decode, encode};
+use crate::broker::waits::Due;
+use crate::broker::{Broker, Effect, NodeFailure, NodeOrder};
+
+/// The service to which a node sends the bytes of an item.
+pub(in crate::broker) const AHEAD: u32 = 13;
+
+/// An item with more memory than this is pulled. The bytes and their head must fit into one question.
+const MOST: u64 = 48 << 10;
+/// The most items whose bytes are kept. If more bytes arrive, the oldest are dropped.
+const ITEMS: usize = 64;
+/// How long bytes are kept.
+const LASTS_MS: u64 = 5_000;
+/// How long sending may take.
+const SEND_MS: u64 = 1_000;
+
+record! {
+    /// The head of the question. The item's bytes follow.
+    pub struct Head as Stored {
+        version: u32,
+        item: u64,
+        /// The epoch with which the item leaves the sending node.
+        left: u64,
+        stamp: u64,
+    }
+}
+
+/// The length of an encoded [`Head`].
+const HEAD: usize = 28;
+
+#[derive(Debug)]
+struct Parcel {
+    item: SegmentId,
+    from: Source,
+    stamp: u64,
+    /// Whether the catalog's entry of the item names these bytes.
+    fits: bool,
+    bytes: Vec<u8>,
+    until: u64,
+}
+
+/// The bytes that have arrived, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Parcels(VecDeque<Parcel>);
+
+impl Parcels {
+    /// Compares the bytes that have arrived for an item with the item's entry in the catalog, and drops those that the
+    /// entry does not name.
+    pub(super) fn compare(&mut self, item: SegmentId, from: &Source, stamp: u64) {
+        self.0.retain_mut(|parcel| {
+            if parcel.item == item {
+                parcel.fits = stamp != 0 && parcel.stamp == stamp && parcel.from == *from;
+            }
+            parcel.item != item || parcel.fits
+        });
+    }
+
+    /// Takes the bytes of an item, if the catalog's entry of the item names them.
+    pub(super) fn take(&mut self, item: SegmentId, size: u64) -> Option<Vec<u8>> {
+        let fits = |parcel: &Parcel| parcel.item == item && parcel.fits && parcel.bytes.len() as u64 == size;
+        let at = self.0.iter().position(fits)?;
+        self.0.remove(at).map(|parcel| parcel.bytes)
+    }
+}
+
+impl Broker {
+    /// Gives the stamp of the next order to pass this item on, if the item is small enough for its bytes to travel
+    /// ahead; otherwise 0.
+    pub(super) fn stamp_for(&mut self, item: SegmentId) -> u64 {
+        let Some(found) = self.lasting.items.all.get(&item) else { return 0 };
+        let is_here = found.file.0 != 0 && self.lasting.items.source(item).is_none();
+        if is_here && memory_of(found.size) <= MOST { self.fresh_stamp() } else { 0 }
+    }
+
+    /// Sends the bytes of a leaving item to its next node. No process has the item's file open.
+    pub(super) fn send_ahead(&mut self, item: SegmentId, to: &str, left: u64, stamp: u64) {
+        let Some(found) = self.lasting.items.all.get(&item) else { return };
+        let (file, size) = (found.file, memory_of(found.size));
+        let head = encode(&Head { version: VERSION, item: item.0, left, stamp });
+        let (id, node) = (self.node_order_id(), to.to_owned());
+        let send = NodeOrder::Send { id, node, service: AHEAD, head, file, size, wait_ms: SEND_MS };
+        self.effects.push(Effect::Nodes(send));
+    }
+
+    /// Keeps the bytes of an item that another node has sent, until the catalog reports the item or a while has passed.
+    pub(in crate::broker) fn bytes_came_ahead(&mut self, node: &str, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
+        let (head, bytes) = body.split_at_checked(HEAD).ok_or_else(unreadable)?;
+        let head = decode::<Head>(head).filter(|head| head.version == VERSION && head.stamp != 0);
+        let Some(Head { item, left, stamp, .. }) = head else { return Err(unreadable()) };
+        if bytes.is_empty() || bytes.len() as u64 > MOST {
+            return Err(unreadable());
+        }
+        let (item, from, until) = (SegmentId(item), Source { node: node.to_owned(), left }, self.now + LASTS_MS);
+        let parcels = &mut self.items.parcels.0;
+        // A question may arrive twice.
+        if parcels.iter().any(|parcel| parcel.item == item && parcel.stamp == stamp && parcel.from == from) {
+            return Ok(Vec::new());
+        }
+        if parcels.len() >= ITEMS {
+            parcels.pop_front();
+        }
+        parcels.push_back(Parcel { item, from, stamp, fits: false, bytes: bytes.to_vec(), until });
+        self.waits.expect(until, Due::Ahead);
+        Ok(Vec::new())
+    }
+
+    /// Drops bytes that have been kept for a while.
+    pub(in crate::broker) fn drop_old_parcels(&mut self) {
+        let now = self.now;
+        self.items.parcels.0.retain(|parcel| parcel.until > now);
+    }
+}
