@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crossdock_client::{ConnectOptions, Handle, Mode, ObjectMode, Order, Region, SegmentKind, Session, Status};
 use crossdock_layout::Rights;
-use crossdock_layout::wire::Grant;
+use crossdock_layout::wire::{Grant, NodeState};
 use crossdock_os::socket;
 use support::Daemon;
-use support::sites::{World, until};
+use support::sites::{Site, World, connect, until};
 
 const LONG: Duration = Duration::from_secs(60);
 const SIZE: u64 = 256 << 20;
@@ -343,4 +343,79 @@ fn a_region_is_on_exactly_one_node_when_the_broker_of_its_node_is_killed() {
 #[test]
 fn a_region_is_on_exactly_one_node_when_the_broker_of_the_next_node_is_killed() {
     moves_while_a_broker_is_killed(|world, to| &world.daemons[to]);
+}
+
+/// Kills a node while a region moves, at several moments: its broker and its keeper at once, so that nothing of the node
+/// is left. Afterwards the other node has the whole region, or no node has the region and its name is free. The region
+/// may be lost only if the killed node was the only one that had it.
+fn moves_while_a_node_is_killed(dies: usize) {
+    let site = Site::new();
+    let mut daemons = site.daemons(3);
+    let (from, to, lives) = (1, 2, 3 - dies);
+    let names_of_nodes = ["a", "b", "c"];
+    let on_a = connect(&daemons[0], "watcher");
+    let elements = 4 << 20;
+    let (mut moved, mut stayed, mut lost) = (0, 0, 0);
+    for pause in [5, 100] {
+        let sessions: Vec<_> = daemons.iter().map(|daemon| connect(daemon, "worker")).collect();
+        made(&sessions[from], "frames", elements);
+        let outcome = std::thread::scope(|scope| {
+            let moving = scope.spawn(|| sessions[to].move_region("frames", Duration::from_secs(8)).map(drop));
+            std::thread::sleep(Duration::from_millis(pause));
+            daemons[dies].kill_node();
+            moving.join().unwrap()
+        });
+        until("the site knows that the node is gone", || {
+            let nodes = sessions[lives].nodes().unwrap();
+            nodes.iter().any(|node| node.name == names_of_nodes[dies] && node.state == NodeState::Gone)
+        });
+        let mut region = None;
+        until("the living node has the region or nothing of it", || {
+            region = sessions[lives].region("frames", Mode::OpenOnly, 0, None).ok();
+            region.is_some() || names(&sessions[lives]).is_empty()
+        });
+        let is_lost = region.is_none();
+        if let Some(region) = region {
+            check(&region, elements);
+            drop(region);
+            until("nothing else is left", || names(&sessions[lives]) == ["frames"]);
+            let taken = on_a.region("frames", Mode::CreateOnly, SIZE, None).unwrap_err();
+            assert_eq!(taken.status, Status::Exists, "{taken}");
+            sessions[lives].remove_region("frames").unwrap();
+        }
+        match (lives == to, is_lost) {
+            // Only the killed node had the region, so the caller is told that it did not come.
+            (true, true) => {
+                let error = outcome.unwrap_err();
+                assert!(error.to_string().replace('\'', "").contains("node b"), "{error}");
+                lost += 1;
+            }
+            (true, false) => {
+                outcome.unwrap();
+                moved += 1;
+            }
+            // The killed node had the region already.
+            (false, true) => lost += 1,
+            (false, false) => {
+                outcome.unwrap_err();
+                stayed += 1;
+            }
+        }
+        until("the name is free", || on_a.region("frames", Mode::CreateOnly, SIZE, None).is_ok());
+        on_a.remove_region("frames").unwrap();
+        drop(sessions);
+        // Another daemon of the same node takes part in the next round.
+        daemons[dies] = site.node(names_of_nodes[dies]);
+    }
+    println!("{moved} moves succeeded, {stayed} regions stayed, {lost} were lost with their node");
+}
+
+#[test]
+fn a_region_is_on_one_node_or_lost_with_it_when_its_node_is_killed_during_the_move() {
+    moves_while_a_node_is_killed(1);
+}
+
+#[test]
+fn a_region_stays_or_is_lost_with_the_next_node_when_that_node_is_killed_during_the_move() {
+    moves_while_a_node_is_killed(2);
 }

@@ -200,7 +200,8 @@ impl Shared {
         // If this report is lost, the other node asks.
         let done = Done { key, named: made.is_ok() };
         match node {
-            Some(node) => drop(self.ask(node, DONE, &done.encode(), ANSWER)),
+            // The task that waits for the error must get it in time, even if the other node is lost.
+            Some(node) => drop(self.ask(node, DONE, &done.encode(), if done.named { ANSWER } else { LEAST })),
             None => self.region_done("", &done),
         }
         made
@@ -280,7 +281,11 @@ impl Shared {
         by: Deadline,
     ) -> Result<bool> {
         if by.passed() {
-            return Err(Error::new(Status::TimedOut, "the bytes of the region have not all come in time"));
+            let from = node.map_or(String::new(), |node| format!(" from node {node}"));
+            return Err(Error::new(
+                Status::TimedOut,
+                format!("the bytes of the region have not all come{from} in time"),
+            ));
         }
         let Some(node) = node else {
             let source = lock(&self.offered).get(&ticket).cloned();

@@ -74,6 +74,14 @@ impl Daemon {
         kill(self.broker(), "KILL");
     }
 
+    /// Kills the broker and the keeper, so that nothing of the node is left. The keeper is killed first, because it would
+    /// start another broker.
+    pub fn kill_node(&self) {
+        let broker = self.broker();
+        kill(self.keeper.id(), "KILL");
+        kill(broker, "KILL");
+    }
+
     /// Ends the daemon, and checks that it has left nothing behind.
     pub fn stop(mut self) {
         let broker = self.broker();
