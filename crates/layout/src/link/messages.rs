@@ -108,7 +108,8 @@ messages! {
             /// The reason for people to read: it names the object, what is wrong, and a hint.
             text: String as Text<MAX_LINK_TEXT>,
         },
-        /// Asks for bytes of an object. The answers are chunks in the order of their offsets, or one Failed.
+        /// Asks for bytes of an object. The other node answers with chunks in the order of their offsets, or with one
+        /// Failed.
         7 Fetch -> Chunk {
             /// The kind of the object.
             kind: SegmentKind,

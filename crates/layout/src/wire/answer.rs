@@ -29,8 +29,8 @@ answers! {
     /// The daemon's answer to a request.
     pub enum Answer: u16 as Wire {
         /// The answer to `Hello`. Three descriptors come with it: one of the liveness table, and two of the roll (a
-        /// file with a lock for each living member). Through one of these two the member holds its own lock; through
-        /// the other it asks about the locks of other members.
+        /// file with a lock for each living member). Through one descriptor of the roll, the member holds its own
+        /// lock; through the other descriptor of the roll, it asks about the locks of other members.
         1 Welcome [3] {
             /// The member that this connection is from now on.
             member: MemberId,
@@ -94,8 +94,8 @@ answers! {
         /// The answer to `Observe`. Two descriptors come with it: the pool, and a page in which the observer notes the
         /// versions that it uses (pin page).
         5 Series [2] (entry: SeriesEntry),
-        /// The answer to `Pins`. The page's descriptor comes with it. If there is no such page, the request fails with
-        /// `NOT_YET`.
+        /// The answer to `Pins`. The page's descriptor comes with it. If the series has no page with that index yet,
+        /// `Pins` fails with `NOT_YET`.
         8 Pins [1] (entry: PageEntry),
         /// The request failed and changed nothing.
         0 Failed {

@@ -6,8 +6,8 @@ use crate::wire::{ItemLevel, ItemState, OnDeath, Wire};
 use crate::{MemberId, SegmentId, record};
 
 record! {
-    /// The answer to `Create`, `Access`, `Share`, `Unshare`, `Resize` and `Reopen`: an item. The descriptor of its
-    /// memory comes with it.
+    /// The answer to `Create`, `Access`, `Share`, `Unshare`, `Resize` and `Reopen`: an item. The descriptor of the
+    /// item's memory comes with the answer.
     pub struct ItemGiven as Wire {
         /// The item's id, which stays the same as long as the item exists.
         item: SegmentId,
