@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_core::files::{Outcome, Views};
-use crossdock_files::{Keep, Layout, Publish, Service};
+use crossdock_files::{Keep, Layout, Publish, Service, State, look};
 use crossdock_layout::files::Phase;
 
 /// A directory in memory, with its service.
@@ -54,6 +54,12 @@ impl Fixture {
 
     fn wait(&self, name: &str) -> Outcome {
         self.views(Duration::from_secs(10)).await_file(self.published(name).to_str().unwrap().as_bytes())
+    }
+
+    /// The state of a name in the list of `crossdock ls --files`.
+    fn state(&self, name: &str) -> Option<State> {
+        let look = look(&self.root, &self.root.with_extension("notice"), "/f").unwrap();
+        look.lines.into_iter().find(|line| line.name == Path::new(name)).map(|line| line.state)
     }
 
     /// Waits until the service has handled every event so far, by publishing a file whose event comes after them.
@@ -152,8 +158,10 @@ fn a_file_whose_writer_is_killed_is_never_published_and_one_written_anew_is() {
         assert!(!f.published("half").exists());
     }
     assert_eq!(f.service().report().torn, 1, "one file, written again and again");
+    assert_eq!(f.state("half"), Some(State::Torn));
     fs::write(f.stage("half"), "whole").unwrap();
     assert_eq!(f.wait("half"), Outcome::Published);
+    assert_eq!(f.state("half"), Some(State::Published));
     // A process that closes its file and is killed later has finished the file. If it is killed before the service has
     // looked, it counts as killed while it wrote.
     for number in 0..20 {
@@ -164,6 +172,20 @@ fn a_file_whose_writer_is_killed_is_never_published_and_one_written_anew_is() {
         Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
         assert!(published.exists());
     }
+}
+
+#[test]
+fn a_file_whose_writer_exits_in_one_of_its_threads_is_published() {
+    let f = Fixture::new(Publish::Close);
+    // The file is open until the process has ended. The kernel ends the first thread by a signal.
+    let script = format!(
+        "import os, threading, time\nfile = open('{}', 'w')\nfile.write('whole')\nfile.flush()\n\
+         threading.Thread(target=lambda: os._exit(0)).start()\ntime.sleep(60)",
+        f.stage("threads").display()
+    );
+    assert!(Command::new("python3").args(["-c", &script]).status().unwrap().success());
+    assert_eq!(f.wait("threads"), Outcome::Published);
+    assert_eq!(f.service().report().torn, 0);
 }
 
 #[test]
@@ -290,6 +312,7 @@ fn only_the_newest_files_are_kept_where_that_was_asked_for() {
     };
     assert_eq!(names(&f.layout.published), ["7", "8", "9"]);
     assert_eq!(names(&f.layout.stage), ["7", "8", "9"]);
+    assert_eq!((f.state("6"), f.state("7")), (Some(State::Dropped), Some(State::Published)));
 }
 
 #[test]

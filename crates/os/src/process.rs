@@ -50,20 +50,30 @@ pub fn has_signal(thread: i32) -> bool {
 }
 
 /// Tells how the process with this pidfd and number ended. A process that is ending at this moment counts as ended or
-/// killed, even before its parent can see its end.
+/// killed, even before its parent can see its end. The caller needs the right to inspect the process.
+///
+/// If one thread of a process calls `exit`, the kernel ends the other threads by a signal, and the flag `SIGNALED` of
+/// the first thread is set. So only the exit code tells whether the process was killed.
 pub fn fate(pidfd: impl AsFd, pid: i32) -> Fate {
     const EXITING: u64 = 0x4;
     const SIGNALED: u64 = 0x400;
-    let flags = sys::read_text(format!("/proc/{pid}/stat")).ok().and_then(|stat| {
+    const SIGNAL: u64 = 0x7f;
+    let found = sys::read_text(format!("/proc/{pid}/stat")).ok().and_then(|stat| {
         // The second field is the program's name in brackets and may contain any text. So the fields are counted from
-        // the last bracket; the flags are field 9.
-        stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(6)?.parse::<u64>().ok()
+        // the last bracket; the flags are field 9, and the exit code is field 52.
+        let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+        Some((fields.nth(6)?.parse::<u64>().ok()?, fields.nth(42)?.parse::<u64>().ok()?))
     });
     let gone = is_dead(&pidfd);
-    match (flags, gone) {
-        (Some(flags), _) if flags & SIGNALED != 0 => Fate::Killed,
-        (Some(flags), false) if flags & EXITING == 0 => Fate::Lives,
-        (Some(flags), _) if flags & EXITING != 0 => Fate::Ended,
+    match (found, gone) {
+        (Some((flags, _)), false) if flags & (EXITING | SIGNALED) == 0 => Fate::Lives,
+        (Some((flags, code)), _) if flags & (EXITING | SIGNALED) != 0 => {
+            if code & SIGNAL != 0 {
+                Fate::Killed
+            } else {
+                Fate::Ended
+            }
+        }
         _ => match exit_code(pidfd) {
             Some(code) if code & 0x7f != 0 => Fate::Killed,
             Some(_) => Fate::Ended,
@@ -235,6 +245,18 @@ mod tests {
             child.wait().unwrap();
             let later = fate(&pidfd, pid);
             assert!(later == fate_then || later == Fate::Unknown, "{script}, reaped: {later:?}");
+        }
+        // The first thread sleeps when another thread ends the process.
+        for (end, fate_then) in [("os._exit(0)", Fate::Ended), ("os.kill(os.getpid(), 9)", Fate::Killed)] {
+            let script =
+                format!("import os, threading, time\nthreading.Thread(target=lambda: {end}).start()\ntime.sleep(60)");
+            let mut child = std::process::Command::new("python3").args(["-c", &script]).spawn().unwrap();
+            let pid = child.id() as i32;
+            let pidfd = open_pidfd(pid).unwrap().unwrap();
+            let soon = crate::Deadline::after(std::time::Duration::from_secs(50));
+            assert!(crate::event::wait_readable(&pidfd, soon).unwrap());
+            assert_eq!(fate(&pidfd, pid), fate_then, "{end}");
+            child.wait().unwrap();
         }
         let own = open_pidfd(std::process::id() as i32).unwrap().unwrap();
         assert_eq!(fate(&own, std::process::id() as i32), Fate::Lives);
