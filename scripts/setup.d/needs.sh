@@ -25,6 +25,7 @@ gallery         cmd:node                           nodejs              JavaScrip
 gallery         cmd:go                             golang-go           static programs of examples/files, which are no C
 gallery         file:/usr/bin/convert              imagemagick         pictures in files
 gallery         cmd:lmp                            lammps              dump files of a molecular-dynamics code
+test            cmd:musl-gcc                       musl-tools          a program that musl's loader starts
 test            cmd:nm                             binutils            reads the C library's names
 test            cmd:h5dump                         hdf5-tools          reads checkpoints: HDF5's own opinion of our files
 test            cmd:gfortran                       gfortran            the Fortran module and its tests

@@ -55,10 +55,17 @@ impl Seen {
     #[must_use]
     pub fn door(&self) -> Option<Door> {
         match &self.kind {
-            Kind::Dynamic { .. } if !self.is_go => Some(Door::Preload),
+            Kind::Dynamic { .. } if !self.is_go && !self.is_musl() => Some(Door::Preload),
             Kind::Dynamic { .. } | Kind::Static => Some(Door::Notification),
             Kind::Foreign(_) | Kind::Unknown => None,
         }
+    }
+
+    /// Tells whether musl's loader starts the program. The preload library needs libraries of glibc, so musl's loader
+    /// would not start a program with the preload library.
+    #[must_use]
+    pub fn is_musl(&self) -> bool {
+        matches!(&self.kind, Kind::Dynamic { loader, .. } if loader.contains("/ld-musl-"))
     }
 }
 
@@ -338,6 +345,26 @@ mod tests {
         let seen = look(Path::new("/"), folder.to_str().unwrap(), PATH, "./script").unwrap();
         assert_eq!((&seen.path, &seen.scripts[..]), (&shell.path, &[script.canonicalize().unwrap()][..]));
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_program_of_musl_or_of_go_waits_by_stopped_calls() {
+        let path = std::env::temp_dir().join(format!("crossdock-musl-{}", std::process::id()));
+        let mut bytes = fs::read("/bin/true").unwrap();
+        let shell = look(Path::new("/"), "/", PATH, "true").unwrap();
+        let Kind::Dynamic { loader, .. } = &shell.kind else { panic!("{shell:?}") };
+        let at = bytes.windows(loader.len()).position(|w| w == loader.as_bytes()).unwrap();
+        let musl = "/lib/ld-musl-x86_64.so.1";
+        let room = &mut bytes[at..at + loader.len()];
+        room.fill(0);
+        room[..musl.len()].copy_from_slice(musl.as_bytes());
+        fs::write(&path, &bytes).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let seen = look(Path::new("/"), "/", PATH, path.to_str().unwrap()).unwrap();
+        assert!(seen.is_musl() && !shell.is_musl(), "{seen:?}");
+        assert_eq!(seen.door(), Some(Door::Notification));
+        assert_eq!(Seen { is_go: true, ..shell }.door(), Some(Door::Notification));
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -57,10 +57,14 @@ impl Scene {
     }
 
     fn start(&self, words: &[&str]) -> Child {
+        self.start_program(probe(), words)
+    }
+
+    fn start_program(&self, program: &Path, words: &[&str]) -> Child {
         let notice = self.root.with_extension("notice");
         let line = Views::line(&self.published(""), notice.to_str().unwrap(), self.deadline, &[]);
         let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock-shim"));
-        command.args(["door", "auto", "/no/preload.so", "--"]).arg(probe()).args(words).env(VARIABLE, line);
+        command.args(["door", "auto", "/no/preload.so", "--"]).arg(program).args(words).env(VARIABLE, line);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
@@ -147,6 +151,55 @@ fn a_wait_that_ends_badly_gives_the_usual_errno_and_the_whole_story() {
     let output = scene.run(&["open", &never]);
     assert_eq!(output.stdout, b"ENOENT\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("simulate ended in order"), "{output:?}");
+}
+
+#[test]
+fn a_program_of_musl_waits() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (source, program) = (folder.join("door-musl.c"), folder.join("door-musl"));
+    let text = "#include <stdio.h>\nint main(int n, char **words) {\n\
+                FILE *file = fopen(words[n - 1], \"r\");\nint c;\nif (!file) return 1;\n\
+                while ((c = getc(file)) != EOF) putchar(c);\nreturn 0;\n}\n";
+    fs::write(&source, text).unwrap();
+    let made = Command::new("musl-gcc").args(["-O1", "-o"]).arg(&program).arg(&source).status();
+    let Ok(made) = made else { return crossdock_os::testing::skip("musl") };
+    assert!(made.success(), "musl-gcc cannot make {}", program.display());
+    let seen = program::look(Path::new("/"), "/", "", program.to_str().unwrap()).unwrap();
+    assert!(matches!(seen.kind, Kind::Dynamic { .. }) && seen.door() == Some(Door::Notification), "{seen:?}");
+    let scene = Scene::new("musl");
+    let child = scene.start_program(&program, &[&scene.published("late")]);
+    std::thread::sleep(LATE);
+    scene.publish("late", b"all of it");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"all of it"[..]), "{output:?}");
+}
+
+#[test]
+fn goroutines_wait_while_the_runtime_of_go_stops_others_by_signals() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/door/preempted.go");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let program = folder.join("door-go");
+    let path = format!("{}:/usr/local/go/bin", std::env::var("PATH").unwrap());
+    let mut go = Command::new("env");
+    go.arg(format!("PATH={path}")).arg("go").args(["build", "-o"]).arg(&program).arg(&source);
+    go.env("CGO_ENABLED", "0").env("GO111MODULE", "off").env("GOCACHE", folder.join("door-go-cache"));
+    let made = go.stderr(Stdio::piped()).output().unwrap();
+    if made.status.code() == Some(127) {
+        return crossdock_os::testing::skip("go");
+    }
+    assert!(made.status.success(), "{made:?}");
+    let seen = program::look(Path::new("/"), "/", "", program.to_str().unwrap()).unwrap();
+    assert!(seen.is_go && seen.door() == Some(Door::Notification), "{seen:?}");
+    let scene = Scene::new("go");
+    let child = scene.start_program(&program, &[scene.published("").trim_end_matches('/'), "32"]);
+    std::thread::sleep(LATE);
+    for number in (0..32).rev() {
+        scene.publish(&number.to_string(), &vec![1; 1000 + number]);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let output = child.wait_with_output().unwrap();
+    let wanted = (0..32).map(|n| 1000 + n).sum::<usize>().to_string();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), wanted, "{output:?}");
 }
 
 #[test]

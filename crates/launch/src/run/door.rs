@@ -51,7 +51,11 @@ pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavail
                 let root = if let Files::Root(root) = files { root.as_path() } else { Path::new("/") };
                 match look(task, root) {
                     Some(seen) if seen.door() == Some(Door::Notification) => {
-                        let what = if seen.kind == Kind::Static { "is static" } else { "calls the kernel itself" };
+                        let what = match seen.kind {
+                            Kind::Static => "is static",
+                            _ if seen.is_musl() => "is started by musl's loader",
+                            _ => "calls the kernel itself",
+                        };
                         notification(endpoint, shim(task)?, Some(format!("{} {what}", seen.path.display())))
                     }
                     // If the program is not found, the engine reports this when it starts the task.
