@@ -46,6 +46,8 @@ def add(suite):
         suite.case(f"files: kill -9 of {victim}", killed, suite, victim)
     suite.case("files: a producer that fails ends the run and all waits", producer_fails, suite)
     suite.case("files: a host with producers and a consumer is cut off", cut, suite, "n2")
+    suite.case("files: ls --files shows the files of all hosts", listed, suite)
+    suite.case("files: the ranks of an MPI job on all hosts produce and consume (bubblewrap)", job, suite)
 
 
 def fresh(suite):
@@ -251,3 +253,48 @@ def cut(suite, host):
     with suite.cut_off(host):
         suite.expect(suite.end(child), 69, f"host {host}: ", f"was lost with its host {host}")
         suite.until(f"the tasks of {host} have ended", lambda: not suite.pids(host, "sleep 600|cat /f/never"))
+
+
+def listed(suite):
+    """On the runner's host, the list has the directories of the other hosts, and the tasks that wait there."""
+    child = waiting(suite)
+    wanted = {("n2", "first", "published", ""), ("n3", "first", "published", ""), ("n3", "never", "awaited", "read")}
+
+    def seen():
+        told = json.loads(suite.said("n1", suite.crossdock, "ls", "--files", "--json"))
+        waits = lambda file: ",".join(user["task"] for user in file["awaited_by"])
+        return {(d["host"], file["name"], file["state"], waits(file)) for d in told["directories"] for file in d["files"]}
+
+    suite.until("the list has the files of n2 and n3", lambda: wanted <= seen())
+    says(suite, suite.said("n1", suite.crossdock, "ls", "--files"), " on n2: f at /f (publish close", " on n3: f at /f", "read (")
+    equal(suite, "stop", suite.end(suite.on("n1", "root", suite.crossdock, "stop", "sleep"))[0], 0)
+    suite.expect(suite.end(child), 143, "stopped by SIGTERM")
+
+
+# The ranks are ordinary programs, which the job's mpirun starts on all hosts.
+JOB = """
+workflow: job
+files:
+  made: {path: /made, produce: solve, consume: sum, wait: 100}
+  back: {path: /back, produce: sum, consume: solve, wait: 100}
+tasks:
+  solve:
+    command: [/bin/sh, -c, 'echo $OMPI_COMM_WORLD_RANK > /made/$OMPI_COMM_WORLD_RANK; cat /back/sum; exec cat /back/on-$(hostname)']
+    mpi: openmpi
+    ranks: 4
+    spread: true
+  sum:
+    command: 'for h in n1 n2 n3; do echo $h > /back/on-$h; done; cat /made/0 /made/1 /made/2 /made/3 | paste -sd+ > /back/sum; cat /made/4 || true'
+    node: n2
+"""
+
+
+def job(suite):
+    """A host's ranks write into the host's own store. The job's end ends the waits for its files on all hosts."""
+    ended = suite.run_it(JOB, "--json", engine="bubblewrap")
+    suite.expect(ended, 0)
+    lines = sorted(suite.log("job", "solve").split())
+    equal(suite, "what the ranks have read", lines, ["0+1+2+3"] * 4 + ["n1", "n1", "n2", "n3"])
+    says(suite, suite.log("job", "sum"), "/made/4 will not come: solve on n1 and n2 and n3 ended in order")
+    told = {line["directory"]: (line["published"], line["fetched"]) for line in json.loads(ended[1])["files"]}
+    equal(suite, "published, fetched", told, {"made": (4, 3), "back": (4, 8)})

@@ -1,8 +1,8 @@
 //! `crossdock ls --files`: the managed directories of living runs.
 
-use crossdock_files::{Line, Look, User, look};
+use crossdock_files::{Line, User};
 use crossdock_launch::file::units;
-use crossdock_launch::run::files::{Told, told};
+use crossdock_launch::run::looks::{self, Seen};
 use crossdock_launch::run::{self, code};
 use crossdock_layout::files::Phase;
 use serde_json::{Value, json};
@@ -14,8 +14,8 @@ pub fn list(output: &Output) -> u8 {
     let mut trouble = false;
     let ended = output.show(|| {
         let found = directories(&mut trouble);
-        let all: Vec<Value> = found.iter().map(|(run, told, look)| value(run, told, look)).collect();
-        let texts: Vec<String> = found.iter().map(|(run, told, look)| text(run, told, look)).collect();
+        let all: Vec<Value> = found.iter().map(|(run, seen)| value(run, seen)).collect();
+        let texts: Vec<String> = found.iter().map(|(run, seen)| text(run, seen)).collect();
         let text = match texts.is_empty() {
             true => {
                 "no living run of yours has a managed directory (`files:` in the workflow file makes one)".to_owned()
@@ -27,18 +27,17 @@ pub fn list(output: &Output) -> u8 {
     if trouble { code::SYSTEM } else { ended }
 }
 
-/// Looks into the managed directories of all living runs. Sets `trouble` if a directory cannot be looked into.
-fn directories(trouble: &mut bool) -> Vec<(String, Told, Look)> {
+/// Looks into the managed directories of all living runs, also on other hosts. Sets `trouble` if a directory cannot be
+/// looked into.
+fn directories(trouble: &mut bool) -> Vec<(String, Seen)> {
     let mut found = Vec::new();
     for run in run::living() {
-        for directory in told(&run.folder) {
-            match look(&directory.store, &directory.notice, &directory.path) {
-                Ok(look) => found.push((run.id.clone(), directory, look)),
-                Err(why) => {
-                    *trouble = true;
-                    complain(&format!("directory `{}` of run {}: {why}", directory.name, run.id));
-                }
+        for looks in [looks::here(&run.folder), looks::elsewhere(&run.folder)] {
+            for why in looks.troubles {
+                *trouble = true;
+                complain(&format!("run {}: {why}", run.id));
             }
+            found.extend(looks.seen.into_iter().map(|seen| (run.id.clone(), seen)));
         }
     }
     found
@@ -53,10 +52,11 @@ fn phase(phase: Phase) -> &'static str {
     }
 }
 
-fn text(run: &str, told: &Told, look: &Look) -> String {
+fn text(run: &str, Seen { host, told, look }: &Seen) -> String {
+    let on = host.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
     let quota = told.quota.map(|bytes| format!(", quota {}", units::show(bytes))).unwrap_or_default();
     let head = format!(
-        "{run}: {} at {} (publish {}, keep {}{quota}): {} {}, {} published",
+        "{run}{on}: {} at {} (publish {}, keep {}{quota}): {} {}, {} published",
         told.name,
         told.path,
         told.publish,
@@ -86,7 +86,7 @@ fn text(run: &str, told: &Told, look: &Look) -> String {
     format!("{head}\n{}", columns(&["FILE", "STATE", "SIZE", "WRITTEN BY", "READ BY", "AWAITED BY"], &rows))
 }
 
-fn value(run: &str, told: &Told, look: &Look) -> Value {
+fn value(run: &str, Seen { host, told, look }: &Seen) -> Value {
     let users = |users: &[User]| -> Vec<Value> {
         users.iter().map(|user| json!({ "task": user.task, "pid": user.pid })).collect()
     };
@@ -97,7 +97,7 @@ fn value(run: &str, told: &Told, look: &Look) -> Value {
         })
     };
     json!({
-        "run": run, "name": told.name, "path": told.path, "publish": told.publish, "keep": told.keep, "quota": told.quota,
+        "run": run, "host": host, "name": told.name, "path": told.path, "publish": told.publish, "keep": told.keep, "quota": told.quota,
         "producers": told.produce, "consumers": told.consume, "state": phase(look.phase), "published": look.published,
         "files": look.lines.iter().map(line).collect::<Vec<_>>(),
     })

@@ -76,6 +76,9 @@ pub struct Mpirun {
     /// `crossdock run`)
     #[arg(long, hide = true, value_name = "FOLDER")]
     pub endpoint: Vec<PathBuf>,
+    /// What a link in the folder of `--endpoint` leads to, for the job: LINK:INSIDE[:ro] (for `crossdock run`)
+    #[arg(long, hide = true, value_name = "MOUNT")]
+    pub endpoint_mount: Vec<String>,
     /// Do not mount the home folder
     #[arg(long)]
     pub no_home: bool,
@@ -146,6 +149,7 @@ pub fn mpirun(o: Mpirun) -> u8 {
         environment: o.env,
         mounts: o.mount,
         endpoints: o.endpoint,
+        endpoint_mounts: o.endpoint_mount,
         no_home: o.no_home,
         shm: o.shm_size,
         sources: o.source,

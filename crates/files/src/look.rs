@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use crossdock_core::files::NoticeReader;
 use crossdock_layout::files::Phase;
 use crossdock_os::seccomp::Reader;
+use serde::{Deserialize, Serialize};
 
 use crate::store::Layout;
 
 /// The state of one file name in a managed directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum State {
     /// Consumers see the file.
     Published,
@@ -53,7 +54,7 @@ impl State {
 }
 
 /// A process that uses a file, with the task that its environment names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
     /// The process id.
     pub pid: i32,
@@ -62,7 +63,7 @@ pub struct User {
 }
 
 /// A file name with its state and its users.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
     /// The path of the file, relative to the managed directory.
     pub name: PathBuf,
@@ -79,16 +80,31 @@ pub struct Line {
 }
 
 /// The state of a managed directory at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Look {
     /// The names of the producers, as messages show them.
     pub producers: String,
     /// What the producers do.
+    #[serde(with = "number")]
     pub phase: Phase,
     /// How many files were published.
     pub published: u64,
     /// A line for each name, sorted by name.
     pub lines: Vec<Line>,
+}
+
+/// The producers' phase as a number, because the crate of the memory layouts knows no text formats.
+mod number {
+    use super::Phase;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(phase: &Phase, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u32(*phase as u32)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Phase, D::Error> {
+        u32::deserialize(from).map(Phase::from_number)
+    }
 }
 
 /// Looks at the store in the folder `root`, with the notice at the path `notice`. `path` is where consumers see the

@@ -18,6 +18,8 @@ const WAIT_S: u32 = 300;
 pub struct Directory {
     /// The name of the directory.
     pub name: String,
+    /// The number of the directory among those of the file, from 0. It is the same on all hosts of a run.
+    pub number: usize,
     /// The absolute path at which the tasks see the directory, without a slash at its end.
     pub path: String,
     /// Names of the tasks that write files.
@@ -42,6 +44,13 @@ pub struct Directory {
     pub host: Option<PathBuf>,
     /// The position of the directory in the file, for messages.
     pub position: Position,
+}
+
+impl Directory {
+    /// Tells whether this task is a producer or a consumer.
+    pub fn names(&self, task: &str) -> bool {
+        self.produce.iter().chain(&self.consume).any(|name| name == task)
+    }
 }
 
 /// How long a published file stays.
@@ -85,12 +94,12 @@ impl KeepKey {
 pub(super) fn directories(item: &Item<'_>, folder: &Path) -> Vec<Directory> {
     let mut found: Vec<Directory> = Vec::new();
     for (name, item) in item.entries() {
-        found.extend(directory(name, &item, folder));
+        found.extend(directory(name, found.len(), &item, folder));
     }
     found
 }
 
-fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> {
+fn directory(name: String, number: usize, item: &Item<'_>, folder: &Path) -> Option<Directory> {
     let good = good_name(item, &name);
     let s = item.section(FILES)?;
     let path = s.get("path").and_then(|i| {
@@ -151,6 +160,7 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
         host,
         position: item.position(),
         name,
+        number,
     };
     good.then_some(directory)
 }

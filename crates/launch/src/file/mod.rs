@@ -20,7 +20,7 @@ use std::path::Path;
 
 pub use grants::TaskGrant;
 pub use keys::ENGINES;
-pub use placement::Places;
+pub use placement::{Count, Places, share};
 pub use problem::{Position, Problem, Problems};
 pub use reader::clip;
 pub use schema::text as schema_text;

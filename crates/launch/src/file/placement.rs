@@ -72,6 +72,21 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
     }
 }
 
+/// How much of a task is on one host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// How many processes the run starts there. A process is a rank, or the launcher of an MPI task.
+    pub processes: u32,
+    /// How many ranks there are.
+    pub ranks: u32,
+}
+
+/// Divides the ranks of an MPI task among `hosts` hosts in blocks. The result is the size of the block with the number
+/// `at`.
+pub fn share(ranks: u32, hosts: u32, at: usize) -> u32 {
+    ranks / hosts + u32::from((at as u32) < ranks % hosts)
+}
+
 /// The hosts of all processes of a run, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
@@ -127,8 +142,7 @@ impl Places {
             false => on.clone(),
         };
         let places = Self { hosts: workflow.tasks.iter().zip(&ranks).map(served).collect(), ranks };
-        problems.extend(places.torn_jobs(workflow));
-        if problems.is_empty() { Ok(places) } else { Err(problems) }
+        Ok(places)
     }
 
     /// Gives the number of the host on which a rank runs.
@@ -146,10 +160,23 @@ impl Places {
         tasks.filter(|(task, _)| self.has_endpoint(*task, host)).map(|(_, t)| t.name.clone()).collect()
     }
 
-    /// Tells how many processes the run starts on this host, for each task of the host's [`Self::part`].
-    pub fn counts(&self, host: usize) -> Vec<u32> {
+    /// Tells how much of each task is on this host, for the tasks of the host's [`Self::part`].
+    pub fn counts(&self, workflow: &Workflow, host: usize) -> Vec<Count> {
         let here = (0..self.ranks.len()).filter(|task| self.has_endpoint(*task, host));
-        here.map(|task| self.ranks[task].iter().filter(|on| **on == host).count() as u32).collect()
+        let count = |task: usize| {
+            let processes = self.ranks[task].iter().filter(|on| **on == host).count() as u32;
+            let hosts = &self.hosts[task];
+            let ranks = match &workflow.tasks[task] {
+                of if of.is_over_hosts() && hosts.len() > 1 => {
+                    let at = hosts.iter().position(|on| *on == host);
+                    at.map_or(0, |at| share(of.ranks, hosts.len() as u32, at))
+                }
+                of if of.mpi.is_some() => of.ranks,
+                _ => processes,
+            };
+            Count { processes, ranks }
+        };
+        here.map(count).collect()
     }
 
     /// Gives the part of the workflow that one host runs: its tasks, the ports and regions that are made there for
@@ -169,30 +196,10 @@ impl Places {
         part
     }
 
-    /// Finds managed directories of an MPI task with ranks on several hosts. They are a problem, because the run sees
-    /// only the job's launcher begin and end.
-    fn torn_jobs(&self, workflow: &Workflow) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        for directory in &workflow.directories {
-            let tasks = directory.produce.iter().chain(&directory.consume);
-            let found = tasks.filter_map(|name| workflow.tasks.iter().position(|task| task.name == *name));
-            for task in found.filter(|task| workflow.tasks[*task].is_over_hosts() && self.hosts[*task].len() > 1) {
-                let name = &workflow.tasks[task].name;
-                problems.push(Problem {
-                    position: directory.position,
-                    key: format!("files.{}", clip(&directory.name)),
-                    what: format!("the ranks of the MPI task `{name}` are on several hosts, and a managed directory cannot follow them"),
-                    hint: format!("take `spread` from `{name}`"),
-                });
-            }
-        }
-        problems
-    }
-
     /// Gives the hosts with a rank of one of these tasks, in order.
     pub fn hosts_of(&self, workflow: &Workflow, tasks: &[String]) -> Vec<usize> {
-        let of_tasks = workflow.tasks.iter().zip(&self.ranks).filter(|(task, _)| tasks.contains(&task.name));
-        let mut hosts: Vec<usize> = of_tasks.flat_map(|(_, ranks)| ranks.iter().copied()).collect();
+        let of_tasks = workflow.tasks.iter().zip(&self.hosts).filter(|(task, _)| tasks.contains(&task.name));
+        let mut hosts: Vec<usize> = of_tasks.flat_map(|(_, hosts)| hosts.iter().copied()).collect();
         hosts.sort_unstable();
         hosts.dedup();
         hosts
@@ -338,14 +345,14 @@ mod tests {
         let text = format!("workflow: w\ntasks:\n{}{}  c: {{command: [x], node: n2}}\n", task("a", 6), task("b", 2));
         let (workflow, places) = parse_on(Path::new("w.yaml"), &text, &HOSTS.map(str::to_owned), None).unwrap();
         assert_eq!(places.ranks, [vec![0], vec![0], vec![1]]);
-        let all: Vec<_> = (0..3).map(|host| (places.tasks(&workflow, host).concat(), places.counts(host))).collect();
-        assert_eq!(all, [("ab".into(), vec![1, 1]), ("abc".into(), vec![0, 0, 1]), ("a".into(), vec![0])]);
+        let counts = |host| places.counts(&workflow, host).iter().map(|c| (c.processes, c.ranks)).collect::<Vec<_>>();
+        let all: Vec<_> = (0..3).map(|host| (places.tasks(&workflow, host).concat(), counts(host))).collect();
+        let wanted = [("ab", vec![(1, 2), (1, 1)]), ("abc", vec![(0, 2), (0, 1), (1, 1)]), ("a", vec![(0, 2)])];
+        assert_eq!(all, wanted.map(|(names, counts)| (names.to_owned(), counts)));
         let text = text + "files: {f: {path: /f, produce: a, consume: c}}\n";
-        let problem = parse_on(Path::new("w.yaml"), &text, &HOSTS.map(str::to_owned), None).unwrap_err().to_string();
-        assert!(
-            problem.contains("MPI task `a` are on several hosts") && problem.contains("take `spread` from `a`"),
-            "{problem}"
-        );
+        let (workflow, places) = parse_on(Path::new("w.yaml"), &text, &HOSTS.map(str::to_owned), None).unwrap();
+        let on = |host| places.part(&workflow, host).directories.len();
+        assert_eq!((places.hosts_of(&workflow, &["a".to_owned()]), [on(0), on(1), on(2)]), (vec![0, 1, 2], [1, 1, 1]));
     }
 
     #[test]

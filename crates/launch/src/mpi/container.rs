@@ -60,7 +60,13 @@ pub fn prepare(job: &Job, place: &Place) -> Result<Prepared, String> {
             let link = place.endpoint();
             symlink(&folder, &link).map_err(|e| format!("cannot make the link {}: {e}", link.display()))?;
         }
+        for mount in &job.endpoint_mounts {
+            let link = folder.join(&mount.host);
+            let host = link.canonicalize().map_err(|e| format!("the link {}: {e}", link.display()))?;
+            binds.push(Bind { host, ..mount.clone() });
+        }
         binds.push(Bind { host: folder, inside: ENDPOINT_FOLDER.into(), write: false });
+        binds.sort_by_key(|b| b.inside.len());
     }
     let init = |place: &str| vec![format!("{place}/bin/{PROGRAM}"), "init".into(), place.to_owned(), job.mpi.clone()];
     let mut image = None;

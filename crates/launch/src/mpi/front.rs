@@ -96,6 +96,8 @@ pub struct Options {
     pub mounts: Vec<String>,
     /// Folders with the job's `endpoint.sock`, one for each host.
     pub endpoints: Vec<PathBuf>,
+    /// Mounts in the form LINK:INSIDE[:ro], of what a link in the endpoint folder leads to on each host.
+    pub endpoint_mounts: Vec<String>,
     /// True if the home folder is not to be mounted.
     pub no_home: bool,
     /// The size of /dev/shm in bytes.
@@ -314,6 +316,7 @@ fn describe(options: &Options, ranks: u32) -> Result<Job, (u8, Failure)> {
         image: options.image.clone(),
         mounts,
         endpoints: options.endpoints.clone(),
+        endpoint_mounts: options.endpoint_mounts.iter().map(|m| endpoint_mount(m)).collect::<Result<_, _>>()?,
         environment,
         workdir: workdir.to_string_lossy().into_owned(),
         shm: options.shm,
@@ -375,6 +378,16 @@ fn mount(text: &str) -> Result<Bind, (u8, Failure)> {
         ));
     }
     Ok(Bind { host: host.into(), inside: inside.trim_end_matches('/').into(), write })
+}
+
+fn endpoint_mount(text: &str) -> Result<Bind, (u8, Failure)> {
+    let (rest, write) = text.strip_suffix(":ro").map_or((text, true), |rest| (rest, false));
+    match rest.split_once(':') {
+        Some((link, inside)) if !link.is_empty() && !link.contains('/') && inside.starts_with('/') => {
+            Ok(Bind { host: link.into(), inside: inside.into(), write })
+        }
+        _ => Err(usage(format!("--endpoint-mount {text}: not LINK:INSIDE[:ro]"), "`crossdock run` sets this option")),
+    }
 }
 
 /// The sender of messages about the job: a keeper or Slurm.

@@ -31,6 +31,9 @@ pub struct Job {
     /// Folders with the job's `endpoint.sock`. Each host uses the first folder whose socket is served by a daemon of
     /// the host.
     pub endpoints: Vec<PathBuf>,
+    /// Mounts of what links in the endpoint folder lead to. `host` is the name of a link.
+    #[serde(default)]
+    pub endpoint_mounts: Vec<Bind>,
     /// The variables of the container.
     pub environment: Vec<(String, String)>,
     /// The folder in which commands start.

@@ -83,7 +83,9 @@ pub struct Hosted {
 /// Tells whether any task needs a daemon at all.
 pub fn needed(workflow: &Workflow) -> bool {
     let uses = |t: &Task| !(t.regions.is_empty() && t.ports.is_empty() && t.series.is_empty() && t.items.is_empty());
-    workflow.tasks.iter().any(uses)
+    // A host finds the files of a job's managed directories beside the endpoint that its daemon serves.
+    let in_job = |t: &Task| t.is_over_hosts() && workflow.directories.iter().any(|d| d.names(&t.name));
+    workflow.tasks.iter().any(|t| uses(t) || in_job(t))
 }
 
 /// Gives the folder that a task finds at `/run/crossdock`. Its name is a number, because a socket's path may have 107

@@ -22,7 +22,7 @@ use super::folder::RunFolder;
 use super::summary::FilesLine;
 use super::views::Shown;
 use crate::engine::{ENDPOINT_FOLDER, Unavailable};
-use crate::file::{Directory, KeepKey, Mount, Task, Workflow};
+use crate::file::{Count, Directory, KeepKey, Mount, Task, Workflow};
 
 /// The file in a run's folder that lists the run's stores, for a cleanup after the run.
 const STORES: &str = "stores";
@@ -77,11 +77,11 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// Makes the stores and starts a service for each directory. `ranks` has the number of ranks on this host for each
-    /// task.
+    /// Makes the stores and starts a service for each directory. `counts` says for each task how much of it is on this
+    /// host.
     pub fn make(
         workflow: &Workflow,
-        ranks: &[u32],
+        counts: &[Count],
         folder: &RunFolder,
         neighbours: Option<&Neighbours>,
     ) -> Result<Self, String> {
@@ -105,8 +105,9 @@ impl Managed {
             if let Some(bytes) = directory.quota {
                 limit(directory, &store, bytes)?;
             }
-            let keep = keep(directory, workflow, ranks);
-            let service = Service::start(&store, &notice(folder, index), &producers, how(directory), keep);
+            let keep = keep(directory, workflow, counts);
+            let notice = notice(folder, directory.number);
+            let service = Service::start(&store, &notice, &producers, how(directory), keep);
             let named = |e: std::io::Error| format!("managed directory `{}`: {e}", directory.name);
             let mut service = service.map_err(named)?;
             if directory.quota.is_some() {
@@ -119,7 +120,7 @@ impl Managed {
                 }
                 _ => Moved::default(),
             };
-            let shown = Shown::mount(directory, workflow, &store, &notice(folder, index), &service, &moved)?;
+            let shown = Shown::mount(directory, workflow, &store, &notice, &service, &moved)?;
             managed.shown.push(shown);
             told.push(Told {
                 name: directory.name.clone(),
@@ -130,7 +131,7 @@ impl Managed {
                 keep: directory.keep.to_string(),
                 quota: directory.quota,
                 store,
-                notice: notice(folder, index),
+                notice,
             });
             managed.directories.push((directory.clone(), service));
             let is_here = |name: &&String| workflow.tasks.iter().any(|task| task.name == **name);
@@ -168,7 +169,8 @@ impl Managed {
                 None if directory.produce.contains(&task.name) => (layout.stage, true),
                 None => return None,
             };
-            Some(Mount { host, task: directory.path.clone(), write, managed: write })
+            let link = task.is_over_hosts().then(|| format!("folder.{}", directory.number));
+            Some(Mount { host, task: directory.path.clone(), write, managed: write, link })
         });
         mounts.collect()
     }
@@ -184,8 +186,8 @@ impl Managed {
         let Some(library) = self.library.as_ref().filter(|_| !consumed.is_empty()) else { return Ok(Way::default()) };
         let mut way = door::open(task, library, endpoint)?;
         let mut lines = Vec::new();
-        for (index, (directory, _)) in consumed {
-            let name = format!("files.{index}");
+        for (_, (directory, _)) in consumed {
+            let name = format!("files.{}", directory.number);
             let (from, to) = (endpoint.join(&name), endpoint.join("../..").join(&name));
             if !from.exists() {
                 fs::hard_link(&to, &from).map_err(|e| {
@@ -271,23 +273,17 @@ fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> 
     })
 }
 
-fn keep(directory: &Directory, workflow: &Workflow, ranks: &[u32]) -> Keep {
-    // Consumers on other hosts read the copies on their hosts, so they are not counted here.
+fn keep(directory: &Directory, workflow: &Workflow, counts: &[Count]) -> Keep {
+    // Each rank reads each file once. Ranks on other hosts read the copies on their hosts, so they are not counted here.
     let ranks = |name: &String| {
-        let of_tasks = workflow.tasks.iter().zip(ranks);
-        of_tasks.filter(|(task, _)| task.name == *name).map(|(task, here)| readers(task, *here)).sum()
+        let of_tasks = workflow.tasks.iter().zip(counts);
+        of_tasks.filter(|(task, _)| task.name == *name).map(|(_, count)| count.ranks).sum()
     };
     match directory.keep {
         KeepKey::All => Keep::All,
         KeepKey::Newest(files) => Keep::Newest(files as usize),
         KeepKey::Consumed => Keep::Consumed { readers: directory.consume.iter().map(ranks).collect() },
     }
-}
-
-/// Tells how often a task reads each file on this host: once for each of its ranks here. An MPI job counts as one
-/// process, which starts its ranks.
-fn readers(task: &Task, here: u32) -> u32 {
-    if task.mpi.is_some() { task.ranks } else { here }
 }
 
 fn how(directory: &Directory) -> Publish {
@@ -301,8 +297,8 @@ fn how(directory: &Directory) -> Publish {
 
 /// Gives the path of a directory's notice. Notices lie in the run's folder, so that they can be linked into the folders
 /// of endpoints.
-fn notice(folder: &RunFolder, index: usize) -> PathBuf {
-    folder.path.join(format!("files.{index}"))
+fn notice(folder: &RunFolder, number: usize) -> PathBuf {
+    folder.path.join(format!("files.{number}"))
 }
 
 /// Makes the folder of a directory's store: in memory, or on the disk that the workflow file names. Before the folder

@@ -11,6 +11,7 @@ mod folder;
 mod front;
 pub mod hosts;
 mod log;
+pub mod looks;
 mod part;
 mod place;
 mod processes;

@@ -1,6 +1,7 @@
 //! The part of a run that runs on one host: an engine, a daemon, managed directories, and the tasks of this host.
 
-use std::path::PathBuf;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::across::Neighbours;
@@ -13,7 +14,7 @@ use super::ranked::JobHosts;
 use super::summary::Figures;
 use super::{code, environment, ranked};
 use crate::engine::{self, Engine, Prepared, Request, RunContext, Trial};
-use crate::file::Workflow;
+use crate::file::{Count, Task, Workflow};
 
 /// Why a part could not be prepared: the exit code, and a message.
 #[derive(Clone, Debug)]
@@ -72,11 +73,11 @@ pub struct Begun {
 }
 
 impl Part {
-    /// Prepares everything before the first task starts, so that a mistake is found before any task runs. `ranks` has
-    /// the number of ranks on this host for each task. Notes for the user go to `note`.
+    /// Prepares everything before the first task starts, so that a mistake is found before any task runs. `counts` says
+    /// for each task how much of it is on this host. Notes for the user go to `note`.
     pub fn prepare(
         mut workflow: Workflow,
-        ranks: &[u32],
+        counts: &[Count],
         wanted: &str,
         folder: RunFolder,
         reach: Reach<'_>,
@@ -95,8 +96,8 @@ impl Part {
         };
         // The choice of processors is tried first, because a mistake in it is found without starting anything.
         let mut trial = Placement::new();
-        for (task, count) in workflow.tasks.iter().zip(ranks) {
-            for _ in 0..*count {
+        for (task, count) in workflow.tasks.iter().zip(counts) {
+            for _ in 0..count.processes {
                 trial.take(task).map_err(|e| Refused::new(code::FILE, e))?;
             }
         }
@@ -105,11 +106,19 @@ impl Part {
                         hint: choose bubblewrap, podman, docker or charliecloud with --engine";
             return Err(Refused::new(code::UNAVAILABLE, text));
         }
-        let files = Managed::make(&workflow, ranks, &folder, reach.neighbours).map_err(system)?;
+        let files = Managed::make(&workflow, counts, &folder, reach.neighbours).map_err(system)?;
         for task in &mut workflow.tasks {
             task.mounts.extend(files.mounts(task));
         }
         daemon::make_folders(&folder, workflow.tasks.len()).map_err(system)?;
+        for (index, task) in workflow.tasks.iter().enumerate().filter(|(_, task)| task.is_over_hosts()) {
+            // Only the job's launcher is a process of the run, so the endpoints of the other hosts get their files now.
+            let endpoint = daemon::endpoint(&folder, index);
+            link_folders(task, &endpoint).map_err(system)?;
+            let opened = files.door(task, &endpoint);
+            opened
+                .map_err(|e| Refused::new(code::UNAVAILABLE, format!("task `{}`: {}; {}", task.name, e.why, e.hint)))?;
+        }
         let mut prepared = Vec::new();
         for task in &workflow.tasks {
             prepared.push(engine.prepare(&context, task).map_err(|e| {
@@ -127,7 +136,7 @@ impl Part {
             note(&format!("workflow {} in {}", workflow.name, hosted.how));
         }
         Ok(Self {
-            left: ranks.iter().map(|count| (*count, true)).collect(),
+            left: counts.iter().map(|count| (count.processes, true)).collect(),
             placement: Placement::new(),
             workflow,
             folder,
@@ -182,7 +191,12 @@ impl Part {
         Ok(Begun { running, words, note })
     }
 
-    /// Notes that a rank of a task of this host has ended.
+    /// Notes that an MPI task with ranks on this host has begun, whichever host its launcher is on.
+    pub fn began(&self, task: &str) {
+        self.files.started(task);
+    }
+
+    /// Notes that a rank of a task of this host has ended, or an MPI task with ranks on this host.
     pub fn ended(&mut self, name: &str, well: bool) {
         let Some(index) = self.workflow.tasks.iter().position(|task| task.name == name) else { return };
         let left = &mut self.left[index];
@@ -213,6 +227,15 @@ impl Part {
         figures.files = files;
         figures
     }
+}
+
+/// Makes the links in an endpoint folder that lead to the task's managed directories on this host.
+fn link_folders(task: &Task, endpoint: &Path) -> Result<(), String> {
+    let linked = task.mounts.iter().filter_map(|mount| Some((mount, endpoint.join(mount.link.as_ref()?))));
+    for (mount, link) in linked {
+        symlink(&mount.host, &link).map_err(|e| format!("cannot make the link {}: {e}", link.display()))?;
+    }
+    Ok(())
 }
 
 /// Chooses the engine, and says why it was chosen.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::hosts::Hosts;
 use super::processes;
 use crate::engine::{CommandLine, ENDPOINT_FOLDER, Engine, Request, Unavailable};
-use crate::file::Files;
+use crate::file::{Files, share};
 use crate::mpi;
 
 /// The hosts of an MPI job that has ranks on several hosts.
@@ -31,7 +31,7 @@ impl JobHosts {
     /// numbers share a host.
     pub fn new(found: &[(&str, PathBuf)], ranks: u32, hosts: &Hosts) -> Self {
         let count = found.len().max(1) as u32;
-        let share = |at: usize| ranks / count + u32::from((at as u32) < ranks % count);
+        let share = |at: usize| share(ranks, count, at);
         let names: Vec<String> =
             found.iter().enumerate().map(|(at, (name, _))| format!("{name}:{}", share(at))).collect();
         Self {
@@ -81,8 +81,11 @@ pub fn command(r: &Request<'_>, engine: &dyn Engine, job: Option<&JobHosts>) -> 
         if job.is_none() {
             mount(&r.endpoint.to_string_lossy(), ENDPOINT_FOLDER, false);
         }
-        for m in &task.mounts {
+        for m in task.mounts.iter().filter(|m| job.is_none() || m.link.is_none()) {
             mount(&m.host.to_string_lossy(), &m.task, m.write);
+        }
+        for (m, link) in task.mounts.iter().filter_map(|m| Some((m, m.link.as_ref().filter(|_| job.is_some())?))) {
+            add(&["--endpoint-mount", &format!("{link}:{}{}", m.task, if m.write { "" } else { ":ro" })]);
         }
         (task.command.clone(), r.environment.clone(), task.workdir.clone().unwrap_or_else(|| "/".into()))
     } else {

@@ -23,6 +23,7 @@ use super::across::{self, Neighbours};
 use super::daemon::{self, Site, Which};
 use super::folder::{self, RunFolder};
 use super::hosts::{PART_SUPERVISOR, node_name};
+use super::looks;
 use super::part::{Part, Reach, Refused};
 use super::rank::{End, Running};
 use super::ranked::JobHosts;
@@ -274,7 +275,7 @@ fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part,
     let grace = Duration::from_secs(u64::from(workflow.grace_s));
     let here = places.part(&workflow, order.number);
     let reach = Reach { which: which.as_ref(), neighbours: neighbours.as_ref() };
-    let part = Part::prepare(here, &places.counts(order.number), &order.engine, folder, reach, &note)?;
+    let part = Part::prepare(here, &places.counts(&workflow, order.number), &order.engine, folder, reach, &note)?;
     let (engine, version) = (part.engine.name().to_owned(), part.version.clone());
     let (shared, endpoints) = (part.engine.isolation().shared(), part.endpoints_of_jobs());
     voice.say(&Up::Ready { engine, version, shared, endpoints, files: part.files.address().to_owned() });
@@ -342,6 +343,12 @@ impl<'a> Serving<'a> {
                 match self.ear.queue.try_recv() {
                     Ok(Down::Start { index, task, rank, job }) => self.start(index, task, rank, job.as_deref()),
                     Ok(Down::Files(addresses)) => self.meet(&addresses),
+                    Ok(Down::JobBegan(task)) => self.part.began(&task),
+                    Ok(Down::JobEnded(task, well)) => self.part.ended(&task, well),
+                    Ok(Down::Look(number)) => {
+                        let found = looks::here(&self.part.folder.path);
+                        self.voice.say(&Up::Looked { number, found });
+                    }
                     Ok(Down::Ask) => self.ask(),
                     Ok(Down::Kill) => self.kill(),
                     Ok(Down::End) => {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::looks::Looks;
 use super::rank::End;
 use super::ranked::JobHosts;
 use super::summary::Figures;
@@ -41,6 +42,12 @@ pub enum Down {
         /// The hosts of an MPI task that has ranks on several hosts.
         job: Option<Box<JobHosts>>,
     },
+    /// The MPI task with this name, which has ranks on several hosts, has begun.
+    JobBegan(String),
+    /// The MPI task with this name, which has ranks on several hosts, has ended. The second field is false if it failed.
+    JobEnded(String, bool),
+    /// Look into the managed directories of this host. The field is the number of the question.
+    Look(u64),
     /// Ask every rank to end.
     Ask,
     /// Kill every rank.
@@ -105,6 +112,13 @@ pub enum Up {
         end: End,
         /// The rank's wall time in seconds.
         seconds: f64,
+    },
+    /// The answer to `Look`.
+    Looked {
+        /// The number of the question.
+        number: u64,
+        /// What is in the managed directories of this host.
+        found: Looks,
     },
     /// The answer to `End`: the part has removed everything on its host.
     Left(Box<Figures>),

@@ -109,6 +109,18 @@ impl Run {
         self.far.iter().flatten().for_each(|far| far.say(message));
     }
 
+    /// Passes the questions of `crossdock ls --files` on to the other hosts, and answers them.
+    pub(super) fn answer_looks(&mut self) {
+        let Some(mut desk) = self.desk.take() else { return };
+        let is_ready = |far: &&Far| matches!(far.phase, Phase::Ready(..));
+        let hosts: Vec<String> = self.far.iter().flatten().filter(is_ready).map(|far| far.host.clone()).collect();
+        while let Some(number) = desk.next(&hosts) {
+            self.far.iter().flatten().filter(is_ready).for_each(|far| far.say(&Down::Look(number)));
+        }
+        desk.answer();
+        self.desk = Some(desk);
+    }
+
     /// Takes the messages of the other hosts, and notices lost hosts.
     pub(super) fn hear_hosts(&mut self) {
         let Some(events) = self.events.take() else { return };
@@ -174,6 +186,11 @@ impl Run {
                 far.phase = Phase::Left;
                 far.close();
                 figures.push(*told);
+            }
+            Event::Said(_, Up::Looked { number, found }) => {
+                if let Some(desk) = &mut self.desk {
+                    desk.heard(number, &host, found);
+                }
             }
             Event::Said(_, Up::Pulse) => {}
             Event::Closed(_, greeted, status, words) => {

@@ -22,6 +22,7 @@ use self::rates::Rates;
 use super::far::{Events, Far};
 use super::folder::{self, RunFolder};
 use super::log::Log;
+use super::looks::Desk;
 use super::part::{Part, Refused};
 use super::rank::{self, End, Running};
 use super::state::{Phase, State, now_ms};
@@ -136,6 +137,8 @@ struct Run {
     /// one host.
     far: Vec<Option<Far>>,
     events: Option<Events>,
+    /// Answers `crossdock ls --files`, in a run on several hosts with managed directories.
+    desk: Option<Desk>,
     /// True after the hosts were told from where they fetch files.
     is_introduced: bool,
     logs: PathBuf,
@@ -162,6 +165,7 @@ impl Run {
             self.start_ready();
             self.wait(&mut front);
             self.hear_hosts();
+            self.answer_looks();
             self.look();
             self.show_figures();
             self.tell_of_files();
@@ -243,6 +247,12 @@ impl Run {
         }
         let on = self.host_name(rank.host).map(|host| format!(" on {host}")).unwrap_or_default();
         self.view.begun(index, &rank.name, &format!("started{on}, {words}"));
+        let task = &self.workflow.tasks[rank.task];
+        if task.is_over_hosts() {
+            // The ranks are on hosts on which the run has started no process of the task.
+            self.say_to_hosts(&Down::JobBegan(task.name.clone()));
+            self.part.began(&task.name);
+        }
         self.state.ranks[index].phase = Phase::Runs { pid, since_ms: now_ms() };
         self.state.write(&self.part.folder.path);
     }
@@ -257,6 +267,7 @@ impl Run {
             }
         }
         fds.extend(self.events.iter().map(|events| events.bell.as_fd()));
+        fds.extend(self.desk.iter().map(Desk::bell));
         fds.extend(front.iter());
         let ready = event::wait_any(&fds, Some(Deadline::after(Duration::from_millis(100)))).unwrap_or_default();
         if front.is_some() && ready.last() == Some(&true) {
@@ -326,9 +337,13 @@ impl Run {
         self.state.ranks[index].phase =
             Phase::Ended { since_ms, ended_ms: now_ms(), code: end.code(), how: words.clone() };
         self.state.write(&self.part.folder.path);
-        let (task, host) = (self.workflow.tasks[rank.task].name.clone(), rank.host);
-        if self.is_here(host) {
-            self.part.ended(&task, end.good());
+        let (task, host) = (&self.workflow.tasks[rank.task], rank.host);
+        let (name, is_over_hosts) = (task.name.clone(), task.is_over_hosts());
+        if is_over_hosts {
+            self.say_to_hosts(&Down::JobEnded(name.clone(), end.good()));
+        }
+        if self.is_here(host) || is_over_hosts {
+            self.part.ended(&name, end.good());
         }
         let rank = &self.ranks[index];
         if end.good() || end == End::Skipped || self.stop.is_some() {

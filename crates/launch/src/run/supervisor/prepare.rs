@@ -15,6 +15,7 @@ use crate::run::far::{Events, Far};
 use crate::run::folder::RunFolder;
 use crate::run::hosts::Hosts;
 use crate::run::log::Log;
+use crate::run::looks::Desk;
 use crate::run::part::{Part, Reach};
 use crate::run::site::RunSite;
 use crate::run::state::{Phase, Process, RankState, State, links, now_ms};
@@ -74,7 +75,8 @@ impl Run {
         };
         let part = places.part(&workflow, number);
         let reach = Reach { which: which.as_ref(), neighbours: neighbours.as_ref() };
-        let part = Part::prepare(part, &places.counts(number), &wanted, folder, reach, &|text| view.note(text))?;
+        let part =
+            Part::prepare(part, &places.counts(&workflow, number), &wanted, folder, reach, &|text| view.note(text))?;
         if let Some(hosts) = &options.hosts {
             let file = std::path::absolute(&options.file).unwrap_or_else(|_| options.file.clone());
             let environment = caller::variables();
@@ -92,6 +94,11 @@ impl Run {
                 })));
             }
         }
+        let is_asked = options.hosts.is_some() && !workflow.directories.is_empty();
+        // The run can do without the socket. The path of a socket may have 107 bytes only.
+        let desk = is_asked.then(|| Desk::make(&part.folder.path)).and_then(|made| {
+            made.map_err(|e| view.note(&format!("note: `crossdock ls --files` will not show other hosts: {e}"))).ok()
+        });
         let mut run = Self {
             options: options.clone(),
             state: State::default(),
@@ -99,6 +106,7 @@ impl Run {
             here,
             far,
             events,
+            desk,
             is_introduced: false,
             logs,
             _logs_lock: lock,

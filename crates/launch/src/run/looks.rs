@@ -1,0 +1,224 @@
+//! The answer to `crossdock ls --files`: what is in the managed directories of a run, on this host and on the others.
+//!
+//! In a run on several hosts, the supervisor listens at a socket in the run's folder. For each connection, the
+//! supervisor asks the run's parts on the other hosts to look into their directories, and sends their answers as JSON.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossdock_files::{Look, look};
+use serde::{Deserialize, Serialize};
+
+use super::files::{Told, told};
+
+/// The name of the socket in the run's folder.
+const SOCKET: &str = "looks";
+/// How long the parts may take to answer. After that time, the supervisor names the hosts that did not answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long `crossdock ls` waits for the supervisor, and the supervisor for `crossdock ls` to read the answer.
+const LONGEST: Duration = Duration::from_secs(15);
+/// The most questions that wait for answers. Further connections are closed at once.
+const QUESTIONS: usize = 64;
+
+/// A managed directory on one host at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Seen {
+    /// The name of the host; `None` for the host of the process that looked.
+    pub host: Option<String>,
+    /// What the run says about the directory.
+    pub told: Told,
+    /// What is in the directory.
+    pub look: Look,
+}
+
+/// The managed directories of a run that could be looked at, and the problems with the others.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Looks {
+    /// The directories.
+    pub seen: Vec<Seen>,
+    /// For each directory or host that could not be looked at, the reason.
+    pub troubles: Vec<String>,
+}
+
+impl Looks {
+    fn add(&mut self, other: Self) {
+        self.seen.extend(other.seen);
+        self.troubles.extend(other.troubles);
+    }
+}
+
+/// Looks into the managed directories on this host of the run with the folder `run`.
+pub fn here(run: &Path) -> Looks {
+    let mut looks = Looks::default();
+    for told in told(run) {
+        match look(&told.store, &told.notice, &told.path) {
+            Ok(look) => looks.seen.push(Seen { host: None, told, look }),
+            Err(why) => looks.troubles.push(format!("directory `{}`: {why}", told.name)),
+        }
+    }
+    looks
+}
+
+/// Asks the supervisor of the run with the folder `run` for the directories on the other hosts. The answer is empty for
+/// a run on one host.
+pub fn elsewhere(run: &Path) -> Looks {
+    let trouble = |why: String| Looks { seen: Vec::new(), troubles: vec![format!("other hosts: {why}")] };
+    let mut socket = match UnixStream::connect(run.join(SOCKET)) {
+        Ok(socket) => socket,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Looks::default(),
+        Err(error) => return trouble(format!("the run's supervisor cannot be asked: {error}")),
+    };
+    let mut text = Vec::new();
+    let read = socket.set_read_timeout(Some(LONGEST)).and_then(|()| socket.read_to_end(&mut text));
+    match read.map_err(|error| error.to_string()).and_then(|_| serde_json::from_slice(&text).map_err(|e| e.to_string()))
+    {
+        Ok(looks) => looks,
+        Err(why) => trouble(format!("no answer of the run's supervisor: {why}")),
+    }
+}
+
+/// The supervisor's side: the socket, and the questions that were not answered yet.
+pub struct Desk {
+    listener: UnixListener,
+    questions: BTreeMap<u64, Question>,
+    last: u64,
+}
+
+/// A question of one `crossdock ls --files`.
+struct Question {
+    asker: UnixStream,
+    /// The hosts that have not answered yet.
+    left: Vec<String>,
+    found: Looks,
+    until: Instant,
+}
+
+impl Desk {
+    /// Makes the socket in the run's folder.
+    pub fn make(run: &Path) -> Result<Self, String> {
+        let path = run.join(SOCKET);
+        let listener = UnixListener::bind(&path).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        let listener = listener.map_err(|e| format!("cannot make the socket {}: {e}", path.display()))?;
+        Ok(Self { listener, questions: BTreeMap::new(), last: 0 })
+    }
+
+    /// The descriptor that is readable when a question waits.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Takes the next question, and gives its number. The caller passes the question on to the parts on `hosts`.
+    pub fn next(&mut self, hosts: &[String]) -> Option<u64> {
+        let (asker, _) = self.listener.accept().ok()?;
+        if self.questions.len() >= QUESTIONS {
+            return None;
+        }
+        self.last += 1;
+        let question =
+            Question { asker, left: hosts.to_vec(), found: Looks::default(), until: Instant::now() + PATIENCE };
+        self.questions.insert(self.last, question);
+        Some(self.last)
+    }
+
+    /// Notes the answer of the part on `host` to the question with this number.
+    pub fn heard(&mut self, number: u64, host: &str, mut found: Looks) {
+        let Some(question) = self.questions.get_mut(&number) else { return };
+        question.left.retain(|name| name != host);
+        found.seen.iter_mut().for_each(|seen| seen.host = Some(host.to_owned()));
+        found.troubles.iter_mut().for_each(|trouble| *trouble = format!("host {host}: {trouble}"));
+        question.found.add(found);
+    }
+
+    /// Answers the questions to which all hosts have answered, and those whose time is over.
+    pub fn answer(&mut self) {
+        let now = Instant::now();
+        let is_ready = |question: &Question| question.left.is_empty() || now > question.until;
+        let ready: Vec<u64> = self.questions.iter().filter(|(_, q)| is_ready(q)).map(|(number, _)| *number).collect();
+        for question in ready.iter().filter_map(|number| self.questions.remove(number)) {
+            let silent = question.left.iter().map(|host| format!("host {host}: no answer within {PATIENCE:?}"));
+            let mut found = question.found;
+            found.troubles.extend(silent);
+            found.seen.sort_by(|a, b| (&a.told.name, &a.host).cmp(&(&b.told.name, &b.host)));
+            let (mut asker, text) = (question.asker, serde_json::to_vec(&found).unwrap_or_default());
+            // A thread sends the answer, because the asker may read it slowly.
+            thread::spawn(move || {
+                let sent = asker.set_write_timeout(Some(LONGEST)).and_then(|()| asker.write_all(&text));
+                let _ = sent.and_then(|()| asker.shutdown(Shutdown::Both));
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossdock_layout::files::Phase;
+
+    fn looks(name: &str) -> Looks {
+        let look = Look { producers: "a".into(), phase: Phase::Ended, published: 3, lines: Vec::new() };
+        let told = Told {
+            name: name.into(),
+            path: "/f".into(),
+            produce: Vec::new(),
+            consume: Vec::new(),
+            publish: "close".into(),
+            keep: "all".into(),
+            quota: None,
+            store: "/store".into(),
+            notice: "/notice".into(),
+        };
+        Looks { seen: vec![Seen { host: None, told, look }], troubles: vec!["x".into()] }
+    }
+
+    #[test]
+    fn an_answer_has_what_all_hosts_have_said_and_names_the_silent_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(elsewhere(folder.path()).seen.is_empty(), "a run on one host has no socket");
+        let mut desk = Desk::make(folder.path()).unwrap();
+        let hosts = ["n2".to_owned(), "n3".to_owned()];
+        let ask = || {
+            let path = folder.path().to_owned();
+            thread::spawn(move || elsewhere(&path))
+        };
+        let accept = |desk: &mut Desk| loop {
+            if let Some(number) = desk.next(&hosts) {
+                return number;
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        let asked = ask();
+        let number = accept(&mut desk);
+        desk.heard(number, "n3", looks("g"));
+        desk.answer();
+        desk.heard(number, "n2", looks("f"));
+        desk.answer();
+        let found = asked.join().unwrap();
+        let names: Vec<_> = found.seen.iter().map(|s| (s.told.name.as_str(), s.host.as_deref())).collect();
+        assert_eq!(names, [("f", Some("n2")), ("g", Some("n3"))]);
+        assert_eq!((found.seen[0].look.phase, found.seen[0].look.published), (Phase::Ended, 3));
+        assert_eq!(found.troubles, ["host n3: x", "host n2: x"]);
+
+        let asked = ask();
+        let number = accept(&mut desk);
+        desk.heard(number, "n2", looks("f"));
+        desk.questions.get_mut(&number).unwrap().until = Instant::now();
+        thread::sleep(Duration::from_millis(1));
+        desk.answer();
+        let found = asked.join().unwrap();
+        assert_eq!((found.seen.len(), found.troubles[1].as_str()), (1, "host n3: no answer within 5s"));
+
+        let asked = ask();
+        accept(&mut desk);
+        drop(desk);
+        assert!(asked.join().unwrap().troubles[0].contains("no answer of the run's supervisor"));
+    }
+}
