@@ -2,7 +2,7 @@
 #
 #   make demo [ENGINE=auto|process|bubblewrap|podman|docker|charliecloud] [QUICK=1]
 #   make heat [ENGINE=…] [QUICK=1]
-#   make street [ENGINE=…] [QUICK=1]
+#   make street [ENGINE=…] [QUICK=1] [NODES=1,2,3]
 #   make files [ENGINE=…] [QUICK=1]
 #   make mpi [QUICK=1]
 #   make soak [MINUTES=10]
@@ -20,6 +20,7 @@ ONLY ?=
 A ?=
 B ?= build/bench/results.json
 MINUTES ?= 10
+NODES ?=
 PREFIX ?= /usr/local
 DESTDIR ?=
 LIBDIR ?= lib
@@ -36,9 +37,10 @@ demo:
 heat:
 	@scripts/heat --engine $(ENGINE) $(if $(QUICK),--quick)
 
-# The CDI paper's augmented-reality application over crossdock, TCP and gRPC, compared.
+# The CDI paper's augmented-reality application over crossdock, TCP and gRPC, compared; with NODES=1,2,3 on so many hosts, which
+# are network namespaces and need root.
 street:
-	@scripts/street --engine $(ENGINE) $(if $(QUICK),--quick)
+	@scripts/street --engine $(ENGINE) $(if $(QUICK),--quick) $(if $(NODES),--nodes $(NODES))
 
 # Unmodified programs that wait for each other's files.
 files:

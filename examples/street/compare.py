@@ -1,6 +1,6 @@
 """Runs the street application sequentially and over each transport, checks that all find the same, and compares.
 
-Writes build/street/: for each transport its detections, video and contact sheet; street.json and street.png with the
+Writes build/street/: for each transport its detections, video and contact sheet; street.json and pictures with the
 figures. Fails if any frame's detections differ from the sequential run's, in number, place, order or weight.
 """
 
@@ -13,33 +13,38 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import figures
+from places import BUILD, HERE, TOP, place
+from processes import Watch
 
-HERE = Path(__file__).resolve().parent
-TOP = HERE.parent.parent
-BUILD = TOP / "build" / "street"
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+TRANSPORTS = ["crossdock", "tcp", "grpc"]
 
 
 def main():
     options = parse_options()
+    options.load = os.getloadavg()[0]
     BUILD.mkdir(parents=True, exist_ok=True)
-    rows, alone = [], {}
-    for lines in options.size:
-        truth, alone[lines] = run_sequentially(lines, options)
-        for _ in range(options.repeat):
-            # The transports alternate, so that a machine that becomes slower slows all of them down alike.
-            for transport in options.transports:
-                # First, one frame at a time is sent. Only then is the latency that of the hand-overs, and not the time
-                # that a frame waits for a detector.
-                single, full = (run(transport, lines, ring, truth) for ring in (one_at_a_time(options, len(truth)), options))
-                rows.append(figures.of_runs(transport, lines, single, full))
-    figures.report(alone, rows, options, BUILD)
-    prove_check(options.transports[-1], truth)
+    rows, truths = [], {lines: run_sequentially(lines, options) for lines in options.size}
+    for nodes in options.nodes:
+        with place(nodes, options.crossdock) as where:
+            for lines in options.size:
+                rows += compared(where, lines, truths[lines][0], options)
+    figures.report({lines: alone for lines, (_, alone) in truths.items()}, rows, options, BUILD)
+    prove_check(rows[-1]["transport"], truths[options.size[-1]][0])
     print(f"street: {2 * len(rows) + 1} passed, 0 failed")
+
+
+def compared(where, lines, truth, options):
+    for _ in range(options.repeat):
+        # The transports alternate, so that a machine that becomes slower slows all of them down alike.
+        for transport in options.transports:
+            # First, one frame at a time is sent. Only then is the latency that of the hand-overs, and not the time
+            # that a frame waits for a detector.
+            single, _ = run(where, transport, lines, one_at_a_time(options, len(truth)), truth, subprocess.Popen.wait)
+            full = run(where, transport, lines, options, truth, lambda launched: Watch(launched, where.roots))
+            yield figures.of_runs(where.nodes, transport, lines, single, full)
 
 
 def prove_check(transport, truth):
@@ -57,16 +62,22 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--crossdock", required=True, help="the command")
     parser.add_argument("--engine", default="auto")
-    parser.add_argument("--transports", type=lambda text: text.split(","), default=["crossdock", "tcp", "grpc"])
+    parser.add_argument("--nodes", type=node_counts, default=[1], help="on how many hosts, as 3 or 1,2,3; more than one needs root")
+    parser.add_argument("--transports", type=transports, default=TRANSPORTS, help="of crossdock, tcp, grpc; default: all")
     parser.add_argument("--items", type=int, default=5)
     parser.add_argument("--detectors", type=int, default=min(5, max(1, len(os.sched_getaffinity(0)))),
                         help="default: as many as there are CPUs, at most five")
     parser.add_argument("--size", type=sizes, default=sizes("272p,576p,720p,1080p,4K"), help="heights of a frame, as 272p,1080p,4K")
-    parser.add_argument("--frames", type=int, default=200, help="0: the whole video, 795")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--frames", type=int, help="default: 200, or 80 on several hosts; 0: the whole video, 795")
+    parser.add_argument("--repeat", type=int, help="default: 3, or 1 on several hosts")
     options = parser.parse_args()
+    spread = options.nodes != [1]
+    options.frames = (80 if spread else 200) if options.frames is None else options.frames
+    options.repeat = options.repeat or (1 if spread else 3)
     if not 1 <= options.detectors <= options.items:
         parser.error("there must be at least one detector, and at most as many as items")
+    if spread and options.engine == "docker":
+        parser.error("the hosts of --nodes have no docker engine; use bubblewrap, podman or process")
     return options
 
 
@@ -82,43 +93,57 @@ def sizes(text):
     return lines
 
 
+def node_counts(text):
+    counts = [int(word) for word in text.split(",")]
+    if not all(1 <= count <= 3 for count in counts):
+        raise argparse.ArgumentTypeError("one, two or three hosts")
+    return counts
+
+
+def transports(text):
+    if unknown := set(text.split(",")) - set(TRANSPORTS):
+        raise argparse.ArgumentTypeError(f"no transport: {', '.join(unknown)}")
+    return text.split(",")
+
+
 def run_sequentially(lines, options):
     """The truth, and what one process alone takes for it."""
-    out = fresh("sequential")
+    out = fresh(BUILD / "sequential")
     python = TOP / "build/env/street/bin/python3"
     subprocess.run([python, "-B", HERE / "sequential.py", "--frames", str(options.frames), "--lines", str(lines), "--video",
                     BUILD / "street.avi", "--empty", BUILD / "empty.png", "--out", out], check=True)
     return json.loads((out / "detections.json").read_text()), json.loads((out / "sequential.json").read_text())
 
 
-def fresh(name):
-    folder = BUILD / name
+def fresh(folder):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     return folder
 
 
-def run(transport, lines, options, truth):
-    """One run in containers: what the tasks account for, and the CPU seconds of the node daemon."""
-    out, workflow = fresh("out"), BUILD / "workflow.yaml"
-    workflow.write_text(adapted(transport, lines, options))
-    command = [options.crossdock, "run", workflow, "--engine", options.engine, "--logs", BUILD / "logs" / transport]
-    launched = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    daemon_cpu = watch_daemon(launched)
+def run(where, transport, lines, options, truth, wait):
+    """One run in containers: the accounts of the tasks, and what `wait`, which returns at the run's end, has returned."""
+    out, said, logs = fresh(where.folder / "out"), fresh(where.folder / "said"), BUILD / "logs" / transport
+    workflow = where.folder / "workflow.yaml"
+    workflow.write_text(where.text(adapted(where, transport, lines, options)))
+    launched = where.start("run", workflow, "--engine", options.engine, "--logs", said)
+    seen = wait(launched)
+    shutil.rmtree(logs, ignore_errors=True)
+    shutil.move(said, logs)
     if launched.returncode != 0:
-        sys.exit(f"street over {transport} failed with {launched.returncode}; logs: {BUILD / 'logs' / transport}")
+        sys.exit(f"street over {transport} failed with {launched.returncode}; logs: {logs}")
     accounts = {path.stem: json.loads(path.read_text()) for path in out.glob("*.json") if path.stem != "detections"}
     shutil.rmtree(BUILD / transport, ignore_errors=True)
-    out.rename(BUILD / transport)
-    check(transport, lines, truth[: options.frames] if options.frames else truth)
-    return accounts, daemon_cpu
+    shutil.move(out, BUILD / transport)
+    check(where, transport, lines, truth[: options.frames] if options.frames else truth)
+    return accounts, seen
 
 
-def adapted(transport, lines, options):
+def adapted(where, transport, lines, options):
     """workflow.yaml with what is asked for. TCP and gRPC need a network; crossdock has none."""
     text = (HERE / "workflow.yaml").read_text()
     more = ["--transport", transport, "--items", options.items, "--detectors", options.detectors, "--frames", options.frames,
-            "--lines", lines, "--port", free_ports(options.detectors + 2)]
+            "--lines", lines, "--port", free_ports(options.detectors + 2), "--addresses", ",".join(where.addresses)]
     more = ", ".join(f'"{word}"' for word in more)
     text = text.replace('--transport, crossdock, --detectors, "2"', more).replace("ranks: 2", f"ranks: {options.detectors}")
     if transport != "crossdock":
@@ -138,36 +163,13 @@ def free_ports(count):
             continue
 
 
-def watch_daemon(launched):
-    """Waits for the run; CPU seconds of its node daemon, which is a part of what crossdock costs."""
-    most = {}
-    while launched.poll() is None:
-        for pid in descendants(launched.pid):
-            try:
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                if b"serve" in words[:3] or b"keeper" in words[0] or b"broker" in words[0]:
-                    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                    most[pid] = (int(stat[11]) + int(stat[12])) * TICK_S
-            except (OSError, IndexError):
-                continue
-        time.sleep(0.1)
-    return sum(most.values())
-
-
-def descendants(pid):
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    return children + [below for child in children for below in descendants(child)]
-
-
-def check(transport, lines, truth):
+def check(where, transport, lines, truth):
     """Every frame's detections are exactly the sequential run's."""
     if wrong := differing(transport, truth):
         sys.exit(f"street over {transport}: {wrong}")
     people = sum(len(frame["boxes"]) for frame in truth)
-    print(f"{transport}, {lines}p: {len(truth)} frames, {people} detections, all equal to the sequential run's", flush=True)
+    hosts = f" on {where.nodes} hosts" if where.nodes > 1 else ""
+    print(f"{transport}{hosts}, {lines}p: {len(truth)} frames, {people} detections, all equal to the sequential run's", flush=True)
 
 
 def differing(transport, truth):

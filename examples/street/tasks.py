@@ -20,6 +20,8 @@ def arguments(about):
     parser.add_argument("--lines", type=int, default=0, help="height of a frame (0: the video's); the width follows")
     parser.add_argument("--out", default="/out", help="folder for results")
     parser.add_argument("--port", type=int, default=38500, help="first of the ports that tcp and grpc listen at")
+    parser.add_argument("--addresses", type=lambda text: text.split(","), default=["127.0.0.1"] * 3,
+                        help="where tcp and grpc find the extractor, the detectors and the combiner")
     return parser.parse_args()
 
 

@@ -2,6 +2,8 @@
 
 import threading
 
+# Task → which of the addresses is its host's, and which of the ports is its (first rank's).
+PLACES = {"extract": (0, 0), "detect": (1, 2), "combine": (2, 1)}
 
 class Frame:
     """A frame in memory of this process. Frames that were handed over have none."""
@@ -10,10 +12,11 @@ class Frame:
         self.key, self.memory = key, memory
 
 
-def port_of(task, options):
-    """The port that a task listens at."""
+def address_of(task, options):
+    """The host and the port that a task listens at."""
     name, _, rank = task.partition("/")
-    return options.port + {"extract": 0, "combine": 1, "detect": 2}[name] + int(rank or 0)
+    host, port = PLACES[name]
+    return options.addresses[host], options.port + port + int(rank or 0)
 
 
 class Mailbox:

@@ -8,9 +8,8 @@ from concurrent import futures
 
 import grpc
 
-from .mailbox import Frame, Mailbox, port_of
+from .mailbox import Frame, Mailbox, address_of
 
-HOST = "127.0.0.1"
 START_S = 60
 OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
@@ -21,7 +20,7 @@ class Transport:
         self.server = grpc.server(futures.ThreadPoolExecutor(4), options=OPTIONS)
         put = grpc.unary_unary_rpc_method_handler(self._put)
         self.server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("street.Frames", {"Put": put})])
-        address = f"{HOST}:{port_of(task, options)}"
+        address = text_of(address_of(task, options))
         if self.server.add_insecure_port(address) == 0:
             raise OSError(f"gRPC cannot listen at {address}")
         self.server.start()
@@ -46,7 +45,7 @@ class Transport:
         self.server.stop(grace=5).wait()
 
     def _reach(self, to):
-        channel = grpc.insecure_channel(f"{HOST}:{port_of(to, self.options)}", options=OPTIONS)
+        channel = grpc.insecure_channel(text_of(address_of(to, self.options)), options=OPTIONS)
         self.targets[to] = Put(channel)
         return self.targets[to]
 
@@ -54,6 +53,10 @@ class Transport:
         key = dict(context.invocation_metadata())["key"]
         self.mailbox.put(key, bytearray(message))
         return b""
+
+
+def text_of(address):
+    return "{}:{}".format(*address)
 
 
 class Put:

@@ -8,9 +8,8 @@ import socket
 import threading
 import time
 
-from .mailbox import Frame, Mailbox, port_of
+from .mailbox import Frame, Mailbox, address_of
 
-HOST = "127.0.0.1"
 START_S = 60
 
 
@@ -18,7 +17,7 @@ class Transport:
     def __init__(self, task, options):
         self.options, self.mailbox, self.targets = options, Mailbox(), {}
         self.unused, self.ended = [], False
-        self.listener = socket.create_server((HOST, port_of(task, options)), backlog=64)
+        self.listener = socket.create_server(address_of(task, options), backlog=64)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def create(self, key, size):
@@ -48,7 +47,7 @@ class Transport:
         until = time.monotonic() + START_S
         while True:
             try:
-                target = socket.create_connection((HOST, port_of(to, self.options)), timeout=START_S)
+                target = socket.create_connection(address_of(to, self.options), timeout=START_S)
                 break
             except ConnectionRefusedError:
                 if time.monotonic() > until:
