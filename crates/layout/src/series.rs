@@ -83,7 +83,7 @@ pub struct SeriesIdentity {
     /// 0, then [`SERIES_READY`] (Release). It is stored before any observer gets the pool.
     pub init: AtomicU64,
     /// The pool's size in bytes, which never changes.
-    pub size: AtomicU64,
+    pub size: WildWord<AtomicU64>,
     /// The member that publishes the series.
     pub publisher: AtomicU64,
     /// The time when the pool was made, in nanoseconds since 1970.

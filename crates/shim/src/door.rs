@@ -275,7 +275,8 @@ impl Waits {
         former.is_some_and(|wait| wait.left.is_none())
     }
 
-    /// Finds the wait of this thread, if it is for this path and a thread of the server still waits.
+    /// Finds the noted wait of the program's thread `thread` for `path`. Gives `None` if that thread waits for another
+    /// path, or if no thread of the server waits in its place any more.
     fn find(&mut self, thread: i32, path: &[u8]) -> Option<&mut Wait> {
         self.of.get_mut(&thread).filter(|wait| wait.path == path && wait.left.is_none())
     }

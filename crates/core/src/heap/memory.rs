@@ -200,9 +200,9 @@ impl Memory {
             Kind::LargeNamed => true,
             Kind::Free | Kind::Small => return None,
         };
-        let run = self.head(slice)?.run.load(Ordering::Acquire);
-        let fits = within == 0 && run > 0 && run <= self.geometry.slices - slice;
-        fits.then_some(Place::Large { slice, run, named })
+        let most = self.geometry.slices - slice;
+        let run = self.head(slice)?.run.load(Ordering::Acquire).check(|run| within == 0 && run > 0 && run <= most)?;
+        Some(Place::Large { slice, run, named })
     }
 }
 

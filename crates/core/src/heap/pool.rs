@@ -209,7 +209,9 @@ impl Region {
             let taken = match SliceWord(head.word.load(Ordering::Acquire)).kind() {
                 Some(Kind::Free) => 0,
                 Some(Kind::Small) | None => 1,
-                Some(Kind::Large | Kind::LargeNamed) => head.run.load(Ordering::Acquire).clamp(1, committed - slice),
+                Some(Kind::Large | Kind::LargeNamed) => {
+                    head.run.load(Ordering::Acquire).clamped(committed - slice).max(1)
+                }
             };
             self.set_used(slice, taken, true);
             slice += taken.max(1);

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
+use crossdock_layout::Wild;
 use crossdock_layout::region::{Available, CLASSES, SliceWord};
 
 use super::known::NONE;
@@ -133,9 +134,10 @@ impl Region {
             }
         }
         fault_point!("heap.collect.popped");
-        let mut next = top as u32;
-        for _ in 0..self.memory.geometry().slices {
-            let Some(slice) = next.checked_sub(1).map(u64::from) else { return };
+        let slices = self.memory.geometry().slices;
+        let mut next = Wild::new(top as u32);
+        for _ in 0..slices {
+            let Some(slice) = next.linked(slices) else { return };
             let Some(head) = self.memory.head(slice) else { return };
             next = head.next.load(Ordering::Acquire);
             loop {

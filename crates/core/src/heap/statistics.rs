@@ -43,7 +43,7 @@ impl Region {
             let word = SliceWord(head.word.load(Ordering::Acquire));
             let taken = match word.kind() {
                 Some(Kind::Large | Kind::LargeNamed) => {
-                    let run = head.run.load(Ordering::Acquire).clamp(1, committed - slice);
+                    let run = head.run.load(Ordering::Acquire).clamped(committed - slice).max(1);
                     s.used += run * SLICE;
                     s.blocks += 1;
                     run

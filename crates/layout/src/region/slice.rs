@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::WildWord;
+
 /// The block is not in use. Zeroed memory has this value.
 pub const STATE_FREE: u8 = 0;
 /// The block is in use and has no name.
@@ -52,10 +54,10 @@ pub struct SliceHead {
     /// by compare-and-swap.
     pub word: AtomicU64,
     /// The number of slices of a large block. It is written under the lock, before `word`.
-    pub run: AtomicU64,
+    pub run: WildWord<AtomicU64>,
     /// For a slice on its owner's stack: the number of the next slice plus 1; 0 for the last one. The member that puts
     /// the slice on the stack writes it.
-    pub next: AtomicU32,
+    pub next: WildWord<AtomicU32>,
     /// 1 when the slice's state bytes have memory. It is written under the lock.
     pub states_ready: AtomicU32,
     _pad: [u8; 8],

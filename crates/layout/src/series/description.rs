@@ -15,7 +15,7 @@ pub struct ValueField {
     /// The kind of the value: a [`super::ValueKind`], or [`KIND_NONE`].
     pub kind: AtomicU32,
     /// The number of bytes of a text.
-    pub length: AtomicU32,
+    pub length: WildWord<AtomicU32>,
     /// The value: a number in the first word, or a text.
     pub words: [AtomicU64; 8],
 }
@@ -32,7 +32,7 @@ pub struct VariableEntry {
     /// The order of the elements, which says which index varies fastest: a [`crate::region::Order`].
     pub order: AtomicU32,
     /// The size of an element in bytes.
-    pub element: AtomicU64,
+    pub element: WildWord<AtomicU64>,
     /// The largest lengths in each dimension; 0 in dimensions beyond the rank.
     pub max_shape: [WildWord<AtomicU64>; 8],
     /// The index of the variable's first chunk in slot tables.
