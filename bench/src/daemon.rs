@@ -1,12 +1,13 @@
 //! Starts a daemon for a program that measures.
 
 use std::ffi::OsStr;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, Session};
+use crossdock_client::{ConnectOptions, NodeState, Session};
 use crossdock_os::process;
 
 /// A daemon in a folder of its own. Both are removed when this value is dropped.
@@ -56,6 +57,23 @@ impl Daemon {
         self.folder.join("endpoint.sock")
     }
 
+    /// Waits until the daemon knows that so many other nodes have joined its site.
+    ///
+    /// # Panics
+    /// Panics if they have not joined within thirty seconds.
+    pub fn await_joined(&self, others: usize) {
+        let session = self.connect();
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            let nodes = session.nodes().expect("the nodes");
+            if nodes.iter().filter(|node| node.state == NodeState::Joined).count() == others {
+                return;
+            }
+            assert!(Instant::now() < until, "the nodes do not join");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Connects a session to the daemon.
     #[must_use]
     pub fn connect(&self) -> Session {
@@ -78,6 +96,16 @@ pub fn connect(socket: &Path) -> Session {
             Err(_) => std::thread::sleep(Duration::from_micros(100)),
         }
     }
+}
+
+/// Gives a port of the loopback address on which no program listens.
+///
+/// # Panics
+/// Panics if no port is free.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
 }
 
 impl Drop for Daemon {

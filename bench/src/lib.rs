@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-pub use daemon::{Daemon, connect};
+pub use daemon::{Daemon, connect, free_port};
 pub use point::Point;
 
 /// The record of one figure.

@@ -3,6 +3,7 @@ written by people.
 
     <!-- bench P4 P5 -->  …  <!-- /bench -->      a table of these rows
     <!-- bench machine --> … <!-- /bench -->      when, and on what
+    <!-- bench figure NAME --> … <!-- /bench -->  the points of this figure: a row for each line of each panel, a column for each x
 
 The plots of FILES become files of docs/plots.
 
@@ -23,7 +24,7 @@ FILES = {
     "mpi-netpipe": ("mpi-netpipe.svg", "", "NetPIPE between two hosts: bandwidth over the size of a message"),
 }
 
-MARK = re.compile(r"(<!-- bench ([A-Za-z0-9 ]+?) -->\n).*?(<!-- /bench -->)", re.S)
+MARK = re.compile(r"(<!-- bench ([A-Za-z0-9, ]+?) -->\n).*?(<!-- /bench -->)", re.S)
 
 
 def main(top, results):
@@ -35,15 +36,17 @@ def main(top, results):
     about = next(r for r in found if r["id"] == "machine")
     page = top / "docs/benchmarks.md"
     taken = {r["id"] for r in records}
+    figures = {r["figure"] for r in records if r.get("figure")}
     renewed = 0
 
     def renew(mark):
         nonlocal renewed
         words = mark.group(2).split()
-        if about["only"] and not taken.intersection(words):
+        figure = mark.group(2).removeprefix("figure ") if words[0] == "figure" else ""
+        if about["only"] and not (figure in figures or taken.intersection(words)):
             return mark.group(0)
         renewed += 1
-        return mark.group(1) + _inside(words, records, about) + mark.group(3)
+        return mark.group(1) + (_figure(figure, records) if figure else _inside(words, records, about)) + mark.group(3)
 
     page.write_text(MARK.sub(renew, page.read_text()))
     drawn = _draw(top / "docs/plots", records)
@@ -79,6 +82,24 @@ def _inside(words, records, about):
         word = {"met": "met", "missed": "**missed**", "too close": "*too close*"}[verdict(r)] + table.agreement(r)
         lines.append(f"| {r['id']} | {_cell(r['case'])} | {number(r['value'])} {r['unit']} | {number(low)} – {number(high)} | {number(r['floor'])} | {_cell(peers)} | "
                      f"{_cell(r['aim'])} | {number(r['ratio'])} | {word if r['aim'] else ''} |")
+    return "\n".join(lines) + "\n"
+
+
+def _figure(name, records):
+    """The values of a figure's points. A table of one panel has no column for panels."""
+    points = [r for r in records if r.get("figure") == name]
+    if not points:
+        return "Not in the last run.\n"
+    columns, panels = sorted({r["x"] for r in points}), list(dict.fromkeys(r.get("panel", "") for r in points))
+    _, label = FIGURES.get(name, (name, ""))
+    head = [x_text(label)(x) if label.startswith("size") else f"{number(x)} {label}" for x in columns]
+    several = len(panels) > 1
+    lines = ["| " + "".join("what | " * several) + " | ".join(["", *head]) + " |", "|---" * (len(columns) + 1 + several) + "|"]
+    for panel in panels:
+        for series in dict.fromkeys(r["series"] for r in points if r.get("panel", "") == panel):
+            found = {r["x"]: r for r in points if (r.get("panel", ""), r["series"]) == (panel, series)}
+            cells = [f"{number(found[x]['value'])} {found[x]['unit']}" if x in found else "" for x in columns]
+            lines.append("| " + " | ".join([*[_cell(panel)] * several, _cell(series), *cells]) + " |")
     return "\n".join(lines) + "\n"
 
 

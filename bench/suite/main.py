@@ -1,6 +1,6 @@
 """`make bench`: runs what bench/programs lists and writes build/bench/results.json and report.html.
 
-  bench/run [--quick] [--only P1,P4] [--build-only | --no-build] [--out FOLDER]
+  bench/run [--quick] [--only P1,P4] [--build-only | --no-build] [--again SECONDS] [--out FOLDER]
   bench/run --compare A.json B.json
   bench/run --docs [RESULTS.json]
 
@@ -77,7 +77,7 @@ def main():
             parts.append(passes.Part(name, functools.partial(one, run, name, rows, limit, command)))
             run.progress(f"{name} ({', '.join(rows)})")
             parts[-1].once()
-        ends = run.begun + QUICK_SECONDS if run.quick else time.monotonic() + AGAIN_SECONDS
+        ends = run.begun + QUICK_SECONDS if run.quick else time.monotonic() + options.again
         passes.again(parts, lambda: ends - time.monotonic(), run.progress)
     except KeyboardInterrupt:
         interrupted = True
@@ -101,6 +101,7 @@ def arguments():
     parser.add_argument("--only", type=lambda text: [w.strip().upper() for w in text.split(",") if w.strip()], default=[])
     parser.add_argument("--build-only", action="store_true")
     parser.add_argument("--no-build", action="store_true", help="what is there is measured as it is")
+    parser.add_argument("--again", type=float, default=AGAIN_SECONDS, metavar="SECONDS", help="how long a full run repeats what is near its limit (default: %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, default=TOP / "build/bench")
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"))
     parser.add_argument("--docs", nargs="?", const="", metavar="RESULTS")

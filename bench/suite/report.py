@@ -14,6 +14,8 @@ FIGURES = {
     "6": ("Figure 6: throughput over the size of the data", "size of the data"),
     "mpi-start": ("P20: an MPI job in containers and bare, to the end of", "ranks on each host"),
     "mpi-netpipe": ("P20: NetPIPE between two hosts", "size of a message"),
+    "catalog": ("P15: the catalog of a site", "nodes"),
+    "CDI, table II": ("Table II of the CDI paper: mean time from one host to another", "size of the data"),
     "nodes": ("P15: from a task on one node to a task on another node", "size of the object"),
     "dyad-2": ("Figure 2 of the DYAD paper: time from the start to the end of all tasks, 64 files for each pair of", "pairs of producer and consumer"),
     "tcasm-2": ("Figure 2 of the TCASM paper: time of producer and observer over that of the same work without sharing", "size of the data"),

@@ -68,7 +68,10 @@ impl payloads_server::Payloads for Receiver {
     }
 }
 
+/// How many bytes HTTP/2 may send before the receiver allows more.
 const WINDOW: u32 = 16 << 20;
+/// The longest frame of HTTP/2. By default it is 16 KiB.
+const FRAME: u32 = 1 << 20;
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -126,6 +129,7 @@ async fn connect(address: &str) -> Result<Client, Box<dyn std::error::Error>> {
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}"))?
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
+        .max_frame_size(FRAME)
         .tcp_nodelay(true)
         .connect()
         .await?;
@@ -164,12 +168,15 @@ async fn receive(address: &str, most: usize) -> Result<(), Box<dyn std::error::E
         let mut line = String::new();
         let _ = std::io::stdin().read_line(&mut line);
     });
+    // tonic's server ignores its own setting of TCP_NODELAY if it is given a listener. Without TCP_NODELAY, the last part
+    // of an answer waits until the client acknowledges the parts before, up to 40 ms.
+    let listener = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
     tonic::transport::Server::builder()
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
-        .tcp_nodelay(true)
+        .max_frame_size(FRAME)
         .add_service(service)
-        .serve_with_incoming_shutdown(tokio_stream::wrappers::TcpListenerStream::new(listener), async {
+        .serve_with_incoming_shutdown(listener, async {
             let _ = parent_is_done.await;
         })
         .await?;

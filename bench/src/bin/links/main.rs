@@ -26,9 +26,10 @@ use crossdock_link::{
 };
 use crossdock_os::Deadline;
 
-const SIZES: [(&str, usize); 4] =
-    [("10 KB", 10_000), ("1 MB", 1_000_000), ("10 MB", 10_000_000), ("100 MB", 100_000_000)];
-const MOST: usize = 100_000_000;
+const SIZES: [(&str, usize); 5] =
+    [("10 KB", 10_000), ("1 MB", 1_000_000), ("10 MB", 10_000_000), ("100 MB", 100_000_000), HUGE];
+/// A size that only full runs measure, and only in one round.
+const HUGE: (&str, usize) = ("1 GB", 1_000_000_000);
 const WAYS: [&str; 10] = [
     "raw TCP",
     "raw TCP, 4 streams",
@@ -65,13 +66,15 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(before: &[String], address: &str, papers: &std::path::Path) -> Self {
+    /// Starts the serving process. Its object has `most` bytes.
+    fn start(before: &[String], address: &str, papers: &std::path::Path, most: usize) -> Self {
         let own = std::env::current_exe().expect("this program's path").display().to_string();
         let words: Vec<&str> = before.iter().map(String::as_str).chain([own.as_str()]).collect();
         let mut child = Command::new(words[0])
             .args(&words[1..])
             .args(["--serve", address])
             .arg(papers)
+            .arg(most.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -93,7 +96,8 @@ impl Drop for Peer {
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|word| word == "--serve") {
-        return served::serve(&arguments[1], std::path::Path::new(&arguments[2]));
+        let most = arguments[3].parse().expect("a size");
+        return served::serve(&arguments[1], std::path::Path::new(&arguments[2]), most);
     }
     let mut flag = |name: &str| {
         let at = arguments.iter().position(|word| word == name);
@@ -110,12 +114,14 @@ fn main() {
         value("--peer").map(|words| words.split(' ').map(str::to_owned).collect()).unwrap_or_default();
     let program = value("--grpc");
     let rounds = if quick { 5 } else { 11 };
+    let sizes = if quick { &SIZES[..SIZES.len() - 1] } else { &SIZES[..] };
+    let (_, most) = sizes[sizes.len() - 1];
 
     let authority = Authority::make("bench", Duration::from_secs(3600)).expect("an authority");
     let folder = std::env::temp_dir().join(format!("crossdock-links-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder for the peer's certificates");
     authority.issue("b").and_then(|papers| papers.save(&folder)).expect("papers");
-    let peer = Peer::start(&before, &address, &folder);
+    let peer = Peer::start(&before, &address, &folder, most);
     std::fs::remove_dir_all(&folder).expect("the folder is removed");
 
     let trust = |papers: &Papers| Trust::Certificates(Arc::new(Certificates::new(papers).expect("certificates")));
@@ -148,11 +154,11 @@ fn main() {
     let ways = &WAYS[..LINKS.start + links.len()];
     let mut one = raw::Streams::connect(&peer.raw, 1);
     let mut four = raw::Streams::connect(&peer.raw, 4);
-    let mut unary = program.map(|program| unary::Unary::start(&before, &program, &address));
-    let mut memory = vec![1u8; MOST];
+    let mut unary = program.map(|program| unary::Unary::start(&before, &program, &address, most));
+    let mut memory = vec![1u8; most];
     let mut took: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
     for round in 0..=rounds {
-        for (name, size) in SIZES {
+        for &(name, size) in sizes.iter().filter(|size| **size != HUGE || round == 1) {
             let times = (2_000_000 / size).clamp(1, 200);
             for (number, &way) in ways.iter().enumerate() {
                 let memory = &mut memory[..size];
@@ -178,17 +184,17 @@ fn main() {
         }
     }
     if ways.len() == WAYS.len() {
-        for (name, size) in SIZES {
+        for &(name, size) in sizes {
             let times = perftest::get(&before, &address, size);
             took.extend(times.map(|time| ((name, PERFTEST), vec![time])));
         }
     }
-    print(&records(&took));
+    print(&records(&took, sizes));
 }
 
-fn records(took: &BTreeMap<(&'static str, &'static str), Vec<f64>>) -> Vec<Record> {
+fn records(took: &BTreeMap<(&'static str, &'static str), Vec<f64>>, sizes: &[(&'static str, usize)]) -> Vec<Record> {
     let mut records = Vec::new();
-    for (name, size) in SIZES {
+    for &(name, size) in sizes {
         let of = |way| &took[&(name, way)];
         let floor = median(of(WAYS[0])).min(median(of(WAYS[1])));
         let (limit, aim) = if size < 1_000_000 {

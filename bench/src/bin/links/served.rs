@@ -13,7 +13,16 @@ use crossdock_link::{
 };
 use crossdock_os::Deadline;
 
-use super::MOST;
+/// The served object repeats these bytes. Their number divides no length of a part of an object.
+const PATTERN: [u8; 251] = {
+    let mut pattern = [0; 251];
+    let mut at = 0;
+    while at < pattern.len() {
+        pattern[at] = at as u8;
+        at += 1;
+    }
+    pattern
+};
 
 /// Serves one object, whatever object a client asks for.
 struct One(Arc<Vec<u8>>);
@@ -41,8 +50,10 @@ impl Serve for One {
 }
 
 /// Serves until the standard input of this process ends.
-pub fn serve(address: &str, papers: &Path) {
-    let bytes: Arc<Vec<u8>> = Arc::new((0..MOST).map(byte).collect());
+pub fn serve(address: &str, papers: &Path, most: usize) {
+    let mut bytes = vec![0; most];
+    bytes.chunks_mut(PATTERN.len()).for_each(|part| part.copy_from_slice(&PATTERN[..part.len()]));
+    let bytes = Arc::new(bytes);
     let listener = TcpListener::bind((address, 0)).expect("a free port");
     println!("{}", listener.local_addr().expect("its address"));
     let papers = Papers::load(papers).expect("papers");
@@ -63,12 +74,8 @@ pub fn serve(address: &str, papers: &Path) {
     std::process::exit(0);
 }
 
-fn byte(at: usize) -> u8 {
-    (at % 251) as u8
-}
-
 /// Checks that `memory` has the first bytes of the served object.
 pub fn check(memory: &[u8]) {
-    let wrong = memory.iter().enumerate().position(|(at, found)| *found != byte(at));
-    assert_eq!(wrong, None, "a byte is wrong");
+    let wrong = memory.chunks(PATTERN.len()).position(|part| part != &PATTERN[..part.len()]);
+    assert_eq!(wrong, None, "a part of {} bytes is wrong", PATTERN.len());
 }

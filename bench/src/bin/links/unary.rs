@@ -3,8 +3,6 @@
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use super::MOST;
-
 /// The serving process and the pulling process. Both are killed when this program ends.
 pub struct Unary {
     children: [Child; 2],
@@ -16,8 +14,9 @@ pub struct Unary {
 
 impl Unary {
     /// Starts `program` twice. The words `before` start the serving process, for example in another network namespace.
-    pub fn start(before: &[String], program: &str, address: &str) -> Self {
-        let most = MOST.to_string();
+    /// It serves `most` bytes.
+    pub fn start(before: &[String], program: &str, address: &str, most: usize) -> Self {
+        let most = most.to_string();
         let words = before.iter().map(String::as_str).chain([program, "--serve", address, &most]);
         let (serving, _serving, mut lines) = start(&words.collect::<Vec<_>>());
         let address = lines.next().expect("an address").expect("text");

@@ -2,15 +2,15 @@
 
 use std::process::Command;
 
-use crate::Size;
 use crate::rows::{GRPC, Times};
+use crate::{Place, Size};
 
-pub fn measure(times: &mut Times, program: &str, before: &[String], address: &str, sizes: &[&Size], rounds: usize) {
+pub fn measure(times: &mut Times, program: &str, place: &Place, sizes: &[&Size], rounds: usize) {
     times.is_counted = true;
     let mut command = Command::new(program);
-    command.args(["--address", address]);
-    if !before.is_empty() {
-        command.args(["--receiver", &before.join(" ")]);
+    command.args(["--address", place.other]);
+    if !place.before.is_empty() {
+        command.args(["--receiver", &place.before.join(" ")]);
     }
     command.args(sizes.iter().map(|size| format!("{}:{}", size.bytes, rounds)));
     let output = command.output().expect("the peer can be started");
@@ -18,7 +18,7 @@ pub fn measure(times: &mut Times, program: &str, before: &[String], address: &st
     for (size, line) in sizes.iter().zip(String::from_utf8_lossy(&output.stdout).lines()) {
         let took = line.split(' ').nth(3).expect("the times of the hand-over");
         for time in took.split(',') {
-            times.add(&[GRPC, size.name], time.parse().expect("a number"));
+            times.add_each(&[GRPC, size.name], &[time.parse().expect("a number")]);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crossdock_os::clock::now_ns;
 
+use crate::Place;
 use crate::send::Sender;
 use crate::site::Setting;
 
@@ -22,10 +23,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts the receiving process. `before` are the words that start a command on node `b`.
-    pub fn start(before: &[String], setting: &Setting) -> Self {
+    /// Starts the receiving process on node `b`.
+    pub fn start(place: &Place, setting: &Setting) -> Self {
         let own = std::env::current_exe().expect("this program's path").display().to_string();
-        let words: Vec<&str> = before.iter().map(String::as_str).chain([own.as_str()]).collect();
+        let words: Vec<&str> = place.before.iter().map(String::as_str).chain([own.as_str()]).collect();
         let mut child = Command::new(words[0])
             .args(&words[1..])
             .args(["--receive", &serde_json::to_string(setting).expect("texts")])

@@ -14,9 +14,9 @@ use crossdock_core::files::{Outcome, Views};
 use crossdock_files::{Across, Exchange, Service};
 use crossdock_os::clock::now_ns;
 
+use crate::content;
 use crate::send::{DIRECTORY, PORT, RECEIVER, WAIT, join_at, remove, service};
 use crate::site::{Setting, SiteSetting, transports};
-use crate::{MOST, content};
 
 /// Serves until the standard input of this process ends.
 pub fn receive(setting: &str) {
@@ -25,7 +25,7 @@ pub fn receive(setting: &str) {
     let mut receivers: BTreeMap<&str, Receiver> =
         setting.sites.iter().map(|site| (site.name.as_str(), Receiver::new(site))).collect();
     say(listener.local_addr().expect("its address"));
-    let bytes = Arc::new(vec![1; MOST]);
+    let bytes = Arc::new(vec![1; setting.raw]);
     std::thread::spawn(move || raw::serve(listener, bytes));
     for line in std::io::stdin().lock().lines() {
         let line = line.expect("a line");

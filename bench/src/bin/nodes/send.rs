@@ -42,11 +42,12 @@ pub struct Senders {
 }
 
 impl Senders {
-    pub fn new(site: &Site) -> Self {
+    /// Makes the senders. Messages have objects of at most `most` bytes.
+    pub fn new(site: &Site, most: usize) -> Self {
         let session = join(&site.a, "sender");
         Self {
             items: Items { session: session.clone(), item: None },
-            messages: Messages::new(&session),
+            messages: Messages::new(&session, most),
             versions: Versions { session, all: BTreeMap::new(), present: 0 },
             files: Files::new(site),
         }
@@ -109,8 +110,8 @@ struct Messages {
 }
 
 impl Messages {
-    fn new(session: &Session) -> Self {
-        let room = crate::MOST as u64 * 3 / 2;
+    fn new(session: &Session, most: usize) -> Self {
+        let room = most as u64 * 3 / 2;
         let region = session.region("objects", Mode::CreateOnly, room, None).expect("room for it");
         let options = PortOptions { pattern: Some(Pattern::OneToOne), capacity: 4, persistent: false };
         let port = session.port(PORT, End::Producer, &options, WAIT).expect("a port");

@@ -1,15 +1,15 @@
 //! Two sites of two nodes each: one site without TLS, one with TLS.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crossdock_bench::{Daemon, connect};
-use crossdock_client::NodeState;
+use crossdock_bench::{Daemon, free_port};
 use crossdock_link::{Authority, Certificates, Choice, Papers, Transports, Trust};
 use serde::{Deserialize, Serialize};
 
+use crate::Place;
+use crate::rows::SITES;
 use crate::send::Senders;
 
 /// A site of the nodes `a` and `b`. The daemon of `b` keeps the catalog.
@@ -38,23 +38,29 @@ pub struct SiteSetting {
 #[derive(Serialize, Deserialize)]
 pub struct Setting {
     pub address: String,
+    /// How many bytes the receiver's raw TCP server has.
+    pub raw: usize,
     pub sites: Vec<SiteSetting>,
 }
 
-pub struct Sites {
+pub struct Sites<'a> {
     pub all: Vec<Site>,
     folder: PathBuf,
+    place: &'a Place<'a>,
 }
 
-impl Sites {
-    pub fn start(command: &Path, before: &[String], [own, other]: [&str; 2]) -> Self {
+impl<'a> Sites<'a> {
+    /// Starts the sites with these names (of [`SITES`]).
+    pub fn start(place: &'a Place<'a>, names: &[&'static str]) -> Self {
+        let Place { command, before, own, other } = place;
         let folder = std::env::temp_dir().join(format!("crossdock-nodes-{}", std::process::id()));
         let authority = Authority::make("bench", Duration::from_secs(3600)).expect("an authority");
         for node in ["a", "b"] {
             std::fs::create_dir_all(folder.join(node)).expect("a folder for certificates");
             authority.issue(node).and_then(|papers| papers.save(&folder.join(node))).expect("papers");
         }
-        let site = |name, papers: Option<PathBuf>| {
+        let site = |&name: &&'static str| {
+            let papers = (name != SITES[0]).then(|| folder.clone());
             let catalog = format!("{other}:{}", free_port());
             let daemon = |before: &[String], node, catalog: &str| {
                 let folder = papers.as_ref().map(|papers| papers.join(node));
@@ -68,28 +74,30 @@ impl Sites {
             let b = daemon(before, "b", &format!("keep:{catalog}"));
             let named = if papers.is_some() { "b@" } else { "" };
             let a = daemon(&[], "a", &format!("embedded:{named}{catalog}"));
-            Site { name, catalog, a, b, own: own.to_owned(), papers: papers.clone() }
+            Site { name, catalog, a, b, own: (*own).to_owned(), papers }
         };
-        let all = vec![site("plain", None), site("TLS", Some(folder.clone()))];
+        let all: Vec<Site> = names.iter().map(site).collect();
         for site in &all {
-            await_joined(&site.a);
-            await_joined(&site.b);
+            site.a.await_joined(1);
+            site.b.await_joined(1);
         }
-        Self { all, folder }
+        Self { all, folder, place }
     }
 
-    pub fn setting(&self, address: &str, senders: &[Senders]) -> Setting {
+    /// Makes the receiver's setting. Its raw TCP server has `raw` bytes.
+    pub fn setting(&self, senders: &[Senders], raw: usize) -> Setting {
         let site = |(site, senders): (&Site, &Senders)| SiteSetting {
             name: site.name.to_owned(),
             socket: site.b.socket(),
             papers: site.papers.clone(),
             files: senders.files_address().to_owned(),
         };
-        Setting { address: address.to_owned(), sites: self.all.iter().zip(senders).map(site).collect() }
+        let sites = self.all.iter().zip(senders).map(site).collect();
+        Setting { address: self.place.other.to_owned(), raw, sites }
     }
 }
 
-impl Drop for Sites {
+impl Drop for Sites<'_> {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -105,19 +113,4 @@ pub fn transports(papers: Option<&Path>, node: &str) -> Transports {
         None => Trust::Network,
     };
     Transports::new(&trust, Choice::Auto).expect("transports")
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
-}
-
-/// Waits until the daemon knows that the other node has joined.
-fn await_joined(daemon: &Daemon) {
-    let session = connect(&daemon.socket());
-    let until = Instant::now() + Duration::from_secs(30);
-    while !session.nodes().expect("the nodes").iter().any(|node| node.state == NodeState::Joined) {
-        assert!(Instant::now() < until, "the nodes do not join");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

@@ -1,0 +1,73 @@
+//! etcd: three members of Debian's etcd, and plain puts by etcd's own client.
+
+#[path = "../../../../crates/catalog/tests/members/mod.rs"]
+#[expect(dead_code, reason = "the tests also stop members")]
+mod members;
+
+use std::sync::Arc;
+
+use crossdock_catalog::Catalog;
+use crossdock_catalog::etcd::{Etcd, EtcdOptions};
+use etcd_client::Client;
+use tokio::runtime::Runtime;
+
+use crate::Nodes;
+use crate::watch::{SITE, name};
+
+/// The number of callers that share one connection. etcd's own program `benchmark` is used in the same way.
+const SHARED: usize = 10;
+
+/// Three members of etcd. They end when this value is dropped.
+pub struct Cluster(members::Cluster);
+
+impl Cluster {
+    pub fn start() -> Self {
+        Self(members::Cluster::start())
+    }
+
+    fn urls(&self) -> Vec<String> {
+        (0..3).map(|member| self.0.url(member)).collect()
+    }
+
+    /// Gives the option `--catalog` of a daemon.
+    pub fn option(&self) -> String {
+        format!("etcd:{}", self.urls().join(","))
+    }
+
+    /// Makes a client as a daemon makes it.
+    pub fn client(&self) -> Arc<dyn Catalog> {
+        let options = EtcdOptions { members: self.urls(), ..EtcdOptions::default() };
+        Arc::new(Etcd::new(&options).expect("a client of etcd"))
+    }
+}
+
+/// The floor of the catalog in etcd: callers that set keys, without conditions, leases and watches.
+pub struct Puts {
+    runtime: Runtime,
+    clients: Vec<Client>,
+    lanes: usize,
+}
+
+impl Puts {
+    pub fn new(cluster: &Cluster, lanes: usize) -> Self {
+        let runtime = Runtime::new().expect("threads");
+        let urls = cluster.urls();
+        // As the clients of a daemon do, all clients ask the first member.
+        let connect = |_| runtime.block_on(Client::connect(&urls[..1], None)).expect("etcd answers");
+        let clients = (0..lanes.div_ceil(SHARED)).map(connect).collect();
+        Self { runtime, clients, lanes }
+    }
+}
+
+impl Nodes for Puts {
+    fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    fn register(&self, lane: usize, number: usize) {
+        let mut client = self.clients[lane % self.clients.len()].clone();
+        // Another prefix than the site's, so that no node of the site is told.
+        let key = format!("puts/{SITE}name/item/1/w/{}", name(number));
+        self.runtime.block_on(client.put(key, "1 sim1000", None)).expect("etcd answers");
+    }
+}

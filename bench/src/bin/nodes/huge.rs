@@ -1,0 +1,56 @@
+//! Transfers of 1 GB. Each kind of transfer has a site of its own, so that only one kind keeps its memory at a time.
+
+use crate::peer::Peer;
+use crate::rows::{NOUNS, SITES, Times};
+use crate::send::Senders;
+use crate::site::Sites;
+use crate::{Place, Size, grpc, tcp};
+
+const HUGE: Size = Size { name: "1 GB", bytes: 1_000_000_000, times: 1, quick: false };
+/// A transfer that opens the connections before.
+const SMALL: usize = 1_000_000;
+/// A series keeps several versions on each node.
+const MEMORY: u64 = 10_000_000_000;
+
+/// Measures one transfer of 1 GB of each kind, after one that is not measured. Gives the size, if it was measured.
+pub fn measure(times: &mut Times, place: &Place, program: Option<&str>) -> Option<&'static Size> {
+    let available = available_memory();
+    if available < MEMORY {
+        eprintln!("nodes: no transfers of 1 GB: {available} bytes of memory are available, and {MEMORY} are needed");
+        return None;
+    }
+    if let Some(program) = program {
+        grpc::measure(times, program, place, &[&HUGE], 1);
+    }
+    for name in SITES {
+        for noun in NOUNS {
+            let sites = Sites::start(place, &[name]);
+            let most = if noun == "message" { HUGE.bytes } else { SMALL };
+            let mut senders = [Senders::new(&sites.all[0], most)];
+            let mut peer = Peer::start(place, &sites.setting(&senders, SMALL));
+            let mut all = senders[0].all();
+            let (_, sender) = all.iter_mut().find(|(other, _)| *other == noun).expect("all nouns have senders");
+            peer.transfer(name, noun, *sender, SMALL, 1);
+            peer.transfer(name, noun, *sender, HUGE.bytes, 2);
+            let took = peer.transfer(name, noun, *sender, HUGE.bytes, 3);
+            times.add_each(&[noun, name, HUGE.name], &[took]);
+        }
+    }
+    let sites = Sites::start(place, &SITES[..1]);
+    let senders = [Senders::new(&sites.all[0], SMALL)];
+    let peer = Peer::start(place, &sites.setting(&senders, HUGE.bytes));
+    let mut tcp = tcp::Floors::new(&peer.raw, HUGE.bytes);
+    for is_counted in [false, true] {
+        times.is_counted = is_counted;
+        tcp.measure(times, &HUGE);
+    }
+    Some(&HUGE)
+}
+
+/// The bytes of memory that new objects may fill.
+fn available_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
