@@ -299,6 +299,8 @@ tasks:
 
 #[test]
 fn a_published_file_is_final_for_a_producer_that_is_root_too() {
+    // The producer waits until its file is read-only. A second link does not suffice: the service makes the link before
+    // it takes the right to write away, and a file that is written in between is published later, with its new text.
     // Charliecloud does not take any right away from root (docs/files.md), so it is left out for root.
     let is_root = crossdock_os::child::user() == 0;
     for engine in containers().into_iter().filter(|engine| !is_root || *engine != "charliecloud") {
@@ -309,7 +311,7 @@ files:
   frames: {path: /f, produce: writes, consume: reads, wait: 60}
 tasks:
   writes:
-    command: 'echo first > /f/a; until [ "$(stat -c %h /f/a)" = 2 ]; do sleep 0.1; done; (echo second > /f/a) 2>&1 || echo refused'
+    command: 'echo first > /f/a; until [ "$(stat -c %a /f/a)" = 444 ]; do sleep 0.1; done; (echo second > /f/a) 2>&1 || echo refused'
   reads: {command: 'cat /f/a; cat /f/b; cat /f/a'}
 "#,
         );
