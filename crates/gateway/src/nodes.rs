@@ -105,7 +105,7 @@ impl Nodes {
     /// The service's refusal. `NotFound` if the node is unknown. `TimedOut` or `Disconnected` if no answer came; the
     /// other node may still have carried out the question. So repeat only questions that may be carried out twice.
     pub fn ask(&self, node: &str, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>> {
-        self.link(node)?.ask(service, body, by)
+        self.present_link(node, by)?.ask(service, body, by)
     }
 
     /// Reads the bytes of another node's object from `offset` on, until `memory` is full. The call blocks until the
@@ -115,7 +115,14 @@ impl Nodes {
     /// As for [`Link::pull`], and `NotFound` if the node is unknown. After an error the contents of `memory` are
     /// undefined.
     pub fn pull(&self, node: &str, wanted: &Wanted, offset: u64, memory: &mut [u8], by: Deadline) -> Result<Pulled> {
-        self.link(node)?.pull(wanted, offset, memory, by)
+        loop {
+            let link = self.present_link(node, by)?;
+            match link.pull(wanted, offset, memory, by) {
+                // The node has announced another address meanwhile. The pull begins again there.
+                Err(_) if link.is_closed() && !by.passed() => {}
+                done => return done,
+            }
+        }
     }
 
     /// The state of the link to a node; `None` if no link was needed so far.
@@ -146,6 +153,17 @@ impl Nodes {
         drop(links);
         let_go(former);
         Ok(link)
+    }
+
+    /// Returns the link to a node after it has connected, or at the deadline. If the node announces another address while
+    /// the call waits, the call waits for the link to that address.
+    fn present_link(&self, node: &str, by: Deadline) -> Result<Arc<Link>> {
+        loop {
+            let link = self.link(node)?;
+            if link.connected(by).is_ok() || by.passed() || !link.is_closed() {
+                return Ok(link);
+            }
+        }
     }
 
     /// Gives the address of a node. The call waits a few seconds for it, because the catalog may name a node in an
@@ -232,11 +250,15 @@ impl Nodes {
     }
 }
 
-/// Closes a replaced link in another thread. Closing waits for the link's own thread, which may be connecting, and a
-/// caller must not wait so long.
+/// Closes a replaced link in another thread. Closing says goodbye to the other node, and dropping waits for the link's own
+/// thread, which may be connecting; a caller must not wait so long. A pull that still uses the link begins again on the
+/// link to the node's present address.
 fn let_go(former: Option<Open>) {
     if let Some(former) = former {
-        thread::spawn(move || drop(former));
+        thread::spawn(move || {
+            former.link.close();
+            drop(former);
+        });
     }
 }
 
@@ -262,5 +284,60 @@ impl Serve for Echoing {
 
     fn refused(&self, error: &Error) {
         self.0.refused(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use crossdock_layout::wire::SegmentKind;
+    use crossdock_link::{Choice, Trust};
+
+    use super::*;
+
+    struct Sevens;
+
+    impl Serve for Sevens {
+        fn answer(&self, _: &Peer, _: u32, _: &[u8], _: Deadline) -> std::result::Result<Vec<u8>, Refusal> {
+            Ok(vec![7])
+        }
+
+        fn open(&self, _: &Peer, _: &Wanted) -> std::result::Result<Arc<dyn Source>, Refusal> {
+            Ok(Arc::new(vec![7_u8; 1 << 16]))
+        }
+    }
+
+    fn node(name: &str, listen: bool) -> Arc<Nodes> {
+        let transports = Transports::new(&Trust::Loopback, Choice::Auto).unwrap();
+        let listen = listen.then(|| ("127.0.0.1:0", Arc::new(Sevens) as Arc<dyn Serve>));
+        Nodes::new(transports, Node { name: name.into(), incarnation: 1 }, listen).unwrap()
+    }
+
+    /// The broker of a node was started anew, and listens at another address than the one that this node knows.
+    #[test]
+    fn a_question_and_a_pull_that_wait_for_a_former_address_go_to_the_present_one() {
+        let (own, other) = (node("a", false), node("b", true));
+        // Nothing listens at this address any more.
+        let former = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let place = |address: String| Place { node: "b".into(), number: 2, token: 1, address };
+        own.learn(&place(former));
+        let began = Instant::now();
+        let by = Deadline::after(Duration::from_secs(120));
+        let wanted = Wanted { kind: SegmentKind::Item, object: 5, epoch: 1 };
+        let mut memory = vec![0; 1 << 16];
+        thread::scope(|scope| {
+            let pull = scope.spawn(|| own.pull("b", &wanted, 0, &mut memory, by));
+            let ask = scope.spawn(|| own.ask("b", 7, b"?", by));
+            while own.seen("b").is_none_or(|seen| seen.why.is_none()) {
+                assert!(!by.passed(), "no attempt to connect has failed");
+                thread::sleep(Duration::from_millis(5));
+            }
+            own.learn(&place(other.address()));
+            assert_eq!(ask.join().unwrap().unwrap(), [7]);
+            pull.join().unwrap().unwrap();
+        });
+        assert_eq!(memory, vec![7; 1 << 16]);
+        assert!(began.elapsed() < Duration::from_secs(60), "the pull waited for its deadline");
     }
 }

@@ -197,6 +197,12 @@ impl Link {
         self.shared.close();
     }
 
+    /// Tells whether the link was closed for good.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.is_closed()
+    }
+
     /// Gives the state of the connection to the other node.
     #[must_use]
     pub fn seen(&self) -> Seen {
