@@ -63,7 +63,7 @@ impl LivenessTable {
     }
 
     /// Tells whether the table proves that this member is dead. The answer `false` does not prove that the member is
-    /// alive. For [`MemberId::NOBODY`], which is the id of no member, the answer is `true`.
+    /// alive. The answer for [`MemberId::NOBODY`] is `true`, because no member has this id.
     pub fn says_dead(&self, member: MemberId) -> bool {
         is_proof(self.slots[member.slot()].load(Ordering::Acquire), member)
     }

@@ -47,7 +47,8 @@ pub struct ItemInfo {
     pub owner: Party,
     /// The task that made the item.
     pub creator: Party,
-    /// The member that has the item open as its owner, or [`MemberId::NOBODY`] if the owner does not have it open.
+    /// The id of the member that has the item open as its owner. [`MemberId::NOBODY`] means that no member has the item
+    /// open as its owner.
     pub holder: MemberId,
     /// The item's present state.
     pub state: ItemState,
