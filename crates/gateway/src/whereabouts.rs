@@ -95,30 +95,24 @@ impl Member {
         // Hints may be old, so only a commit is made from them: the catalog compares it with the present entries. For
         // every other step the entries are read.
         let [named, found, there] = keys.map(|key| self.hints.get(key));
-        let hinted = match self.step(joined, keys, to, &Seen { named, found, there }) {
+        let mut commit = match self.step(joined, keys, to, &Seen { named, found, there }) {
             Ok(Step::Commit(commit)) => Some(commit),
             _ => None,
         };
-        let mut seen = match hinted.map(|commit| self.catalog.commit(&commit, by())) {
-            Some(Ok(done)) if done.done => return Ok(Passing::Done),
-            Some(Ok(not)) => self.seen(keys, not.found)?,
-            // The next node's lease in the hints has ended.
-            None | Some(Err(CatalogError::NoLease)) => self.read(keys)?,
-            Some(Err(error)) => return Err(error.into()),
-        };
-        for _ in 0..3 {
-            let commit = match self.step(joined, keys, to, &seen)? {
+        for _ in 0..4 {
+            let seen = match commit.take().map(|commit| self.catalog.commit(&commit, by())) {
+                Some(Ok(done)) if done.done => return Ok(Passing::Done),
+                Some(Ok(not)) => self.seen(keys, not.found)?,
+                // There is no commit yet, or the next node's lease has ended.
+                None | Some(Err(CatalogError::NoLease)) => self.read(keys)?,
+                Some(Err(error)) => return Err(error.into()),
+            };
+            commit = match self.step(joined, keys, to, &seen)? {
                 Step::Done => return Ok(Passing::Done),
                 Step::Kept(why) => return Ok(Passing::Kept(why)),
                 Step::Keep(named) => return self.keep(joined, &named, &to.node),
-                Step::Commit(commit) => commit,
+                Step::Commit(commit) => Some(commit),
             };
-            match self.catalog.commit(&commit, by()) {
-                Ok(done) if done.done => return Ok(Passing::Done),
-                Ok(not) => seen = self.seen(keys, not.found)?,
-                Err(CatalogError::NoLease) => seen = self.read(keys)?,
-                Err(error) => return Err(error.into()),
-            }
         }
         Err(Refused::Failed(format!("the entries of item {} keep changing", to.item)))
     }

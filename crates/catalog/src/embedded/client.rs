@@ -179,10 +179,7 @@ impl Catalog for Client {
     fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed> {
         commit.check()?;
         let request = Request::Commit(commit.clone());
-        let take = one(|answer| match answer {
-            Answer::Committed(done) => Some(done),
-            _ => None,
-        });
+        let take = one(Answer::committed);
         loop {
             match self.connections.ask_once(&request, by, &take) {
                 Ok(Ok(done)) if !done.done && done.found.len() != commit.expect.len() => {
@@ -198,11 +195,7 @@ impl Catalog for Client {
 
     fn get(&self, key: &str, by: Deadline) -> CatalogResult<Option<Entry>> {
         check_key(key)?;
-        let take = one(|answer| match answer {
-            Answer::Entry(entry) => Some(entry),
-            _ => None,
-        });
-        self.ask(&Request::Get { key: key.to_owned() }, by, take)
+        self.ask(&Request::Get { key: key.to_owned() }, by, one(Answer::entry))
     }
 
     fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing> {
@@ -212,19 +205,15 @@ impl Catalog for Client {
 
     fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId> {
         let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let take = one(|answer| match answer {
-            Answer::Granted(lease) => Some(lease),
-            _ => None,
-        });
-        self.ask(&Request::Grant { time_ms }, by, take)
+        self.ask(&Request::Grant { time_ms }, by, one(Answer::granted))
     }
 
     fn keep_alive(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
-        self.ask(&Request::KeepAlive { lease }, by, one(done))
+        self.ask(&Request::KeepAlive { lease }, by, one(Answer::done))
     }
 
     fn revoke(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
-        self.ask(&Request::Revoke { lease }, by, one(done))
+        self.ask(&Request::Revoke { lease }, by, one(Answer::done))
     }
 
     fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
@@ -238,10 +227,6 @@ impl Catalog for Client {
             events: Vec::new(),
         }))
     }
-}
-
-fn done(answer: Answer) -> Option<()> {
-    matches!(answer, Answer::Done).then_some(())
 }
 
 struct ClientWatch {

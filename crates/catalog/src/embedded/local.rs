@@ -23,27 +23,17 @@ impl Local {
         let answer = reach(&self.0)?.answer(request)?;
         pick(answer).ok_or_else(|| CatalogError::Broken("the keeper answered another question".into()))
     }
-
-    fn tell(&self, request: Request) -> CatalogResult<()> {
-        self.ask(request, |answer| matches!(answer, Answer::Done).then_some(()))
-    }
 }
 
 impl Catalog for Local {
     fn commit(&self, commit: &Commit, _: Deadline) -> CatalogResult<Committed> {
         commit.check()?;
-        self.ask(Request::Commit(commit.clone()), |answer| match answer {
-            Answer::Committed(done) => Some(done),
-            _ => None,
-        })
+        self.ask(Request::Commit(commit.clone()), Answer::committed)
     }
 
     fn get(&self, key: &str, _: Deadline) -> CatalogResult<Option<Entry>> {
         check_key(key)?;
-        self.ask(Request::Get { key: key.to_owned() }, |answer| match answer {
-            Answer::Entry(entry) => Some(entry),
-            _ => None,
-        })
+        self.ask(Request::Get { key: key.to_owned() }, Answer::entry)
     }
 
     fn list(&self, prefix: &str, _: Deadline) -> CatalogResult<Listing> {
@@ -52,18 +42,15 @@ impl Catalog for Local {
 
     fn grant(&self, time: Duration, _: Deadline) -> CatalogResult<LeaseId> {
         let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        self.ask(Request::Grant { time_ms }, |answer| match answer {
-            Answer::Granted(lease) => Some(lease),
-            _ => None,
-        })
+        self.ask(Request::Grant { time_ms }, Answer::granted)
     }
 
     fn keep_alive(&self, lease: LeaseId, _: Deadline) -> CatalogResult<()> {
-        self.tell(Request::KeepAlive { lease })
+        self.ask(Request::KeepAlive { lease }, Answer::done)
     }
 
     fn revoke(&self, lease: LeaseId, _: Deadline) -> CatalogResult<()> {
-        self.tell(Request::Revoke { lease })
+        self.ask(Request::Revoke { lease }, Answer::done)
     }
 
     fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {

@@ -163,6 +163,25 @@ fn take_flag(r: &mut Reader<'_>) -> CatalogResult<bool> {
     }
 }
 
+/// Each of these gives the value of an answer of one kind, and `None` for an answer of another kind.
+impl Answer {
+    pub fn done(self) -> Option<()> {
+        matches!(self, Self::Done).then_some(())
+    }
+
+    pub fn committed(self) -> Option<Committed> {
+        if let Self::Committed(done) = self { Some(done) } else { None }
+    }
+
+    pub fn entry(self) -> Option<Option<Entry>> {
+        if let Self::Entry(entry) = self { Some(entry) } else { None }
+    }
+
+    pub fn granted(self) -> Option<LeaseId> {
+        if let Self::Granted(lease) = self { Some(lease) } else { None }
+    }
+}
+
 impl Answer {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
