@@ -341,13 +341,8 @@ mod tests {
         assert_eq!((frames.mapped.as_str(), frames.mapped_bytes), ("rw", 0x3000));
     }
 
-    #[test]
-    fn an_items_file_is_found_by_its_number_and_named_by_the_daemons_word() {
-        let mut access = BTreeMap::new();
-        add_mapping("7f0000000000-7f0000002000 rw-s 00000000 00:01 7   /crossdock-item-12", &mut access);
-        add_mapping("7f0000002000-7f0000004000 r--s 00000000 00:01 7   /crossdock-item-13 (deleted)", &mut access);
-        add_mapping("7f0000004000-7f0000006000 r--s 00000000 00:01 7   /crossdock-item-x", &mut access);
-        let access: Vec<_> = access.into_iter().map(|((segment, kind), a)| Access { segment, kind, ..a }).collect();
+    /// A report of one process that touches these segments.
+    fn report_of(access: Vec<Access>) -> Report {
         let process = Process {
             pid: 1,
             uid: 0,
@@ -358,7 +353,17 @@ mod tests {
             container: None,
             access,
         };
-        let mut report = Report { processes: vec![process], hidden: 0 };
+        Report { processes: vec![process], hidden: 0 }
+    }
+
+    #[test]
+    fn an_items_file_is_found_by_its_number_and_named_by_the_daemons_word() {
+        let mut access = BTreeMap::new();
+        add_mapping("7f0000000000-7f0000002000 rw-s 00000000 00:01 7   /crossdock-item-12", &mut access);
+        add_mapping("7f0000002000-7f0000004000 r--s 00000000 00:01 7   /crossdock-item-13 (deleted)", &mut access);
+        add_mapping("7f0000004000-7f0000006000 r--s 00000000 00:01 7   /crossdock-item-x", &mut access);
+        let access: Vec<_> = access.into_iter().map(|((segment, kind), a)| Access { segment, kind, ..a }).collect();
+        let mut report = report_of(access);
         name_items(&mut report, &BTreeMap::from([(12, "w/frame".to_owned())]));
         let found: Vec<_> =
             report.processes[0].access.iter().map(|a| (a.segment.as_str(), a.mapped.as_str())).collect();
@@ -371,17 +376,7 @@ mod tests {
             let access = ["melt/frames", "melt/a/frames", "other/frames"]
                 .map(|segment| Access { segment: segment.into(), ..Access::default() })
                 .to_vec();
-            let process = Process {
-                pid: 1,
-                uid: 0,
-                program: String::new(),
-                task: None,
-                workflow: None,
-                rank: None,
-                container: None,
-                access,
-            };
-            let mut report = Report { processes: vec![process], hidden: 0 };
+            let mut report = report_of(access);
             keep_only(&mut report, name, &["melt", "default"]);
             report.processes.iter().flat_map(|p| &p.access).map(|a| a.segment.clone()).collect::<Vec<_>>()
         };

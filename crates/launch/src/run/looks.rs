@@ -84,9 +84,9 @@ pub fn elsewhere(run: &Path) -> Looks {
 }
 
 /// The supervisor's side: the socket, and the questions that were not answered yet.
-pub struct Desk {
+pub struct Questions {
     listener: UnixListener,
-    questions: BTreeMap<u64, Question>,
+    open: BTreeMap<u64, Question>,
     last: u64,
 }
 
@@ -99,7 +99,7 @@ struct Question {
     until: Instant,
 }
 
-impl Desk {
+impl Questions {
     /// Makes the socket in the run's folder.
     pub fn make(run: &Path) -> Result<Self, String> {
         let path = run.join(SOCKET);
@@ -108,30 +108,30 @@ impl Desk {
             Ok(listener)
         });
         let listener = listener.map_err(|e| format!("cannot make the socket {}: {e}", path.display()))?;
-        Ok(Self { listener, questions: BTreeMap::new(), last: 0 })
+        Ok(Self { listener, open: BTreeMap::new(), last: 0 })
     }
 
     /// The descriptor that is readable when a question waits.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
     /// Takes the next question, and gives its number. The caller passes the question on to the parts on `hosts`.
     pub fn next(&mut self, hosts: &[String]) -> Option<u64> {
         let (asker, _) = self.listener.accept().ok()?;
-        if self.questions.len() >= QUESTIONS {
+        if self.open.len() >= QUESTIONS {
             return None;
         }
         self.last += 1;
         let question =
             Question { asker, left: hosts.to_vec(), found: Looks::default(), until: Instant::now() + PATIENCE };
-        self.questions.insert(self.last, question);
+        self.open.insert(self.last, question);
         Some(self.last)
     }
 
     /// Notes the answer of the part on `host` to the question with this number.
     pub fn heard(&mut self, number: u64, host: &str, mut found: Looks) {
-        let Some(question) = self.questions.get_mut(&number) else { return };
+        let Some(question) = self.open.get_mut(&number) else { return };
         question.left.retain(|name| name != host);
         found.seen.iter_mut().for_each(|seen| seen.host = Some(host.to_owned()));
         found.troubles.iter_mut().for_each(|trouble| *trouble = format!("host {host}: {trouble}"));
@@ -142,8 +142,8 @@ impl Desk {
     pub fn answer(&mut self) {
         let now = Instant::now();
         let is_ready = |question: &Question| question.left.is_empty() || now > question.until;
-        let ready: Vec<u64> = self.questions.iter().filter(|(_, q)| is_ready(q)).map(|(number, _)| *number).collect();
-        for question in ready.iter().filter_map(|number| self.questions.remove(number)) {
+        let ready: Vec<u64> = self.open.iter().filter(|(_, q)| is_ready(q)).map(|(number, _)| *number).collect();
+        for question in ready.iter().filter_map(|number| self.open.remove(number)) {
             let silent = question.left.iter().map(|host| format!("host {host}: no answer within {PATIENCE:?}"));
             let mut found = question.found;
             found.troubles.extend(silent);
@@ -183,24 +183,24 @@ mod tests {
     fn an_answer_has_what_all_hosts_have_said_and_names_the_silent_ones() {
         let folder = tempfile::tempdir().unwrap();
         assert!(elsewhere(folder.path()).seen.is_empty(), "a run on one host has no socket");
-        let mut desk = Desk::make(folder.path()).unwrap();
+        let mut questions = Questions::make(folder.path()).unwrap();
         let hosts = ["n2".to_owned(), "n3".to_owned()];
         let ask = || {
             let path = folder.path().to_owned();
             thread::spawn(move || elsewhere(&path))
         };
-        let accept = |desk: &mut Desk| loop {
-            if let Some(number) = desk.next(&hosts) {
+        let accept = |questions: &mut Questions| loop {
+            if let Some(number) = questions.next(&hosts) {
                 return number;
             }
             thread::sleep(Duration::from_millis(1));
         };
         let asked = ask();
-        let number = accept(&mut desk);
-        desk.heard(number, "n3", looks("g"));
-        desk.answer();
-        desk.heard(number, "n2", looks("f"));
-        desk.answer();
+        let number = accept(&mut questions);
+        questions.heard(number, "n3", looks("g"));
+        questions.answer();
+        questions.heard(number, "n2", looks("f"));
+        questions.answer();
         let found = asked.join().unwrap();
         let names: Vec<_> = found.seen.iter().map(|s| (s.told.name.as_str(), s.host.as_deref())).collect();
         assert_eq!(names, [("f", Some("n2")), ("g", Some("n3"))]);
@@ -208,17 +208,17 @@ mod tests {
         assert_eq!(found.troubles, ["host n3: x", "host n2: x"]);
 
         let asked = ask();
-        let number = accept(&mut desk);
-        desk.heard(number, "n2", looks("f"));
-        desk.questions.get_mut(&number).unwrap().until = Instant::now();
+        let number = accept(&mut questions);
+        questions.heard(number, "n2", looks("f"));
+        questions.open.get_mut(&number).unwrap().until = Instant::now();
         thread::sleep(Duration::from_millis(1));
-        desk.answer();
+        questions.answer();
         let found = asked.join().unwrap();
         assert_eq!((found.seen.len(), found.troubles[1].as_str()), (1, "host n3: no answer within 5s"));
 
         let asked = ask();
-        accept(&mut desk);
-        drop(desk);
+        accept(&mut questions);
+        drop(questions);
         assert!(asked.join().unwrap().troubles[0].contains("no answer of the run's supervisor"));
     }
 }

@@ -299,21 +299,13 @@ impl Scene {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use crossdock_os::child;
 
     use super::*;
 
     #[test]
     fn inputs_of_the_fuzzer_do_no_harm() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/keeper");
-        let mut count = 0;
-        for entry in std::fs::read_dir(corpus).unwrap() {
-            fuzz_keeper(&std::fs::read(entry.unwrap().path()).unwrap());
-            count += 1;
-        }
-        assert!(count > 0);
+        crate::mpi::fuzz::run_corpus("keeper", fuzz_keeper);
     }
 
     /// In an earlier version, a program of the job that connected and sent nothing kept the container alive after the

@@ -111,14 +111,14 @@ impl Run {
 
     /// Passes the questions of `crossdock ls --files` on to the other hosts, and answers them.
     pub(super) fn answer_looks(&mut self) {
-        let Some(mut desk) = self.desk.take() else { return };
+        let Some(mut questions) = self.questions.take() else { return };
         let is_ready = |far: &&Far| matches!(far.phase, Phase::Ready(..));
         let hosts: Vec<String> = self.far.iter().flatten().filter(is_ready).map(|far| far.host.clone()).collect();
-        while let Some(number) = desk.next(&hosts) {
+        while let Some(number) = questions.next(&hosts) {
             self.far.iter().flatten().filter(is_ready).for_each(|far| far.say(&Down::Look(number)));
         }
-        desk.answer();
-        self.desk = Some(desk);
+        questions.answer();
+        self.questions = Some(questions);
     }
 
     /// Takes the messages of the other hosts, and notices lost hosts.
@@ -188,8 +188,8 @@ impl Run {
                 figures.push(*told);
             }
             Event::Said(_, Up::Looked { number, found }) => {
-                if let Some(desk) = &mut self.desk {
-                    desk.heard(number, &host, found);
+                if let Some(questions) = &mut self.questions {
+                    questions.heard(number, &host, found);
                 }
             }
             Event::Said(_, Up::Pulse) => {}

@@ -22,7 +22,7 @@ use self::rates::Rates;
 use super::far::{Events, Far};
 use super::folder::{self, RunFolder};
 use super::log::Log;
-use super::looks::Desk;
+use super::looks::Questions;
 use super::part::{Part, Refused};
 use super::rank::{self, End, Running};
 use super::state::{Phase, State, now_ms};
@@ -138,7 +138,7 @@ struct Run {
     far: Vec<Option<Far>>,
     events: Option<Events>,
     /// Answers `crossdock ls --files`, in a run on several hosts with managed directories.
-    desk: Option<Desk>,
+    questions: Option<Questions>,
     /// True after the hosts were told from where they fetch files.
     is_introduced: bool,
     logs: PathBuf,
@@ -267,7 +267,7 @@ impl Run {
             }
         }
         fds.extend(self.events.iter().map(|events| events.bell.as_fd()));
-        fds.extend(self.desk.iter().map(Desk::bell));
+        fds.extend(self.questions.iter().map(Questions::descriptor));
         fds.extend(front.iter());
         let ready = event::wait_any(&fds, Some(Deadline::after(Duration::from_millis(100)))).unwrap_or_default();
         if front.is_some() && ready.last() == Some(&true) {

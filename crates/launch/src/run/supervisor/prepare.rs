@@ -15,7 +15,7 @@ use crate::run::far::{Events, Far};
 use crate::run::folder::RunFolder;
 use crate::run::hosts::Hosts;
 use crate::run::log::Log;
-use crate::run::looks::Desk;
+use crate::run::looks::Questions;
 use crate::run::part::{Part, Reach};
 use crate::run::site::RunSite;
 use crate::run::state::{Phase, Process, RankState, State, links, now_ms};
@@ -96,7 +96,7 @@ impl Run {
         }
         let is_asked = options.hosts.is_some() && !workflow.directories.is_empty();
         // The run can do without the socket. The path of a socket may have 107 bytes only.
-        let desk = is_asked.then(|| Desk::make(&part.folder.path)).and_then(|made| {
+        let questions = is_asked.then(|| Questions::make(&part.folder.path)).and_then(|made| {
             made.map_err(|e| view.note(&format!("note: `crossdock ls --files` will not show other hosts: {e}"))).ok()
         });
         let mut run = Self {
@@ -106,7 +106,7 @@ impl Run {
             here,
             far,
             events,
-            desk,
+            questions,
             is_introduced: false,
             logs,
             _logs_lock: lock,
