@@ -311,7 +311,7 @@ files:
   frames: {path: /f, produce: writes, consume: reads, wait: 60}
 tasks:
   writes:
-    command: 'echo first > /f/a; until [ "$(stat -c %a /f/a)" = 444 ]; do sleep 0.1; done; (echo second > /f/a) 2>&1 || echo refused'
+    command: 'echo first > /f/a; for n in $(seq 600); do [ "$(stat -c %a /f/a)" != 444 ] || break; sleep 0.1; done; (echo second > /f/a) 2>&1 || echo refused'
   reads: {command: 'cat /f/a; cat /f/b; cat /f/a'}
 "#,
         );

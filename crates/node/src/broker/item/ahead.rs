@@ -96,6 +96,7 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let (file, size) = (found.file, memory_of(found.size));
         let head = encode(&Head { version: VERSION, item: item.0, left, stamp });
+        debug_assert_eq!(head.len(), HEAD, "the receiver finds the bytes behind so many");
         let (id, node) = (self.node_order_id(), to.to_owned());
         let send = NodeOrder::Send { id, node, service: AHEAD, head, file, size, wait_ms: SEND_MS };
         self.effects.push(Effect::Nodes(send));
