@@ -436,9 +436,12 @@ pub struct RunHosts {
     /// The address at which other hosts reach this host [default: the one from which their connection came]
     #[arg(long, value_name = "HOST")]
     pub address: Option<String>,
-    /// What carries bytes between the hosts: auto (the best that works for each pair of hosts), tcp, grpc
+    /// What carries bytes between the hosts: auto (the best that works for each pair of hosts), tcp, grpc, ucx (as auto, with pulls by UCX)
     #[arg(long, value_name = "TRANSPORT", default_value_t)]
     pub transport: Choice,
+    /// Use plain text between the hosts instead of TLS: every program that reaches the network can read and change the data
+    #[arg(long, conflicts_with = "daemon")]
+    pub trusted_network: bool,
 }
 
 /// The values of `run --launcher`.

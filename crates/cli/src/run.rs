@@ -82,6 +82,7 @@ fn hosts(options: &Run) -> Result<Option<Hosts>, String> {
         starter: o.starter.clone(),
         address: o.address.clone(),
         transport: o.transport,
+        trusted_network: o.trusted_network,
     };
     wanted.find()
 }

@@ -2,13 +2,12 @@
 //! which names and addresses the hosts know each other.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_files::{Across, Exchange, Service};
-use crossdock_link::{Certificates, Choice, Papers, Transports, Trust};
+use crossdock_link::{Choice, Transports};
 
+use super::site::Protection;
 use crate::file::{Directory, Places, Workflow};
 
 /// What one host of the run knows about the other hosts and the managed directories.
@@ -18,8 +17,8 @@ pub struct Neighbours {
     pub own: String,
     /// The address at which other hosts reach this host; the system chooses the port.
     pub address: String,
-    /// The folder with this node's certificate.
-    pub certificates: PathBuf,
+    /// What protects the connections to the other hosts.
+    pub protection: Protection,
     /// The choice of transports that carry bytes between the hosts.
     pub transport: Choice,
     /// What this host knows about each managed directory, by the directory's name.
@@ -54,7 +53,7 @@ impl Neighbours {
         (workflow, places): (&Workflow, &Places),
         nodes: &[(String, String)],
         number: usize,
-        (own, address, certificates, transport): (String, String, &Path, Choice),
+        (own, address, protection, transport): (String, String, Protection, Choice),
     ) -> Self {
         let mut directories = BTreeMap::new();
         for directory in &workflow.directories {
@@ -79,7 +78,7 @@ impl Neighbours {
             let producers: Vec<String> = directory.produce.iter().map(with_hosts).collect();
             directories.insert(directory.name.clone(), Of { across, producers: producers.join(", ") });
         }
-        Self { own, address, certificates: certificates.to_owned(), transport, directories }
+        Self { own, address, protection, transport, directories }
     }
 
     /// Gives the producers of a directory with their hosts, as messages show them.
@@ -89,9 +88,7 @@ impl Neighbours {
 
     /// Starts the exchange, which listens to the hosts that fetch from this host.
     pub fn exchange(&self, directories: &[(Directory, Service)]) -> Result<Exchange, String> {
-        let papers = Papers::load(&self.certificates).and_then(|papers| Certificates::new(&papers));
-        let trust = Trust::Certificates(Arc::new(papers.map_err(|e| e.to_string())?));
-        let transports = Transports::new(&trust, self.transport).map_err(|e| e.to_string())?;
+        let transports = Transports::new(&self.protection.trust()?, self.transport).map_err(|e| e.to_string())?;
         let alone = Across { produces: true, ..Across::default() };
         let all = directories.iter().map(|(directory, service)| {
             let across = self.directories.get(&directory.name).map_or(&alone, |of| &of.across);
@@ -105,6 +102,8 @@ impl Neighbours {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::file::parse_on;
 
@@ -113,7 +112,7 @@ mod tests {
         let hosts = ["n1", "n2", "n3"].map(str::to_owned);
         let (workflow, places) = parse_on(Path::new("w.yaml"), &text, &hosts, None).unwrap();
         let nodes = hosts.map(|host| (host.clone(), format!("node-{host}")));
-        let own = ("x".to_owned(), "127.0.0.1".to_owned(), Path::new("/"), Choice::Auto);
+        let own = ("x".to_owned(), "127.0.0.1".to_owned(), Protection::TrustedNetwork, Choice::Auto);
         let of = Neighbours::of((&workflow, &places), &nodes, number, own).directories.remove("f")?;
         needed(&workflow, &places).then_some((of.across, of.producers))
     }

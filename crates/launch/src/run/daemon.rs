@@ -18,6 +18,7 @@ use crossdock_link::Choice;
 use crossdock_os::process::Signal;
 use crossdock_os::{Deadline, event, socket};
 
+use super::site::Protection;
 use super::summary::{Figures, ItemLine, PortLine, ProgressLine, RegionLine, SeriesLine};
 use super::{folder::RunFolder, processes};
 use crate::file::{Task, Workflow};
@@ -51,8 +52,8 @@ pub struct Site {
     /// The address where the daemon listens to the other nodes. With `None` it is the address from which this host
     /// reaches the catalog.
     pub listen: Option<String>,
-    /// The folder with the daemon's certificates.
-    pub certificates: PathBuf,
+    /// What protects the daemon's connections to the other nodes.
+    pub protection: Protection,
     /// The choice of transports that carry bytes to and from the other nodes.
     pub transport: Choice,
 }
@@ -62,7 +63,7 @@ impl Site {
         let mut options: Vec<OsString> =
             ["--site", &self.name, "--node", &self.node, "--catalog", &self.catalog].map(OsString::from).into();
         options.extend(self.listen.iter().flat_map(|at| ["--listen".into(), at.into()]));
-        options.extend(["--certificates".into(), self.certificates.clone().into_os_string()]);
+        options.extend(self.protection.options());
         options.extend(["--transport".into(), self.transport.to_string().into()]);
         options
     }

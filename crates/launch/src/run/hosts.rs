@@ -43,6 +43,8 @@ pub struct Wanted {
     pub address: Option<String>,
     /// The value of `--transport`.
     pub transport: Choice,
+    /// With `--trusted-network`, the hosts use plain text between each other.
+    pub trusted_network: bool,
 }
 
 /// The hosts of a run on several hosts.
@@ -64,6 +66,8 @@ pub struct Hosts {
     /// The choice of transports that carry bytes between the hosts.
     #[serde(with = "super::transport")]
     pub transport: Choice,
+    /// The hosts use plain text between each other, and no certificates are made.
+    pub trusted_network: bool,
 }
 
 impl Wanted {
@@ -95,8 +99,8 @@ impl Wanted {
         };
         let launcher = self.launcher.unwrap_or(if allocated { Launcher::Srun } else { Launcher::Ssh });
         let ssh = if self.ssh.is_empty() { vec!["ssh".to_owned()] } else { self.ssh.clone() };
-        let (address, transport) = (self.address.clone(), self.transport);
-        Ok(Some(Hosts { names, here, launcher, ssh, starter, address, transport }))
+        let (address, transport, trusted_network) = (self.address.clone(), self.transport, self.trusted_network);
+        Ok(Some(Hosts { names, here, launcher, ssh, starter, address, transport, trusted_network }))
     }
 }
 

@@ -123,6 +123,7 @@ mod tests {
             starter: "/opt/crossdock".into(),
             address: None,
             transport: crossdock_link::Choice::Auto,
+            trusted_network: false,
         };
         let found = ["n1", "n2", "n3"].map(|name| (name, PathBuf::from(format!("/run/{name}"))));
         let job = JobHosts::new(&found, 8, &hosts);

@@ -27,9 +27,11 @@ use super::looks;
 use super::part::{Part, Reach, Refused};
 use super::rank::{End, Running};
 use super::ranked::JobHosts;
-use super::site::own_address;
+use super::site::{Protection, own_address};
 use super::supervisor::outlive_signals;
-use super::words::{Down, GREETING, PULSE_S, PartOrder, SILENCE_S, SiteOrder, Up, line, next, text_of};
+use super::words::{
+    Down, GREETING, OrderedProtection, PULSE_S, PartOrder, SILENCE_S, SiteOrder, Up, line, next, text_of,
+};
 use super::{code, processes};
 use crate::file::parse_on;
 
@@ -267,7 +269,7 @@ fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part,
         let nodes: Vec<_> = order.hosts.iter().map(|host| (host.clone(), node_name(host))).collect();
         let to_runner = order.site.as_ref().and_then(|site| site.address.clone()).or_else(runner);
         let address = to_runner.and_then(|host| own_address(&host)).unwrap_or_else(host_name);
-        let own = (site.node.clone(), address, &*site.certificates, site.transport);
+        let own = (site.node.clone(), address, site.protection.clone(), site.transport);
         Neighbours::of((&workflow, &places), &nodes, order.number, own)
     });
     let which = site.filter(|_| daemon::needed(&workflow)).map(Which::Site);
@@ -282,11 +284,17 @@ fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part,
     Ok((part, grace))
 }
 
-/// Writes the certificates into the run's folder, which only this user can read.
+/// Makes this host's part of the run's site. Certificates are written into the run's folder, which only this user can
+/// read.
 fn join(order: &SiteOrder, folder: &RunFolder) -> Result<Site, String> {
-    let papers =
-        Papers { authority: order.authority.clone(), certificate: order.certificate.clone(), key: order.key.clone() };
-    papers.save(&folder.path).map_err(|e| e.to_string())?;
+    let protection = match order.protection.clone() {
+        OrderedProtection::Certificates { authority, certificate, key } => {
+            let papers = Papers { authority, certificate, key };
+            papers.save(&folder.path).map_err(|e| e.to_string())?;
+            Protection::Certificates(folder.path.clone())
+        }
+        OrderedProtection::TrustedNetwork => Protection::TrustedNetwork,
+    };
     let host = order.address.clone().or_else(runner).ok_or(
         "cannot tell the address of the runner's host: neither SSH_CONNECTION nor SLURM_LAUNCH_NODE_IPADDR is set; \
          give it with --address",
@@ -297,7 +305,7 @@ fn join(order: &SiteOrder, folder: &RunFolder) -> Result<Site, String> {
         node: order.node.clone(),
         catalog: format!("embedded:{}@{host}:{}", order.keeper, order.port),
         listen: None,
-        certificates: folder.path.clone(),
+        protection,
         transport: order.transport,
     })
 }

@@ -1,37 +1,75 @@
 //! The site of a run on several hosts: its name, its certificates and its catalog. The certificates are made for this
-//! run only. The daemon on the supervisor's host keeps the catalog.
+//! run only; a run with `--trusted-network` has none. The daemon on the supervisor's host keeps the catalog.
 
+use std::ffi::OsString;
 use std::net::{TcpListener, ToSocketAddrs, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_link::{Authority, Papers};
+use crossdock_link::{Authority, Certificates, Papers, Trust};
 
 use super::daemon::Site;
 use super::folder::RunFolder;
 use super::hosts::Hosts;
-use super::words::SiteOrder;
+use super::words::{OrderedProtection, SiteOrder};
 
 /// How long the certificates are valid, which is longer than any run.
 const LASTING: Duration = Duration::from_secs(366 * 86_400);
 
+/// What protects the connections between the hosts of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Mutual TLS, with the certificates in this folder.
+    Certificates(PathBuf),
+    /// Nothing: the user has allowed plain text with `--trusted-network`.
+    TrustedNetwork,
+}
+
+impl Protection {
+    /// Gives the options that `crossdock serve` takes for this protection.
+    pub fn options(&self) -> Vec<OsString> {
+        match self {
+            Self::Certificates(folder) => vec!["--certificates".into(), folder.into()],
+            Self::TrustedNetwork => vec!["--trusted-network".into()],
+        }
+    }
+
+    /// Gives the same protection for connections of this process.
+    pub fn trust(&self) -> Result<Trust, String> {
+        match self {
+            Self::Certificates(folder) => {
+                let papers = Papers::load(folder).and_then(|papers| Certificates::new(&papers));
+                Ok(Trust::Certificates(Arc::new(papers.map_err(|e| e.to_string())?)))
+            }
+            Self::TrustedNetwork => Ok(Trust::Network),
+        }
+    }
+}
+
 /// The site of a run.
 pub struct RunSite {
     name: String,
-    authority: Authority,
+    /// Signs the certificates of the other nodes. A run with `--trusted-network` has no authority.
+    authority: Option<Authority>,
     hosts: Hosts,
-    certificates: PathBuf,
+    protection: Protection,
     port: u16,
 }
 
 impl RunSite {
-    /// Makes the certificate authority, and writes this node's certificate into the run's folder.
+    /// Makes the certificate authority, and writes this node's certificate into the run's folder. On a trusted network
+    /// no certificate is made.
     pub fn make(hosts: &Hosts, folder: &RunFolder) -> Result<Self, String> {
-        let text = |e: crossdock_link::Error| e.to_string();
-        let authority = Authority::make(&folder.id, LASTING).map_err(text)?;
-        authority.issue(&hosts.own_node()).and_then(|papers| papers.save(&folder.path)).map_err(text)?;
-        let certificates = folder.path.clone();
-        Ok(Self { name: folder.id.clone(), authority, hosts: hosts.clone(), certificates, port: free_port()? })
+        let (authority, protection) = if hosts.trusted_network {
+            (None, Protection::TrustedNetwork)
+        } else {
+            let text = |e: crossdock_link::Error| e.to_string();
+            let authority = Authority::make(&folder.id, LASTING).map_err(text)?;
+            authority.issue(&hosts.own_node()).and_then(|papers| papers.save(&folder.path)).map_err(text)?;
+            (Some(authority), Protection::Certificates(folder.path.clone()))
+        };
+        Ok(Self { name: folder.id.clone(), authority, hosts: hosts.clone(), protection, port: free_port()? })
     }
 
     /// Gives the options for the daemon of this host.
@@ -41,7 +79,7 @@ impl RunSite {
             node: self.hosts.own_node(),
             catalog: format!("keep:0.0.0.0:{}", self.port),
             listen: self.address().map(|host| format!("{host}:0")),
-            certificates: self.certificates.clone(),
+            protection: self.protection.clone(),
             transport: self.hosts.transport,
         }
     }
@@ -56,18 +94,24 @@ impl RunSite {
         own_address(name)
     }
 
-    /// The folder with this node's certificate.
-    pub fn certificates(&self) -> &Path {
-        &self.certificates
+    /// What protects the connections of this host to the others.
+    pub fn protection(&self) -> &Protection {
+        &self.protection
     }
 
     /// Gives the order for the part on the host with this number.
     pub fn order(&self, number: usize) -> Result<SiteOrder, String> {
         let node = self.hosts.node(number);
-        let Papers { authority, certificate, key } = self.authority.issue(&node).map_err(|e| e.to_string())?;
+        let protection = match &self.authority {
+            Some(authority) => {
+                let Papers { authority, certificate, key } = authority.issue(&node).map_err(|e| e.to_string())?;
+                OrderedProtection::Certificates { authority, certificate, key }
+            }
+            None => OrderedProtection::TrustedNetwork,
+        };
         let (keeper, address) = (self.hosts.own_node(), self.hosts.address.clone());
         let (name, transport) = (self.name.clone(), self.hosts.transport);
-        Ok(SiteOrder { name, node, keeper, address, port: self.port, authority, certificate, key, transport })
+        Ok(SiteOrder { name, node, keeper, address, port: self.port, protection, transport })
     }
 }
 

@@ -161,15 +161,27 @@ pub struct SiteOrder {
     pub address: Option<String>,
     /// The port where the catalog listens.
     pub port: u16,
-    /// The certificate of the run's authority.
-    pub authority: String,
-    /// The certificate of this node.
-    pub certificate: String,
-    /// The private key of this node.
-    pub key: String,
+    /// What protects this node's connections to the other nodes.
+    pub protection: OrderedProtection,
     /// The choice of transports that carry bytes to and from the other nodes.
     #[serde(with = "super::transport")]
     pub transport: crossdock_link::Choice,
+}
+
+/// What protects the connections of a node of the run's site, as the order says it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum OrderedProtection {
+    /// Mutual TLS with these certificates.
+    Certificates {
+        /// The certificate of the run's authority.
+        authority: String,
+        /// The certificate of this node.
+        certificate: String,
+        /// The private key of this node.
+        key: String,
+    },
+    /// Nothing: the user has allowed plain text with `--trusted-network`.
+    TrustedNetwork,
 }
 
 /// Writes one message as a line.

@@ -68,7 +68,7 @@ impl Run {
             (Some(hosts), Some(site)) if are_files && here.is_some() => {
                 let nodes = (0..hosts.names.len()).map(|n| (hosts.names[n].clone(), hosts.node(n)));
                 let address = site.address().unwrap_or_else(host_name);
-                let own = (hosts.own_node(), address, site.certificates(), hosts.transport);
+                let own = (hosts.own_node(), address, site.protection().clone(), hosts.transport);
                 Some(Neighbours::of((&workflow, &places), &nodes.collect::<Vec<_>>(), number, own))
             }
             _ => None,
