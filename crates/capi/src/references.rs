@@ -230,11 +230,15 @@ impl<T> Table<T> {
         if let Some(index) = self.free_places().pop() {
             return Ok(index);
         }
-        let next = |given| (given < CHUNK * CHUNKS).then_some(given + 1);
-        self.given.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_err(|_| {
-            let text = format!("this process holds {} {}s at once; give some up (unref)", CHUNK * CHUNKS, self.noun);
-            Error::new(Status::NoSpace, text)
-        })
+        let mut given = self.given.load(Ordering::Relaxed);
+        while given < CHUNK * CHUNKS {
+            match self.given.compare_exchange_weak(given, given + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(index) => return Ok(index),
+                Err(present) => given = present,
+            }
+        }
+        let text = format!("this process holds {} {}s at once; give some up (unref)", CHUNK * CHUNKS, self.noun);
+        Err(Error::new(Status::NoSpace, text))
     }
 
     /// The list of free slots. A forked child copies its parent's list. If a thread of the parent was changing the list

@@ -119,15 +119,26 @@ impl Words {
     fn next(&self, row: usize) -> Option<Failure> {
         let failures = TABLE[row].1;
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let lower = |n: u64| n.checked_sub(1);
-        let chosen = match self.nth.fetch_update(Ordering::AcqRel, Ordering::Acquire, lower) {
-            Ok(1) => Some(self.which.load(Ordering::Relaxed)),
-            Ok(_) => None,
-            Err(_) => self.draw(),
+        let chosen = match self.count_down() {
+            1 => Some(self.which.load(Ordering::Relaxed)),
+            0 => self.draw(),
+            _ => None,
         }?;
         self.failed.fetch_add(1, Ordering::Relaxed);
         self.last.store(row as u64 + 1, Ordering::Relaxed);
         Some(failures[chosen as usize % failures.len()])
+    }
+
+    /// Lowers `nth` by 1 unless it is 0, and gives its value before.
+    fn count_down(&self) -> u64 {
+        let mut n = self.nth.load(Ordering::Acquire);
+        while n > 0 {
+            match self.nth.compare_exchange_weak(n, n - 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(before) => return before,
+                Err(present) => n = present,
+            }
+        }
+        n
     }
 
     fn draw(&self) -> Option<u64> {

@@ -230,7 +230,12 @@ impl Ring {
                 to.store(from.load(Relaxed), Relaxed);
             }
         }
-        let _ = company.departed.fetch_update(AcqRel, Acquire, |word| Some(departure::after(word, how)));
+        let mut word = company.departed.load(Acquire);
+        while let Err(present) =
+            company.departed.compare_exchange_weak(word, departure::after(word, how), AcqRel, Acquire)
+        {
+            word = present;
+        }
     }
 
     pub(super) fn company(&self, side: Side) -> &Company {

@@ -51,7 +51,9 @@ impl Engine for Bubblewrap {
     fn command(&self, r: &Request<'_>) -> CommandLine {
         let mut words: Vec<String> = Vec::new();
         let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
-        add(&["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]);
+        // bwrap itself is started with PATH as its only variable, because `--clearenv` needs bubblewrap 0.5. The task
+        // gets PATH from `--setenv`, or has none.
+        add(&["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--unsetenv", "PATH"]);
         if r.task.host_network {
             add(&["--share-net"]);
         }
@@ -94,5 +96,53 @@ impl Engine for Bubblewrap {
                 .into();
         }
         "see that `bwrap --unshare-all --ro-bind / / true` works".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::engine::choose;
+
+    /// Starts `env` in a container that is to have these variables, and gives the variables that it has.
+    fn variables_in_container(given: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunContext {
+            id: "environment".into(),
+            folder: folder.path().into(),
+            uid: crossdock_os::child::user(),
+            gid: crossdock_os::child::group(),
+        };
+        let task = Task::example(vec!["/usr/bin/env".into()]);
+        let prepared = Bubblewrap.prepare(&run, &task).unwrap();
+        let line = Bubblewrap.command(&Request {
+            run: &run,
+            task: &task,
+            rank: 0,
+            endpoint: folder.path(),
+            processors: None,
+            prepared: &prepared,
+            environment: given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        });
+        let outcome = tool::finish(choose::command(&line), Duration::from_secs(30));
+        assert!(outcome.good, "{}", outcome.words);
+        let variables = outcome.output.lines().map(|line| line.split_once('=').unwrap());
+        variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    #[test]
+    fn a_container_has_the_variables_of_its_task_and_no_other() {
+        if choose::trial(&Bubblewrap).result.is_err() {
+            crossdock_os::testing::skip("bubblewrap");
+            return;
+        }
+        assert!(std::env::vars_os().count() > 2, "this process has variables that could reach the container");
+        // bubblewrap sets PWD itself.
+        for given in [&[("PWD", "/"), ("GREETING", "a, b")][..], &[("PWD", "/"), ("PATH", "/usr/bin"), ("EMPTY", "")]] {
+            let wanted = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            assert_eq!(variables_in_container(given), wanted);
+        }
     }
 }

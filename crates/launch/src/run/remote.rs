@@ -146,14 +146,17 @@ impl Voice {
         let writer = thread::spawn(move || {
             let mut output = std::io::stdout();
             loop {
-                let text = match texts.recv_timeout(Duration::from_secs(PULSE_S)) {
-                    Ok(text) => text,
-                    Err(RecvTimeoutError::Timeout) => line(&Up::Pulse),
+                let (text, counted) = match texts.recv_timeout(Duration::from_secs(PULSE_S)) {
+                    Ok(text) => {
+                        let length = text.len();
+                        (text, length)
+                    }
+                    Err(RecvTimeoutError::Timeout) => (line(&Up::Pulse), 0),
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
                 // If the connection is gone, the end of the input says so, so the error is ignored.
                 let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
-                waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(text.len()))).ok();
+                waiting.fetch_sub(counted, Ordering::Relaxed);
             }
         });
         Self { queue, behind, writer, is_mute: AtomicBool::new(false) }

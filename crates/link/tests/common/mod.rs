@@ -270,6 +270,18 @@ impl Proxy {
     }
 }
 
+/// Lowers the counter by 1. Gives `false` if the counter is 0.
+fn take_one(counter: &AtomicUsize) -> bool {
+    let mut left = counter.load(Ordering::Acquire);
+    while left > 0 {
+        match counter.compare_exchange_weak(left, left - 1, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return true,
+            Err(present) => left = present,
+        }
+    }
+    false
+}
+
 fn pass(from: TcpStream, to: TcpStream, wire: Wire, open: &AtomicBool, stopping: &AtomicBool, changes: &AtomicUsize) {
     let mut buffer = vec![0; 64 << 10];
     let mut seen = 0;
@@ -286,11 +298,7 @@ fn pass(from: TcpStream, to: TcpStream, wire: Wire, open: &AtomicBool, stopping:
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
             Err(_) => break,
         };
-        if wire.change_at >= seen
-            && wire.change_at < seen + read
-            && wire.changes > 0
-            && changes.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
-        {
+        if wire.change_at >= seen && wire.change_at < seen + read && wire.changes > 0 && take_one(changes) {
             buffer[wire.change_at - seen] ^= 0x10;
         }
         seen += read;
