@@ -8,7 +8,7 @@ use pyo3::types::PyTuple;
 use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
 use crate::headers;
-use crate::objects::{Kind, Place};
+use crate::objects::{Kind, ObjectRef};
 use crate::sizes::count;
 use crate::views::converted;
 use crate::words::member;
@@ -17,7 +17,7 @@ use crate::words::member;
 #[pyclass(frozen, subclass, module = "crossdock")]
 pub struct Object {
     /// The place of the object in the region, and its kind.
-    pub place: Place,
+    pub object: ObjectRef,
 }
 
 #[pymethods]
@@ -25,38 +25,38 @@ impl Object {
     /// The name of the object in the region; None if the object was opened by a handle and not by its name.
     #[getter]
     fn name(&self) -> Option<&str> {
-        self.place.name.as_deref()
+        self.object.name.as_deref()
     }
 
     /// The type of the object in the grammar of all languages, for example "vector<f64>".
     #[getter]
     fn r#type(&self) -> &str {
-        &self.place.ty.name
+        &self.object.ty.name
     }
 
     /// The name of the region that the object is in.
     #[getter]
     fn region(&self) -> &str {
-        &self.place.live.name
+        &self.object.open_region.name
     }
 
     /// The dtype of an element.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        self.place.kind.dtype(py).into_any()
+        self.object.kind.dtype(py).into_any()
     }
 
     /// The handle of the object: sixteen bytes that name it in every process. Raises BadHandleError if the object was
     /// removed meanwhile.
     #[getter]
     fn handle(&self, py: Python<'_>) -> PyResult<Handle> {
-        Ok(self.place.handle(py)?.into())
+        Ok(self.object.handle(py)?.into())
     }
 
     /// The number of bytes of all elements.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
-        self.place.nbytes(py)
+        self.object.nbytes(py)
     }
 
     /// A NumPy array over the shared memory itself. Each use makes a new array object. While an array is alive, this
@@ -64,7 +64,7 @@ impl Object {
     /// is read-only. Raises CorruptError if the header of the object has impossible values.
     #[getter]
     fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.place.array(py)
+        self.object.array(py)
     }
 
     /// `numpy.asarray(x)` calls this. It returns the array, without a copy unless a copy is asked for.
@@ -75,27 +75,27 @@ impl Object {
         dtype: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        converted(self.place.array(py)?, dtype, copy)
+        converted(self.object.array(py)?, dtype, copy)
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.place.array(py)?.get_item(key)
+        self.object.array(py)?.get_item(key)
     }
 
     fn __setitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> PyResult<()> {
-        self.place.array(py)?.set_item(key, value)
+        self.object.array(py)?.set_item(key, value)
     }
 
     fn __repr__(&self) -> String {
-        let class = match self.place.kind {
+        let class = match self.object.kind {
             Kind::Vector(_) => "Vector",
             Kind::Ndarray(_) => "Ndarray",
             Kind::String(_) => "String",
             Kind::Simple(_) => "Simple",
         };
         let name =
-            self.place.name.as_ref().map_or_else(|| format!("at {:#x}", self.place.offset), |n| format!("'{n}'"));
-        format!("<crossdock.{class} {name} of region '{}': {}>", self.place.live.name, self.place.ty.name)
+            self.object.name.as_ref().map_or_else(|| format!("at {:#x}", self.object.offset), |n| format!("'{n}'"));
+        format!("<crossdock.{class} {name} of region '{}': {}>", self.object.open_region.name, self.object.ty.name)
     }
 }
 
@@ -106,32 +106,36 @@ pub struct Vector;
 #[pymethods]
 impl Vector {
     fn __len__(slf: &Bound<'_, Self>) -> PyResult<usize> {
-        Ok(slf.as_super().get().place.shape(slf.py())?[0] as usize)
+        Ok(slf.as_super().get().object.shape(slf.py())?[0] as usize)
     }
 
     /// The number of elements for which the vector has room without moving.
     #[getter]
     fn capacity(slf: &Bound<'_, Self>) -> PyResult<u64> {
-        let place = &slf.as_super().get().place;
-        Ok(place.region(slf.py())?.vector_at(place.offset, place.element()).or_raise(slf.py())?.capacity)
+        let object = &slf.as_super().get().object;
+        Ok(object.region(slf.py())?.vector_at(object.offset, object.element()).or_raise(slf.py())?.capacity)
     }
 
     /// Changes the number of elements to `size`. New elements are zero. The elements may move, so this process must
     /// have no array of the vector (BusyError), and no other task may be reading it. After a NoSpaceError the vector is
     /// unchanged.
     fn resize(slf: &Bound<'_, Self>, #[pyo3(from_py_with = count)] size: u64) -> PyResult<()> {
-        let (py, place) = (slf.py(), &slf.as_super().get().place);
-        place.region(py)?;
-        let (offset, element) = (place.offset, place.element());
-        place.live.exclusively(py, offset, &place.what(), "resized", |r| r.vector_resize(offset, element, size))
+        let (py, object) = (slf.py(), &slf.as_super().get().object);
+        object.region(py)?;
+        let (offset, element) = (object.offset, object.element());
+        object
+            .open_region
+            .exclusively(py, offset, &object.what(), "resized", |r| r.vector_resize(offset, element, size))
     }
 
     /// Makes room for `capacity` elements without changing the size. The conditions and errors are those of `resize`.
     fn reserve(slf: &Bound<'_, Self>, #[pyo3(from_py_with = count)] capacity: u64) -> PyResult<()> {
-        let (py, place) = (slf.py(), &slf.as_super().get().place);
-        place.region(py)?;
-        let (offset, element) = (place.offset, place.element());
-        place.live.exclusively(py, offset, &place.what(), "moved", |r| r.vector_reserve(offset, element, capacity))
+        let (py, object) = (slf.py(), &slf.as_super().get().object);
+        object.region(py)?;
+        let (offset, element) = (object.offset, object.element());
+        object
+            .open_region
+            .exclusively(py, offset, &object.what(), "moved", |r| r.vector_reserve(offset, element, capacity))
     }
 }
 
@@ -142,33 +146,33 @@ pub struct Ndarray;
 #[pymethods]
 impl Ndarray {
     fn __len__(slf: &Bound<'_, Self>) -> PyResult<usize> {
-        Ok(slf.as_super().get().place.shape(slf.py())?.first().map_or(0, |n| *n as usize))
+        Ok(slf.as_super().get().object.shape(slf.py())?.first().map_or(0, |n| *n as usize))
     }
 
     /// The number of elements in each dimension, as a tuple.
     #[getter]
     fn shape<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(slf.py(), slf.as_super().get().place.shape(slf.py())?)
+        PyTuple::new(slf.py(), slf.as_super().get().object.shape(slf.py())?)
     }
 
     /// The order of the elements: "C" (the last index varies fastest) or "F" (the first index varies fastest).
     #[getter]
     fn order(slf: &Bound<'_, Self>) -> PyResult<&'static str> {
-        let place = &slf.as_super().get().place;
-        Ok(place.ndarray(slf.py())?.order.word())
+        let object = &slf.as_super().get().object;
+        Ok(object.ndarray(slf.py())?.order.word())
     }
 
     /// Gives the array another shape, and another order if `order` is given. The elements may move, so the conditions
     /// and errors are those of `Vector.resize`.
     #[pyo3(signature = (shape, *, order=None))]
     fn reshape(slf: &Bound<'_, Self>, shape: &Bound<'_, PyAny>, order: Option<&str>) -> PyResult<()> {
-        let (py, place) = (slf.py(), &slf.as_super().get().place);
-        let before = place.ndarray(py)?;
+        let (py, object) = (slf.py(), &slf.as_super().get().object);
+        let before = object.ndarray(py)?;
         let order = order.map_or(Ok(before.order), |order| order_of(py, order))?;
         let shape = shape_of(shape)?;
-        let (offset, element) = (place.offset, place.element());
+        let (offset, element) = (object.offset, object.element());
         let change = |r: &crossdock_client::Region| r.ndarray_reshape(offset, element, order, &shape);
-        place.live.exclusively(py, offset, &place.what(), "reshaped", change)
+        object.open_region.exclusively(py, offset, &object.what(), "reshaped", change)
     }
 }
 
@@ -201,7 +205,7 @@ impl Simple {
     /// A copy of the value. It is a number, a tuple (for a struct) or an array.
     #[getter]
     fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let array = slf.as_super().get().place.array(slf.py())?;
+        let array = slf.as_super().get().object.array(slf.py())?;
         match array.getattr("ndim")?.extract::<usize>()? {
             0 => array.call_method0("item"),
             _ => array.call_method0("copy"),
@@ -210,7 +214,7 @@ impl Simple {
 
     #[setter]
     fn set_value(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        slf.as_super().get().place.array(slf.py())?.set_item(slf.py().Ellipsis(), value)
+        slf.as_super().get().object.array(slf.py())?.set_item(slf.py().Ellipsis(), value)
     }
 }
 

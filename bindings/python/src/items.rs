@@ -13,12 +13,12 @@ use crate::containers::{order_of, shape_of};
 use crate::dtypes::{from_type, parse, to_dtype};
 use crate::errors::error;
 use crate::fork::Own;
-use crate::holds::{Grip, Hold};
 use crate::item_words::check_plain;
+use crate::open_items::{Access, OpenItem};
 use crate::regions::Region;
+use crate::session_state::SessionState;
 use crate::sizes::count;
-use crate::standing::Standing;
-use crate::views::{Shown, array_over, converted, lock};
+use crate::views::{ArrayLayout, array_over, converted, lock};
 use crate::wait::deadline;
 use crate::words::member;
 
@@ -30,28 +30,28 @@ use crate::words::member;
 /// every call raises ClosedError.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Item {
-    hold: Arc<Hold>,
-    session: Arc<Standing>,
+    item: Arc<OpenItem>,
+    session: Arc<SessionState>,
     /// The memoryview that `memory` gave. It must be released before the item's memory goes to another task.
     memory: std::sync::Mutex<Option<Py<PyMemoryView>>>,
 }
 
 impl Item {
     /// Makes the Python object for an item that was just opened.
-    pub fn new(session: &Arc<Standing>, grip: Grip) -> Self {
-        let hold = Arc::new(Hold::new(grip));
-        session.keep_item(&hold);
-        Self { hold, session: session.clone(), memory: std::sync::Mutex::default() }
+    pub fn new(session: &Arc<SessionState>, access: Access) -> Self {
+        let item = Arc::new(OpenItem::new(access));
+        session.keep_item(&item);
+        Self { item, session: session.clone(), memory: std::sync::Mutex::default() }
     }
 
     fn exclusively<T: Send>(
         &self,
         py: Python<'_>,
         verb: &str,
-        change: impl FnOnce(&mut Grip) -> crossdock_client::Result<T> + Send,
+        change: impl FnOnce(&mut Access) -> crossdock_client::Result<T> + Send,
     ) -> PyResult<T> {
         self.release_memory(py, verb)?;
-        self.hold.exclusively(py, verb, change)
+        self.item.exclusively(py, verb, change)
     }
 
     /// Releases the memoryview that `memory` gave. After that, code that still uses the memoryview gets a ValueError.
@@ -61,7 +61,7 @@ impl Item {
             Ok(_) => Ok(()),
             Err(e) if e.is_instance_of::<PyBufferError>(py) => {
                 *lock(&self.memory) = Some(memory);
-                let key = &self.hold.key;
+                let key = &self.item.key;
                 let text = format!(
                     "item '{key}' cannot be {verb}: something is a view of its memory; let go of it (del) first"
                 );
@@ -72,20 +72,20 @@ impl Item {
     }
 
     /// Chooses dtype, shape and order for an array: the caller's, or else those of the item's description.
-    fn shown<'py>(
+    fn layout<'py>(
         &self,
         py: Python<'py>,
         size: u64,
         dtype: Option<&Bound<'py, PyAny>>,
         shape: Option<&Bound<'py, PyAny>>,
         order: Option<&str>,
-    ) -> PyResult<Shown<'py>> {
+    ) -> PyResult<ArrayLayout<'py>> {
         let order = order.map(|o| order_of(py, o)).transpose()?;
         if dtype.is_none() && shape.is_none() {
-            if let Contents::Array { ty, shape, order: its } = self.hold.contents(py)? {
+            if let Contents::Array { ty, shape, order: its } = self.item.contents(py)? {
                 let dtype = from_type(py, &parse(py, &ty)?, &ty)?;
                 let fortran = order.unwrap_or(its) == Order::Fortran;
-                return Ok(Shown { dtype, shape, fortran, data: 0 });
+                return Ok(ArrayLayout { dtype, shape, fortran, data: 0 });
             }
         }
         let dtype = dtype.map_or_else(|| PyArrayDescr::new(py, "u1"), to_dtype)?;
@@ -94,10 +94,10 @@ impl Item {
         let shape = shape.map_or_else(|| Ok(vec![size / element]), shape_of)?;
         let bytes = shape.iter().try_fold(element, |bytes, extent| bytes.checked_mul(*extent));
         if bytes.is_none_or(|bytes| bytes > size) {
-            let text = format!("item '{}' has {size} bytes; {dtype} of shape {shape:?} does not fit", self.hold.key);
+            let text = format!("item '{}' has {size} bytes; {dtype} of shape {shape:?} does not fit", self.item.key);
             return Err(error(py, Status::Invalid, text));
         }
-        Ok(Shown { dtype, shape, fortran: order == Some(Order::Fortran), data: 0 })
+        Ok(ArrayLayout { dtype, shape, fortran: order == Some(Order::Fortran), data: 0 })
     }
 }
 
@@ -106,13 +106,13 @@ impl Item {
     /// The item's key in the workflow.
     #[getter]
     fn key(&self) -> &str {
-        &self.hold.key
+        &self.item.key
     }
 
     /// The number of bytes of data.
     #[getter]
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.hold.bytes(py)?.size)
+        Ok(self.item.bytes(py)?.size)
     }
 
     /// The number of bytes of data. It has the name that NumPy uses.
@@ -122,19 +122,19 @@ impl Item {
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.hold.bytes(py)?.size as usize)
+        Ok(self.item.bytes(py)?.size as usize)
     }
 
     /// True if this process can write the item: the item belongs to this task and is not shared.
     #[getter]
     fn writable(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.hold.bytes(py)?.writable)
+        Ok(self.item.bytes(py)?.writable)
     }
 
     /// True if the item was handed on or destroyed, or was closed by this process.
     #[getter]
     fn closed(&self) -> bool {
-        self.hold.is_closed()
+        self.item.is_closed()
     }
 
     /// The item's bytes as a memoryview, for code that needs a buffer. Each use gives the same memoryview. It is
@@ -143,7 +143,7 @@ impl Item {
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let known = lock(&self.memory).as_ref().map(|memory| memory.clone_ref(py));
         if let Some(memory) = known {
-            self.hold.bytes(py)?;
+            self.item.bytes(py)?;
             return Ok(memory.into_bound(py));
         }
         let made = PyMemoryView::from(self.bytes_array(py)?.as_any())?;
@@ -165,16 +165,16 @@ impl Item {
         shape: Option<&Bound<'py, PyAny>>,
         order: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let size = self.hold.bytes(py)?.size;
-        let shown = self.shown(py, size, dtype, shape, order)?;
-        let (bytes, view) = self.hold.view(py)?;
+        let size = self.item.bytes(py)?.size;
+        let layout = self.layout(py, size, dtype, shape, order)?;
+        let (bytes, view) = self.item.view(py)?;
         let base = Py::new(py, view)?.into_any();
         if bytes.size < size {
-            let text = format!("item '{}' was made smaller by another thread; look again", self.hold.key);
+            let text = format!("item '{}' was made smaller by another thread; look again", self.item.key);
             return Err(error(py, Status::Busy, text));
         }
         // SAFETY: the shape was checked against the size, and the base keeps the memory where it is.
-        unsafe { array_over(py, bytes.base.cast::<c_void>(), shown, bytes.writable, base) }
+        unsafe { array_over(py, bytes.base.cast::<c_void>(), layout, bytes.writable, base) }
     }
 
     /// `numpy.asarray(item)` calls this. It returns the array, without a copy unless a copy is asked for.
@@ -212,7 +212,7 @@ impl Item {
     #[pyo3(signature = (mode="open_or_create"))]
     fn region(&self, py: Python<'_>, mode: &str) -> PyResult<Region> {
         let mode: Mode = member(py, "mode", mode)?;
-        let region = self.hold.beside_views(py, "opened as a heap", move |grip| heap(grip, mode))?;
+        let region = self.item.beside_views(py, "opened as a heap", move |access| heap(access, mode))?;
         Ok(Region::new(self.session.shared(region)))
     }
 
@@ -223,27 +223,27 @@ impl Item {
     /// Raises InvalidError (there can be no task of this name, or it is this task itself), DeniedError, BusyError
     /// (there are views) or ClosedError. After an error this task still has the item.
     fn transfer(&self, py: Python<'_>, to: String) -> PyResult<()> {
-        self.exclusively(py, "transferred", move |grip| grip.owned()?.transfer_mut(&to))
+        self.exclusively(py, "transferred", move |access| access.owned()?.transfer_mut(&to))
     }
 
     /// Makes a new item with the same bytes. This task owns it, and it is independent of the first item. The errors are
     /// those of `Session.create_item`.
     fn copy(&self, py: Python<'_>, key: String) -> PyResult<Self> {
-        let made = self.hold.beside_views(py, "copied", |grip| grip.owned()?.copy(&key))?;
-        Ok(Self::new(&self.session, Grip::Own(Own::new(made))))
+        let made = self.item.beside_views(py, "copied", |access| access.owned()?.copy(&key))?;
+        Ok(Self::new(&self.session, Access::Own(Own::new(made))))
     }
 
     /// Destroys the item. Tasks that wait for it get a NotFoundError.
     fn destroy(&self, py: Python<'_>) -> PyResult<()> {
-        self.exclusively(py, "destroyed", |grip| grip.owned()?.destroy_mut())
+        self.exclusively(py, "destroyed", |access| access.owned()?.destroy_mut())
     }
 
     /// Lets other tasks read the item with `Session.read_item`. Until `unshare`, no task can write it, not even this
     /// one.
     fn share(&self, py: Python<'_>) -> PyResult<()> {
-        self.exclusively(py, "shared", |grip| {
-            let shared = grip.owned()?.share_mut()?;
-            *grip = Grip::Shared(Own::new(shared));
+        self.exclusively(py, "shared", |access| {
+            let shared = access.owned()?.share_mut()?;
+            *access = Access::Shared(Own::new(shared));
             Ok(())
         })
     }
@@ -253,13 +253,13 @@ impl Item {
     #[pyo3(signature = (*, timeout=None))]
     fn unshare(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let total = deadline(py, timeout)?;
-        self.exclusively(py, "taken back", move |grip| {
-            let Grip::Shared(shared) = grip else {
-                let item = grip.owned()?;
+        self.exclusively(py, "taken back", move |access| {
+            let Access::Shared(shared) = access else {
+                let item = access.owned()?;
                 return Err(Error::new(Status::Invalid, format!("item '{}' is not shared", item.key())));
             };
             let own = shared.unshare_mut(Some(total))?;
-            *grip = Grip::Own(Own::new(own));
+            *access = Access::Own(Own::new(own));
             Ok(())
         })
     }
@@ -267,7 +267,7 @@ impl Item {
     /// Gives the item another size. Old bytes stay as far as they fit, and new bytes are zero. After an InvalidError or
     /// a NoSpaceError the item is unchanged.
     fn resize(&self, py: Python<'_>, #[pyo3(from_py_with = count)] size: u64) -> PyResult<()> {
-        self.exclusively(py, "resized", move |grip| grip.owned()?.resize(size))
+        self.exclusively(py, "resized", move |access| access.owned()?.resize(size))
     }
 
     /// Closes the item in this process. If this task owns the item, it still does, and can access it again. Arrays that
@@ -278,7 +278,7 @@ impl Item {
             // with that object.
             drop(lock(&self.memory).take());
         }
-        py.detach(|| self.hold.let_go());
+        py.detach(|| self.item.let_go());
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -297,12 +297,12 @@ impl Item {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        match self.hold.bytes(py) {
+        match self.item.bytes(py) {
             Ok(bytes) => {
                 let way = if bytes.writable { "owned" } else { "shared" };
-                format!("<crossdock.Item '{}': {} bytes, {way}>", self.hold.key, bytes.size)
+                format!("<crossdock.Item '{}': {} bytes, {way}>", self.item.key, bytes.size)
             }
-            Err(_) => format!("<crossdock.Item '{}': closed>", self.hold.key),
+            Err(_) => format!("<crossdock.Item '{}': closed>", self.item.key),
         }
     }
 }
@@ -314,10 +314,10 @@ impl Item {
     }
 }
 
-fn heap(grip: &mut Grip, mode: Mode) -> crossdock_client::Result<crossdock_client::Region> {
-    match (mode, &mut *grip) {
-        (Mode::OpenOnly, Grip::Read(view)) => view.region(),
-        (Mode::OpenOnly, Grip::Shared(shared)) => shared.region(),
-        _ => grip.owned()?.open_region(mode),
+fn heap(access: &mut Access, mode: Mode) -> crossdock_client::Result<crossdock_client::Region> {
+    match (mode, &mut *access) {
+        (Mode::OpenOnly, Access::Read(view)) => view.region(),
+        (Mode::OpenOnly, Access::Shared(shared)) => shared.region(),
+        _ => access.owned()?.open_region(mode),
     }
 }

@@ -1,9 +1,10 @@
 //! The Python module. It calls the same library as the C ABI.
 //!
 //! The files: `session`, `regions`, `containers`, `texts`, `ports`, `iteration`, `messages`, `handles` and `items`
-//! define the classes; `standing`, `slots` and `holds` contain the state that the classes share; `opening` and
-//! `objects` find the memory for a name or a handle; `views` makes arrays over that memory and counts them; `dtypes`
-//! and `sizes` translate; `headers` writes headers in shared memory; every call uses `wait`, `fork` and `errors`.
+//! define the classes; `session_state`, `open_ports` and `open_items` contain the state that the classes share;
+//! `opening` and `objects` find the memory for a name or a handle; `views` makes arrays over that memory and counts
+//! them; `dtypes` and `sizes` translate; `headers` writes headers in shared memory; every call uses `wait`, `fork` and
+//! `errors`.
 
 mod checkpoints;
 mod containers;
@@ -13,21 +14,21 @@ mod files;
 mod fork;
 mod handles;
 mod headers;
-mod holds;
 mod item_words;
 mod items;
 mod iteration;
 mod messages;
 mod objects;
 mod observing;
+mod open_items;
+mod open_ports;
 mod opening;
 mod ports;
 mod publishing;
 mod regions;
 mod session;
+mod session_state;
 mod sizes;
-mod slots;
-mod standing;
 mod texts;
 mod values;
 mod views;

@@ -10,14 +10,14 @@ use pyo3::types::PyBytes;
 use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
 use crate::objects;
-use crate::slots::Slot;
-use crate::standing::Standing;
+use crate::open_ports::OpenPort;
+use crate::session_state::SessionState;
 
 /// The credit of a received message: its cell in the port, which the producer does not have back yet. The message and
 /// every array that was made through it share the credit. The last of them gives it back, so that no data is
 /// overwritten while it is in use.
 pub struct Credit {
-    slot: Arc<Slot>,
+    port: Arc<OpenPort>,
     message: Inner,
     released: AtomicBool,
 }
@@ -28,17 +28,17 @@ impl Credit {
         if self.released.swap(true, Ordering::Relaxed) {
             return Err(Error::new(
                 Status::Invalid,
-                format!("message {} of port '{}' is released already", self.message.position, self.slot.name),
+                format!("message {} of port '{}' is released already", self.message.position, self.port.name),
             ));
         }
-        self.slot.open()?.release(&self.message)
+        self.port.open()?.release(&self.message)
     }
 }
 
 impl Drop for Credit {
     fn drop(&mut self) {
         // If the program has failed, the message is not released, so that the next consumer gets it again.
-        let Ok(port) = self.slot.open() else { return };
+        let Ok(port) = self.port.open() else { return };
         if port.here() && !*self.released.get_mut() {
             // The release can fail only if the port is corrupt. Then no producer can use the cell.
             let _ = port.release(&self.message);
@@ -52,13 +52,13 @@ impl Drop for Credit {
 #[pyclass(frozen, module = "crossdock")]
 pub struct Message {
     credit: Arc<Credit>,
-    session: Arc<Standing>,
+    session: Arc<SessionState>,
 }
 
 impl Message {
     /// Makes the Python object for a message that was just received.
-    pub fn new(slot: Arc<Slot>, message: Inner, session: Arc<Standing>) -> Self {
-        Self { credit: Arc::new(Credit { slot, message, released: AtomicBool::new(false) }), session }
+    pub fn new(port: Arc<OpenPort>, message: Inner, session: Arc<SessionState>) -> Self {
+        Self { credit: Arc::new(Credit { port, message, released: AtomicBool::new(false) }), session }
     }
 }
 
@@ -109,7 +109,7 @@ impl Message {
                 Status::BadHandle,
                 format!(
                     "message {} of port '{}' carries no handle; look at its tag and inline bytes",
-                    self.credit.message.position, self.credit.slot.name
+                    self.credit.message.position, self.credit.port.name
                 ),
             ));
         }
@@ -119,12 +119,12 @@ impl Message {
                 Status::Invalid,
                 format!(
                     "message {} of port '{}' is released, its data may be overwritten; load it before",
-                    self.credit.message.position, self.credit.slot.name
+                    self.credit.message.position, self.credit.port.name
                 ),
             ));
         }
-        let live = self.session.region_of(py, handle)?;
-        objects::load(py, &live, handle, r#type, Some(&self.credit))
+        let open_region = self.session.region_of(py, handle)?;
+        objects::load(py, &open_region, handle, r#type, Some(&self.credit))
     }
 
     /// Releases the message: gives the cell and the data back to the producer, which may then write the data again.
@@ -133,7 +133,7 @@ impl Message {
     /// Messages may be released in any order, each one once. The call never waits. Raises InvalidError if the message
     /// was released already.
     pub fn release(&self, py: Python<'_>) -> PyResult<()> {
-        self.credit.slot.get(py)?;
+        self.credit.port.get(py)?;
         self.credit.release().or_raise(py)
     }
 
@@ -163,7 +163,7 @@ impl Message {
         format!(
             "<crossdock.Message {} of port '{}': tag {}, {}, {} inline bytes{}>",
             message.position,
-            self.credit.slot.name,
+            self.credit.port.name,
             message.tag,
             if message.handle.is_none() { "no handle".to_owned() } else { message.handle.to_string() },
             message.inline.len(),

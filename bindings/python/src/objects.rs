@@ -13,7 +13,7 @@ use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
 use crate::messages::Credit;
 use crate::texts::Text;
-use crate::views::{Live, Shown, View, array};
+use crate::views::{ArrayBase, ArrayLayout, OpenRegion, array};
 
 /// The kind of an object, and the dtype of its elements.
 pub enum Kind {
@@ -61,9 +61,9 @@ impl Kind {
 }
 
 /// The place and the kind of an object.
-pub struct Place {
+pub struct ObjectRef {
     /// The region that the object is in.
-    pub live: Arc<Live>,
+    pub open_region: Arc<OpenRegion>,
     /// The offset of the object's header in the region.
     pub offset: u64,
     /// The name of the object; `None` if the object was opened by a handle and not by its name.
@@ -81,19 +81,20 @@ pub struct Place {
     incarnation: Option<Incarnation>,
 }
 
-impl Place {
+impl ObjectRef {
     /// Describes a named object that was just opened or made.
     pub fn opened(
         py: Python<'_>,
-        live: &Arc<Live>,
+        open_region: &Arc<OpenRegion>,
         (name, offset): (&str, u64),
         ty: TypeRef,
         kind: Kind,
     ) -> PyResult<Self> {
-        let region = live.get(py)?;
+        let region = open_region.get(py)?;
         let loaded = region.load(RawHandle { segment: region.id().0, offset }, Some(&ty)).or_raise(py)?;
-        let (live, name, element) = (live.clone(), Some(name.to_owned()), kind.dtype(py).itemsize() as u64);
-        Ok(Self { live, offset, name, ty, kind, credit: None, element, incarnation: loaded.incarnation })
+        let (open_region, name, element) =
+            (open_region.clone(), Some(name.to_owned()), kind.dtype(py).itemsize() as u64);
+        Ok(Self { open_region, offset, name, ty, kind, credit: None, element, incarnation: loaded.incarnation })
     }
 
     /// The object's kind and name for error messages, for example "vector 'x'".
@@ -106,7 +107,7 @@ impl Place {
 
     /// Gives the region, after it has checked that the object still exists and has its type.
     pub fn region(&self, py: Python<'_>) -> PyResult<Region> {
-        let region = self.live.get(py)?;
+        let region = self.open_region.get(py)?;
         if self.incarnation.is_some_and(|incarnation| region.is_still(self.offset, incarnation)) {
             return Ok(region);
         }
@@ -156,8 +157,8 @@ impl Place {
     pub fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let region = self.region(py)?;
         let (data, shape, fortran) = self.extent(py, &region)?;
-        let shown = Shown { dtype: self.kind.dtype(py), shape, fortran, data };
-        array(py, &self.live, self.offset, self.credit.as_ref(), shown)
+        let layout = ArrayLayout { dtype: self.kind.dtype(py), shape, fortran, data };
+        array(py, &self.open_region, self.offset, self.credit.as_ref(), layout)
     }
 
     /// The number of elements in each dimension.
@@ -194,7 +195,7 @@ impl Place {
 
     /// Makes the Python object for this place.
     pub fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-        let base = |place| PyClassInitializer::from(Object { place });
+        let base = |object| PyClassInitializer::from(Object { object });
         Ok(match self.kind {
             Kind::Vector(_) => Bound::new(py, base(self).add_subclass(Vector))?.into_any(),
             Kind::Ndarray(_) => Bound::new(py, base(self).add_subclass(Ndarray))?.into_any(),
@@ -229,7 +230,7 @@ pub fn type_ref(py: Python<'_>, name: String) -> PyResult<TypeRef> {
 /// Loads the object that a handle names.
 pub fn load<'py>(
     py: Python<'py>,
-    live: &Arc<Live>,
+    open_region: &Arc<OpenRegion>,
     handle: RawHandle,
     given: Option<&Bound<'py, PyAny>>,
     credit: Option<&Arc<Credit>>,
@@ -238,17 +239,19 @@ pub fn load<'py>(
         Some(given) => said(given).map(|(ty, dtype)| (Some(ty), dtype))?,
         None => (None, None),
     };
-    let region = live.get(py)?;
+    let region = open_region.get(py)?;
     let loaded = region.load(handle, wanted.as_ref()).or_raise(py)?;
     let Some(ty) = loaded.ty.or(wanted) else {
-        let text =
-            format!("{handle} of region '{}' is a block without a name, so without a type; say type=", live.name);
+        let text = format!(
+            "{handle} of region '{}' is a block without a name, so without a type; say type=",
+            open_region.name
+        );
         return Err(error(py, Status::Invalid, text));
     };
     let kind = Kind::of(py, &ty.name, dtype.as_ref())?;
-    let (live, element, credit) = (live.clone(), kind.dtype(py).itemsize() as u64, credit.cloned());
+    let (open_region, element, credit) = (open_region.clone(), kind.dtype(py).itemsize() as u64, credit.cloned());
     let (offset, incarnation) = (loaded.offset, loaded.incarnation);
-    Place { live, offset, name: None, ty, kind, credit, element, incarnation }.into_object(py)
+    ObjectRef { open_region, offset, name: None, ty, kind, credit, element, incarnation }.into_object(py)
 }
 
 /// Gives the handle for the object that a caller sends or saves, and the number of bytes that the handle stands for (0
@@ -259,7 +262,7 @@ pub fn handle_of(data: &Bound<'_, PyAny>) -> PyResult<(RawHandle, u64)> {
         return Ok(((*handle.get()).into(), 0));
     }
     if let Ok(object) = data.cast::<Object>() {
-        return object.get().place.sent(py);
+        return object.get().object.sent(py);
     }
     let refuse = |status, text: String| Err(error(py, status, text));
     let kind = data.get_type().name()?;
@@ -270,7 +273,7 @@ pub fn handle_of(data: &Bound<'_, PyAny>) -> PyResult<(RawHandle, u64)> {
         }
         base = next;
     }
-    let Ok(view) = base.cast::<View>() else {
+    let Ok(view) = base.cast::<ArrayBase>() else {
         return refuse(
             Status::Invalid,
             format!("this {kind} lies in no region, so it has no handle; copy it into a Vector or Ndarray of one"),
@@ -286,9 +289,9 @@ pub fn handle_of(data: &Bound<'_, PyAny>) -> PyResult<(RawHandle, u64)> {
                 "this {kind} is a part of the object at {:#x} of region '{}', and only the whole has a handle; send the \
                  object, and which part of it in the tag or inline bytes",
                 view.offset,
-                view.live().name
+                view.open_region().name
             ),
         );
     }
-    Ok((view.live().get(py)?.save(view.offset).or_raise(py)?, bytes))
+    Ok((view.open_region().get(py)?.save(view.offset).or_raise(py)?, bytes))
 }

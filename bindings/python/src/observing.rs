@@ -14,7 +14,7 @@ use crate::dtypes::{from_type, parse};
 use crate::errors::{OrRaise, error};
 use crate::fork::{Own, elsewhere};
 use crate::values;
-use crate::views::{Shown, array_over, lock};
+use crate::views::{ArrayLayout, array_over, lock};
 use crate::wait::{deadline, wait};
 
 /// An observer of a series. `Session.observe` makes it. It is a context manager. Iteration gives versions until the
@@ -216,12 +216,12 @@ fn has_ended(py: Python<'_>, error: &PyErr) -> bool {
 }
 
 /// A version, and the number of arrays over its memory.
-struct Held {
+struct PinnedVersion {
     version: RwLock<Own<InnerVersion>>,
     arrays: AtomicUsize,
 }
 
-impl Held {
+impl PinnedVersion {
     fn read<T>(&self, py: Python<'_>, look: impl FnOnce(&InnerVersion) -> Result<T>) -> PyResult<T> {
         let version = self.version.read().unwrap_or_else(PoisonError::into_inner);
         version.check(py, || "this version".to_owned())?;
@@ -231,9 +231,9 @@ impl Held {
 
 /// The base object of an array over a version. It keeps the version pinned.
 #[pyclass(frozen, module = "crossdock._native")]
-struct Pinned(Arc<Held>);
+struct VersionArrayBase(Arc<PinnedVersion>);
 
-impl Drop for Pinned {
+impl Drop for VersionArrayBase {
     fn drop(&mut self) {
         self.0.arrays.fetch_sub(1, Ordering::AcqRel);
     }
@@ -243,14 +243,14 @@ impl Drop for Pinned {
 /// or one of its arrays is alive.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Version {
-    held: Arc<Held>,
+    pinned: Arc<PinnedVersion>,
     name: String,
 }
 
 impl Version {
     fn new(inner: InnerVersion, name: &str) -> Self {
-        let held = Held { version: RwLock::new(Own::new(inner)), arrays: AtomicUsize::new(0) };
-        Self { held: Arc::new(held), name: name.to_owned() }
+        let pinned = PinnedVersion { version: RwLock::new(Own::new(inner)), arrays: AtomicUsize::new(0) };
+        Self { pinned: Arc::new(pinned), name: name.to_owned() }
     }
 }
 
@@ -265,68 +265,68 @@ impl Version {
     /// The number of the version. The first version of a series has number 1.
     #[getter]
     fn sequence(&self, py: Python<'_>) -> PyResult<u64> {
-        self.held.read(py, |v| Ok(v.sequence()))
+        self.pinned.read(py, |v| Ok(v.sequence()))
     }
 
     /// The time at which the version was published, in nanoseconds since 1970.
     #[getter]
     fn time_ns(&self, py: Python<'_>) -> PyResult<u64> {
-        self.held.read(py, |v| Ok(v.time()))
+        self.pinned.read(py, |v| Ok(v.time()))
     }
 
     /// The time at which the version was published, in seconds since 1970.
     #[getter]
     fn time(&self, py: Python<'_>) -> PyResult<f64> {
-        self.held.read(py, |v| Ok(v.time() as f64 * 1e-9))
+        self.pinned.read(py, |v| Ok(v.time() as f64 * 1e-9))
     }
 
     /// The attributes of the version, as a dict.
     #[getter]
     fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let all = self.held.read(py, |v| Ok(v.attributes().to_vec()))?;
+        let all = self.pinned.read(py, |v| Ok(v.attributes().to_vec()))?;
         values::dict(py, &all)
     }
 
     /// The names of the variables.
     #[getter]
     fn variables(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.held.read(py, |v| Ok(v.description().variables.iter().map(|v| v.name.clone()).collect()))
+        self.pinned.read(py, |v| Ok(v.description().variables.iter().map(|v| v.name.clone()).collect()))
     }
 
     /// The number of versions that `Observer.each` skipped just before this one, because they no longer existed.
     #[getter]
     fn missed(&self, py: Python<'_>) -> PyResult<u64> {
-        self.held.read(py, |v| Ok(v.missed()))
+        self.pinned.read(py, |v| Ok(v.missed()))
     }
 
     /// False if the publisher has taken the version back (`full="take_back"`). Arrays that were made before stay as
     /// they are. Making a new array raises NotFoundError.
     #[getter]
     fn valid(&self, py: Python<'_>) -> PyResult<bool> {
-        self.held.read(py, |v| Ok(v.is_valid()))
+        self.pinned.read(py, |v| Ok(v.is_valid()))
     }
 
     /// Returns the elements of a variable as a read-only array, without a copy.
     fn __getitem__<'py>(&self, py: Python<'py>, variable: &str) -> PyResult<Bound<'py, PyAny>> {
-        let found = self.held.read(py, |v| {
+        let found = self.pinned.read(py, |v| {
             Ok(v.description().variables.iter().find(|d| d.name == variable).map(|d| (d.ty.clone(), d.order)))
         })?;
         let Some((ty, order)) = found else {
             return Err(PyKeyError::new_err(format!("series '{}' has no variable '{variable}'", self.name)));
         };
         let dtype = from_type(py, &parse(py, &ty)?, &ty)?;
-        let (address, shape) = self.held.read(py, |v| {
+        let (address, shape) = self.pinned.read(py, |v| {
             let bytes = v.bytes(variable)?;
             Ok((bytes.as_ptr() as usize, v.shape(variable)?.to_vec()))
         })?;
-        self.held.arrays.fetch_add(1, Ordering::AcqRel);
-        let base = Py::new(py, Pinned(self.held.clone()))?.into_any();
+        self.pinned.arrays.fetch_add(1, Ordering::AcqRel);
+        let base = Py::new(py, VersionArrayBase(self.pinned.clone()))?.into_any();
         // An array without elements needs no memory, so any aligned address will do.
         let address = if shape.contains(&0) { 64 } else { address };
-        let shown = Shown { dtype, shape, fortran: order == Order::Fortran, data: 0 };
+        let layout = ArrayLayout { dtype, shape, fortran: order == Order::Fortran, data: 0 };
         // SAFETY: the version's own bytes, as many as its shape asks for (the library has checked that), mapped until the
         // version goes, which the base keeps; `refresh` is refused where it could change their number.
-        unsafe { array_over(py, address as *mut c_void, shown, false, base) }
+        unsafe { array_over(py, address as *mut c_void, layout, false, base) }
     }
 
     fn __contains__(&self, py: Python<'_>, variable: &str) -> PyResult<bool> {
@@ -350,11 +350,11 @@ impl Version {
     /// show the new version. Returns the number of chunks that were mapped. Raises BusyError while there are arrays of
     /// variables that can grow.
     fn refresh(&self, py: Python<'_>) -> PyResult<u64> {
-        let grows = self.held.read(py, |v| {
+        let grows = self.pinned.read(py, |v| {
             Ok(v.description().variables.iter().any(|d| !d.max_shape.is_empty() && d.max_shape != d.shape)
                 || v.description().variables.iter().any(|d| v.shape(&d.name).is_ok_and(|s| s != d.shape)))
         })?;
-        let arrays = self.held.arrays.load(Ordering::Acquire);
+        let arrays = self.pinned.arrays.load(Ordering::Acquire);
         if grows && arrays > 0 {
             let text = format!(
                 "version of series '{}' cannot be refreshed: {arrays} of its arrays are alive and its variables can change \
@@ -363,8 +363,8 @@ impl Version {
             );
             return Err(error(py, Status::Busy, text));
         }
-        let held = self.held.clone();
-        py.detach(|| held.version.write().unwrap_or_else(PoisonError::into_inner).refresh()).or_raise(py)
+        let pinned = self.pinned.clone();
+        py.detach(|| pinned.version.write().unwrap_or_else(PoisonError::into_inner).refresh()).or_raise(py)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -376,8 +376,8 @@ impl Version {
 /// last).
 #[pyfunction]
 pub fn diff(py: Python<'_>, before: &Version, after: &Version) -> PyResult<Vec<(String, u64, u64)>> {
-    let found = before.held.read(py, |one| {
-        let other = after.held.version.read().unwrap_or_else(PoisonError::into_inner);
+    let found = before.pinned.read(py, |one| {
+        let other = after.pinned.version.read().unwrap_or_else(PoisonError::into_inner);
         crossdock_client::diff(one, &other)
     })?;
     Ok(found.into_iter().map(|(variable, range)| (variable, range.start, range.end)).collect())

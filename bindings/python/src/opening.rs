@@ -10,14 +10,14 @@ use pyo3::prelude::*;
 use crate::containers::settle;
 use crate::dtypes::{to_dtype, to_type};
 use crate::errors::{OrRaise, error};
-use crate::objects::{Kind, Place, type_ref};
+use crate::objects::{Kind, ObjectRef, type_ref};
 use crate::regions::Region;
 use crate::wait::{deadline, wait};
 use crate::words::member;
 
 /// Whether to find, wait for or make an object.
 #[derive(Clone, Copy)]
-pub struct Way {
+pub struct OpenOptions {
     mode: ObjectMode,
     anew: bool,
     /// How long to wait for an object that does not exist; `None` means not to wait.
@@ -27,28 +27,28 @@ pub struct Way {
 impl Region {
     pub(crate) fn get(&self, py: Python<'_>) -> PyResult<Inner> {
         if self.closed.load(Ordering::Relaxed) {
-            let text = format!("region '{}' is closed; open it again", self.live.name);
+            let text = format!("region '{}' is closed; open it again", self.open_region.name);
             return Err(error(py, Status::Closed, text));
         }
-        self.live.get(py)
+        self.open_region.get(py)
     }
 
     /// Finds or makes the object `name`. It waits in short slices, so that Ctrl-C can end it.
-    pub(crate) fn claim(&self, py: Python<'_>, name: &str, ty: &TypeRef, way: Way) -> PyResult<Claim> {
+    pub(crate) fn claim(&self, py: Python<'_>, name: &str, ty: &TypeRef, options: OpenOptions) -> PyResult<Claim> {
         let region = self.get(py)?;
-        if way.anew {
+        if options.anew {
             match self.remove(py, name) {
                 Err(e) if !e.is_instance_of::<pyo3::exceptions::PyLookupError>(py) => return Err(e),
                 _ => {}
             }
         }
-        match (way.mode, way.timeout) {
+        match (options.mode, options.timeout) {
             // Without a timeout, this waits only for another member that is constructing the object. Such a member
             // finishes or dies soon.
-            (ObjectMode::OpenOnly, None) => py.detach(|| region.claim(name, ty, way.mode, None)).or_raise(py),
+            (ObjectMode::OpenOnly, None) => py.detach(|| region.claim(name, ty, options.mode, None)).or_raise(py),
             (_, timeout) => {
                 let total = timeout.unwrap_or(deadline(py, None)?);
-                wait(py, total, |slice| region.claim(name, ty, way.mode, Some(slice)))
+                wait(py, total, |slice| region.claim(name, ty, options.mode, Some(slice)))
             }
         }
     }
@@ -74,28 +74,29 @@ impl Region {
         name: &str,
         dtype: Option<&Bound<'py, PyAny>>,
         named: impl FnOnce(&str) -> String,
-        way: Way,
+        options: OpenOptions,
         fill: impl FnOnce(&Inner, u64, u64) -> Result<()> + Send,
-    ) -> PyResult<Place> {
+    ) -> PyResult<ObjectRef> {
         let dtype = dtype.map(to_dtype).transpose()?;
         let ty = match &dtype {
             Some(dtype) => type_ref(py, named(&to_type(dtype)?))?,
-            None if way.mode == ObjectMode::CreateOnly => {
-                let text = format!("dtype is missing; object '{name}' of region '{}' is made anew", self.live.name);
+            None if options.mode == ObjectMode::CreateOnly => {
+                let text =
+                    format!("dtype is missing; object '{name}' of region '{}' is made anew", self.open_region.name);
                 return Err(error(py, Status::Invalid, text));
             }
-            None => self.find(py, name, way.timeout)?.ty,
+            None => self.find(py, name, options.timeout)?.ty,
         };
         let kind = Kind::of(py, &ty.name, dtype.as_ref())?;
-        let claim = self.claim(py, name, &ty, way)?;
-        let region = self.live.get(py)?;
+        let claim = self.claim(py, name, &ty, options)?;
+        let region = self.open_region.get(py)?;
         let (offset, element) = (claim.offset, numpy::PyArrayDescrMethods::itemsize(&kind.dtype(py)) as u64);
         let container = !matches!(kind, Kind::Simple(_));
         settle(py, &region, claim, container, || fill(&region, offset, element))?;
-        Place::opened(py, &self.live, (name, offset), ty, kind)
+        ObjectRef::opened(py, &self.open_region, (name, offset), ty, kind)
     }
 
-    pub(crate) fn way(py: Python<'_>, mode: &str, timeout: Option<f64>) -> PyResult<Way> {
+    pub(crate) fn open_options(py: Python<'_>, mode: &str, timeout: Option<f64>) -> PyResult<OpenOptions> {
         let (mode, anew) = match member(py, "mode", mode)? {
             Mode::OpenOrCreate => (ObjectMode::OpenOrCreate, false),
             Mode::CreateOnly => (ObjectMode::CreateOnly, false),
@@ -103,11 +104,12 @@ impl Region {
             Mode::Recreate => (ObjectMode::CreateOnly, true),
         };
         let timeout = timeout.map(|t| deadline(py, Some(t))).transpose()?.filter(|t| !t.is_zero());
-        Ok(Way { mode, anew, timeout })
+        Ok(OpenOptions { mode, anew, timeout })
     }
 
-    pub(crate) fn wrong_kind<T>(py: Python<'_>, place: &Place, wanted: &str) -> PyResult<T> {
-        let text = format!("{} of region '{}' is {}, not a {wanted}", place.what(), place.live.name, place.ty.name);
+    pub(crate) fn wrong_kind<T>(py: Python<'_>, object: &ObjectRef, wanted: &str) -> PyResult<T> {
+        let text =
+            format!("{} of region '{}' is {}, not a {wanted}", object.what(), object.open_region.name, object.ty.name);
         Err(error(py, Status::WrongType, text))
     }
 }

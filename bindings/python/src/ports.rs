@@ -14,17 +14,17 @@ use crate::handles::Handle;
 use crate::iteration::Messages;
 use crate::messages::Message;
 use crate::objects;
+use crate::open_ports::OpenPort;
+use crate::session_state::SessionState;
 use crate::sizes::count;
-use crate::slots::Slot;
-use crate::standing::Standing;
 use crate::wait::{deadline, wait};
 
 /// One end of a port. `Session.port` makes it. It is a context manager. Iterating over a consumer gives the messages
 /// until the producer has left in order.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Port {
-    slot: Arc<Slot>,
-    session: Arc<Standing>,
+    port: Arc<OpenPort>,
+    session: Arc<SessionState>,
     end: End,
     pattern: Pattern,
     capacity: u32,
@@ -32,8 +32,8 @@ pub struct Port {
 
 impl Port {
     /// Makes the Python object for an end that was just opened.
-    pub fn new(slot: Arc<Slot>, session: Arc<Standing>, end: End, pattern: Pattern, capacity: u32) -> Self {
-        Self { slot, session, end, pattern, capacity }
+    pub fn new(port: Arc<OpenPort>, session: Arc<SessionState>, end: End, pattern: Pattern, capacity: u32) -> Self {
+        Self { port, session, end, pattern, capacity }
     }
 
     /// Tries the call once, without waiting. It reads no clock, and other Python threads do not run meanwhile. If it
@@ -45,7 +45,7 @@ impl Port {
         step: impl FnOnce(&Inner) -> Result<T>,
     ) -> PyResult<Option<T>> {
         deadline(py, timeout)?;
-        Ok(self.slot.with_open(|port| if port.here() { step(port).ok() } else { None }))
+        Ok(self.port.with_open(|port| if port.here() { step(port).ok() } else { None }))
     }
 
     /// Waits in short slices. Between two slices this thread does not use the end, so another thread can end the wait
@@ -57,8 +57,8 @@ impl Port {
         step: impl Fn(&Inner, Option<Duration>) -> Result<T> + Send + Sync,
     ) -> PyResult<T> {
         let total = deadline(py, timeout)?;
-        self.slot.get(py)?;
-        wait(py, total, |slice| step(&**self.slot.open()?, Some(slice)))
+        self.port.get(py)?;
+        wait(py, total, |slice| step(&**self.port.open()?, Some(slice)))
     }
 }
 
@@ -67,7 +67,7 @@ impl Port {
     /// The port's name.
     #[getter]
     fn name(&self) -> &str {
-        &self.slot.name
+        &self.port.name
     }
 
     /// The end of the port: "producer" or "consumer".
@@ -91,7 +91,7 @@ impl Port {
     /// True if this process has closed the end.
     #[getter]
     fn closed(&self) -> bool {
-        self.slot.open().is_err()
+        self.port.open().is_err()
     }
 
     /// Sends a message. `data` is an object of a region (Vector, Ndarray, String, Simple or an array of one of them), a
@@ -147,7 +147,7 @@ impl Port {
             Some(message) => message,
             None => self.wait(py, timeout, |port, slice| port.receive(slice))?,
         };
-        Ok(Message::new(self.slot.clone(), message, self.session.clone()))
+        Ok(Message::new(self.port.clone(), message, self.session.clone()))
     }
 
     /// Releases a message: gives it back to the producer. It does the same as `message.release()`.
@@ -172,25 +172,25 @@ impl Port {
     /// The descriptor for select and epoll. It belongs to the port, so do not read or close it. With asyncio, use
     /// `areceive`.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        Ok(self.slot.get(py)?.descriptor().or_raise(py)?.as_raw_fd())
+        Ok(self.port.get(py)?.descriptor().or_raise(py)?.as_raw_fd())
     }
 
     /// Makes the descriptor become readable at the next event. If it returns True, look at the port at once, because
     /// something may have come already.
     fn _arm(&self, py: Python<'_>) -> PyResult<bool> {
-        self.slot.get(py)?.arm().or_raise(py)
+        self.port.get(py)?.arm().or_raise(py)
     }
 
     /// Undoes `_arm`.
     fn _disarm(&self, py: Python<'_>) -> PyResult<()> {
-        self.slot.get(py)?.disarm();
+        self.port.get(py)?.disarm();
         Ok(())
     }
 
     /// Adds `bytes` to the port's counter of copied bytes. These are bytes that this end copied from or to memory
     /// outside of any region.
     fn note_copied(&self, py: Python<'_>, #[pyo3(from_py_with = count)] bytes: u64) -> PyResult<()> {
-        self.slot.get(py)?.note_copied(bytes);
+        self.port.get(py)?.note_copied(bytes);
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl Port {
     /// nanoseconds.
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let s = self.slot.get(py)?.statistics();
+        let s = self.port.get(py)?.statistics();
         let all = PyDict::new(py);
         for (name, value) in [
             ("messages", s.messages),
@@ -221,7 +221,7 @@ impl Port {
     /// Leaves in order. The other end gets all messages that were sent, and then a ClosedError. Messages that this
     /// consumer did not release go to the next consumer. Closing twice does nothing.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.slot.close());
+        py.detach(|| self.port.close());
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -263,7 +263,7 @@ impl Port {
     fn __repr__(&self) -> String {
         format!(
             "<crossdock.Port '{}': {}, {}, capacity {}{}>",
-            self.slot.name,
+            self.port.name,
             self.end(),
             self.pattern(),
             self.capacity,

@@ -15,11 +15,11 @@ use crate::dtypes::{from_type, parse, to_dtype, to_type};
 use crate::errors::{OrRaise, error};
 use crate::fork::Own;
 use crate::values;
-use crate::views::{Shown, array_over, lock};
+use crate::views::{ArrayLayout, array_over, lock};
 use crate::words::member;
 
 /// A publisher in this process. All arrays over its memory share this object, which keeps the memory alive.
-pub struct Works {
+pub struct OpenPublisher {
     publisher: Mutex<Own<Inner>>,
     name: String,
     types: Vec<(String, String)>,
@@ -27,7 +27,7 @@ pub struct Works {
     begun: AtomicUsize,
 }
 
-impl Works {
+impl OpenPublisher {
     /// Ends the series in order. The memory stays as long as there are arrays over it.
     pub fn end(&self) -> Result<()> {
         let mut publisher = lock(&self.publisher);
@@ -37,15 +37,15 @@ impl Works {
 
 /// The base object of an array over a publisher's memory.
 #[pyclass(frozen, module = "crossdock._native")]
-struct Ground {
-    works: Arc<Works>,
+struct PublisherArrayBase {
+    open_publisher: Arc<OpenPublisher>,
     begun: bool,
 }
 
-impl Drop for Ground {
+impl Drop for PublisherArrayBase {
     fn drop(&mut self) {
         if self.begun {
-            self.works.begun.fetch_sub(1, Ordering::AcqRel);
+            self.open_publisher.begun.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }
@@ -56,7 +56,7 @@ impl Drop for Ground {
 /// `pages="may_move"`, and after `begin` was called.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Publisher {
-    works: Arc<Works>,
+    open_publisher: Arc<OpenPublisher>,
     is_begun: std::sync::atomic::AtomicBool,
 }
 
@@ -121,61 +121,61 @@ impl Publisher {
         session: &Session,
         name: &str,
         options: &SeriesOptions,
-    ) -> PyResult<(Self, Arc<Works>)> {
+    ) -> PyResult<(Self, Arc<OpenPublisher>)> {
         let inner = py.detach(|| session.publisher(name, options)).or_raise(py)?;
-        let works = Arc::new(Works {
+        let open_publisher = Arc::new(OpenPublisher {
             publisher: Mutex::new(Own::new(inner)),
             name: name.to_owned(),
             types: options.variables.iter().map(|v| (v.name.clone(), v.ty.clone())).collect(),
             begun: AtomicUsize::new(0),
         });
-        Ok((Self { works: works.clone(), is_begun: false.into() }, works))
+        Ok((Self { open_publisher: open_publisher.clone(), is_begun: false.into() }, open_publisher))
     }
 
     /// Calls `act` while other Python threads run.
     fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Inner) -> Result<T> + Send) -> PyResult<T> {
         let done = py.detach(|| {
-            let mut publisher = lock(&self.works.publisher);
+            let mut publisher = lock(&self.open_publisher.publisher);
             if publisher.here() { Some(act(&mut publisher)) } else { None }
         });
         match done {
             Some(done) => done.or_raise(py),
-            None => Err(crate::fork::elsewhere(py, &format!("the publisher of series '{}'", self.works.name))),
+            None => Err(crate::fork::elsewhere(py, &format!("the publisher of series '{}'", self.open_publisher.name))),
         }
     }
 
     fn array<'py>(&self, py: Python<'py>, variable: &str) -> PyResult<Bound<'py, PyAny>> {
-        let Some((_, ty)) = self.works.types.iter().find(|(name, _)| name == variable) else {
-            let text = format!("series '{}' has no variable '{variable}'", self.works.name);
+        let Some((_, ty)) = self.open_publisher.types.iter().find(|(name, _)| name == variable) else {
+            let text = format!("series '{}' has no variable '{variable}'", self.open_publisher.name);
             return Err(error(py, Status::NotFound, text));
         };
         let dtype: Bound<'py, PyArrayDescr> = from_type(py, &parse(py, ty)?, ty)?;
         let begun = &self.is_begun;
-        let works = &self.works;
+        let open_publisher = &self.open_publisher;
         let (address, shape, begun) = self.with(py, move |publisher| {
             let begun = begun.load(Ordering::Acquire);
             if begun {
-                works.begun.fetch_add(1, Ordering::AcqRel);
+                open_publisher.begun.fetch_add(1, Ordering::AcqRel);
             }
             Ok((publisher.memory(variable)? as usize, publisher.shape(variable)?.to_vec(), begun))
         })?;
-        let ground = Py::new(py, Ground { works: self.works.clone(), begun })?.into_any();
-        let shown = Shown { dtype, shape, fortran: false, data: 0 };
+        let base = Py::new(py, PublisherArrayBase { open_publisher: self.open_publisher.clone(), begun })?.into_any();
+        let layout = ArrayLayout { dtype, shape, fortran: false, data: 0 };
         // SAFETY: the variable's own memory, as long as its shape asks for; the base keeps the publisher, which keeps it,
         // and a begun version is not published while it has arrays. Shrinking leaves the addresses mapped.
-        unsafe { array_over(py, address as *mut c_void, shown, true, ground) }
+        unsafe { array_over(py, address as *mut c_void, layout, true, base) }
     }
 
     /// Fails if arrays of a begun version are alive, because the memory of that version is unmapped when it is
     /// published.
     fn refuse_if_begun_views(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
-        match self.works.begun.load(Ordering::Acquire) {
+        match self.open_publisher.begun.load(Ordering::Acquire) {
             0 => Ok(()),
             count => {
                 let text = format!(
                     "the version that was begun of series '{}' cannot be {verb}: {count} of its arrays are alive; let go \
                      of them (del), then publish() or abandon()",
-                    self.works.name
+                    self.open_publisher.name
                 );
                 Err(error(py, Status::Busy, text))
             }
@@ -208,7 +208,7 @@ impl Publisher {
     /// The series' name.
     #[getter]
     fn name(&self) -> &str {
-        &self.works.name
+        &self.open_publisher.name
     }
 
     /// The number of the newest version; 0 before the first one.
@@ -222,16 +222,16 @@ impl Publisher {
     }
 
     fn __getattr__<'py>(&self, py: Python<'py>, variable: &str) -> PyResult<Bound<'py, PyAny>> {
-        if self.works.types.iter().any(|(name, _)| name == variable) {
+        if self.open_publisher.types.iter().any(|(name, _)| name == variable) {
             return self.array(py, variable);
         }
-        Err(PyAttributeError::new_err(format!("series '{}' has no variable '{variable}'", self.works.name)))
+        Err(PyAttributeError::new_err(format!("series '{}' has no variable '{variable}'", self.open_publisher.name)))
     }
 
     /// The names of the variables.
     #[getter]
     fn variables(&self) -> Vec<String> {
-        self.works.types.iter().map(|(name, _)| name.clone()).collect()
+        self.open_publisher.types.iter().map(|(name, _)| name.clone()).collect()
     }
 
     /// Publishes the present contents of the arrays as the next version and returns its number. The call does not wait
@@ -340,7 +340,7 @@ impl Publisher {
     }
 
     fn __repr__(&self) -> String {
-        format!("<crossdock.Publisher '{}': {}>", self.works.name, self.variables().join(", "))
+        format!("<crossdock.Publisher '{}': {}>", self.open_publisher.name, self.variables().join(", "))
     }
 }
 

@@ -10,24 +10,24 @@ use pyo3::types::{PyDict, PyList, PyType};
 use crate::containers::{order_of, settle, shape_of};
 use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
-use crate::objects::{self, Kind, Place, handle_of, type_ref};
+use crate::objects::{self, Kind, ObjectRef, handle_of, type_ref};
 use crate::sizes::count;
-use crate::views::{Live, one_less};
+use crate::views::{OpenRegion, one_less};
 
 /// A region of the workflow, mapped in this process. `Session.region` makes it. It is a context manager.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Region {
     /// The state that all Region objects of the same region share.
-    pub(crate) live: Arc<Live>,
+    pub(crate) open_region: Arc<OpenRegion>,
     /// Tells whether this Region object was closed.
     pub(crate) closed: AtomicBool,
 }
 
 impl Region {
     /// Makes one more Region object for a mapped region.
-    pub fn new(live: Arc<Live>) -> Self {
-        live.opens.fetch_add(1, Ordering::Relaxed);
-        Self { live, closed: AtomicBool::new(false) }
+    pub fn new(open_region: Arc<OpenRegion>) -> Self {
+        open_region.opens.fetch_add(1, Ordering::Relaxed);
+        Self { open_region, closed: AtomicBool::new(false) }
     }
 }
 
@@ -36,7 +36,7 @@ impl Region {
     /// The region's name.
     #[getter]
     fn name(&self) -> &str {
-        &self.live.name
+        &self.open_region.name
     }
 
     /// The id of the segment, which handles contain. No other segment ever gets it.
@@ -60,7 +60,7 @@ impl Region {
     /// True if this object was closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed) || !self.live.is_open()
+        self.closed.load(Ordering::Relaxed) || !self.open_region.is_open()
     }
 
     /// Opens or makes a `vector<T>`, which can grow. A new one has `size` elements, all zero.
@@ -81,11 +81,11 @@ impl Region {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let fill = |r: &Inner, offset, element| if size == 0 { Ok(()) } else { r.vector_resize(offset, element, size) };
-        let way = Self::way(py, mode, timeout)?;
-        let place = self.open_as(py, name, dtype, |of| format!("vector<{of}>"), way, fill)?;
-        match place.kind {
-            Kind::Vector(_) => place.into_object(py),
-            _ => Self::wrong_kind(py, &place, "vector"),
+        let options = Self::open_options(py, mode, timeout)?;
+        let object = self.open_as(py, name, dtype, |of| format!("vector<{of}>"), options, fill)?;
+        match object.kind {
+            Kind::Vector(_) => object.into_object(py),
+            _ => Self::wrong_kind(py, &object, "vector"),
         }
     }
 
@@ -108,18 +108,18 @@ impl Region {
         let wanted = order.map(|o| order_of(py, o)).transpose()?;
         let filled = (shape.clone().unwrap_or_else(|| vec![0]), wanted.unwrap_or(crossdock_client::Order::C));
         let fill = move |r: &Inner, at, element| r.ndarray_reshape(at, element, filled.1, &filled.0);
-        let way = Self::way(py, mode, timeout)?;
-        let place = self.open_as(py, name, dtype, |of| format!("ndarray<{of}>"), way, fill)?;
-        if !matches!(place.kind, Kind::Ndarray(_)) {
-            return Self::wrong_kind(py, &place, "ndarray");
+        let options = Self::open_options(py, mode, timeout)?;
+        let object = self.open_as(py, name, dtype, |of| format!("ndarray<{of}>"), options, fill)?;
+        if !matches!(object.kind, Kind::Ndarray(_)) {
+            return Self::wrong_kind(py, &object, "ndarray");
         }
-        let there = self.live.get(py)?.ndarray_at(place.offset, place.element()).or_raise(py)?;
+        let there = self.open_region.get(py)?.ndarray_at(object.offset, object.element()).or_raise(py)?;
         let same = shape.as_ref().is_none_or(|s| *s == there.shape()) && wanted.is_none_or(|o| o == there.order);
         if !same {
             let text = format!(
                 "ndarray '{name}' of region '{}' has shape {:?} in order {}, not {:?} in order {}; leave them out to take \
                  it as it is, or call its reshape",
-                self.live.name,
+                self.open_region.name,
                 there.shape(),
                 there.order.word(),
                 shape.unwrap_or_default(),
@@ -127,7 +127,7 @@ impl Region {
             );
             return Err(error(py, Status::Invalid, text));
         }
-        place.into_object(py)
+        object.into_object(py)
     }
 
     /// Opens or makes an object of fixed size: a number ('f8'), a fixed array (('f4', (4, 8))) or a struct (an aligned
@@ -141,11 +141,11 @@ impl Region {
         mode: &str,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let way = Self::way(py, mode, timeout)?;
-        let place = self.open_as(py, name, dtype, str::to_owned, way, |_, _, _| Ok(()))?;
-        match place.kind {
-            Kind::Simple(_) => place.into_object(py),
-            _ => Self::wrong_kind(py, &place, "simple object"),
+        let options = Self::open_options(py, mode, timeout)?;
+        let object = self.open_as(py, name, dtype, str::to_owned, options, |_, _, _| Ok(()))?;
+        match object.kind {
+            Kind::Simple(_) => object.into_object(py),
+            _ => Self::wrong_kind(py, &object, "simple object"),
         }
     }
 
@@ -162,21 +162,21 @@ impl Region {
     ) -> PyResult<Bound<'py, PyAny>> {
         let bytes = value.unwrap_or_default().as_bytes();
         let fill = |r: &Inner, offset, _| crate::headers::set_bytes(r, offset, bytes);
-        let way = Self::way(py, mode, timeout)?;
+        let options = Self::open_options(py, mode, timeout)?;
         let ty = type_ref(py, "string".to_owned())?;
-        let claim = self.claim(py, name, &ty, way)?;
-        let region = self.live.get(py)?;
+        let claim = self.claim(py, name, &ty, options)?;
+        let region = self.open_region.get(py)?;
         settle(py, &region, claim, true, || fill(&region, claim.offset, 1))?;
         let kind = Kind::of(py, "string", None)?;
-        Place::opened(py, &self.live, (name, claim.offset), ty, kind)?.into_object(py)
+        ObjectRef::opened(py, &self.open_region, (name, claim.offset), ty, kind)?.into_object(py)
     }
 
     /// Opens the object of this name, whatever its kind. `timeout` is how many seconds to wait for it (None: it does
     /// not wait).
     #[pyo3(signature = (name, *, timeout=None))]
     fn open<'py>(&self, py: Python<'py>, name: &str, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
-        let way = Self::way(py, "open_only", timeout)?;
-        self.open_as(py, name, None, str::to_owned, way, |_, _, _| Ok(()))?.into_object(py)
+        let options = Self::open_options(py, "open_only", timeout)?;
+        self.open_as(py, name, None, str::to_owned, options, |_, _, _| Ok(()))?.into_object(py)
     }
 
     /// Returns the handle of an object of this region, or of an array over a whole object.
@@ -184,7 +184,8 @@ impl Region {
         let region = self.get(py)?;
         let (handle, _) = handle_of(object)?;
         if !region.is_named_by(handle.segment) {
-            let text = format!("{object:?} is not in region '{}' but in segment {}", self.live.name, handle.segment);
+            let text =
+                format!("{object:?} is not in region '{}' but in segment {}", self.open_region.name, handle.segment);
             return Err(error(py, Status::BadHandle, text));
         }
         Ok(handle.into())
@@ -201,14 +202,14 @@ impl Region {
         r#type: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.get(py)?;
-        objects::load(py, &self.live, handle.into(), r#type, None)
+        objects::load(py, &self.open_region, handle.into(), r#type, None)
     }
 
     /// Removes a named object and frees its memory. Handles to it become invalid. Raises BusyError while an array of it
     /// is alive in this process. No other task may be using it.
     pub(crate) fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let offset = self.get(py)?.find(name).or_raise(py)?.offset;
-        self.live.exclusively(py, offset, &format!("object '{name}'"), "removed", |r| r.remove(name).map(|_| ()))
+        self.open_region.exclusively(py, offset, &format!("object '{name}'"), "removed", |r| r.remove(name).map(|_| ()))
     }
 
     /// Lists the named objects as tuples (name, type, size, offset), sorted by name.
@@ -254,8 +255,8 @@ impl Region {
         if self.closed.load(Ordering::Relaxed) {
             return Ok(());
         }
-        if self.live.opens.load(Ordering::Relaxed) == 1 && self.live.is_open() {
-            self.live.refuse_if_any_view(py)?;
+        if self.open_region.opens.load(Ordering::Relaxed) == 1 && self.open_region.is_open() {
+            self.open_region.refuse_if_any_view(py)?;
         }
         self.let_go();
         Ok(())
@@ -278,14 +279,14 @@ impl Region {
     }
 
     fn __repr__(&self) -> String {
-        format!("<crossdock.Region '{}'{}>", self.live.name, if self.closed() { ", closed" } else { "" })
+        format!("<crossdock.Region '{}'{}>", self.open_region.name, if self.closed() { ", closed" } else { "" })
     }
 }
 
 impl Region {
     fn let_go(&self) {
-        if !self.closed.swap(true, Ordering::Relaxed) && one_less(&self.live.opens) == 0 {
-            self.live.let_go();
+        if !self.closed.swap(true, Ordering::Relaxed) && one_less(&self.open_region.opens) == 0 {
+            self.open_region.let_go();
         }
     }
 }
@@ -294,7 +295,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         // Objects that were opened through this region stay usable. The region is unmapped with the last of them.
         if !*self.closed.get_mut() {
-            one_less(&self.live.opens);
+            one_less(&self.open_region.opens);
         }
     }
 }

@@ -10,17 +10,17 @@ use pyo3::types::{PyDict, PyList, PyType};
 use crate::errors::{OrRaise, error};
 use crate::fork::Own;
 use crate::handles::Handle;
-use crate::holds::Grip;
 use crate::item_words;
 use crate::items::Item;
 use crate::objects;
 use crate::observing::Observer;
+use crate::open_items::Access;
+use crate::open_ports::OpenPort;
 use crate::ports::Port;
 use crate::publishing::{Declared, Publisher};
 use crate::regions::Region;
+use crate::session_state::SessionState;
 use crate::sizes::{bytes_of, count};
-use crate::slots::Slot;
-use crate::standing::Standing;
 use crate::wait::{deadline, wait, wait_in_line};
 use crate::words::member;
 
@@ -28,7 +28,7 @@ use crate::words::member;
 /// it. A forked child must connect anew.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Session {
-    standing: Arc<Standing>,
+    state: Arc<SessionState>,
 }
 
 /// Connects to the node daemon. It tries the given socket; without one, CROSSDOCK_SOCKET, then /run/crossdock, then the
@@ -71,8 +71,8 @@ pub fn connect(
     let timeout = deadline(py, Some(timeout))?;
     let options = ConnectOptions { socket, task, rank, workflow, timeout, private_daemon, visitor };
     let session = py.detach(|| Inner::connect(&options)).or_raise(py)?;
-    let standing = Arc::new(Standing::new(session));
-    let session = Py::new(py, Session { standing })?;
+    let state = Arc::new(SessionState::new(session));
+    let session = Py::new(py, Session { state })?;
     py.import("crossdock")?.getattr("_sessions")?.call_method1("add", (&session,))?;
     Ok(session)
 }
@@ -82,31 +82,31 @@ impl Session {
     /// The id of this member. No other member of this node ever gets it.
     #[getter]
     fn member(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.standing.get(py)?.member().0)
+        Ok(self.state.get(py)?.member().0)
     }
 
     /// The name of the task that this session acts as.
     #[getter]
     fn task(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.standing.get(py)?.task().to_owned())
+        Ok(self.state.get(py)?.task().to_owned())
     }
 
     /// The number of the workflow's run that this session takes part in, counted from 1. Ports end with the run.
     #[getter]
     fn run(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.standing.get(py)?.run())
+        Ok(self.state.get(py)?.run())
     }
 
     /// The rank of this session in its task.
     #[getter]
     fn rank(&self, py: Python<'_>) -> PyResult<u32> {
-        Ok(self.standing.get(py)?.rank())
+        Ok(self.state.get(py)?.rank())
     }
 
     /// The name of the workflow that this session takes part in.
     #[getter]
     fn workflow(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.standing.get(py)?.workflow().to_owned())
+        Ok(self.state.get(py)?.workflow().to_owned())
     }
 
     /// Reports how far this task is: `done` of `of` steps. `crossdock ps`, `crossdock top`, the live view of `crossdock
@@ -115,13 +115,13 @@ impl Session {
     /// than `of`.
     fn progress(&self, py: Python<'_>, done: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) -> PyResult<()> {
         let (done, of) = (count(done)?, count(of)?);
-        self.standing.get(py)?.progress(done, of).or_raise(py)
+        self.state.get(py)?.progress(done, of).or_raise(py)
     }
 
     /// True if the session was closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.standing.is_over()
+        self.state.is_over()
     }
 
     /// Opens or makes a region.
@@ -141,7 +141,7 @@ impl Session {
     ) -> PyResult<Region> {
         let way: Mode = member(py, "mode", mode)?;
         let size = size.map_or(Ok(1 << 30), bytes_of)?;
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         let region = match timeout {
             Some(seconds) if way == Mode::OpenOnly && seconds != 0.0 => {
                 let total = deadline(py, Some(seconds))?;
@@ -149,7 +149,7 @@ impl Session {
             }
             _ => py.detach(|| session.region(name, way, size, None)).or_raise(py)?,
         };
-        Ok(Region::new(self.standing.shared(region)))
+        Ok(Region::new(self.state.shared(region)))
     }
 
     /// Copies the region `name` of any node of the site to this node, under the name `copy`, and opens the copy. The
@@ -161,9 +161,9 @@ impl Session {
     /// DeniedError, TimedOutError or DisconnectedError. After an error there is no copy.
     #[pyo3(signature = (name, copy, *, timeout=None))]
     fn copy_region(&self, py: Python<'_>, name: &str, copy: &str, timeout: Option<f64>) -> PyResult<Region> {
-        let (session, total) = (self.standing.get(py)?, deadline(py, timeout)?);
+        let (session, total) = (self.state.get(py)?, deadline(py, timeout)?);
         let region = py.detach(|| session.copy_region(name, copy, total)).or_raise(py)?;
-        Ok(Region::new(self.standing.shared(region)))
+        Ok(Region::new(self.state.shared(region)))
     }
 
     /// Moves the region `name` of any node of the site to this node, and opens it. The region keeps its name, and its
@@ -171,15 +171,15 @@ impl Session {
     /// copy_region. After an error the region is where it was.
     #[pyo3(signature = (name, *, timeout=None))]
     fn move_region(&self, py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Region> {
-        let (session, total) = (self.standing.get(py)?, deadline(py, timeout)?);
+        let (session, total) = (self.state.get(py)?, deadline(py, timeout)?);
         let region = py.detach(|| session.move_region(name, total)).or_raise(py)?;
-        Ok(Region::new(self.standing.shared(region)))
+        Ok(Region::new(self.state.shared(region)))
     }
 
     /// Removes the name of a region. Tasks that have the region open keep it. The memory is freed when the last task
     /// closes it.
     fn remove_region(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         py.detach(|| session.remove_region(name)).or_raise(py)
     }
 
@@ -220,7 +220,7 @@ impl Session {
             Some(given) => u32::try_from(given).unwrap_or(u32::MAX),
         };
         let options = PortOptions { pattern, capacity, persistent };
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         let port = match timeout {
             Some(seconds) => {
                 let total = deadline(py, Some(seconds))?;
@@ -229,14 +229,14 @@ impl Session {
             None => py.detach(|| session.port(name, side, &options, None)).or_raise(py)?,
         };
         let shape = port.shape();
-        let slot = Arc::new(Slot::new(name, port));
-        self.standing.keep(&slot);
-        Ok(Port::new(slot, self.standing.clone(), side, shape.pattern, shape.capacity))
+        let port = Arc::new(OpenPort::new(name, port));
+        self.state.keep_port(&port);
+        Ok(Port::new(port, self.state.clone(), side, shape.pattern, shape.capacity))
     }
 
     /// Removes the name of a port. Members that have the port open keep it.
     fn remove_port(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         py.detach(|| session.remove_port(name)).or_raise(py)
     }
 
@@ -262,9 +262,9 @@ impl Session {
         on_death: &str,
     ) -> PyResult<Item> {
         let options = item_words::options_of(py, key, size, (dtype, shape, order), (level, on_death))?;
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         let made = py.detach(|| session.create_item(key, &options)).or_raise(py)?;
-        Ok(Item::new(&self.standing, Grip::Own(Own::new(made))))
+        Ok(Item::new(&self.state, Access::Own(Own::new(made))))
     }
 
     /// Waits until this task owns the item, and opens it. The item need not exist yet. Waiting tasks are served in the
@@ -277,9 +277,9 @@ impl Session {
     #[pyo3(signature = (key, *, timeout=None))]
     fn access_item(&self, py: Python<'_>, key: String, timeout: Option<f64>) -> PyResult<Item> {
         let total = deadline(py, timeout)?;
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         let got = wait_in_line(py, total, move |wait| session.access_item(&key, wait))?;
-        Ok(Item::new(&self.standing, Grip::Own(Own::new(got))))
+        Ok(Item::new(&self.state, Access::Own(Own::new(got))))
     }
 
     /// Waits as `access_item` does for several items, and opens the first one that this task owns. Its `key` tells
@@ -287,11 +287,11 @@ impl Session {
     #[pyo3(signature = (keys, *, timeout=None))]
     fn access_any(&self, py: Python<'_>, keys: Vec<String>, timeout: Option<f64>) -> PyResult<Item> {
         let total = deadline(py, timeout)?;
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         let got = wait_in_line(py, total, move |wait| {
             session.access_any_item(&keys.iter().map(String::as_str).collect::<Vec<_>>(), wait)
         })?;
-        Ok(Item::new(&self.standing, Grip::Own(Own::new(got))))
+        Ok(Item::new(&self.state, Access::Own(Own::new(got))))
     }
 
     /// Waits until the owner of an item shares it, and opens it for reading. This process cannot write it. Close it
@@ -300,15 +300,15 @@ impl Session {
     #[pyo3(signature = (key, *, timeout=None))]
     fn read_item(&self, py: Python<'_>, key: String, timeout: Option<f64>) -> PyResult<Item> {
         let total = deadline(py, timeout)?;
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         let got = wait_in_line(py, total, move |wait| session.read_item(&key, wait))?;
-        Ok(Item::new(&self.standing, Grip::Read(Own::new(got))))
+        Ok(Item::new(&self.state, Access::Read(Own::new(got))))
     }
 
     /// Returns what the daemon knows about an item of this workflow, even if another task owns it. Raises
     /// NotFoundError.
     fn find_item<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         let found = py.detach(|| session.find_item(key)).or_raise(py)?;
         item_words::info_of(py, &found)
     }
@@ -316,7 +316,7 @@ impl Session {
     /// Gives this rank of this task a number as a second name: `transfer("#7")` goes to the rank that registered 7,
     /// even if it registers the number later. Raises ExistsError if another task has the number.
     fn register_number(&self, py: Python<'_>, #[pyo3(from_py_with = count)] number: u64) -> PyResult<()> {
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         py.detach(|| session.register_number(number)).or_raise(py)
     }
 
@@ -353,13 +353,13 @@ impl Session {
         detect: &str,
         pages: &str,
     ) -> PyResult<Publisher> {
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         let declared = Declared { variables, max_shape, constants, attributes, full, detect, pages };
         let mut options = declared.options(py)?;
         options.capacity = capacity.map(bytes_of).transpose()?;
         (options.chunk, options.keep, options.max_observers) = (chunk, keep, max_observers);
-        let (publisher, works) = Publisher::open(py, &session, name, &options)?;
-        self.standing.keep_series(&works);
+        let (publisher, open_publisher) = Publisher::open(py, &session, name, &options)?;
+        self.state.keep_series(&open_publisher);
         Ok(publisher)
     }
 
@@ -369,7 +369,7 @@ impl Session {
     /// allows.
     #[pyo3(signature = (name, *, timeout=None, run="current"))]
     fn observe(&self, py: Python<'_>, name: &str, timeout: Option<f64>, run: &str) -> PyResult<Observer> {
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         let observe = match run {
             "current" => crossdock_client::Session::observe,
             "former" => crossdock_client::Session::observe_former,
@@ -391,7 +391,7 @@ impl Session {
     /// Removes the name of a series. Observers keep their versions. Raises BusyError while the series is being
     /// published.
     fn remove_series(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         py.detach(|| session.remove_series(name)).or_raise(py)
     }
 
@@ -404,13 +404,13 @@ impl Session {
         handle: Handle,
         r#type: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let live = self.standing.region_of(py, handle.into())?;
-        objects::load(py, &live, handle.into(), r#type, None)
+        let open_region = self.state.region_of(py, handle.into())?;
+        objects::load(py, &open_region, handle.into(), r#type, None)
     }
 
     /// Lists the workflows, members and segments that this task may see.
     fn list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let session = self.standing.get(py)?;
+        let session = self.state.get(py)?;
         let listing = py.detach(|| session.list()).or_raise(py)?;
         let records = py.import("crossdock._records")?;
         let (workflow, member) = (records.getattr("WorkflowInfo")?, records.getattr("MemberInfo")?);
@@ -452,17 +452,17 @@ impl Session {
     /// Leaves in order and closes all ports and regions. Raises BusyError if arrays of a region are alive; then nothing
     /// happens. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.standing.is_elsewhere() {
-            for live in self.standing.open_regions() {
-                live.refuse_if_any_view(py)?;
+        if !self.state.is_elsewhere() {
+            for open_region in self.state.open_regions() {
+                open_region.refuse_if_any_view(py)?;
             }
         }
-        self.standing.leave(py)
+        self.state.leave(py)
     }
 
     /// Leaves in order. Arrays that are still alive are no error; they keep their memory until they are gone.
     fn _leave(&self, py: Python<'_>) -> PyResult<()> {
-        self.standing.leave(py)
+        self.state.leave(py)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -479,11 +479,11 @@ impl Session {
         _value: Option<&Bound<'_, PyAny>>,
         _trace: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        if kind.is_none() { self.standing.leave(py) } else { Ok(()) }
+        if kind.is_none() { self.state.leave(py) } else { Ok(()) }
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        match self.standing.get(py) {
+        match self.state.get(py) {
             Ok(s) => format!(
                 "<crossdock.Session: task '{}' rank {} of workflow '{}', member {}>",
                 s.task(),

@@ -14,7 +14,7 @@ pub struct Text;
 #[pymethods]
 impl Text {
     fn __len__(slf: &Bound<'_, Self>) -> PyResult<usize> {
-        Ok(slf.as_super().get().place.shape(slf.py())?[0] as usize)
+        Ok(slf.as_super().get().object.shape(slf.py())?[0] as usize)
     }
 
     /// A copy of the text. Raises UnicodeDecodeError if the bytes are not UTF-8; then use `bytes`.
@@ -33,9 +33,9 @@ impl Text {
     /// `Vector.resize`.
     #[getter]
     fn bytes<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyBytes>> {
-        let (py, place) = (slf.py(), &slf.as_super().get().place);
-        let region = place.region(py)?;
-        Ok(PyBytes::new(py, &headers::bytes(&region, place.offset).or_raise(py)?))
+        let (py, object) = (slf.py(), &slf.as_super().get().object);
+        let region = object.region(py)?;
+        Ok(PyBytes::new(py, &headers::bytes(&region, object.offset).or_raise(py)?))
     }
 
     #[setter]
@@ -50,8 +50,8 @@ impl Text {
 
 /// Replaces the bytes of a string.
 fn assign(slf: &Bound<'_, Text>, bytes: &[u8]) -> PyResult<()> {
-    let (py, place) = (slf.py(), &slf.as_super().get().place);
-    place.region(py)?;
-    let offset = place.offset;
-    place.live.exclusively(py, offset, &place.what(), "changed", |r| headers::set_bytes(r, offset, bytes))
+    let (py, object) = (slf.py(), &slf.as_super().get().object);
+    object.region(py)?;
+    let offset = object.offset;
+    object.open_region.exclusively(py, offset, &object.what(), "changed", |r| headers::set_bytes(r, offset, bytes))
 }

@@ -1,8 +1,8 @@
 //! Makes NumPy arrays over shared memory, and counts them.
 //!
-//! Each array has a [`View`] as its base object. Arrays that are made from it (slices, `memoryview`, DLPack) keep that
-//! base. The view keeps the region mapped, so no array ever points to unmapped memory. While a view is alive, calls
-//! that would move or free its memory raise `BusyError`.
+//! Each array has an [`ArrayBase`] as its base object. Arrays that are made from it (slices, `memoryview`, DLPack) keep
+//! that base. It counts as one view of its object, and it keeps the region mapped, so no array ever points to unmapped
+//! memory. While an object has a view, calls that would move or free its memory raise `BusyError`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -30,7 +30,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const MOVING: usize = usize::MAX;
 
 /// A region that this process has mapped. All Python objects that refer to the region share this value.
-pub struct Live {
+pub struct OpenRegion {
     region: Mutex<Option<Own<Region>>>,
     /// The region's name, for error messages after the region was closed.
     pub name: String,
@@ -40,7 +40,7 @@ pub struct Live {
     views: Mutex<HashMap<u64, usize>>,
 }
 
-impl Live {
+impl OpenRegion {
     /// Wraps a region that was just opened.
     pub fn new(region: Region) -> Self {
         let name = region.name().to_owned();
@@ -144,9 +144,9 @@ impl Live {
 }
 
 /// The base object of an array. It keeps the array's memory mapped, and its message unreleased.
-#[pyclass(frozen, module = "crossdock._native")]
-pub struct View {
-    live: Arc<Live>,
+#[pyclass(frozen, module = "crossdock._native", name = "View")]
+pub struct ArrayBase {
+    open_region: Arc<OpenRegion>,
     /// The offset of the object that the view belongs to.
     pub offset: u64,
     /// The address and the number of the viewed bytes.
@@ -156,16 +156,16 @@ pub struct View {
     _credit: Option<Arc<Credit>>,
 }
 
-impl View {
+impl ArrayBase {
     /// The region of the viewed object.
-    pub fn live(&self) -> &Arc<Live> {
-        &self.live
+    pub fn open_region(&self) -> &Arc<OpenRegion> {
+        &self.open_region
     }
 }
 
-impl Drop for View {
+impl Drop for ArrayBase {
     fn drop(&mut self) {
-        let mut views = lock(&self.live.views);
+        let mut views = lock(&self.open_region.views);
         if let Some(count) = views.get_mut(&self.offset) {
             *count -= 1;
             if *count == 0 {
@@ -176,7 +176,7 @@ impl Drop for View {
 }
 
 /// Describes the elements that an array shows.
-pub struct Shown<'py> {
+pub struct ArrayLayout<'py> {
     /// The dtype of one element. If it is a fixed array, its dimensions are added to the shape.
     pub dtype: Bound<'py, PyArrayDescr>,
     /// The number of elements in each dimension.
@@ -190,31 +190,38 @@ pub struct Shown<'py> {
 /// Makes an array over the memory of the object at `offset`.
 pub fn array<'py>(
     py: Python<'py>,
-    live: &Arc<Live>,
+    open_region: &Arc<OpenRegion>,
     offset: u64,
     credit: Option<&Arc<Credit>>,
-    shown: Shown<'py>,
+    layout: ArrayLayout<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let region = live.get(py)?;
-    let corrupt =
-        |why: String| error(py, Status::Corrupt, format!("the object at {offset:#x} of region '{}' {why}", live.name));
-    let size = shown.shape.iter().try_fold(shown.dtype.itemsize() as u64, |n, d| n.checked_mul(*d));
+    let region = open_region.get(py)?;
+    let corrupt = |why: String| {
+        error(py, Status::Corrupt, format!("the object at {offset:#x} of region '{}' {why}", open_region.name))
+    };
+    let size = layout.shape.iter().try_fold(layout.dtype.itemsize() as u64, |n, d| n.checked_mul(*d));
     let bytes = size.unwrap_or(u64::MAX);
-    let end = size.and_then(|n| n.checked_add(shown.data)).filter(|end| *end <= region.capacity());
+    let end = size.and_then(|n| n.checked_add(layout.data)).filter(|end| *end <= region.capacity());
     if end.is_none() || i64::try_from(region.capacity()).is_err() {
-        return Err(corrupt(format!("says that it has {:?} elements, which end outside the region", shown.shape)));
+        return Err(corrupt(format!("says that it has {:?} elements, which end outside the region", layout.shape)));
     }
-    if shown.data % shown.dtype.alignment().max(1) as u64 != 0 {
-        return Err(corrupt(format!("has its elements at {:#x}, which is not aligned", shown.data)));
+    if layout.data % layout.dtype.alignment().max(1) as u64 != 0 {
+        return Err(corrupt(format!("has its elements at {:#x}, which is not aligned", layout.data)));
     }
     let writable = region.writable();
-    let data = region.base().wrapping_add(shown.data as usize).cast::<c_void>();
-    live.count_view(py, offset)?;
+    let data = region.base().wrapping_add(layout.data as usize).cast::<c_void>();
+    open_region.count_view(py, offset)?;
     let extent = (data as usize, bytes);
-    let view = View { live: live.clone(), offset, extent, _region: Own::new(region), _credit: credit.cloned() };
+    let view = ArrayBase {
+        open_region: open_region.clone(),
+        offset,
+        extent,
+        _region: Own::new(region),
+        _credit: credit.cloned(),
+    };
     let base = Py::new(py, view)?.into_any();
     // SAFETY: `data` and the bytes behind it lie in the mapping (checked above), which the base object keeps.
-    unsafe { array_over(py, data, shown, writable, base) }
+    unsafe { array_over(py, data, layout, writable, base) }
 }
 
 /// The result of `__array__`: the array itself; or a copy, if another dtype or `copy=True` requires one.
@@ -246,22 +253,22 @@ pub fn converted<'py>(
 pub unsafe fn array_over<'py>(
     py: Python<'py>,
     data: *mut c_void,
-    shown: Shown<'py>,
+    layout: ArrayLayout<'py>,
     writable: bool,
     base: Py<PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut flags = NPY_ARRAY_ALIGNED | if shown.fortran { NPY_ARRAY_F_CONTIGUOUS } else { NPY_ARRAY_C_CONTIGUOUS };
+    let mut flags = NPY_ARRAY_ALIGNED | if layout.fortran { NPY_ARRAY_F_CONTIGUOUS } else { NPY_ARRAY_C_CONTIGUOUS };
     if writable {
         flags |= NPY_ARRAY_WRITEABLE;
     }
-    let mut shape: Vec<npy_intp> = shown.shape.iter().map(|n| *n as npy_intp).collect();
+    let mut shape: Vec<npy_intp> = layout.shape.iter().map(|n| *n as npy_intp).collect();
     // SAFETY: the caller's promise for the memory; NumPy takes over the references to dtype and base, the latter also when
     // it fails.
     unsafe {
         let made = PY_ARRAY_API.PyArray_NewFromDescr(
             py,
             get_type_object(py, NpyTypes::PyArray_Type),
-            shown.dtype.into_dtype_ptr(),
+            layout.dtype.into_dtype_ptr(),
             shape.len() as c_int,
             shape.as_mut_ptr(),
             std::ptr::null_mut(),

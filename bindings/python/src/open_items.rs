@@ -15,7 +15,7 @@ use crate::fork::Own;
 use crate::views::lock;
 
 /// What this process has of an item: the item itself, a shared item, or nothing.
-pub enum Grip {
+pub enum Access {
     /// The item belongs to this task. If it was handed on or destroyed, its own calls fail.
     Own(Own<Inner>),
     /// The item belongs to this task, and the task shares it.
@@ -28,7 +28,7 @@ pub enum Grip {
     Moving,
 }
 
-impl Grip {
+impl Access {
     /// The key of the item in the workflow.
     fn key(&self) -> &str {
         match self {
@@ -65,7 +65,7 @@ impl Grip {
     }
 
     /// The address of the bytes, their number, and whether they can be written.
-    fn place(&self) -> Result<(*mut u8, u64, bool)> {
+    fn mapped(&self) -> Result<(*mut u8, u64, bool)> {
         match self {
             Self::Own(item) => item.check_open().map(|()| (item.base(), item.size(), true)),
             Self::Shared(shared) => shared.view().map(|view| (view.base().cast_mut(), view.size(), false)),
@@ -77,7 +77,7 @@ impl Grip {
 
     /// Describes what the bytes of the item contain.
     pub fn contents(&self) -> Result<Contents> {
-        self.place()?;
+        self.mapped()?;
         match self {
             Self::Own(item) => item.contents(),
             Self::Shared(shared) => shared.view()?.contents(),
@@ -88,14 +88,14 @@ impl Grip {
 }
 
 struct State {
-    grip: Grip,
+    access: Access,
     views: usize,
     /// The item was closed while it still had views. It is dropped with the last view.
     leaving: bool,
 }
 
 /// An open item, which several Python objects share.
-pub struct Hold {
+pub struct OpenItem {
     /// The key of the item in the workflow.
     pub key: String,
     state: Mutex<State>,
@@ -111,20 +111,20 @@ pub struct Bytes {
     pub writable: bool,
 }
 
-impl Hold {
+impl OpenItem {
     /// Makes the state of an item that was just opened.
-    pub fn new(grip: Grip) -> Self {
-        Self { key: grip.key().to_owned(), state: Mutex::new(State { grip, views: 0, leaving: false }) }
+    pub fn new(access: Access) -> Self {
+        Self { key: access.key().to_owned(), state: Mutex::new(State { access, views: 0, leaving: false }) }
     }
 
     /// Tells whether this process can no longer use the item.
     pub fn is_closed(&self) -> bool {
         let state = lock(&self.state);
-        state.leaving || !matches!(state.grip, Grip::Moving) && state.grip.place().is_err()
+        state.leaving || !matches!(state.access, Access::Moving) && state.access.mapped().is_err()
     }
 
     fn check_process(&self, py: Python<'_>) -> PyResult<()> {
-        let here = lock(&self.state).grip.here();
+        let here = lock(&self.state).access.here();
         if here { Ok(()) } else { Err(crate::fork::elsewhere(py, &format!("item '{}'", self.key))) }
     }
 
@@ -133,7 +133,7 @@ impl Hold {
         self.check_process(py)?;
         let found = {
             let state = lock(&self.state);
-            if state.leaving { Grip::Closed.place() } else { state.grip.place() }
+            if state.leaving { Access::Closed.mapped() } else { state.access.mapped() }
         };
         let (base, size, writable) = found.or_raise(py)?;
         Ok(Bytes { base, size, writable })
@@ -142,21 +142,21 @@ impl Hold {
     /// Describes what the bytes of the item contain.
     pub fn contents(&self, py: Python<'_>) -> PyResult<Contents> {
         self.check_process(py)?;
-        let found = lock(&self.state).grip.contents();
+        let found = lock(&self.state).access.contents();
         found.or_raise(py)
     }
 
     /// Adds one view. The bytes stay at their address until the view is dropped.
-    pub fn view(self: &Arc<Self>, py: Python<'_>) -> PyResult<(Bytes, View)> {
+    pub fn view(self: &Arc<Self>, py: Python<'_>) -> PyResult<(Bytes, ItemArrayBase)> {
         self.check_process(py)?;
         let found = {
             let mut state = lock(&self.state);
-            let place = if state.leaving { Grip::Closed.place() } else { state.grip.place() };
-            state.views += usize::from(place.is_ok());
-            place
+            let mapped = if state.leaving { Access::Closed.mapped() } else { state.access.mapped() };
+            state.views += usize::from(mapped.is_ok());
+            mapped
         };
         let (base, size, writable) = found.or_raise(py)?;
-        Ok((Bytes { base, size, writable }, View { hold: self.clone() }))
+        Ok((Bytes { base, size, writable }, ItemArrayBase { item: self.clone() }))
     }
 
     /// Makes a change after which this process no longer has the memory at the same address. It fails if a view exists.
@@ -164,7 +164,7 @@ impl Hold {
         &self,
         py: Python<'_>,
         verb: &str,
-        change: impl FnOnce(&mut Grip) -> Result<T> + Send,
+        change: impl FnOnce(&mut Access) -> Result<T> + Send,
     ) -> PyResult<T> {
         self.change(py, verb, false, change)
     }
@@ -174,7 +174,7 @@ impl Hold {
         &self,
         py: Python<'_>,
         verb: &str,
-        change: impl FnOnce(&mut Grip) -> Result<T> + Send,
+        change: impl FnOnce(&mut Access) -> Result<T> + Send,
     ) -> PyResult<T> {
         self.change(py, verb, true, change)
     }
@@ -184,26 +184,26 @@ impl Hold {
         py: Python<'_>,
         verb: &str,
         beside_views: bool,
-        change: impl FnOnce(&mut Grip) -> Result<T> + Send,
+        change: impl FnOnce(&mut Access) -> Result<T> + Send,
     ) -> PyResult<T> {
         self.check_process(py)?;
         let taken = {
             let mut state = lock(&self.state);
-            match (&state.grip, state.views) {
-                (Grip::Moving, _) => Err("another thread is changing it; do one after the other".to_owned()),
-                _ if state.leaving => Ok(Grip::Closed),
-                (_, count) if count == 0 || beside_views => Ok(std::mem::replace(&mut state.grip, Grip::Moving)),
+            match (&state.access, state.views) {
+                (Access::Moving, _) => Err("another thread is changing it; do one after the other".to_owned()),
+                _ if state.leaving => Ok(Access::Closed),
+                (_, count) if count == 0 || beside_views => Ok(std::mem::replace(&mut state.access, Access::Moving)),
                 (_, 1) => Err("1 array is a view of it; let go of it (del) first".to_owned()),
                 (_, count) => Err(format!("{count} arrays are views of it; let go of them (del) first")),
             }
         };
-        let mut grip =
+        let mut access =
             taken.map_err(|why| error(py, Status::Busy, format!("item '{}' cannot be {verb}: {why}", self.key)))?;
         let done = py.detach(|| {
-            let done = change(&mut grip);
+            let done = change(&mut access);
             let mut state = lock(&self.state);
-            if matches!(state.grip, Grip::Moving) {
-                state.grip = grip;
+            if matches!(state.access, Access::Moving) {
+                state.access = access;
             }
             done
         });
@@ -215,25 +215,25 @@ impl Hold {
         let gone = {
             let mut state = lock(&self.state);
             state.leaving = true;
-            if state.views == 0 { std::mem::replace(&mut state.grip, Grip::Closed) } else { Grip::Closed }
+            if state.views == 0 { std::mem::replace(&mut state.access, Access::Closed) } else { Access::Closed }
         };
         drop(gone);
     }
 }
 
 /// The base object of an array over an item's memory. It counts as a view.
-#[pyclass(frozen, module = "crossdock._native", name = "ItemArrayBase")]
-pub struct View {
-    hold: Arc<Hold>,
+#[pyclass(frozen, module = "crossdock._native")]
+pub struct ItemArrayBase {
+    item: Arc<OpenItem>,
 }
 
-impl Drop for View {
+impl Drop for ItemArrayBase {
     fn drop(&mut self) {
         let gone = {
-            let mut state = lock(&self.hold.state);
+            let mut state = lock(&self.item.state);
             state.views -= 1;
             let last = state.views == 0 && state.leaving;
-            if last { std::mem::replace(&mut state.grip, Grip::Closed) } else { Grip::Closed }
+            if last { std::mem::replace(&mut state.access, Access::Closed) } else { Access::Closed }
         };
         drop(gone);
     }

@@ -9,23 +9,23 @@ use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, error};
 use crate::fork::{Own, elsewhere};
-use crate::holds::Hold;
-use crate::publishing::Works;
-use crate::slots::Slot;
-use crate::views::{Live, lock};
+use crate::open_items::OpenItem;
+use crate::open_ports::OpenPort;
+use crate::publishing::OpenPublisher;
+use crate::views::{OpenRegion, lock};
 
 /// The state that a session shares with its regions, ports, items, publishers and messages.
-pub struct Standing {
+pub struct SessionState {
     session: Mutex<Option<Own<Inner>>>,
     /// The open regions by their segment ids. So all views of a region are counted together, even if the program opened
     /// it several times.
-    regions: Mutex<HashMap<u64, Weak<Live>>>,
-    ports: Mutex<Vec<Weak<Slot>>>,
-    items: Mutex<Vec<Weak<Hold>>>,
-    series: Mutex<Vec<Weak<Works>>>,
+    regions: Mutex<HashMap<u64, Weak<OpenRegion>>>,
+    ports: Mutex<Vec<Weak<OpenPort>>>,
+    items: Mutex<Vec<Weak<OpenItem>>>,
+    series: Mutex<Vec<Weak<OpenPublisher>>>,
 }
 
-impl Standing {
+impl SessionState {
     /// Makes the state for a session that just connected.
     pub fn new(session: Inner) -> Self {
         Self {
@@ -48,24 +48,24 @@ impl Standing {
     }
 
     /// Notes an end of a port, which is closed with the session.
-    pub fn keep(&self, slot: &Arc<Slot>) {
+    pub fn keep_port(&self, port: &Arc<OpenPort>) {
         let mut ports = lock(&self.ports);
-        ports.retain(|slot| slot.strong_count() > 0);
-        ports.push(Arc::downgrade(slot));
+        ports.retain(|port| port.strong_count() > 0);
+        ports.push(Arc::downgrade(port));
     }
 
     /// Notes an item, which is closed with the session.
-    pub fn keep_item(&self, hold: &Arc<Hold>) {
+    pub fn keep_item(&self, item: &Arc<OpenItem>) {
         let mut items = lock(&self.items);
-        items.retain(|hold| hold.strong_count() > 0);
-        items.push(Arc::downgrade(hold));
+        items.retain(|item| item.strong_count() > 0);
+        items.push(Arc::downgrade(item));
     }
 
     /// Notes a publisher, whose series ends with the session.
-    pub fn keep_series(&self, works: &Arc<Works>) {
+    pub fn keep_series(&self, open_publisher: &Arc<OpenPublisher>) {
         let mut series = lock(&self.series);
-        series.retain(|works| works.strong_count() > 0);
-        series.push(Arc::downgrade(works));
+        series.retain(|open_publisher| open_publisher.strong_count() > 0);
+        series.push(Arc::downgrade(open_publisher));
     }
 
     /// The session; an error if it was closed or belongs to another process.
@@ -82,31 +82,35 @@ impl Standing {
     }
 
     /// Gives the region that this process already has open under the same id. If there is none, adds this one.
-    pub fn shared(&self, region: crossdock_client::Region) -> Arc<Live> {
+    pub fn shared(&self, region: crossdock_client::Region) -> Arc<OpenRegion> {
         let mut regions = lock(&self.regions);
-        regions.retain(|_, live| live.strong_count() > 0);
+        regions.retain(|_, open_region| open_region.strong_count() > 0);
         let id = region.id().0;
-        if let Some(live) = regions.get(&id).and_then(Weak::upgrade).filter(|live| live.is_open()) {
-            return live;
+        if let Some(open_region) = regions.get(&id).and_then(Weak::upgrade).filter(|open_region| open_region.is_open())
+        {
+            return open_region;
         }
-        let live = Arc::new(Live::new(region));
-        regions.insert(id, Arc::downgrade(&live));
-        live
+        let open_region = Arc::new(OpenRegion::new(region));
+        regions.insert(id, Arc::downgrade(&open_region));
+        open_region
     }
 
     /// Gives the region into which a handle points. If this process does not have it yet, it is attached.
-    pub fn region_of(&self, py: Python<'_>, handle: RawHandle) -> PyResult<Arc<Live>> {
-        let known = lock(&self.regions).get(&handle.segment).and_then(Weak::upgrade).filter(|live| live.is_open());
-        if let Some(live) = known {
-            return Ok(live);
+    pub fn region_of(&self, py: Python<'_>, handle: RawHandle) -> PyResult<Arc<OpenRegion>> {
+        let known = lock(&self.regions)
+            .get(&handle.segment)
+            .and_then(Weak::upgrade)
+            .filter(|open_region| open_region.is_open());
+        if let Some(open_region) = known {
+            return Ok(open_region);
         }
         let session = self.get(py)?;
         Ok(self.shared(py.detach(|| session.region_of(handle)).or_raise(py)?))
     }
 
     /// The regions that are open in this process.
-    pub fn open_regions(&self) -> Vec<Arc<Live>> {
-        lock(&self.regions).values().filter_map(Weak::upgrade).filter(|live| live.is_open()).collect()
+    pub fn open_regions(&self) -> Vec<Arc<OpenRegion>> {
+        lock(&self.regions).values().filter_map(Weak::upgrade).filter(|open_region| open_region.is_open()).collect()
     }
 
     /// Leaves in order. A region with arrays is unmapped together with its last array.
@@ -115,17 +119,18 @@ impl Standing {
         if !session.here() {
             return Ok(());
         }
-        let ports: Vec<_> = lock(&self.ports).drain(..).filter_map(|slot| slot.upgrade()).collect();
+        let ports: Vec<_> = lock(&self.ports).drain(..).filter_map(|port| port.upgrade()).collect();
         let regions = self.open_regions();
-        let items: Vec<_> = lock(&self.items).drain(..).filter_map(|hold| hold.upgrade()).collect();
-        let series: Vec<_> = lock(&self.series).drain(..).filter_map(|works| works.upgrade()).collect();
+        let items: Vec<_> = lock(&self.items).drain(..).filter_map(|item| item.upgrade()).collect();
+        let series: Vec<_> =
+            lock(&self.series).drain(..).filter_map(|open_publisher| open_publisher.upgrade()).collect();
         let left = py.detach(|| {
             // An error is ignored, because the daemon may be gone already. Observers see the end of the series in
             // shared memory.
-            series.iter().for_each(|works| drop(works.end()));
-            ports.iter().for_each(|slot| slot.close());
-            items.iter().for_each(|hold| hold.let_go());
-            regions.iter().for_each(|live| live.let_go());
+            series.iter().for_each(|open_publisher| drop(open_publisher.end()));
+            ports.iter().for_each(|port| port.close());
+            items.iter().for_each(|item| item.let_go());
+            regions.iter().for_each(|open_region| open_region.let_go());
             (*session).clone().close()
         });
         match left {

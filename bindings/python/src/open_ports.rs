@@ -10,14 +10,14 @@ use crate::fork::Own;
 use crate::views::lock;
 
 /// One end of a port, until it is closed. Messages refer to it, because they are released through it.
-pub struct Slot {
+pub struct OpenPort {
     port: Mutex<Option<Arc<Own<Inner>>>>,
     /// The port's name.
     pub name: String,
 }
 
-impl Slot {
-    /// Makes the slot for an end that was just opened.
+impl OpenPort {
+    /// Wraps an end that was just opened.
     pub fn new(name: &str, port: Inner) -> Self {
         Self { port: Mutex::new(Some(Arc::new(Own::new(port)))), name: name.to_owned() }
     }
