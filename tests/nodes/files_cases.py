@@ -200,7 +200,17 @@ tasks:
 """
     waits = fresh(suite)
     child = suite.start(text, "--json", user="root", engine="bubblewrap")
-    suite.until("the consumers' log says why", lambda: child.poll() is not None or "no room within 5 s" in suite.log("full", "read"))
+
+    def states():
+        told = json.loads(suite.said("n1", suite.crossdock, "ls", "--files", "--json"))
+        return {(file["state"], file["size"], file["reason"] is not None) for d in told["directories"] for file in d["files"]}
+
+    over = lambda: child.poll() is not None
+    suite.until("the list shows the file that waits", lambda: over() or ("waits for room", 3000000, True) in states())
+    suite.until("the consumers' log says why", lambda: over() or "no room within 5 s" in suite.log("full", "read"))
+    suite.until("the list shows the file that was given up", lambda: over() or ("not fetched", None, True) in states())
+    if over():
+        suite.fail("the run ended before the list showed the file")
     (waits / "over").touch()
     ended = suite.end(child)
     suite.expect(ended, 0)

@@ -54,9 +54,11 @@ fn phase(phase: Phase) -> &'static str {
 
 fn text(run: &str, Seen { host, told, look }: &Seen) -> String {
     let on = host.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
-    let quota = told.quota.map(|bytes| format!(", quota {}", units::show(bytes))).unwrap_or_default();
+    let quota = told.quota.map(|bytes| format!(", quota {}: {} used", units::show(bytes), units::show(look.used)));
+    let quota = quota.unwrap_or_default();
+    let full = if look.is_full { "; no room left: writing fails with ENOSPC" } else { "" };
     let head = format!(
-        "{run}{on}: {} at {} (publish {}, keep {}{quota}): {} {}, {} published",
+        "{run}{on}: {} at {} (publish {}, keep {}{quota}): {} {}, {} published{full}",
         told.name,
         told.path,
         told.publish,
@@ -69,21 +71,26 @@ fn text(run: &str, Seen { host, told, look }: &Seen) -> String {
         let texts: Vec<String> = users.iter().map(|user| format!("{} ({})", user.task, user.pid)).collect();
         if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
     };
+    // Most lists have no reasons, and then no column for them.
+    let has_reasons = look.lines.iter().any(|line| line.reason(look.is_full).is_some());
     let row = |line: &Line| {
-        vec![
+        let mut row = vec![
             line.name.display().to_string(),
             line.state.word().to_owned(),
             line.bytes.map_or_else(|| "-".to_owned(), units::show),
             users(&line.writers),
             users(&line.readers),
             users(&line.waiters),
-        ]
+        ];
+        row.extend(has_reasons.then(|| line.reason(look.is_full).unwrap_or("-").to_owned()));
+        row
     };
     let rows: Vec<Vec<String>> = look.lines.iter().map(row).collect();
     if rows.is_empty() {
         return head;
     }
-    format!("{head}\n{}", columns(&["FILE", "STATE", "SIZE", "WRITTEN BY", "READ BY", "AWAITED BY"], &rows))
+    let titles = ["FILE", "STATE", "SIZE", "WRITTEN BY", "READ BY", "AWAITED BY", "REASON"];
+    format!("{head}\n{}", columns(&titles[..if has_reasons { 7 } else { 6 }], &rows))
 }
 
 fn value(run: &str, Seen { host, told, look }: &Seen) -> Value {
@@ -93,12 +100,13 @@ fn value(run: &str, Seen { host, told, look }: &Seen) -> Value {
     let line = |line: &Line| {
         json!({
             "name": line.name, "state": line.state.word(), "size": line.bytes, "written_by": users(&line.writers),
-            "read_by": users(&line.readers), "awaited_by": users(&line.waiters),
+            "read_by": users(&line.readers), "awaited_by": users(&line.waiters), "reason": line.reason(look.is_full),
         })
     };
     json!({
         "run": run, "host": host, "name": told.name, "path": told.path, "publish": told.publish, "keep": told.keep, "quota": told.quota,
         "producers": told.produce, "consumers": told.consume, "state": phase(look.phase), "published": look.published,
+        "used": told.quota.map(|_| look.used), "full": look.is_full,
         "files": look.lines.iter().map(line).collect::<Vec<_>>(),
     })
 }

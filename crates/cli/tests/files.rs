@@ -217,8 +217,8 @@ fn check_says_which_door_serves_a_program() {
 
 #[test]
 fn a_full_quota_is_enospc_for_the_producer_and_a_story_in_its_log_and_the_cut_file_is_never_seen() {
-    // The producer waits until its first file has been published, which gives the file a second link. Later it waits 5
-    // s before it removes a file to free memory. By then the service has looked at the cut file `big`.
+    // The producer waits until its first file has been published, which gives the file a second link. Later it waits
+    // until the test has seen the full directory in the list, before it removes a file to free memory.
     let is_root = crossdock_os::child::user() == 0;
     // The service of docker may have mounts of its own, and then does not see the mounts of the run.
     for engine in containers().into_iter().filter(|engine| *engine != "docker") {
@@ -229,11 +229,28 @@ files:
   frames: {path: /f, produce: writes, consume: reads, quota: 8 MiB, wait: 30}
 tasks:
   writes:
-    command: 'echo whole > /f/first; until [ "$(stat -c %h /f/first)" = 2 ]; do sleep 0.1; done; head -c 4000000 /dev/zero > /f/freed; dd if=/dev/zero of=/f/big bs=1M count=32 2>&1; echo code $?; sleep 5; rm /f/freed'
+    command: 'echo whole > /f/first; until [ "$(stat -c %h /f/first)" = 2 ]; do sleep 0.1; done; head -c 4000000 /dev/zero > /f/freed; dd if=/dev/zero of=/f/big bs=1M count=32 2>&1; echo code $?; n=0; until [ -e /go/looked ] || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done; rm /f/freed'
+    mounts: [{host: go, task: /go}]
   reads: {command: 'cat /f/first; cat /f/big | wc -c'}
 "#,
         );
-        let run = place.run(engine, &["--json"]);
+        fs::create_dir(place.path().join("go")).unwrap();
+        let child = place.start(engine, &["--json"]);
+        if is_root {
+            let mut seen = String::new();
+            common::await_that("the list to show the full directory", || {
+                seen = finish(place.command(&["ls", "--files"]).spawn().unwrap()).out;
+                let is_cut = |line: &str| line.starts_with("big ") && line.contains("beyond quota");
+                seen.contains("no room left: writing fails with ENOSPC") && seen.lines().any(is_cut)
+            });
+            assert!(seen.contains("quota 8 MiB: 8 MiB used"), "{engine}: {seen}");
+            let words = "closed while no room was left, so its end may be missing; write it again";
+            assert!(seen.contains(words), "{engine}: {seen}");
+            let json = finish(place.command(&["ls", "--files", "-o", "json"]).spawn().unwrap()).out;
+            assert!(json.contains(words) && json.contains("\"full\": true"), "{engine}: {json}");
+            fs::write(place.path().join("go/looked"), "").unwrap();
+        }
+        let run = finish(child);
         if !is_root {
             assert!(run.code != 0 && run.err.contains("only root may limit memory so"), "{engine}\n{}", run.err);
             continue;

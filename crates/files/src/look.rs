@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crossdock_core::files::NoticeReader;
 use crossdock_layout::files::Phase;
+use crossdock_os::mount;
 use crossdock_os::seccomp::Reader;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,10 @@ pub enum State {
     Cut,
     /// The file was published, and was then dropped, as the key `keep` of the workflow file says.
     Dropped,
+    /// Another host has published the file, and this host fetches it as soon as there is room.
+    NoRoom,
+    /// This host gave up fetching the file, for example because there was no room for too long. The log says why.
+    NotFetched,
     /// A consumer waits for a file of this name.
     Awaited,
 }
@@ -48,6 +53,8 @@ impl State {
             Self::Torn => "torn",
             Self::Cut => "beyond quota",
             Self::Dropped => "dropped",
+            Self::NoRoom => "waits for room",
+            Self::NotFetched => "not fetched",
             Self::Awaited => "awaited",
         }
     }
@@ -79,6 +86,24 @@ pub struct Line {
     pub waiters: Vec<User>,
 }
 
+impl Line {
+    /// Says why the file is not published, or why writing it fails; `None` if the state says all. `is_full` tells
+    /// whether the directory has no room left.
+    #[must_use]
+    pub fn reason(&self, is_full: bool) -> Option<&'static str> {
+        match self.state {
+            State::Written if is_full => Some("no room left: its writers get ENOSPC"),
+            State::Awaited if is_full => Some("no room left: producers get ENOSPC"),
+            State::Cut => Some("closed while no room was left, so its end may be missing; write it again"),
+            State::Torn => Some("its writer was killed"),
+            State::NoRoom => Some("this host has no room for it; it is fetched when there is room"),
+            State::NotFetched => Some("this host gave up fetching it; the log says why"),
+            State::Dropped => Some("the rule `keep` dropped it"),
+            _ => None,
+        }
+    }
+}
+
 /// The state of a managed directory at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Look {
@@ -89,6 +114,10 @@ pub struct Look {
     pub phase: Phase,
     /// How many files were published.
     pub published: u64,
+    /// The bytes in use in the file system of the store. If the directory has a quota, these are its own bytes.
+    pub used: u64,
+    /// True if no room is left: writing more fails with ENOSPC.
+    pub is_full: bool,
     /// A line for each name, sorted by name.
     pub lines: Vec<Line>,
 }
@@ -118,14 +147,8 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
     let layout = Layout::of(root);
     let mut lines: BTreeMap<PathBuf, Line> = BTreeMap::new();
     let mut inodes: HashMap<(u64, u64), PathBuf> = HashMap::new();
-    for line in fs::read_to_string(layout.events()).unwrap_or_default().lines() {
-        let Some((word, name)) = line.split_once('\t') else { continue };
-        let state = match word {
-            "torn" => State::Torn,
-            "cut" => State::Cut,
-            _ => State::Dropped,
-        };
-        lines.insert(name.into(), line_of(name.into(), state));
+    for events in layout.events() {
+        take_in(&fs::read_to_string(events).unwrap_or_default(), &mut lines);
     }
     let seen =
         [(&layout.stage, State::Unpublished), (&layout.spilled, State::Spilled), (&layout.published, State::Published)];
@@ -135,7 +158,8 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
         }
         walk(folder, Path::new(""), &mut |name, meta| {
             let known = lines.entry(name.clone()).or_insert_with(|| line_of(name.clone(), state));
-            if state != State::Unpublished || known.state == State::Dropped {
+            if state != State::Unpublished || matches!(known.state, State::Dropped | State::NoRoom | State::NotFetched)
+            {
                 known.state = state;
             }
             known.bytes = Some(meta.len());
@@ -169,8 +193,30 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
         producers: page.producers(),
         phase: page.phase(),
         published: page.published.load(std::sync::atomic::Ordering::Relaxed),
+        used: mount::used(&layout.stage),
+        is_full: mount::is_full(&layout.stage),
         lines: lines.into_values().collect(),
     })
+}
+
+/// Reads the service's list of events. A later event of a name replaces the earlier ones.
+fn take_in(events: &str, lines: &mut BTreeMap<PathBuf, Line>) {
+    for line in events.lines() {
+        let Some((word, name)) = line.split_once('\t') else { continue };
+        let (word, bytes) = word.split_once(' ').map_or((word, None), |(word, bytes)| (word, bytes.parse().ok()));
+        let state = match word {
+            "torn" => State::Torn,
+            "cut" => State::Cut,
+            "room" => State::NoRoom,
+            "unfetched" => State::NotFetched,
+            "done" => {
+                lines.remove(Path::new(name));
+                continue;
+            }
+            _ => State::Dropped,
+        };
+        lines.insert(name.into(), Line { bytes, ..line_of(name.into(), state) });
+    }
 }
 
 fn line_of(name: PathBuf, state: State) -> Line {
@@ -258,5 +304,28 @@ fn task(pid: i32) -> String {
         (Some(task), Some(ranks), Some(rank)) if ranks != "1" => format!("{task}.{rank}"),
         (Some(task), ..) => task,
         _ => fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_event_of_a_name_counts_and_a_wait_for_room_has_an_end() {
+        let mut lines = BTreeMap::new();
+        take_in("cut\ta\nroom 4096\tb\nroom 7\tc\ndone\tc\nunfetched\td\ndropped\te\nno line\n", &mut lines);
+        let seen: Vec<_> = lines.values().map(|l| (l.name.to_str().unwrap(), l.state, l.bytes)).collect();
+        let wanted = [
+            ("a", State::Cut, None),
+            ("b", State::NoRoom, Some(4096)),
+            ("d", State::NotFetched, None),
+            ("e", State::Dropped, None),
+        ];
+        assert_eq!(seen, wanted);
+        assert!(lines.values().all(|line| line.reason(false).is_some()));
+        let written = line_of("f".into(), State::Written);
+        assert_eq!(written.reason(false), None);
+        assert!(written.reason(true).unwrap().contains("ENOSPC"));
     }
 }

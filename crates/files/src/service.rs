@@ -143,6 +143,8 @@ struct State {
     torn: BTreeSet<PathBuf>,
     /// The inodes of files that were closed while the quota was used up. Only another close publishes such a file.
     cut: BTreeSet<u64>,
+    /// Files of other hosts that wait until this host has room for them.
+    without_room: BTreeSet<PathBuf>,
     /// Published files, oldest first; used only if a limited number of files is kept.
     order: Vec<PathBuf>,
     /// Consumers that read through a view, which reports their reads.
@@ -196,6 +198,7 @@ impl Service {
             written: BTreeSet::new(),
             torn: BTreeSet::new(),
             cut: BTreeSet::new(),
+            without_room: BTreeSet::new(),
             order: Vec::new(),
             by_view: BTreeSet::new(),
             spill: None,
@@ -697,6 +700,22 @@ impl State {
                     self.trouble(format!("{} cannot be dropped: {error}", rest.display()));
                 }
             }
+        }
+    }
+
+    /// Notes for `crossdock ls --files` that a file of another host waits for room.
+    fn waits_for_room(&mut self, rest: &Path, bytes: u64) {
+        if self.without_room.insert(rest.to_owned()) {
+            self.store.note(&format!("room {bytes}"), rest);
+        }
+    }
+
+    /// Notes that this file, and all files below this name, no longer wait for room.
+    fn waits_no_longer(&mut self, rest: &Path) {
+        let names: Vec<PathBuf> = self.without_room.iter().filter(|name| name.starts_with(rest)).cloned().collect();
+        for name in names {
+            self.without_room.remove(&name);
+            self.store.note("done", &name);
         }
     }
 

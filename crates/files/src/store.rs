@@ -4,7 +4,8 @@
 //! ROOT/stage/       what producers see, writable
 //! ROOT/published/   what consumers see, mounted read-only for them: links to finished files of `stage`
 //! ROOT/for.N/       what the consumer N sees, where files go when all consumers have read them; else all see `published`
-//! ROOT/events       why files were not published, and what was dropped: a line each
+//! ROOT/events       why files were not published or not fetched, and what was dropped: a line each
+//! ROOT.events       the same list, if ROOT is memory with a limit, where a line would have no room when it matters
 //! ROOT/spilled      where some files of `published` are moved to a disk: a link to the folder there (spill.rs)
 //! ROOT/fetched/     a file of another host is filled here, before its rename into `published` (service/fetch.rs)
 //! ROOT/new/         a link waits here for its rename into `published`, so that a file takes its name in one step
@@ -105,10 +106,13 @@ impl Layout {
         &self.single
     }
 
-    /// The path of the list in which the service writes why files were not published.
+    /// The two paths at which the list of the service's events may be: inside the store, and beside a store with a
+    /// limit, because such a store may be full.
     #[must_use]
-    pub fn events(&self) -> PathBuf {
-        self.root.join("events")
+    pub fn events(&self) -> [PathBuf; 2] {
+        let mut beside = self.root.clone().into_os_string();
+        beside.push(".events");
+        [self.root.join("events"), beside.into()]
     }
 }
 
@@ -311,12 +315,13 @@ impl Store {
     /// Writes a line for `crossdock ls --files`: what happened to a name. The folders alone do not show it.
     pub(crate) fn note(&self, word: &str, rest: &Path) {
         use std::io::Write;
-        let path = self.layout.events();
+        let [inside, beside] = self.layout.events();
+        let path = if self.is_limited { beside } else { inside };
         let short = fs::metadata(&path).map_or(true, |meta| meta.len() < EVENTS_MAX);
         let file = OpenOptions::new().append(true).create(true).mode(0o644).open(&path);
         if let (true, Ok(mut file)) = (short, file) {
-            // The line is one write, so that no reader sees a part of it. If the file system is full, the line is lost
-            // here, but the service's report contains it.
+            // The line is one write, so that no reader sees a part of it. If the host's file system is full, the line
+            // is lost here, but the service's report contains it.
             let _ = file.write_all(format!("{word}\t{}\n", rest.display()).as_bytes());
         }
     }

@@ -382,5 +382,5 @@ fn a_file_that_each_consumer_has_read_goes_and_one_that_is_still_open_stays() {
     await_that("the file that was closed to go", || !one.join("b").exists() && !f.stage("b").exists());
     assert!(one.join("c").exists());
     assert_eq!(f.service().report().dropped, 2);
-    assert!(fs::read_to_string(layout.events()).unwrap().contains("dropped\ta\n"));
+    assert!(fs::read_to_string(&layout.events()[0]).unwrap().contains("dropped\ta\n"));
 }

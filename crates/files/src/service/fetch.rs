@@ -254,6 +254,7 @@ impl Fetcher {
         match work.entry.what {
             What::File(meta) => {
                 if let Err(NoRoom) = self.fetch(&work, &meta) {
+                    self.shared.state().waits_for_room(rest, meta.size);
                     return self.backlog().put_back(work, Instant::now() + PAUSE);
                 }
             }
@@ -261,6 +262,7 @@ impl Fetcher {
             What::Gone => self.shared.state().gone(self.origin, rest),
             What::Dropped => self.shared.state().lost(rest),
         }
+        self.shared.state().waits_no_longer(rest);
         self.backlog().finish(&work);
     }
 
@@ -290,6 +292,10 @@ impl Fetcher {
             }
         };
         let node = self.link.seen().node;
+        let mut state = self.shared.state();
+        state.waits_no_longer(&work.entry.rest);
+        state.store.note("unfetched", &work.entry.rest);
+        drop(state);
         self.trouble(&format!("{} was not fetched from host {node}: {why}", work.entry.rest.display()));
         Ok(())
     }

@@ -164,7 +164,14 @@ mod tests {
     use crossdock_layout::files::Phase;
 
     fn looks(name: &str) -> Looks {
-        let look = Look { producers: "a".into(), phase: Phase::Ended, published: 3, lines: Vec::new() };
+        let look = Look {
+            producers: "a".into(),
+            phase: Phase::Ended,
+            published: 3,
+            used: 0,
+            is_full: false,
+            lines: Vec::new(),
+        };
         let told = Told {
             name: name.into(),
             path: "/f".into(),
