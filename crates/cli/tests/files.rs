@@ -39,7 +39,7 @@ tasks:
   simulate:
     command: 'sleep 0.5; for n in 1 2 3 4 5; do (seq 20000; sleep 0.05; seq 20000) > /data/frames/$n.txt; done; mkdir /data/frames/sub; echo last > /data/frames/sub/end'
   analyse:
-    command: 'for n in 1 2 3 4 5; do wc -l < /data/frames/$n.txt; done; cat /data/frames/sub/end; touch /data/frames/x 2>&1 | grep -o "Read-only"; cat /data/frames/never || echo "no such frame"'
+    command: 'for n in 1 2 3 4 5; do wc -l < /data/frames/$n.txt; done; cat /data/frames/sub/end; touch /data/frames/x; echo x >> /data/frames/1.txt; cat /data/frames/never || echo "no such frame"'
   count:
     command: [cat, /data/frames/5.txt, /data/frames/sub/end]
 "#,
@@ -48,9 +48,16 @@ tasks:
         assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
         let log = place.log("analyse");
         assert!(log.starts_with(&"40000\n".repeat(5)), "{engine}: {log}");
-        for words in
-            ["last\n", "Read-only", "no such frame", "will not come: simulate ended in order; 6 files were published"]
-        {
+        let refused = |name: &str| format!("/data/frames/{name} cannot be opened for writing: this task only reads");
+        let words = [
+            "last\n",
+            "Read-only",
+            &refused("x"),
+            &refused("1.txt"),
+            "no such frame",
+            "will not come: simulate ended in order; 6 files were published",
+        ];
+        for words in words {
             assert!(log.contains(words), "{engine}: no {words:?} in {log}");
         }
         assert_eq!(place.log("count").lines().count(), 40_001, "{engine}");

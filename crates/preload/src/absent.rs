@@ -1,18 +1,19 @@
-//! What a shim (the library's function in front of a libc function) does when a file name does not exist.
+//! What a shim (the library's function in front of a libc function) does when a file name does not exist, or when a
+//! consumer may not write.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crossdock_core::files::{Outcome, Story, VARIABLE, Views, absolute, normalise};
+use crossdock_core::files::{Outcome, VARIABLE, Views, absolute, normalise};
 use crossdock_os::file;
 
-use crate::next::{ENOENT, errno, set_errno};
+use crate::next::{EACCES, ENOENT, EROFS, errno, set_errno};
 
 pub(crate) const AT_FDCWD: c_int = -100;
 const EINTR: c_int = 4;
 const ETIMEDOUT: c_int = 110;
-/// The most lines that one process writes to its log about files that did not come.
+/// The most lines that one process writes to its log about files that did not come or may not be written.
 const LINES: u32 = 20;
 
 /// The program's settings at its start. They are kept, because a program may clear its environment.
@@ -62,17 +63,9 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
     }
     // SAFETY: the path is not null, and the caller guarantees that it is terminated.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let whole = match (path.first(), folder) {
-        (Some(b'/'), _) => normalise(path),
-        (None, _) => return false,
-        (_, AT_FDCWD) => match file::working_folder() {
-            Ok(folder) => absolute(&folder, path),
-            Err(_) => return restore(),
-        },
-        (_, folder) => match file::folder_of(folder) {
-            Ok(folder) => absolute(&folder, path),
-            Err(_) => return restore(),
-        },
+    let Some(whole) = whole(folder, path) else {
+        set_errno(ENOENT);
+        return false;
     };
     // A `Once` is not used, because a forked child could find its lock held.
     static TOLD: AtomicBool = AtomicBool::new(false);
@@ -99,14 +92,38 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
     false
 }
 
-fn restore() -> bool {
-    set_errno(ENOENT);
-    false
+/// Decides what follows after an open for writing that failed. In a directory whose files this program only reads, the
+/// errno is EROFS and the reason goes to the log, also if the kernel's errno was EACCES because the published file is
+/// read-only.
+///
+/// # Safety
+/// `path` must be null or a terminated string.
+pub(crate) unsafe fn refused(folder: c_int, path: *const c_char) {
+    let found = errno();
+    if path.is_null() || !matches!(found, EACCES | EROFS) || start().views.is_empty() {
+        return;
+    }
+    // SAFETY: the path is not null, and the caller guarantees that it is terminated.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let refusal = whole(folder, path).and_then(|whole| start().views.refuse_writing(&whole));
+    if let Some(refusal) = &refusal {
+        tell(start(), refusal);
+    }
+    set_errno(if refusal.is_some() { EROFS } else { found });
 }
 
-/// Writes to the task's log why a file did not come. The log is standard error, if that is still the file with which
+/// Makes a path absolute. `None` if it is empty, or if its folder is not known.
+fn whole(folder: c_int, path: &[u8]) -> Option<Vec<u8>> {
+    match (path.first()?, folder) {
+        (b'/', _) => Some(normalise(path)),
+        (_, AT_FDCWD) => file::working_folder().ok().map(|folder| absolute(&folder, path)),
+        (_, folder) => file::folder_of(folder).ok().map(|folder| absolute(&folder, path)),
+    }
+}
+
+/// Writes to the task's log why a file did not come or may not be written. The log is standard error, if that is still the file with which
 /// the program started.
-fn tell(start: &Start, story: &Story) {
+fn tell(start: &Start, story: &dyn std::fmt::Display) {
     static LINES_WRITTEN: AtomicU32 = AtomicU32::new(0);
     let is_log = start.errors.is_some() && file::identity(2).ok() == start.errors;
     if is_log && LINES_WRITTEN.fetch_add(1, Ordering::Relaxed) < LINES {

@@ -12,6 +12,8 @@ unsafe extern "C" {
 const NEXT: *mut c_void = usize::MAX as *mut c_void;
 pub(crate) const ENOSYS: c_int = 38;
 pub(crate) const ENOENT: c_int = 2;
+pub(crate) const EACCES: c_int = 13;
+pub(crate) const EROFS: c_int = 30;
 
 /// The address of a real function. It is null before the lookup, and if the C library has no such function.
 pub(crate) struct Real(AtomicPtr<c_void>);

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
-use crate::absent::{AT_FDCWD, retry};
+use crate::absent::{AT_FDCWD, refused, retry};
 use crate::next::Real;
 
 /// Only an open that neither creates nor writes may wait, because consumers can only read in a managed directory. These
@@ -19,8 +19,13 @@ fn only_reads(flags: c_int) -> bool {
 /// # Safety
 /// `mode` is null or a terminated string.
 unsafe fn reads(mode: *const c_char) -> bool {
-    // SAFETY: the caller guarantees a terminated string, so its first byte can be read.
-    !mode.is_null() && unsafe { *mode } == b'r' as c_char
+    if mode.is_null() {
+        return false;
+    }
+    // SAFETY: the mode is not null, and the caller guarantees that it is terminated.
+    let mode = unsafe { std::ffi::CStr::from_ptr(mode) }.to_bytes();
+    let letters = mode.split(|byte| *byte == b',').next().unwrap_or_default();
+    letters.first() == Some(&b'r') && !letters.contains(&b'+')
 }
 
 /// Declares shims, each with its name, arguments and return type, the folder and the name that it looks up, the
@@ -52,8 +57,14 @@ macro_rules! shims {
                 // SAFETY: the caller gives what the real function takes.
                 let may_wait: bool = unsafe { $may };
                 if !may_wait {
-                    // SAFETY: the caller gives what the real function takes.
-                    return unsafe { real($($argument),*) };
+                    // SAFETY: the caller gives what the real function takes, so the path is a terminated string.
+                    unsafe {
+                        let answer = real($($argument),*);
+                        if failure(&answer) {
+                            refused($folder, $path);
+                        }
+                        return answer;
+                    }
                 }
                 // SAFETY: the caller gives what the real function takes, so the path is a terminated string.
                 unsafe { retry($folder, $path, failure, || real($($argument),*)) }
@@ -108,6 +119,8 @@ shims! {
     fn openat64(folder: c_int, path: Text, flags: c_int, mode: c_uint) -> c_int, at folder, path, if only_reads(flags), fails minus;
     fn __openat_2(folder: c_int, path: Text, flags: c_int) -> c_int, at folder, path, if only_reads(flags), fails minus;
     fn __openat64_2(folder: c_int, path: Text, flags: c_int) -> c_int, at folder, path, if only_reads(flags), fails minus;
+    fn creat(path: Text, mode: c_uint) -> c_int, at AT_FDCWD, path, if false, fails minus;
+    fn creat64(path: Text, mode: c_uint) -> c_int, at AT_FDCWD, path, if false, fails minus;
     fn fopen(path: Text, mode: Text) -> Any, at AT_FDCWD, path, if reads(mode), fails null;
     fn fopen64(path: Text, mode: Text) -> Any, at AT_FDCWD, path, if reads(mode), fails null;
     fn _IO_fopen(path: Text, mode: Text) -> Any, at AT_FDCWD, path, if reads(mode), fails null;
@@ -156,7 +169,11 @@ unsafe fn freopen_with(name: &std::ffi::CStr, real: &Real, path: Text, mode: Tex
         if !path.is_null() && reads(mode) {
             access(path, 0);
         }
-        real(path, mode, stream)
+        let answer = real(path, mode, stream);
+        if answer.is_null() && !reads(mode) {
+            refused(AT_FDCWD, path);
+        }
+        answer
     }
 }
 
@@ -209,7 +226,16 @@ pub unsafe extern "C" fn syscall(
     let call = || unsafe { real(number, a, b, c, d, e, f) };
     let (folder, path) = match crossdock_os::calls::name_of(number, [a, b, c]) {
         Some((folder, path)) => (folder, path as Text),
-        None => return call(),
+        None => {
+            let answer = call();
+            if let Some((folder, path)) = crossdock_os::calls::written_name(number, [a, b, c])
+                && answer < 0
+            {
+                // SAFETY: a call that takes a name at this place takes a terminated string.
+                unsafe { refused(folder, path as Text) };
+            }
+            return answer;
+        }
     };
     // SAFETY: a call that takes a name at this place takes a terminated string.
     unsafe { retry(folder, path, |answer: &c_long| *answer < 0, call) }

@@ -77,6 +77,65 @@ fn is_there(program: &str) -> bool {
 }
 
 #[test]
+fn each_way_to_open_for_writing_gives_a_consumer_erofs_and_the_reason_in_its_log() {
+    use std::os::unix::process::CommandExt;
+    let scene = Scene::new("refused");
+    fs::write(scene.root.join("stage/a"), "whole").unwrap();
+    let file = scene.published().join("a");
+    let end = Instant::now() + Duration::from_secs(20);
+    while !file.exists() {
+        assert!(Instant::now() < end, "the file was not published");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The folder is not mounted read-only here. So the kernel's errno is EACCES, except for a process of root.
+    let code = r#"
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+path = b"a"
+def check(name, call, failed):
+    ctypes.set_errno(0)
+    answer = call()
+    assert answer == failed, (name, answer)
+    assert ctypes.get_errno() == errno.EROFS, (name, errno.errorcode.get(ctypes.get_errno()))
+libc.fopen.restype = libc.fopen64.restype = libc.freopen.restype = ctypes.c_void_p
+for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_CREAT | os.O_TRUNC):
+    for name in ("open", "open64"):
+        check(name, lambda: getattr(libc, name)(path, flags, 0o600), -1)
+    for name in ("openat", "openat64"):
+        check(name, lambda: getattr(libc, name)(-100, path, flags, 0o600), -1)
+for name in ("creat", "creat64"):
+    check(name, lambda: getattr(libc, name)(path, 0o600), -1)
+for mode in (b"w", b"a", b"r+", b"rb+"):
+    for name in ("fopen", "fopen64"):
+        check(name, lambda: getattr(libc, name)(path, mode), None)
+stream = libc.fopen(b"/dev/null", b"r")
+check("freopen", lambda: libc.freopen(path, b"r+", ctypes.c_void_p(stream)), None)
+SYS_openat = {"x86_64": 257, "aarch64": 56}[os.uname().machine]
+check("syscall", lambda: libc.syscall(SYS_openat, -100, path, os.O_RDWR, 0), -1)
+assert open("a").read() == "whole"
+try:
+    os.open("/proc/version", os.O_WRONLY)
+except PermissionError:
+    print("other files keep their errno")
+"#;
+    let mut command = scene.command(&["python3", "-c", code]);
+    if crossdock_os::child::user() == 0 {
+        command.uid(65534).gid(65534);
+    }
+    let output = command.output().unwrap();
+    let (said, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{log}");
+    assert_eq!(said, "other files keep their errno\n");
+    let words = format!(
+        "crossdock: {} cannot be opened for writing: this task only reads the files of {} (written by simulate); hint: ",
+        file.display(),
+        scene.published().display()
+    );
+    assert_eq!(log.lines().filter(|line| line.starts_with(&words)).count(), 20, "{log}");
+    assert_eq!(log.lines().count(), 20, "the number of lines is limited: {log}");
+}
+
+#[test]
 fn programs_of_every_day_wait_for_a_file_and_read_all_of_it() {
     let scene = Scene::new("daily");
     let content: Vec<u8> = (0..100_000u32).flat_map(|n| format!("{n}\n").into_bytes()).collect();

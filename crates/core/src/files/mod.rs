@@ -12,10 +12,12 @@
 
 mod notice;
 mod path;
+mod refusal;
 mod views;
 mod wait;
 
 pub use notice::{NoticeReader, NoticeWriter};
 pub use path::{absolute, normalise};
+pub use refusal::Refusal;
 pub use views::{VARIABLE, View, Views};
 pub use wait::{Outcome, Story};
