@@ -24,18 +24,28 @@ pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i3
 }
 
 /// If this system call creates a file or opens it for writing, and its flags are an argument of the call, gives the
-/// folder's descriptor and the address of the name.
-pub fn written_name(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i32, usize)> {
+/// folder's descriptor, the address of the name, and the flags.
+pub fn written_name(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i32, usize, u64)> {
     let [a, b, c] = arguments;
     let writes = |flags: libc::c_long| !only_reads(flags as u64);
     match number {
-        libc::SYS_openat if writes(c) => Some((a as i32, b as usize)),
+        libc::SYS_openat if writes(c) => Some((a as i32, b as usize, c as u64)),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_open if writes(b) => Some((libc::AT_FDCWD, a as usize)),
+        libc::SYS_open if writes(b) => Some((libc::AT_FDCWD, a as usize, b as u64)),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_creat => Some((libc::AT_FDCWD, a as usize)),
+        libc::SYS_creat => Some((libc::AT_FDCWD, a as usize, (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC) as u64)),
         _ => None,
     }
+}
+
+/// Tells whether an open with these flags makes the file if there is none.
+pub fn creates(flags: u64) -> bool {
+    flags & libc::O_CREAT as u64 != 0
+}
+
+/// Tells whether an open with these flags fails with EEXIST if there is a file.
+pub fn creates_only(flags: u64) -> bool {
+    creates(flags) && flags & libc::O_EXCL as u64 != 0
 }
 
 /// Gives the address at which the flags of this call lie in the calling program's memory. `None` if the flags are an
@@ -61,7 +71,7 @@ mod tests {
         assert_eq!(open(libc::O_RDONLY | libc::O_CLOEXEC), Some((7, 0x1000)));
         for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_RDONLY | libc::O_CREAT] {
             assert_eq!(open(flags), None);
-            assert_eq!(written_name(libc::SYS_openat, [7, 0x1000, flags.into()]), Some((7, 0x1000)));
+            assert_eq!(written_name(libc::SYS_openat, [7, 0x1000, flags.into()]), Some((7, 0x1000, flags as u64)));
         }
         assert_eq!(written_name(libc::SYS_openat, [7, 0x1000, libc::O_RDONLY.into()]), None);
         assert_eq!(name_of(libc::SYS_read, [0, 0, 0]), None);

@@ -228,7 +228,7 @@ pub unsafe extern "C" fn syscall(
         Some((folder, path)) => (folder, path as Text),
         None => {
             let answer = call();
-            if let Some((folder, path)) = crossdock_os::calls::written_name(number, [a, b, c])
+            if let Some((folder, path, _)) = crossdock_os::calls::written_name(number, [a, b, c])
                 && answer < 0
             {
                 // SAFETY: a call that takes a name at this place takes a terminated string.

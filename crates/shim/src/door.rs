@@ -7,7 +7,8 @@
 //!     └ program, with the filter (os/seccomp.rs), and all that it starts
 //! ```
 //!
-//! The kernel stops each of the program's system calls that looks up a file name, and asks the server. If tasks do not
+//! The kernel stops each of the program's system calls that looks up a file name, and asks the server. If the program
+//! opens a file for writing in a directory whose files it only reads, the server answers with EROFS. If tasks do not
 //! wait for this name, or the file exists, the server lets the call continue. Otherwise a thread of the server waits
 //! for the file. Then it lets the call continue, or answers with an errno. The server opens no file for the program.
 //!
@@ -15,14 +16,17 @@
 //! kills the remaining processes. If the guard is killed, the kernel kills the server, and with it the program.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossdock_core::files::{Outcome, Story, Views, absolute, normalise};
+use crossdock_core::files::{Outcome, Refusal, Views, absolute, normalise};
 use crossdock_os::child::{self, Ended, Signal};
 use crossdock_os::seccomp::{self, Listener, Reader, Stopped};
 use crossdock_os::socket::{self, Received};
@@ -40,8 +44,9 @@ const CHILD: i32 = 17;
 /// ended.
 const SIGNALS: [i32; 7] = [1, 2, 3, 10, 12, 15, CHILD];
 const ENOENT: i32 = 2;
+const EROFS: i32 = 30;
 const ETIMEDOUT: i32 = 110;
-/// The most lines that are written to the task's log about files that did not come.
+/// The most lines that are written to the task's log about files that did not come or may not be written.
 const LINES: u32 = 100;
 /// If a signal interrupted a wait and the same thread asks again within this time, the wait continues with the rest of
 /// its time.
@@ -202,10 +207,14 @@ fn answer(listener: Listener) {
                 std::process::exit(BROKEN);
             }
         };
-        match awaited_name(desk.views, &mut reader, &call) {
+        match judge(desk.views, &mut reader, &call) {
             None => desk.listener.let_go(call.id),
-            Some(path) if desk.waits().takes_over(&call, &path) => {}
-            Some(path) => {
+            Some(Verdict::Refuse(refusal)) => {
+                desk.waits().tell(&refusal);
+                desk.listener.refuse(call.id, EROFS);
+            }
+            Some(Verdict::Wait(path)) if desk.waits().takes_over(&call, &path) => {}
+            Some(Verdict::Wait(path)) => {
                 let for_thread = desk.clone();
                 let waits = move || for_thread.wait(call.thread, &path);
                 if std::thread::Builder::new().stack_size(128 << 10).spawn(waits).is_err() {
@@ -219,23 +228,46 @@ fn answer(listener: Listener) {
     }
 }
 
-/// Gives the path that the call looks up, if the call has to wait: tasks wait for this name, and there is no file of
-/// this name.
-fn awaited_name(views: &Views, reader: &mut Reader, call: &Stopped) -> Option<Vec<u8>> {
+/// What happens to a stopped call that the kernel does not do at once.
+enum Verdict {
+    /// Tasks wait for the file at this path, and there is none.
+    Wait(Vec<u8>),
+    /// The call opens a file for writing that the program may only read.
+    Refuse(Refusal),
+}
+
+/// Decides about a stopped call. `None` if the kernel does the call at once.
+fn judge(views: &Views, reader: &mut Reader, call: &Stopped) -> Option<Verdict> {
     let first = [0, 1, 2].map(|n| call.arguments[n] as std::ffi::c_long);
-    let (folder, address) = calls::name_of(call.number, first)?;
+    let written = calls::written_name(call.number, first);
+    let (folder, address) =
+        written.map(|(folder, address, _)| (folder, address)).or_else(|| calls::name_of(call.number, first))?;
     let path = reader.text(call.thread, address as u64)?;
     let whole = match path.first()? {
         b'/' => normalise(&path),
         _ => absolute(&file::folder_of_process(call.thread, (folder >= 0).then_some(folder)).ok()?, &path),
     };
-    if !views.is_missing(&whole) {
-        return None;
+    views.find(&whole)?;
+    let flags = match calls::flags_of(call.number, first) {
+        Some(flags) => Some(reader.word(call.thread, flags)?),
+        None => written.map(|(_, _, flags)| flags),
+    };
+    match flags.filter(|flags| !calls::only_reads(*flags)) {
+        Some(flags) if is_written(Path::new(OsStr::from_bytes(&whole)), flags) => {
+            views.refuse_writing(&whole).map(Verdict::Refuse)
+        }
+        Some(_) => None,
+        None => views.is_missing(&whole).then_some(Verdict::Wait(whole)),
     }
-    if let Some(flags) = calls::flags_of(call.number, first) {
-        reader.word(call.thread, flags).filter(|flags| calls::only_reads(*flags))?;
+}
+
+/// Tells whether an open with these flags, which allow writing, would find or make a file at this path. Otherwise the
+/// kernel's own errno tells more, for example ENOENT or EEXIST.
+fn is_written(path: &Path, flags: u64) -> bool {
+    match fs::symlink_metadata(path) {
+        Ok(found) => !found.is_dir() && !calls::creates_only(flags),
+        Err(_) => calls::creates(flags) && path.parent().is_some_and(Path::is_dir),
     }
-    Some(whole)
 }
 
 /// The state that the threads of the server share. Each of these threads waits for a file in place of the program.
@@ -327,7 +359,7 @@ impl Desk {
 }
 
 impl Waits {
-    fn tell(&mut self, story: &Story) {
+    fn tell(&mut self, story: &dyn std::fmt::Display) {
         self.lines += 1;
         if self.lines <= LINES {
             file::complain(&format!("crossdock: {story}\n"));

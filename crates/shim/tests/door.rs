@@ -154,6 +154,41 @@ fn a_wait_that_ends_badly_gives_the_usual_errno_and_the_whole_story() {
 }
 
 #[test]
+fn an_open_for_writing_gives_a_consumer_erofs_and_the_reason_in_its_log() {
+    let scene = Scene::new("refused");
+    scene.publish("a", b"whole");
+    let (file, none) = (scene.published("a"), scene.published("b"));
+    await_that("the file", || Path::new(&file).exists());
+    // The folder is not mounted read-only here, so the kernel would let root write.
+    let refused = ["create", "write", "append", "creat", "write2"].map(|what| (what, &file));
+    for (what, path) in refused.into_iter().chain([("create", &none), ("creat", &none), ("anew", &none)]) {
+        let output = scene.run(&[what, path]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "EROFS\n", "{what} {path}");
+        let folder = scene.published("");
+        let wanted = format!(
+            "crossdock: {path} cannot be opened for writing: this task only reads the files of {} (written by simulate); \
+             hint: open it for reading only, or write to another folder\n",
+            folder.trim_end_matches('/')
+        );
+        assert_eq!(String::from_utf8_lossy(&output.stderr), wanted, "{what} {path}");
+    }
+    assert_eq!((fs::read(&file).unwrap(), Path::new(&none).exists()), (b"whole".to_vec(), false));
+    let other = scene.root.with_extension("other");
+    for (what, path, wanted) in [
+        ("anew", file.as_str(), "EEXIST\n"),
+        ("write", none.as_str(), "ENOENT\n"),
+        ("write2", none.as_str(), "ENOENT\n"),
+        ("write", &scene.published("."), "EISDIR\n"),
+        ("creat", other.to_str().unwrap(), ""),
+    ] {
+        let output = scene.run(&[what, path]);
+        let said = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!((&*said.0, &*said.1), (wanted, ""), "{what} {path}");
+    }
+    fs::remove_file(other).unwrap();
+}
+
+#[test]
 fn a_program_of_musl_waits() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (source, program) = (folder.join("door-musl.c"), folder.join("door-musl"));

@@ -88,6 +88,17 @@ int main(int argc, char **argv) {
         return WEXITSTATUS(status);
     } else if (!strcmp(what, "create")) {
         say_all(open(path, O_RDWR | O_CREAT, 0644));
+    } else if (!strcmp(what, "write")) {
+        say_all(open(path, O_WRONLY));
+    } else if (!strcmp(what, "append")) {
+        say_all(open(path, O_WRONLY | O_APPEND | O_CREAT, 0644));
+    } else if (!strcmp(what, "creat")) {
+        say_all(creat(path, 0644));
+    } else if (!strcmp(what, "anew")) {
+        say_all(open(path, O_WRONLY | O_CREAT | O_EXCL, 0644));
+    } else if (!strcmp(what, "write2")) {
+        unsigned long how[3] = {O_RDWR, 0, 0};
+        say_all(syscall(SYS_openat2, AT_FDCWD, path, how, sizeof how));
     } else if (!strcmp(what, "restarted")) {
         every_10_ms(SA_RESTART);
         say_all(open(path, O_RDONLY));
