@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,8 +13,10 @@ use crossdock_client::{
     ConnectOptions, End, Handle, InUse, ItemOptions, Message, Mode, ObjectMode, PortOptions, Region, SegmentKind,
     SeriesOptions, Session, Status, TypeRef, Value, Variable,
 };
+use crossdock_layout::wire::{Answer, OpenMode, Request};
 use crossdock_os::faults;
-use support::{Daemon, until};
+use crossdock_os::mapping::{Access, Mapping};
+use support::{Daemon, Raw, open, spawn_in, until};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 /// How long an answer may take on a loaded machine.
@@ -307,4 +310,55 @@ fn an_item_and_its_owners() {
         assert_eq!((item.bytes()[0], item.bytes()[99_999]), (7, 8));
         failures.twice("destroy", || item.destroy_mut());
     });
+}
+
+/// After the keeper's death, memory may come back from a member that may only read. A call of the daemon fails at that
+/// moment. The next member that opens the memory for writing can write nevertheless.
+#[test]
+fn memory_that_a_reader_offers_can_be_written_although_a_call_failed() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan");
+    let page = faults::Page::open(&plan).unwrap();
+    let mut failed = std::collections::BTreeSet::new();
+    for n in 1.. {
+        let mut daemon = Daemon::start_in(&[], &[(faults::VARIABLE, plan.as_path())]);
+        let mut raw = Raw::connect(&daemon.socket());
+        let Some((Answer::Welcome { member, .. }, _)) = raw.ask(&Raw::hello_message(3)) else { panic!() };
+        let (made, fds) = raw.ask(&open("r", OpenMode::CreateOnly, 8192, 0)).unwrap();
+        let Answer::Segment { segment, .. } = made else { panic!("{made:?}") };
+        let readable = crossdock_os::file::reopen_read_only(&fds[0]).unwrap();
+        drop(fds);
+        daemon.keeper.kill().unwrap();
+        daemon.keeper.wait().unwrap();
+        daemon.keeper = spawn_in(&daemon.socket(), &[], &[(faults::VARIABLE, plan.as_path())]);
+        let again = |next| {
+            let (raw, welcome) = Raw::greet(&daemon.socket(), &Raw::hello_again(3, member));
+            assert!(matches!(welcome, Answer::Welcome { member: same, .. } if same == member), "{welcome:?}");
+            raw.number_from(next)
+        };
+        let mut raw = again(100);
+        page.words().fail_nth(n, 0);
+        let mut offered = raw.ask_with(&Request::Offer { segment }, &[readable.as_fd()]);
+        // The keeper still receives what the broker passed to it before the answer.
+        std::thread::sleep(Duration::from_millis(100));
+        let hit = page.words().disarm();
+        if !matches!(offered, Some((Answer::Done { .. }, _))) {
+            // The failed call was that of the message or of its answer, so the offer comes again.
+            raw = if raw.was_dropped() { again(200) } else { raw };
+            offered = raw.ask_with(&Request::Offer { segment }, &[readable.as_fd()]);
+        }
+        assert!(matches!(offered, Some((Answer::Done { .. }, _))), "{hit:?}: {offered:?}");
+        let (opened, fds) = raw.ask(&open("r", OpenMode::OpenOnly, 0, 0)).unwrap();
+        assert!(matches!(opened, Answer::Segment { segment: same, .. } if same == segment), "{hit:?}: {opened:?}");
+        let mapped = Mapping::new(&fds[0], 8192, Access::ReadWrite);
+        assert!(mapped.is_ok(), "{hit:?}: {:?}", mapped.err());
+        daemon.stop();
+        match hit {
+            Some((call, _)) => drop(failed.insert(call)),
+            None => break,
+        }
+    }
+    println!("{failed:?} failed");
+    assert!(failed.contains("open"), "{failed:?}");
 }

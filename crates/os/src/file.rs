@@ -139,6 +139,12 @@ pub fn reopen(file: impl AsFd) -> OsResult<OwnedFd> {
     sys::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
 }
 
+/// Tells whether a descriptor is open for writing.
+pub fn is_open_for_writing(fd: impl AsFd) -> OsResult<bool> {
+    let flags = rustix::fs::fcntl_getfl(&fd).context("F_GETFL", || format!("descriptor {}", fd.as_fd().as_raw_fd()))?;
+    Ok(flags & OFlags::ACCMODE != OFlags::RDONLY)
+}
+
 /// Copies bytes from one file to the same offset of another file, at most as many as fit into `buffer`. Gives the
 /// number of bytes copied; 0 at the end of the file.
 pub fn copy_part(from: impl AsFd, to: impl AsFd, offset: u64, buffer: &mut [u8]) -> OsResult<usize> {

@@ -60,7 +60,8 @@ impl Host<'_> {
                 Effect::Adopt { segment } => {
                     if let Some(fd) = came.next() {
                         // The offered descriptor may be read-only, and another process shares its open file
-                        // description. So the memory is opened anew.
+                        // description. So the memory is opened anew. If that fails, the offered descriptor is kept, and
+                        // `make_writable` opens the memory anew before a program gets it for writing.
                         self.keep(segment.0, file::reopen(&fd).unwrap_or(fd));
                     }
                 }
@@ -152,11 +153,28 @@ impl Host<'_> {
         })
     }
 
+    /// Opens memory anew whose descriptor is read-only. A member that may only read has offered this descriptor after
+    /// the former keeper's death, and the daemon had no room for another descriptor at that moment.
+    fn make_writable(&mut self, id: u64) -> OsResult<()> {
+        match self.segments.get(&id) {
+            Some(fd) if !file::is_open_for_writing(fd)? => {}
+            _ => return Ok(()),
+        }
+        let opened = self.with_spare(|host| host.segments.get(&id).map(file::reopen).transpose())?;
+        if let Some(fd) = opened {
+            self.keep(id, fd);
+        }
+        Ok(())
+    }
+
     /// Fills these slots of a pin page with zeros, so that they pin no version any more.
-    fn clear(&self, page: u64, from: u32, count: u32) {
-        let Some(fd) = self.segments.get(&page) else { return };
+    fn clear(&mut self, page: u64, from: u32, count: u32) {
         let slot = PIN_PAGE / u64::from(PIN_SLOTS);
-        if let Err(error) = memfd::clear(fd, u64::from(from) * slot, u64::from(count) * slot) {
+        let cleared = self.make_writable(page).and_then(|()| match self.segments.get(&page) {
+            Some(fd) => memfd::clear(fd, u64::from(from) * slot, u64::from(count) * slot),
+            None => Ok(()),
+        });
+        if let Err(error) = cleared {
             self.log.failure(format_args!("a pin page could not be cleared, what it pins stays: {error}"));
         }
     }
@@ -179,10 +197,12 @@ impl Host<'_> {
         let opened = match with {
             Attachment::Papers { member } => return self.send_papers(connection, message, member),
             Attachment::Item { file, writable } => self.with_spare(|host| host.open_item(connection, file.0, writable)),
-            Attachment::Segment { segment, writable: false } | Attachment::Series { pool: segment, .. } => {
-                self.with_spare(|host| host.segments.get(&segment.0).map(file::reopen_read_only).transpose())
+            Attachment::Segment { segment, writable: false } => self.open_read_only(segment.0),
+            Attachment::Series { pool, page, .. } => {
+                self.make_writable(page.0).and_then(|()| self.open_read_only(pool.0))
             }
-            Attachment::Segment { .. } | Attachment::Nothing => Ok(None),
+            Attachment::Segment { segment, writable: true } => self.make_writable(segment.0).map(|()| None),
+            Attachment::Nothing => Ok(None),
         };
         let opened = match opened {
             Ok(opened) => opened,
@@ -202,6 +222,10 @@ impl Host<'_> {
         };
         let sent = socket::send(&link.socket, message, &fds);
         self.sent(connection, message, !fds.is_empty(), sent);
+    }
+
+    fn open_read_only(&mut self, segment: u64) -> OsResult<Option<OwnedFd>> {
+        self.with_spare(|host| host.segments.get(&segment).map(file::reopen_read_only).transpose())
     }
 
     /// Opens something for a client. If no descriptor is left, the spare one is used, because the client's request is
