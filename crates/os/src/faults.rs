@@ -101,6 +101,8 @@ const TABLE: &[(&str, &[Failure])] = &[
 pub struct Words {
     /// How many calls remain until the one that fails; 0 means that no call fails.
     nth: AtomicU64,
+    /// The position in the table, counted from 1, of the only call that the plan counts; 0 means that it counts all.
+    only: AtomicU64,
     /// Selects the error of the call that fails, from the possible errors of that call. The index wraps around.
     which: AtomicU64,
     /// On average one call in this number fails; 0 means that no call fails.
@@ -119,6 +121,10 @@ impl Words {
     fn next(&self, row: usize) -> Option<Failure> {
         let failures = TABLE[row].1;
         self.calls.fetch_add(1, Ordering::Relaxed);
+        let only = self.only.load(Ordering::Relaxed);
+        if only != 0 && only != row as u64 + 1 {
+            return None;
+        }
         let chosen = match self.count_down() {
             1 => Some(self.which.load(Ordering::Relaxed)),
             0 => self.draw(),
@@ -157,6 +163,20 @@ impl Words {
     /// Makes the n-th call from now on fail (n counts from 1). `which` selects the error from the possible errors of
     /// that call; the index wraps around.
     pub fn fail_nth(&self, n: u64, which: u64) {
+        self.arm(0, n, which);
+    }
+
+    /// Makes the n-th call with this name from now on fail. The calls of other programs at the same time do not move
+    /// this plan to another call, unless they have the same name.
+    ///
+    /// # Panics
+    /// The table has no call with this name.
+    pub fn fail_nth_of(&self, call: &str, n: u64, which: u64) {
+        self.arm(row_of(call) as u64 + 1, n, which);
+    }
+
+    fn arm(&self, only: u64, n: u64, which: u64) {
+        self.only.store(only, Ordering::Relaxed);
         self.last.store(0, Ordering::Relaxed);
         self.which.store(which, Ordering::Relaxed);
         self.nth.store(n, Ordering::Release);
@@ -172,6 +192,7 @@ impl Words {
     pub fn disarm(&self) -> Option<(&'static str, &'static [Failure])> {
         self.nth.store(0, Ordering::Release);
         self.one_in.store(0, Ordering::Release);
+        self.only.store(0, Ordering::Relaxed);
         let last = self.last.load(Ordering::Relaxed) as usize;
         TABLE.get(last.wrapping_sub(1)).copied()
     }
@@ -239,10 +260,14 @@ pub fn disarm_thread() -> Option<(&'static str, &'static [Failure])> {
     OWN.take().and_then(|words| words.disarm())
 }
 
+fn row_of(call: &str) -> usize {
+    let row = TABLE.iter().position(|(name, _)| *name == call);
+    row.unwrap_or_else(|| panic!("the table of failures has no row '{call}'"))
+}
+
 /// Counts a call. Gives the failure if the call must fail now.
 pub(crate) fn next(call: &'static str) -> Option<Failure> {
-    let row = TABLE.iter().position(|(name, _)| *name == call);
-    let row = row.unwrap_or_else(|| panic!("the table of failures has no row '{call}'"));
+    let row = row_of(call);
     let own = OWN.try_with(|own| own.borrow().as_ref().map(|words| words.next(row)));
     match own {
         Ok(Some(answer)) => answer,
@@ -290,6 +315,18 @@ mod tests {
             assert_eq!(disarm_thread().unwrap().0, "pwrite");
             assert_eq!(byte.load(Ordering::Relaxed), 0);
         }
+    }
+
+    #[test]
+    fn a_plan_for_one_name_counts_no_other_call() {
+        let words = Words::default();
+        let (open, pipe) = (row_of("open"), row_of("pipe2"));
+        words.fail_nth_of("pipe2", 2, 0);
+        let failed: Vec<_> = [open, pipe, open, pipe, pipe].map(|row| words.next(row).is_some()).into();
+        assert_eq!(failed, [false, false, false, true, false]);
+        assert_eq!(words.disarm().unwrap().0, "pipe2");
+        words.fail_nth(1, 0);
+        assert!(words.next(open).is_some(), "the name of the former plan does not count any more");
     }
 
     #[test]

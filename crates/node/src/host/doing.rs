@@ -156,9 +156,9 @@ impl Host<'_> {
     /// Opens memory anew whose descriptor is read-only. A member that may only read has offered this descriptor after
     /// the former keeper's death, and the daemon had no room for another descriptor at that moment.
     fn make_writable(&mut self, id: u64) -> OsResult<()> {
-        match self.segments.get(&id) {
-            Some(fd) if !file::is_open_for_writing(fd)? => {}
-            _ => return Ok(()),
+        let Some(fd) = self.segments.get(&id) else { return Ok(()) };
+        if file::is_open_for_writing(fd)? {
+            return Ok(());
         }
         let opened = self.with_spare(|host| host.segments.get(&id).map(file::reopen).transpose())?;
         if let Some(fd) = opened {
