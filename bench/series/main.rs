@@ -14,11 +14,11 @@ use world::{alone, anonymous, memory_of};
 const PAGE: usize = 4096;
 
 /// A buffer for the memcpy: private memory with huge pages. The variables of a series have memory of the same kind.
-struct Buffer(crossdock_os::place::Place);
+struct Buffer(crossdock_os::reservation::Reservation);
 
 impl Buffer {
     fn new(bytes: usize) -> Self {
-        let place = crossdock_os::place::Place::reserve(bytes).expect("addresses");
+        let place = crossdock_os::reservation::Reservation::reserve(bytes).expect("addresses");
         place.put_memory(0, bytes).expect("memory");
         Self(place)
     }

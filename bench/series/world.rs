@@ -1,17 +1,17 @@
 //! A series without a daemon, for measuring the series alone.
 
-use crossdock_core::host::Alone;
-use crossdock_core::liveness::Living;
+use crossdock_core::host::StandaloneHost;
+use crossdock_core::liveness::LivenessSource;
 use crossdock_core::series::Offer;
 use crossdock_os::memfd;
 use std::sync::Arc;
 
 /// Keeps the objects alive that a daemon would keep.
-pub struct Kept(#[allow(dead_code)] pub Arc<Alone>, #[allow(dead_code)] pub Offer);
+pub struct Kept(#[allow(dead_code)] pub Arc<StandaloneHost>, #[allow(dead_code)] pub Offer);
 
-pub fn alone() -> Arc<Alone> {
-    let alone = Alone::default();
-    alone.table().set_alive(Alone::MEMBER);
+pub fn alone() -> Arc<StandaloneHost> {
+    let alone = StandaloneHost::default();
+    alone.table().set_alive(StandaloneHost::MEMBER);
     Arc::new(alone)
 }
 

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossdock_core::host::Alone;
-use crossdock_core::region::{Parts, Region};
+use crossdock_core::host::StandaloneHost;
+use crossdock_core::region::{RegionParts, Region};
 use crossdock_layout::{MemberId, SegmentId};
 use crossdock_os::{Access, Mapping, memfd};
 
@@ -35,14 +35,14 @@ impl World {
 
     /// Maps the region as the member with this number.
     pub fn attach(&self, counter: u64) -> Arc<Region> {
-        Region::attach(Parts {
+        Region::attach(RegionParts {
             name: "bench".into(),
             segment: SegmentId(1),
             descriptor: self.segment.as_fd().try_clone_to_owned().expect("a descriptor"),
             size: self.size,
             writable: true,
             member: MemberId::new(counter, counter as usize),
-            host: Arc::new(Alone::default()),
+            host: Arc::new(StandaloneHost::default()),
         })
         .expect("a region")
     }

@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossdock_client::{Origin, Status};
+use crossdock_client::{ProcessToken, Status};
 use pyo3::prelude::*;
 
 use crate::errors::error;
@@ -36,18 +36,18 @@ pub fn elsewhere(py: Python<'_>, what: &str) -> PyErr {
 /// An object that belongs to the process that made it. A forked child neither uses nor drops it.
 pub struct Own<T> {
     value: ManuallyDrop<T>,
-    origin: Origin,
+    process: ProcessToken,
 }
 
 impl<T> Own<T> {
     /// Wraps an object that this process has made.
     pub fn new(value: T) -> Self {
-        Self { value: ManuallyDrop::new(value), origin: Origin::here() }
+        Self { value: ManuallyDrop::new(value), process: ProcessToken::current() }
     }
 
     /// Tells whether this is the process that made the object.
     pub fn here(&self) -> bool {
-        self.origin.is_here() && !ABANDONED.load(Ordering::Relaxed)
+        self.process.is_current() && !ABANDONED.load(Ordering::Relaxed)
     }
 
     /// Fails in a forked child. The error names the object and gives a hint.

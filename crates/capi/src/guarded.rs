@@ -9,7 +9,7 @@ use std::sync::{
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossdock_client::{Error, Origin, Result, Status};
+use crossdock_client::{Error, ProcessToken, Result, Status};
 
 /// How long a forked child tries to get a lock. It waits at all because another thread of the child may hold the lock
 /// for a moment.
@@ -18,13 +18,13 @@ const TRIES: Duration = Duration::from_millis(100);
 /// A value behind a lock. It knows which process made it.
 pub(crate) struct Guarded<L> {
     lock: L,
-    origin: Origin,
+    process: ProcessToken,
     noun: &'static str,
 }
 
 impl<L> Guarded<L> {
     fn around(lock: L, noun: &'static str) -> Self {
-        Self { lock, origin: Origin::here(), noun }
+        Self { lock, process: ProcessToken::current(), noun }
     }
 
     #[inline]
@@ -33,7 +33,7 @@ impl<L> Guarded<L> {
         wait: impl FnOnce(&'a L) -> LockResult<G>,
         attempt: impl Fn(&'a L) -> TryLockResult<G>,
     ) -> Result<G> {
-        if self.origin.is_here() {
+        if self.process.is_current() {
             return Ok(wait(&self.lock).unwrap_or_else(PoisonError::into_inner));
         }
         self.enter_in_child(attempt)

@@ -73,7 +73,7 @@ pub(crate) struct Connection {
     state: Mutex<State>,
     changed: Condvar,
     /// The process that made the connection. Its forked children must not use the connection.
-    origin: fork::Origin,
+    process: fork::ProcessToken,
     /// True if the watching thread knows this connection.
     watched: AtomicBool,
     this: Weak<Self>,
@@ -81,7 +81,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(path: PathBuf, private: bool, mut who: Who, welcome: Welcome) -> Result<Arc<Self>> {
-        let entered = Liveness::enter(welcome.papers, welcome.member);
+        let entered = Liveness::enter(welcome.descriptors, welcome.member);
         let liveness =
             entered.map_err(|error| Error::os(&error).during("this process cannot become a member of the node"))?;
         let Some(liveness) = liveness else {
@@ -112,7 +112,7 @@ impl Connection {
             liveness,
             state: Mutex::new(state),
             changed: Condvar::new(),
-            origin: fork::Origin::here(),
+            process: fork::ProcessToken::current(),
             watched: AtomicBool::new(false),
             this: this.clone(),
         }))
@@ -124,7 +124,7 @@ impl Connection {
 
     /// Tells whether this process made the connection.
     fn is_ours(&self) -> bool {
-        self.origin.is_here()
+        self.process.is_current()
     }
 
     /// Fails in a forked child of the process that made the connection.

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crossdock_core::files::{Outcome, Views, normalise};
+use crossdock_core::files::{FileWaitOutcome, Views, normalise};
 use crossdock_layout::Status;
 
 use crate::{Error, Reason, Result};
@@ -25,9 +25,11 @@ pub fn await_file(path: impl AsRef<Path>) -> Result<()> {
     }
     let whole = std::path::absolute(path).map_err(|e| Error::system(path.display(), &e))?;
     match views.await_file(&normalise(whole.as_os_str().as_bytes())) {
-        Outcome::Published | Outcome::Pass => Ok(()),
-        Outcome::Gone(story) => Err(Error::new(Status::NotFound, story.to_string())),
-        Outcome::TimedOut(story) => Err(Error::new(Status::TimedOut, story.to_string())),
-        Outcome::Interrupted => Err(Error::because(Status::System, Reason::Interrupted(path.display().to_string()))),
+        FileWaitOutcome::Published | FileWaitOutcome::Pass => Ok(()),
+        FileWaitOutcome::Gone(story) => Err(Error::new(Status::NotFound, story.to_string())),
+        FileWaitOutcome::TimedOut(story) => Err(Error::new(Status::TimedOut, story.to_string())),
+        FileWaitOutcome::Interrupted => {
+            Err(Error::because(Status::System, Reason::Interrupted(path.display().to_string())))
+        }
     }
 }

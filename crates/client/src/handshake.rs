@@ -10,7 +10,7 @@ use crossdock_os::socket::{self, Received};
 use crossdock_os::{Deadline, OsError, event};
 use std::io::ErrorKind;
 
-use crossdock_core::liveness::Papers;
+use crossdock_core::liveness::LivenessDescriptors;
 
 use crate::{Error, Result};
 
@@ -29,7 +29,7 @@ pub(crate) struct Who {
 #[derive(Debug)]
 pub(crate) struct Welcome {
     pub socket: OwnedFd,
-    pub papers: Papers,
+    pub descriptors: LivenessDescriptors,
     pub member: MemberId,
     pub admin: bool,
     pub incarnation: u64,
@@ -114,8 +114,8 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
             let Ok([table, entry, roll]) = <[OwnedFd; 3]>::try_from(fds) else {
                 return Err(Failure::Final(no_daemon(path, "its welcome came without papers")));
             };
-            let papers = Papers { table, entry, roll };
-            Ok(Welcome { socket, papers, member, admin, incarnation, run, rank, task, workflow })
+            let descriptors = LivenessDescriptors { table, entry, roll };
+            Ok(Welcome { socket, descriptors, member, admin, incarnation, run, rank, task, workflow })
         }
         Ok((1, Answer::Failed { status, text })) => {
             let error = Error::new(status, format!("the node daemon at {at}: {text}"));

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crossdock_core::Host;
-use crossdock_core::liveness::Living;
+use crossdock_core::liveness::LivenessSource;
 use crossdock_core::series::PinPageGiven;
 use crossdock_layout::wire::Request;
 use crossdock_layout::{MemberId, SegmentId};
@@ -54,7 +54,7 @@ impl SessionHost {
 }
 
 impl Host for SessionHost {
-    fn liveness(&self) -> &dyn Living {
+    fn liveness(&self) -> &dyn LivenessSource {
         self.session.liveness()
     }
 

@@ -38,7 +38,7 @@ pub use crossdock_layout::wire::NodeState;
 pub use crossdock_layout::wire::OpenMode as Mode;
 pub use crossdock_layout::wire::{Grant, InUse, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
-pub use crossdock_os::fork::{Origin, PerProcess};
+pub use crossdock_os::fork::{PerProcess, ProcessToken};
 pub use files::await_file;
 pub use item::{
     Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemState, ItemView, OnDeath, OpenItem, Party, SharedItem,

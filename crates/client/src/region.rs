@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossdock_core::region::{self, Parts};
+use crossdock_core::region::{self, RegionParts};
 use crossdock_layout::region::MIN_CAPACITY;
 use crossdock_layout::wire::{InUse, SegmentKind};
 use crossdock_layout::{Handle, Rights, SegmentId, Status};
@@ -125,7 +125,7 @@ impl Session {
             return Ok(region);
         }
         let host = SessionHost::growing(self, opened.lease, opened.id);
-        let region = region::Region::attach(Parts {
+        let region = region::Region::attach(RegionParts {
             name: opened.name,
             segment: opened.id,
             descriptor: opened.descriptor,

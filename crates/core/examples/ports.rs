@@ -7,7 +7,7 @@
 //! alone: `cargo run --release -p crossdock-core --example ports [-- --json]`. `QUICK=1` makes a short run.
 
 use crossdock_core::Host;
-use crossdock_core::liveness::Living;
+use crossdock_core::liveness::LivenessSource;
 use crossdock_core::queue::{End, Inline, Message, Pattern, Ring, Shape, Side, Waiting};
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
@@ -68,7 +68,7 @@ impl Kind {
 
 struct Table(Mapping);
 
-impl Living for Table {
+impl LivenessSource for Table {
     fn table(&self) -> &LivenessTable {
         // SAFETY: the mapping has the table's size, and all of it is atomics and bytes.
         unsafe { self.0.start().cast().as_ref() }
@@ -76,7 +76,7 @@ impl Living for Table {
 }
 
 impl Host for Table {
-    fn liveness(&self) -> &dyn Living {
+    fn liveness(&self) -> &dyn LivenessSource {
         self
     }
 }

@@ -8,7 +8,7 @@ use crossdock_layout::liveness::LivenessTable;
 use crossdock_os::{Access, Mapping, memfd};
 
 use crate::Result;
-use crate::liveness::Living;
+use crate::liveness::LivenessSource;
 
 /// What an open object, such as a region, needs from its process. The object keeps its host as long as it is mapped. So
 /// the host also holds everything that must exist as long as the object: the session, and the daemon's count of
@@ -16,7 +16,7 @@ use crate::liveness::Living;
 pub trait Host: Send + Sync {
     /// Gives the source of information about dead members. Its liveness table stays at the same address as long as the
     /// host exists.
-    fn liveness(&self) -> &dyn Living;
+    fn liveness(&self) -> &dyn LivenessSource;
 
     /// Counts `total` bytes of this object against the quota. `NO_SPACE` if the quota does not allow them.
     fn reserve(&self, total: u64) -> Result<()> {
@@ -63,13 +63,13 @@ pub struct PinPageGiven {
 
 /// A host without a daemon, for fuzzers and measurements. It has a liveness table of its own and no quota.
 #[derive(Debug)]
-pub struct Alone {
+pub struct StandaloneHost {
     table: Mapping,
     /// If this list is not empty, all members that are not in it count as dead.
     living: &'static [MemberId],
 }
 
-impl Alone {
+impl StandaloneHost {
     /// The member id of a program that has only one member.
     pub const MEMBER: MemberId = MemberId::new(1, 1);
 
@@ -88,13 +88,13 @@ impl Alone {
 }
 
 /// Makes a host for which no member is dead.
-impl Default for Alone {
+impl Default for StandaloneHost {
     fn default() -> Self {
         Self::with(&[])
     }
 }
 
-impl Living for Alone {
+impl LivenessSource for StandaloneHost {
     fn table(&self) -> &LivenessTable {
         // SAFETY: the mapping has the table's size and a page's alignment, and all of it is atomics and bytes.
         unsafe { self.table.start().cast().as_ref() }
@@ -105,8 +105,8 @@ impl Living for Alone {
     }
 }
 
-impl Host for Alone {
-    fn liveness(&self) -> &dyn Living {
+impl Host for StandaloneHost {
+    fn liveness(&self) -> &dyn LivenessSource {
         self
     }
 }

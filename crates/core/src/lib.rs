@@ -1,7 +1,7 @@
 //! The code that works on the shared memory layout: heap, directory, queue, versions of series, items. This crate opens
 //! no socket and starts no thread.
 
-pub mod view;
+pub mod shared_access;
 
 pub mod containers;
 pub mod directory;

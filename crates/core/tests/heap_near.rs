@@ -21,11 +21,11 @@ fn a_near_region_gives_and_takes_blocks_by_its_address() {
     let world = World::new(4 << 20);
     let region = world.attach(1);
     let base: *const u8 = region.base();
-    region.keep_near();
+    region.cache_region();
     assert_eq!(allocate_at(base, 64, 8), None, "this thread has no slot yet");
     let first = region.allocate(64, 8).unwrap();
     assert_eq!(allocate_at(base, 64, 8), None, "no keep_near was called");
-    region.keep_near();
+    region.cache_region();
     let blocks: Vec<_> = (0..20).map(|_| allocate_at(base, 64, 8).unwrap()).collect();
     assert_eq!(region.statistics().blocks, 21);
     for (size, align) in [(0, 8), (64, 3), (64, 64), (u64::MAX, 8), (1 << 20, 8)] {
@@ -53,7 +53,7 @@ fn more_regions_than_places_are_all_found_after_keep_near() {
     for _ in 0..3 {
         for region in &regions {
             let offset = region.allocate(100, 8).unwrap();
-            region.keep_near();
+            region.cache_region();
             let address = allocate_at(region.base(), 100, 8).unwrap();
             assert!(deallocate_at(region.base(), address));
             region.deallocate(offset).unwrap();
@@ -77,7 +77,7 @@ fn a_region_that_has_gone_is_near_to_no_thread_and_its_address_may_be_anothers()
             scope.spawn(move || {
                 let base = at.load(Ordering::Relaxed) as *const u8;
                 region.allocate(64, 8).unwrap();
-                region.keep_near();
+                region.cache_region();
                 drop(region);
                 assert!(allocate_at(base, 64, 8).is_some(), "an entry needs no reference");
                 warm.wait();
@@ -115,7 +115,7 @@ fn a_slot_of_a_thread_that_ended_is_another_threads() {
             let (region, base) = (region.clone(), region.base() as usize);
             move || {
                 region.allocate(64, 8).unwrap();
-                region.keep_near();
+                region.cache_region();
                 assert!(allocate_at(base as *const u8, 64, 8).is_some());
             }
         });
@@ -130,14 +130,14 @@ fn a_forked_child_has_no_region_near() {
     let world = World::new(4 << 20);
     let region = world.attach(1);
     let offset = region.allocate(64, 16).unwrap();
-    region.keep_near();
+    region.cache_region();
     let base: *const u8 = region.base();
     let block = allocate_at(base, 64, 8).unwrap();
     // SAFETY: the child calls two functions and leaves by _exit.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let ok = allocate_at(base, 64, 8).is_none() && !deallocate_at(base, block);
-        region.keep_near();
+        region.cache_region();
         let ok = ok && allocate_at(base, 64, 8).is_none();
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(i32::from(!ok)) }

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crossdock_core::fault;
-use crossdock_core::item::{Backing, Claim, FAULT_POINTS, ItemMemory};
+use crossdock_core::item::{Backing, FAULT_POINTS, ItemMemory, ItemWaitOutcome};
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::wire::OnDeath;
@@ -72,9 +72,9 @@ impl World {
         for (member, word) in [(A, 1), (C, 2), (E, 3)] {
             let began = Instant::now();
             match self.item.take(&[word], member, self.table(), soon()) {
-                Claim::Taken(_) => takers.push(member),
-                Claim::Gone => gone = true,
-                Claim::TimedOut { .. } => {}
+                ItemWaitOutcome::Taken(_) => takers.push(member),
+                ItemWaitOutcome::Gone => gone = true,
+                ItemWaitOutcome::TimedOut { .. } => {}
             }
             assert!(began.elapsed() < Duration::from_secs(2), "a wait did not end");
         }
@@ -109,7 +109,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
                 "item.heal" => {
                     world.item.hand_over(2, A).unwrap();
                     world.table().set_alive(D);
-                    assert!(matches!(world.item.take(&[2], D, world.table(), soon()), Claim::Taken(_)));
+                    assert!(matches!(world.item.take(&[2], D, world.table(), soon()), ItemWaitOutcome::Taken(_)));
                     world.table().set_dead(D);
                 }
                 _ => world.item.hand_over(2, A).unwrap(),

@@ -270,7 +270,7 @@ fn options_that_disagree_are_named_both() {
     }
 }
 
-fn liveness(world: &World) -> &dyn crossdock_core::liveness::Living {
+fn liveness(world: &World) -> &dyn crossdock_core::liveness::LivenessSource {
     crossdock_core::Host::liveness(&*world.host)
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crossdock_core::files::NoticeReader;
 use crossdock_layout::files::Phase;
 use crossdock_os::mount;
-use crossdock_os::seccomp::Reader;
+use crossdock_os::seccomp::MemoryReader;
 use serde::{Deserialize, Serialize};
 
 use crate::store::Layout;
@@ -269,7 +269,7 @@ pub(crate) fn awaited(pid: i32, notice: u64, paths: &[&str]) -> Vec<PathBuf> {
     if pages.is_empty() {
         return Vec::new();
     }
-    let mut reader = Reader::default();
+    let mut reader = MemoryReader::default();
     let name = |thread: i32| {
         let call = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).ok()?;
         let words: Vec<u64> = call.split_ascii_whitespace().skip(1).filter_map(hexadecimal).collect();

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crossdock_os::inotify::Change;
+use crossdock_os::inotify::NameChange;
 
 /// When a file counts as finished.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -55,11 +55,11 @@ pub(crate) enum Action {
 
 impl Publish {
     /// Decides what the service does after the change `change` of the entry `name` in the folder `stage`.
-    pub(crate) fn action(&self, change: Change, name: &str, is_folder: bool) -> Action {
+    pub(crate) fn action(&self, change: NameChange, name: &str, is_folder: bool) -> Action {
         match (change, is_folder) {
-            (Change::Made | Change::Arrived, true) => Action::Enter,
-            (Change::Removed | Change::Left, _) => Action::Withdraw,
-            (Change::Closed, false) => match self {
+            (NameChange::Made | NameChange::Arrived, true) => Action::Enter,
+            (NameChange::Removed | NameChange::Left, _) => Action::Withdraw,
+            (NameChange::Closed, false) => match self {
                 Self::Close => Action::Publish,
                 Self::Marker(ending) => match name.strip_suffix(ending.as_str()) {
                     Some(finished) if !finished.is_empty() => Action::PublishInstead(finished.to_owned()),
@@ -67,14 +67,14 @@ impl Publish {
                 },
                 Self::Rename | Self::End => Action::Nothing,
             },
-            (Change::Arrived, false) => match self {
+            (NameChange::Arrived, false) => match self {
                 Self::Close | Self::Rename => Action::Publish,
-                Self::Marker(_) => self.action(Change::Closed, name, false),
+                Self::Marker(_) => self.action(NameChange::Closed, name, false),
                 Self::End => Action::Nothing,
             },
             // A new name may be a hard link of a finished file. No close event follows in that case, so the service
             // looks at the file now.
-            (Change::Made, false) if *self == Self::Close => Action::PublishFound,
+            (NameChange::Made, false) if *self == Self::Close => Action::PublishFound,
             _ => Action::Nothing,
         }
     }
@@ -104,25 +104,25 @@ mod tests {
     fn each_way_to_publish_takes_its_own_events() {
         let marker = Publish::Marker(".done".into());
         for (how, change, wanted) in [
-            (&Publish::Close, Change::Closed, Action::Publish),
-            (&Publish::Close, Change::Arrived, Action::Publish),
-            (&Publish::Close, Change::Made, Action::PublishFound),
-            (&Publish::Rename, Change::Closed, Action::Nothing),
-            (&Publish::Rename, Change::Arrived, Action::Publish),
-            (&Publish::Rename, Change::Made, Action::Nothing),
-            (&Publish::End, Change::Closed, Action::Nothing),
-            (&Publish::End, Change::Arrived, Action::Nothing),
-            (&marker, Change::Closed, Action::Nothing),
+            (&Publish::Close, NameChange::Closed, Action::Publish),
+            (&Publish::Close, NameChange::Arrived, Action::Publish),
+            (&Publish::Close, NameChange::Made, Action::PublishFound),
+            (&Publish::Rename, NameChange::Closed, Action::Nothing),
+            (&Publish::Rename, NameChange::Arrived, Action::Publish),
+            (&Publish::Rename, NameChange::Made, Action::Nothing),
+            (&Publish::End, NameChange::Closed, Action::Nothing),
+            (&Publish::End, NameChange::Arrived, Action::Nothing),
+            (&marker, NameChange::Closed, Action::Nothing),
         ] {
             assert_eq!(how.action(change, "a.h5", false), wanted, "{how:?} {change:?}");
         }
-        assert_eq!(marker.action(Change::Closed, "a.h5.done", false), Action::PublishInstead("a.h5".into()));
-        assert_eq!(marker.action(Change::Arrived, "a.done", false), Action::PublishInstead("a".into()));
-        assert_eq!(marker.action(Change::Closed, ".done", false), Action::Nothing);
+        assert_eq!(marker.action(NameChange::Closed, "a.h5.done", false), Action::PublishInstead("a.h5".into()));
+        assert_eq!(marker.action(NameChange::Arrived, "a.done", false), Action::PublishInstead("a".into()));
+        assert_eq!(marker.action(NameChange::Closed, ".done", false), Action::Nothing);
         for how in [Publish::Close, Publish::Rename, Publish::End, marker] {
-            assert_eq!(how.action(Change::Made, "d", true), Action::Enter);
-            assert_eq!(how.action(Change::Removed, "a", false), Action::Withdraw);
-            assert_eq!(how.action(Change::Left, "d", true), Action::Withdraw);
+            assert_eq!(how.action(NameChange::Made, "d", true), Action::Enter);
+            assert_eq!(how.action(NameChange::Removed, "a", false), Action::Withdraw);
+            assert_eq!(how.action(NameChange::Left, "d", true), Action::Withdraw);
         }
     }
 

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crossdock_layout::files::Phase;
 use crossdock_os::event::{self, Epoll};
-use crossdock_os::inotify::{Change, Watch};
+use crossdock_os::inotify::{FolderWatch, NameChange};
 use crossdock_os::{Deadline, OsResult};
 
 pub use exchange::{Across, Exchange};
@@ -125,9 +125,9 @@ struct State {
     store: Store,
     how: Publish,
     keep: Keep,
-    watch: Watch,
+    watch: FolderWatch,
     /// Watches what consumers read; used only if files are dropped after all consumers have read them.
-    reads: Watch,
+    reads: FolderWatch,
     /// The watched folders of single consumers, by watch number: the consumer, and the path relative to the consumer's
     /// folder.
     read_folders: BTreeMap<i32, (usize, PathBuf)>,
@@ -189,8 +189,8 @@ impl Service {
             store,
             how,
             keep,
-            watch: Watch::new().map_err(plain)?,
-            reads: Watch::new().map_err(plain)?,
+            watch: FolderWatch::new().map_err(plain)?,
+            reads: FolderWatch::new().map_err(plain)?,
             read_folders: BTreeMap::new(),
             read: BTreeMap::new(),
             consumed: BTreeMap::new(),
@@ -431,7 +431,7 @@ impl State {
             Err(error) => return self.trouble(error.to_string()),
         };
         for event in events {
-            if event.change == Change::Overflow {
+            if event.change == NameChange::Overflow {
                 if self.how.takes_found(false) {
                     self.look_at_all(shared, Path::new(""));
                 }
@@ -442,7 +442,7 @@ impl State {
             if is_hidden(&rest) {
                 continue;
             }
-            if event.change == Change::Removed && self.moved.remove(&rest) {
+            if event.change == NameChange::Removed && self.moved.remove(&rest) {
                 continue;
             }
             let name = event.name.to_string_lossy();
@@ -679,7 +679,7 @@ impl State {
     fn take_in_reads(&mut self) {
         for event in self.reads.read().unwrap_or_default() {
             let Some((consumer, folder)) = self.read_folders.get(&event.folder) else { continue };
-            if event.change != Change::Read || event.is_folder || self.by_view.contains(consumer) {
+            if event.change != NameChange::Read || event.is_folder || self.by_view.contains(consumer) {
                 continue;
             }
             self.count_read(*consumer, folder.join(&event.name));

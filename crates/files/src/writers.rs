@@ -7,13 +7,13 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use crossdock_os::openers::Openers;
-use crossdock_os::process::{self, Fate};
+use crossdock_os::fanotify::OpenWatch;
+use crossdock_os::process::{self, ProcessState};
 
 /// The processes that opened files, by the files' inode numbers.
 #[derive(Debug)]
 pub(crate) struct Writers {
-    openers: Option<Openers>,
+    openers: Option<OpenWatch>,
     known: HashMap<u64, HashMap<i32, Opener>>,
     /// Files whose last writer was killed. A second event about the same close must not publish them.
     torn: HashSet<u64>,
@@ -30,7 +30,7 @@ struct Opener {
 impl Writers {
     pub(crate) fn new() -> Self {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
-        Self { openers: Openers::new().ok(), known: HashMap::new(), torn: HashSet::new(), own }
+        Self { openers: OpenWatch::new().ok(), known: HashMap::new(), torn: HashSet::new(), own }
     }
 
     /// Tells whether the kernel reports writers.
@@ -82,7 +82,7 @@ impl Writers {
         self.take_in();
         let mut writers = self.known.remove(&inode).into_iter().flatten().filter(|(_, opener)| opener.wrote).peekable();
         if writers.peek().is_some() {
-            if writers.any(|(pid, opener)| process::fate(&opener.pidfd, pid) == Fate::Killed) {
+            if writers.any(|(pid, opener)| process::state(&opener.pidfd, pid) == ProcessState::Killed) {
                 self.torn.insert(inode);
             } else {
                 self.torn.remove(&inode);

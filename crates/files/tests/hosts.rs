@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crossdock_core::files::{Outcome, Views};
+use crossdock_core::files::{FileWaitOutcome, Views};
 use crossdock_files::{Across, Exchange, Keep, Publish, Service};
 use crossdock_layout::files::Phase;
 use crossdock_link::{Authority, Certificates, Choice, Transports, Trust};
@@ -88,13 +88,13 @@ impl Host {
         self.root.join("published").join(name)
     }
 
-    fn wait_for(&self, name: &str, time: Duration) -> Outcome {
+    fn wait_for(&self, name: &str, time: Duration) -> FileWaitOutcome {
         let (folder, notice) = (self.root.join("published"), self.root.with_extension("notice"));
         let views = Views::parse(&Views::line(folder.to_str().unwrap(), notice.to_str().unwrap(), time, &[])).unwrap();
         views.await_file(folder.join(name).to_str().unwrap().as_bytes())
     }
 
-    fn wait(&self, name: &str) -> Outcome {
+    fn wait(&self, name: &str) -> FileWaitOutcome {
         self.wait_for(name, LONG)
     }
 
@@ -147,7 +147,7 @@ fn a_file_comes_whole_and_once_with_its_mode_and_time_and_a_waiting_open_gets_it
         fs::set_permissions(&made, fs::Permissions::from_mode(0o6750)).unwrap();
         fs::rename(&made, a.root.join("stage/sub/x")).unwrap();
         for wait in waits {
-            assert_eq!(wait.join().unwrap(), Outcome::Published);
+            assert_eq!(wait.join().unwrap(), FileWaitOutcome::Published);
         }
     });
     assert!(fs::read(b.published("sub/x")).unwrap() == bytes);
@@ -155,7 +155,7 @@ fn a_file_comes_whole_and_once_with_its_mode_and_time_and_a_waiting_open_gets_it
     assert_eq!(here.modified().unwrap(), there.modified().unwrap());
     assert_eq!(there.mode() & 0o7777, 0o554, "set-user-id does not come along: the file has another owner here");
     a.write("empty", b"");
-    assert_eq!(b.wait("empty"), Outcome::Published);
+    assert_eq!(b.wait("empty"), FileWaitOutcome::Published);
     let report = b.service().report();
     // The file was published under two names, one after the other. The first name may have been removed before it could
     // be fetched.
@@ -170,7 +170,7 @@ fn the_end_of_the_producers_comes_after_all_of_their_files() {
         a.write(&format!("{number}"), &[7; 300]);
     }
     a.service().producers(Phase::Ended);
-    let Outcome::Gone(story) = b.wait("never") else { panic!("the wait does not end") };
+    let FileWaitOutcome::Gone(story) = b.wait("never") else { panic!("the wait does not end") };
     let text = story.to_string();
     assert!(text.contains("simulate on a ended in order") && text.contains("200 files were published"), "{text}");
     assert_eq!((b.fetched(), fs::read_dir(b.root.join("published")).unwrap().count()), (200, 200));
@@ -186,13 +186,13 @@ fn a_failure_of_one_host_is_told_when_the_producers_of_all_hosts_are_gone() {
     a.write("of-a", b"a");
     a.service().producers(Phase::Failed);
     b.service().producers(Phase::Producing);
-    assert_eq!(c.wait("of-a"), Outcome::Published);
-    let Outcome::TimedOut(story) = c.wait_for("never", Duration::from_secs(1)) else { panic!("b still runs") };
+    assert_eq!(c.wait("of-a"), FileWaitOutcome::Published);
+    let FileWaitOutcome::TimedOut(story) = c.wait_for("never", Duration::from_secs(1)) else { panic!("b still runs") };
     assert!(story.to_string().contains("simulate on a still runs"), "{story}");
     b.write("of-b", b"b");
-    assert_eq!(c.wait("of-b"), Outcome::Published);
+    assert_eq!(c.wait("of-b"), FileWaitOutcome::Published);
     b.service().producers(Phase::Ended);
-    let Outcome::Gone(story) = c.wait("never") else { panic!("the wait does not end") };
+    let FileWaitOutcome::Gone(story) = c.wait("never") else { panic!("the wait does not end") };
     assert!(story.to_string().contains("failed"), "{story}");
 }
 
@@ -203,7 +203,7 @@ fn what_a_producer_removes_renames_and_replaces_does_so_on_the_other_host() {
     fs::create_dir_all(stage.join("d/e")).unwrap();
     for name in ["d/one", "d/e/two", "d.x", "old"] {
         a.write(name, b"first");
-        assert_eq!(b.wait(name), Outcome::Published, "{name}");
+        assert_eq!(b.wait(name), FileWaitOutcome::Published, "{name}");
     }
     let kept = fs::File::open(b.published("old")).unwrap();
     a.write("new", b"second, and longer");
@@ -218,7 +218,7 @@ fn what_a_producer_removes_renames_and_replaces_does_so_on_the_other_host() {
     fs::remove_file(stage.join("old")).unwrap();
     await_that("the file to go", || !b.published("old").exists());
     a.write("old", b"third");
-    assert_eq!(b.wait("old"), Outcome::Published);
+    assert_eq!(b.wait("old"), FileWaitOutcome::Published);
     assert_eq!(fs::read(b.published("old")).unwrap(), b"third");
     fs::create_dir(stage.join("empty")).unwrap();
     await_that("the empty folder", || b.published("empty").is_dir());
@@ -239,7 +239,7 @@ fn files_of_this_host_and_of_another_one_lie_side_by_side_and_go_each_with_its_p
     b.write("d/b", b"of b");
     for host in [&a, &b] {
         for name in ["d/a", "d/b"] {
-            assert_eq!(host.wait(name), Outcome::Published);
+            assert_eq!(host.wait(name), FileWaitOutcome::Published);
         }
         assert_eq!((host.fetched(), host.service().report().published), (1, 1), "nothing goes round");
     }
@@ -256,7 +256,7 @@ fn a_name_that_producers_of_two_hosts_write_is_each_hosts_own() {
     a.write("x", b"of a");
     b.write("x", b"of b");
     for host in [&a, &b] {
-        assert_eq!(host.wait("x"), Outcome::Published);
+        assert_eq!(host.wait("x"), FileWaitOutcome::Published);
     }
     let (at_a, at_b) = (a.address(), b.address());
     a.meet(&[("b", &at_b)]);
@@ -264,7 +264,7 @@ fn a_name_that_producers_of_two_hosts_write_is_each_hosts_own() {
     // Changes come in order, so once this file has come, all earlier changes are done.
     a.write("later", b"of a");
     b.write("later-too", b"of b");
-    assert_eq!((a.wait("later-too"), b.wait("later")), (Outcome::Published, Outcome::Published));
+    assert_eq!((a.wait("later-too"), b.wait("later")), (FileWaitOutcome::Published, FileWaitOutcome::Published));
     assert_eq!(
         (fs::read(a.published("x")).unwrap(), fs::read(b.published("x")).unwrap()),
         (b"of a".into(), b"of b".into())
@@ -281,7 +281,7 @@ fn a_killed_writer_of_the_other_host_is_part_of_the_story_and_its_file_never_com
     let mut writer = std::process::Command::new("sh").args(["-c", &script]).spawn().unwrap();
     assert!(!writer.wait().unwrap().success());
     a.service().producers(Phase::Failed);
-    let Outcome::Gone(story) = b.wait("never") else { panic!("the wait does not end") };
+    let FileWaitOutcome::Gone(story) = b.wait("never") else { panic!("the wait does not end") };
     let text = story.to_string();
     // Without root the service does not notice killed writers. Then the killed writer's file counts as finished
     // (docs/files.md).
@@ -305,7 +305,7 @@ fn several_directories_share_a_link_and_each_gets_its_own_files() {
     to.meet(&BTreeMap::from([("a".to_owned(), from.address().to_owned())])).unwrap();
     for (number, (here, there)) in a.iter().zip(&b).enumerate() {
         here.write("f", number.to_string().as_bytes());
-        assert_eq!(there.wait("f"), Outcome::Published);
+        assert_eq!(there.wait("f"), FileWaitOutcome::Published);
         assert_eq!(fs::read_to_string(there.published("f")).unwrap(), number.to_string());
     }
     assert_eq!(b.each_ref().map(Host::fetched), [1, 1, 1]);
@@ -322,10 +322,10 @@ fn a_file_is_kept_until_the_consumers_of_all_hosts_have_read_it() {
     a.service().producers(Phase::Producing);
     fs::create_dir(a.root.join("stage/d")).unwrap();
     a.write("d/x", b"x");
-    assert_eq!(b.wait("d/x"), Outcome::Published);
+    assert_eq!(b.wait("d/x"), FileWaitOutcome::Published);
     assert!(a.published("d/x").exists(), "c does not have it yet");
     c.meet(&[("a", &a.address())]);
-    assert_eq!(c.wait("d/x"), Outcome::Published);
+    assert_eq!(c.wait("d/x"), FileWaitOutcome::Published);
     await_that("the producers' host to drop it", || !a.published("d/x").exists() && !a.root.join("stage/d/x").exists());
     assert!(b.published("d/x").exists() && c.published("d/x").exists());
     let read = |consumer: &str| assert_eq!(fs::read(b.root.join(consumer).join("d/x")).unwrap(), b"x");
@@ -335,7 +335,7 @@ fn a_file_is_kept_until_the_consumers_of_all_hosts_have_read_it() {
     await_that("b to drop it", || !b.published("d/x").exists() && !b.root.join("for.0/d/x").exists());
     // A file that is published later arrives too.
     a.write("y", b"y");
-    assert_eq!(b.wait("y"), Outcome::Published);
+    assert_eq!(b.wait("y"), FileWaitOutcome::Published);
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn each_host_keeps_its_newest_files() {
     let (a, b) = two(&Keep::Newest(3));
     for number in 0..20 {
         a.write(&number.to_string(), b"x");
-        assert_eq!(b.wait(&number.to_string()), Outcome::Published, "{number}");
+        assert_eq!(b.wait(&number.to_string()), FileWaitOutcome::Published, "{number}");
     }
     let seen = |host: &Host| {
         let entries = fs::read_dir(host.root.join("published")).unwrap();
@@ -375,7 +375,7 @@ fn a_node_without_consumers_of_the_directory_gets_nothing() {
 fn a_service_that_is_started_anew_on_either_side_fetches_nothing_twice_and_goes_on() {
     let (mut a, mut b) = two(&Keep::All);
     a.write("x", b"x");
-    assert_eq!(b.wait("x"), Outcome::Published);
+    assert_eq!(b.wait("x"), FileWaitOutcome::Published);
     // The service of host `a` starts anew, at another address.
     (a.exchange, a.service) = (None, None);
     a.start();
@@ -384,7 +384,7 @@ fn a_service_that_is_started_anew_on_either_side_fetches_nothing_twice_and_goes_
     b.start();
     b.meet(&[("a", &a.address())]);
     a.write("y", b"y");
-    assert_eq!(b.wait("y"), Outcome::Published);
+    assert_eq!(b.wait("y"), FileWaitOutcome::Published);
     assert_eq!((b.fetched(), fs::read(b.published("x")).unwrap()), (1, b"x".to_vec()));
 }
 
@@ -466,19 +466,21 @@ fn a_link_that_is_cut_in_the_middle_of_a_file_shows_nothing_and_the_fetch_goes_o
     let wire = Wire::to(a.address());
     b.meet(&[("a", &wire.address)]);
     a.write("first", b"x");
-    assert_eq!(b.wait("first"), Outcome::Published);
+    assert_eq!(b.wait("first"), FileWaitOutcome::Published);
     let bytes: Vec<u8> = (0..2_000_000u32).flat_map(u32::to_le_bytes).collect();
     wire.left.store(3_000_000, Ordering::SeqCst);
     a.write("large", &bytes);
     await_that("the cut", || wire.is_cut.load(Ordering::SeqCst));
-    let Outcome::TimedOut(story) = b.wait_for("large", Duration::from_secs(1)) else { panic!("it cannot come") };
+    let FileWaitOutcome::TimedOut(story) = b.wait_for("large", Duration::from_secs(1)) else {
+        panic!("it cannot come")
+    };
     assert!(story.to_string().contains("simulate on a"), "{story}");
     assert_eq!(fs::read_dir(b.root.join("fetched")).unwrap().count(), 1, "it is on its way");
     await_that("the line of the log", || {
         b.service().report().troubles.iter().any(|line| line.contains("no word of the files of host a"))
     });
     wire.join();
-    assert_eq!(b.wait("large"), Outcome::Published);
+    assert_eq!(b.wait("large"), FileWaitOutcome::Published);
     assert!(fs::read(b.published("large")).unwrap() == bytes);
     assert_eq!(b.fetched(), 2);
 }
@@ -492,7 +494,7 @@ fn two_with_a_wire(keep: &Keep) -> (Host, Host, Wire) {
     b.meet(&[("a", &wire.address)]);
     a.service().producers(Phase::Producing);
     a.write("first", b"x");
-    assert_eq!(b.wait("first"), Outcome::Published);
+    assert_eq!(b.wait("first"), FileWaitOutcome::Published);
     (a, b, wire)
 }
 
@@ -510,7 +512,7 @@ fn a_file_that_a_consumer_waits_for_does_not_queue_behind_files_that_none_has_op
         await_that("several fetches at once", || fs::read_dir(b.root.join("fetched")).unwrap().count() == 3);
         a.write("other", b"no consumer waits for it");
         a.write("z-small", b"small");
-        assert_eq!(wait.join().unwrap(), Outcome::Published);
+        assert_eq!(wait.join().unwrap(), FileWaitOutcome::Published);
     });
     assert_eq!(fs::read(b.published("z-small")).unwrap(), b"small");
     assert_eq!((b.fetched(), b.published("large-0").exists(), b.published("other").exists()), (2, false, false));
@@ -532,7 +534,7 @@ fn a_file_that_is_dropped_while_it_is_fetched_comes_all_the_same() {
     });
     a.write("next", b"x");
     await_that("the drop", || !a.published("large").exists() && !a.root.join("stage/large").exists());
-    assert_eq!(b.wait("large"), Outcome::Published);
+    assert_eq!(b.wait("large"), FileWaitOutcome::Published);
     assert!(fs::read(b.published("large")).unwrap() == bytes);
 }
 
@@ -549,12 +551,12 @@ fn a_wait_for_a_file_that_was_dropped_before_it_was_fetched_ends_at_once_and_nam
     }
     await_that("the drop", || !a.published("2").exists());
     b.meet(&[("a", &a.address())]);
-    let Outcome::Gone(story) = b.wait("0") else { panic!("it cannot come") };
+    let FileWaitOutcome::Gone(story) = b.wait("0") else { panic!("it cannot come") };
     assert!(story.to_string().contains("the rule `keep` dropped it before this host had fetched it"), "{story}");
-    assert_eq!((b.wait("3"), b.wait("4")), (Outcome::Published, Outcome::Published));
+    assert_eq!((b.wait("3"), b.wait("4")), (FileWaitOutcome::Published, FileWaitOutcome::Published));
     a.write("0", b"anew");
     await_that("the name's new file", || fs::read(b.published("0")).is_ok_and(|bytes| bytes == b"anew"));
-    assert_eq!(b.wait("0"), Outcome::Published);
+    assert_eq!(b.wait("0"), FileWaitOutcome::Published);
 }
 
 #[test]
@@ -564,7 +566,7 @@ fn a_silent_host_is_named_in_the_consumers_log_and_the_exchange_ends_all_the_sam
     let mut b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
     b.meet(&[("a", &a.address())]);
     a.write("x", b"x");
-    assert_eq!(b.wait("x"), Outcome::Published);
+    assert_eq!(b.wait("x"), FileWaitOutcome::Published);
     drop(a);
     await_that("the line of the log", || {
         b.service().report().troubles.iter().any(|line| line.contains("no word of the files of host a"))
@@ -583,7 +585,7 @@ fn a_file_that_went_to_the_disk_of_the_producers_host_still_comes() {
     await_that("the move to the disk", || spilled.exists() && !a.published("x").exists());
     let mut b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
     b.meet(&[("a", &a.address())]);
-    assert_eq!(b.wait("x"), Outcome::Published);
+    assert_eq!(b.wait("x"), FileWaitOutcome::Published);
     assert_eq!(fs::read(b.published("x")).unwrap(), [3; 5000]);
     assert!(a.root.join("spilled/x").exists(), "it is not gone");
     assert_eq!(Path::new(&a.root).join("stage").read_dir().unwrap().count(), 0);

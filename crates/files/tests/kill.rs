@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_core::fault;
-use crossdock_core::files::{Outcome, Views};
+use crossdock_core::files::{FileWaitOutcome, Views};
 use crossdock_files::{Across, Exchange, FAULT_POINTS, FETCH_FAULT_POINTS, Keep, Publish, SPILL_FAULT_POINTS, Service};
 use crossdock_layout::files::Phase;
 use crossdock_link::{Choice, Transports, Trust};
@@ -122,7 +122,7 @@ fn await_that(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn wait(root: &Path, folder: &Path) -> Outcome {
+fn wait(root: &Path, folder: &Path) -> FileWaitOutcome {
     let notice = root.with_extension("notice");
     let line = Views::line(folder.to_str().unwrap(), notice.to_str().unwrap(), LONG, &[]);
     Views::parse(&line).unwrap().await_file(folder.join("a").to_str().unwrap().as_bytes())
@@ -189,7 +189,7 @@ fn a_service_that_dies_at_any_step_shows_nothing_in_part_and_the_next_one_goes_o
                 place.is_seen(folder);
             }
             let next = start(root, single);
-            assert_eq!(waiter.join().unwrap(), Outcome::Published, "{point}");
+            assert_eq!(waiter.join().unwrap(), FileWaitOutcome::Published, "{point}");
             await_that("every consumer to see the file", || folders.iter().all(|folder| place.is_seen(folder)));
             assert_eq!(fs::read_dir(root.join("new")).unwrap().count(), 0, "{point}: a link is left");
             drop(next);
@@ -251,7 +251,7 @@ fn a_service_that_dies_at_any_step_of_a_fetch_shows_nothing_in_part_and_the_next
         }
         let (next, fetches) = fetching(root, &from);
         for folder in &folders {
-            assert_eq!(wait(root, folder), Outcome::Published, "{point}");
+            assert_eq!(wait(root, folder), FileWaitOutcome::Published, "{point}");
             assert!(there.is_seen(folder), "{point}");
         }
         for folder in ["fetched", "new"] {
@@ -294,7 +294,7 @@ fn a_consumer_that_is_killed_while_it_waits_leaves_nothing_and_holds_up_no_other
     waits.kill().unwrap();
     assert_eq!(waits.wait().unwrap().signal(), Some(9));
     fs::write(root.join("stage/a"), content()).unwrap();
-    assert_eq!(wait(root, &root.join("published")), Outcome::Published);
+    assert_eq!(wait(root, &root.join("published")), FileWaitOutcome::Published);
     assert!(place.is_seen(&root.join("published")));
     // The service itself may have the file open for a moment.
     await_that("nothing to be left", || {

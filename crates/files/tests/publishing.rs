@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crossdock_core::files::{Outcome, Views};
+use crossdock_core::files::{FileWaitOutcome, Views};
 use crossdock_files::{Keep, Layout, Publish, Service, State, look};
 use crossdock_layout::files::Phase;
 
@@ -52,7 +52,7 @@ impl Fixture {
         Views::parse(&Views::line(self.layout.published.to_str().unwrap(), notice, deadline, &[])).unwrap()
     }
 
-    fn wait(&self, name: &str) -> Outcome {
+    fn wait(&self, name: &str) -> FileWaitOutcome {
         self.views(Duration::from_secs(10)).await_file(self.published(name).to_str().unwrap().as_bytes())
     }
 
@@ -66,7 +66,7 @@ impl Fixture {
     fn settle(&self) {
         let name = format!("settled-{}", fs::read_dir(&self.layout.published).unwrap().count());
         fs::write(self.stage(&name), "x").unwrap();
-        assert_eq!(self.wait(&name), Outcome::Published);
+        assert_eq!(self.wait(&name), FileWaitOutcome::Published);
     }
 }
 
@@ -87,7 +87,7 @@ fn a_closed_file_is_published_whole_and_is_the_very_file_that_was_written() {
     assert!(!f.published("a.dat").exists(), "it is still open");
     file.write_all(&[8; 100_000]).unwrap();
     drop(file);
-    assert_eq!(f.wait("a.dat"), Outcome::Published);
+    assert_eq!(f.wait("a.dat"), FileWaitOutcome::Published);
     let (here, there) = (fs::metadata(f.stage("a.dat")).unwrap(), fs::metadata(f.published("a.dat")).unwrap());
     assert_eq!((here.ino(), here.len()), (there.ino(), 200_000));
     assert_eq!(there.permissions().mode() & 0o222, 0, "a published file is final");
@@ -102,7 +102,7 @@ fn a_file_with_two_writers_waits_for_the_second_and_one_that_is_mapped_for_its_u
     f.settle();
     assert!(!f.published("two").exists());
     drop(other);
-    assert_eq!(f.wait("two"), Outcome::Published);
+    assert_eq!(f.wait("two"), FileWaitOutcome::Published);
 
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(f.stage("mapped")).unwrap();
     file.set_len(4096).unwrap();
@@ -111,7 +111,7 @@ fn a_file_with_two_writers_waits_for_the_second_and_one_that_is_mapped_for_its_u
     f.settle();
     assert!(!f.published("mapped").exists(), "stores through the mapping still come");
     drop(mapping);
-    assert_eq!(f.wait("mapped"), Outcome::Published);
+    assert_eq!(f.wait("mapped"), FileWaitOutcome::Published);
 }
 
 /// During a producer's `open`, a file has its name before the kernel counts the producer as a writer. `mknod` makes a
@@ -122,7 +122,7 @@ fn an_empty_file_that_no_producer_has_opened_yet_is_not_published_at_once() {
     let began = Instant::now();
     let made = Command::new("python3").args(["-c", "import os, sys; os.mknod(sys.argv[1])"]).arg(f.stage("a")).status();
     assert!(made.unwrap().success());
-    assert_eq!(f.wait("a"), Outcome::Published, "no producer comes: it is finished");
+    assert_eq!(f.wait("a"), FileWaitOutcome::Published, "no producer comes: it is finished");
     assert!(began.elapsed() >= Duration::from_secs(1), "published after {:?}", began.elapsed());
 }
 
@@ -131,7 +131,7 @@ fn a_rename_into_place_publishes_and_replaces_while_a_reader_keeps_what_it_opene
     let f = Fixture::new(Publish::Rename);
     fs::write(f.stage("x.tmp"), "first").unwrap();
     fs::rename(f.stage("x.tmp"), f.stage("x")).unwrap();
-    assert_eq!(f.wait("x"), Outcome::Published);
+    assert_eq!(f.wait("x"), FileWaitOutcome::Published);
     assert!(!f.published("x.tmp").exists(), "a close alone publishes nothing here");
     let reader = File::open(f.published("x")).unwrap();
     fs::write(f.stage("y.tmp"), "second").unwrap();
@@ -160,7 +160,7 @@ fn a_file_whose_writer_is_killed_is_never_published_and_one_written_anew_is() {
     assert_eq!(f.service().report().torn, 1, "one file, written again and again");
     assert_eq!(f.state("half"), Some(State::Torn));
     fs::write(f.stage("half"), "whole").unwrap();
-    assert_eq!(f.wait("half"), Outcome::Published);
+    assert_eq!(f.wait("half"), FileWaitOutcome::Published);
     assert_eq!(f.state("half"), Some(State::Published));
     // A process that closes its file and is killed later has finished the file. If it is killed before the service has
     // looked, it counts as killed while it wrote.
@@ -184,7 +184,7 @@ fn a_file_whose_writer_exits_in_one_of_its_threads_is_published() {
         f.stage("threads").display()
     );
     assert!(Command::new("python3").args(["-c", &script]).status().unwrap().success());
-    assert_eq!(f.wait("threads"), Outcome::Published);
+    assert_eq!(f.wait("threads"), FileWaitOutcome::Published);
     assert_eq!(f.service().report().torn, 0);
 }
 
@@ -193,20 +193,20 @@ fn subfolders_links_and_removals_are_seen_as_producers_make_them() {
     let f = Fixture::new(Publish::Close);
     fs::create_dir_all(f.stage("a/b/c")).unwrap();
     fs::write(f.stage("a/b/c/deep"), "1").unwrap();
-    assert_eq!(f.wait("a/b/c/deep"), Outcome::Published);
+    assert_eq!(f.wait("a/b/c/deep"), FileWaitOutcome::Published);
     fs::hard_link(f.stage("a/b/c/deep"), f.stage("again")).unwrap();
-    assert_eq!(f.wait("again"), Outcome::Published);
+    assert_eq!(f.wait("again"), FileWaitOutcome::Published);
     fs::remove_file(f.stage("again")).unwrap();
     fs::write(f.stage(".hidden"), "1").unwrap();
     fs::rename(f.stage("a"), f.stage("z")).unwrap();
-    assert_eq!(f.wait("z/b/c/deep"), Outcome::Published);
+    assert_eq!(f.wait("z/b/c/deep"), FileWaitOutcome::Published);
     f.settle();
     assert!(!f.published("again").exists() && !f.published("a").exists() && !f.published(".hidden").exists());
     // A folder that is moved into `stage` with a file in it causes no close event for the file.
     fs::create_dir(f.root.join("outside")).unwrap();
     fs::write(f.root.join("outside/file"), "1").unwrap();
     fs::rename(f.root.join("outside"), f.stage("inside")).unwrap();
-    assert_eq!(f.wait("inside/file"), Outcome::Published);
+    assert_eq!(f.wait("inside/file"), FileWaitOutcome::Published);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_marker_or_the_producers_end_publishes_where_that_was_asked_for() {
     f.settle_with_marker();
     assert!(!f.published("a").exists());
     fs::write(f.stage("a.done"), "").unwrap();
-    assert_eq!(f.wait("a"), Outcome::Published);
+    assert_eq!(f.wait("a"), FileWaitOutcome::Published);
     assert!(!f.published("a.done").exists());
 
     let f = Fixture::new(Publish::End);
@@ -231,7 +231,7 @@ impl Fixture {
     fn settle_with_marker(&self) {
         fs::write(self.stage("settled"), "x").unwrap();
         fs::write(self.stage("settled.done"), "").unwrap();
-        assert_eq!(self.wait("settled"), Outcome::Published);
+        assert_eq!(self.wait("settled"), FileWaitOutcome::Published);
     }
 }
 
@@ -241,28 +241,28 @@ fn a_wait_ends_by_its_deadline_or_by_the_producers_end_and_says_why() {
     let path = f.published("never");
     let path = path.to_str().unwrap().as_bytes();
     f.service().producers(Phase::Producing);
-    let Outcome::TimedOut(story) = f.views(Duration::from_millis(50)).await_file(path) else { panic!() };
+    let FileWaitOutcome::TimedOut(story) = f.views(Duration::from_millis(50)).await_file(path) else { panic!() };
     let story = story.to_string();
     assert!(story.contains("not published within 0.") && story.contains("simulate still runs"), "{story}");
     fs::write(f.stage("one"), "1").unwrap();
-    assert_eq!(f.wait("one"), Outcome::Published);
+    assert_eq!(f.wait("one"), FileWaitOutcome::Published);
     let views = f.views(Duration::from_secs(60));
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| views.await_file(path));
         std::thread::sleep(Duration::from_millis(20));
         f.service().producers(Phase::Failed);
-        let Outcome::Gone(story) = waiter.join().unwrap() else { panic!() };
+        let FileWaitOutcome::Gone(story) = waiter.join().unwrap() else { panic!() };
         let story = story.to_string();
         assert!(story.contains("simulate failed") && story.contains("1 files were published"), "{story}");
     });
-    assert_eq!(f.views(Duration::ZERO).await_file(b"/elsewhere/x"), Outcome::Pass);
+    assert_eq!(f.views(Duration::ZERO).await_file(b"/elsewhere/x"), FileWaitOutcome::Pass);
 }
 
 #[test]
 fn a_service_that_comes_after_a_killed_one_goes_on_from_the_folders() {
     let mut f = Fixture::new(Publish::Close);
     fs::write(f.stage("one"), "1").unwrap();
-    assert_eq!(f.wait("one"), Outcome::Published);
+    assert_eq!(f.wait("one"), FileWaitOutcome::Published);
     let open = File::create(f.stage("open")).unwrap();
     f.service = None;
     fs::write(f.stage("two"), "2").unwrap();
@@ -272,11 +272,11 @@ fn a_service_that_comes_after_a_killed_one_goes_on_from_the_folders() {
     f.service =
         Some(Service::start(&f.root, &f.root.with_extension("notice"), "simulate", Publish::Close, Keep::All).unwrap());
     for name in ["one", "two", "folder/three"] {
-        assert_eq!(f.wait(name), Outcome::Published);
+        assert_eq!(f.wait(name), FileWaitOutcome::Published);
     }
     assert!(!f.published("open").exists() && !f.root.join("new/7").exists());
     drop(open);
-    assert_eq!(f.wait("open"), Outcome::Published);
+    assert_eq!(f.wait("open"), FileWaitOutcome::Published);
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn a_service_ends_at_any_moment_and_holds_up_no_open() {
             Service::start(&f.root, &f.root.with_extension("notice"), "simulate", Publish::Close, Keep::All).unwrap(),
         );
     }
-    assert_eq!(f.wait("199-late"), Outcome::Published);
+    assert_eq!(f.wait("199-late"), FileWaitOutcome::Published);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn many_files_by_many_writers_are_each_published_once_and_whole() {
             scope.spawn(move || {
                 for number in 0..200 {
                     let name = format!("{reader}-{number}");
-                    assert_eq!(f.wait(&name), Outcome::Published);
+                    assert_eq!(f.wait(&name), FileWaitOutcome::Published);
                     let bytes = fs::read(f.published(&name)).unwrap();
                     assert!(bytes.len() == 10_000 && bytes.iter().all(|b| *b == b'a' + reader), "{name}");
                 }
@@ -361,7 +361,7 @@ fn a_file_that_each_consumer_has_read_goes_and_one_that_is_still_open_stays() {
     let (one, two) = (layout.for_consumer(0).to_owned(), layout.for_consumer(1).to_owned());
     for name in ["a", "b", "c"] {
         fs::write(f.stage(name), b"whole").unwrap();
-        assert_eq!(f.wait(name), Outcome::Published);
+        assert_eq!(f.wait(name), FileWaitOutcome::Published);
     }
     let read = |folder: &Path, name: &str| assert_eq!(fs::read(folder.join(name)).unwrap(), b"whole");
     read(&one, "a");

@@ -14,7 +14,7 @@ use crate::tcp::{self as dialing, failed};
 use crate::tls::Protocol;
 use crate::{Accept, Error, Result, Stream, Transport, Trust};
 use crossdock_layout::Status;
-use crossdock_os::ucx::{Ended, Fabric, Got, Library, Wire};
+use crossdock_os::ucx::{Fabric, Library, Received, Wire, WireError};
 use crossdock_os::{Deadline, child, tcp};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -202,16 +202,16 @@ struct Carried {
     address: String,
 }
 
-fn explained(ended: Ended) -> (Status, String) {
+fn explained(ended: WireError) -> (Status, String) {
     match ended {
-        Ended::Late => (Status::TimedOut, "the deadline passed".to_owned()),
-        Ended::Cut => (Status::TimedOut, "the deadline passed in the middle of a message".to_owned()),
-        Ended::Lost(why) => (Status::Disconnected, why),
+        WireError::Late => (Status::TimedOut, "the deadline passed".to_owned()),
+        WireError::Cut => (Status::TimedOut, "the deadline passed in the middle of a message".to_owned()),
+        WireError::Lost(why) => (Status::Disconnected, why),
     }
 }
 
 impl Carried {
-    fn error(&self, tried: &str, ended: Ended) -> Error {
+    fn error(&self, tried: &str, ended: WireError) -> Error {
         let (status, reason) = explained(ended);
         Error::new(status, tried, reason).at(&self.address)
     }
@@ -220,8 +220,8 @@ impl Carried {
 impl Stream for Carried {
     fn read(&self, buffer: &mut [u8], deadline: Deadline) -> Result<usize> {
         match self.wire.read(buffer, deadline) {
-            Ok(Got::Bytes(read)) => Ok(read),
-            Ok(Got::End) => Ok(0),
+            Ok(Received::Bytes(read)) => Ok(read),
+            Ok(Received::End) => Ok(0),
             Err(ended) => Err(self.error("read", ended)),
         }
     }

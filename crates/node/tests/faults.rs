@@ -92,7 +92,7 @@ enum Fails {
     Daemon,
 }
 
-type Hit = Option<(&'static str, &'static [faults::Failure])>;
+type Hit = Option<(&'static str, &'static [faults::Fault])>;
 
 fn fails_everywhere(life: impl Fn(&Setting, &mut Failures)) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -106,7 +106,7 @@ fn fails_everywhere(life: impl Fn(&Setting, &mut Failures)) {
 fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan");
-    let page = faults::Page::open(&plan).unwrap();
+    let page = faults::MappedPlan::open(&plan).unwrap();
     let environment = [(faults::VARIABLE, plan.as_path())];
     let setting = Setting::new(if fails == Fails::Daemon { &environment } else { &[] });
     let arm = |n, which| match fails {
@@ -326,10 +326,10 @@ fn memory_that_a_reader_offers_can_be_written_although_a_call_failed() {
 
 /// Lets a reader offer memory while the daemon's calls fail by a plan that `arm` makes, and writes to this memory as
 /// another member. Gives the call that failed.
-fn a_reader_offers(arm: impl Fn(&faults::Words)) -> Hit {
+fn a_reader_offers(arm: impl Fn(&faults::FaultPlan)) -> Hit {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan");
-    let page = faults::Page::open(&plan).unwrap();
+    let page = faults::MappedPlan::open(&plan).unwrap();
     let environment = [(faults::VARIABLE, plan.as_path())];
     let mut daemon = Daemon::start_in(&[], &environment);
     let mut raw = Raw::connect(&daemon.socket());

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{ConnectOptions, End, PortOptions, Session, Status};
-use crossdock_os::child::{self, Ended, Signal};
+use crossdock_os::child::{self, ExitStatus, Signal};
 
 fn main() {
     let folder = tempfile::tempdir().unwrap();
@@ -52,7 +52,7 @@ fn a_forked_child_is_told_to_connect_anew_and_does_not_end_its_parents_session(o
         drop((port, session));
         i32::from(!refused) + 2 * i32::from(!own)
     });
-    assert_eq!(child::ended(forked.unwrap(), true).unwrap(), Some(Ended::Code(0)));
+    assert_eq!(child::ended(forked.unwrap(), true).unwrap(), Some(ExitStatus::Code(0)));
     let session = session.unwrap();
     assert_eq!(session.list().unwrap().members.len(), 1, "the child's own session ended with it, the parent's did not");
     drop(port);

@@ -98,7 +98,7 @@ fn objects(from: &Session, to: &Session, name: &str) {
     let one = home.simple::<u64>("one", new, none).unwrap();
     one.set(77).unwrap();
     let block = home.allocate(1000, 64).unwrap();
-    crossdock_core::view::copy_in(home.mapping(), block, &[9u8; 1000]).unwrap();
+    crossdock_core::shared_access::copy_in(home.mapping(), block, &[9u8; 1000]).unwrap();
     let handle = |name: &str| home.save(home.find(name).unwrap().offset).unwrap();
     for (tag, handle) in [handle("many"), handle("text"), handle("grid"), handle("one"), home.save(block).unwrap()]
         .into_iter()
@@ -123,7 +123,7 @@ fn objects(from: &Session, to: &Session, name: &str) {
             3 => assert_eq!(there.load_simple::<u64>(message.handle).unwrap().get().unwrap(), 77),
             _ => {
                 let mut copy = [0u8; 1000];
-                crossdock_core::view::copy_out(there.mapping(), message.handle.offset, &mut copy).unwrap();
+                crossdock_core::shared_access::copy_out(there.mapping(), message.handle.offset, &mut copy).unwrap();
                 assert_eq!(copy, [9; 1000]);
             }
         }
@@ -139,7 +139,7 @@ fn objects(from: &Session, to: &Session, name: &str) {
     // The message arrives without an object that does not move by value. Opening the object fails with an error that
     // says so.
     let nested = home.allocate(64, 64).unwrap();
-    crossdock_core::view::store(home.mapping(), nested + 16, (nested + 16).wrapping_neg()).unwrap();
+    crossdock_core::shared_access::store(home.mapping(), nested + 16, (nested + 16).wrapping_neg()).unwrap();
     producer.send(&Message::new(home.save(nested).unwrap(), 9), LONG).unwrap();
     let message = consumer.receive(LONG).unwrap();
     let error = to.region_of(message.handle).unwrap_err();

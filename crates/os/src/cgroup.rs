@@ -39,7 +39,7 @@ struct Level {
 
 /// The error when a cgroup has no room for the requested bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Short {
+pub struct CgroupFull {
     /// The limit of the cgroup, in bytes.
     pub limit: u64,
     /// The bytes that the cgroup may still take.
@@ -98,11 +98,11 @@ impl Cgroup {
     ///
     /// # Errors
     /// The limit and the remaining bytes of the first level without enough room.
-    pub fn has_room(&self, bytes: u64) -> Result<(), Short> {
+    pub fn has_room(&self, bytes: u64) -> Result<(), CgroupFull> {
         for level in &self.0 {
             let left = level.left(bytes);
             if left < bytes {
-                return Err(Short { limit: level.limit, left });
+                return Err(CgroupFull { limit: level.limit, left });
             }
         }
         Ok(())
@@ -197,7 +197,7 @@ pub fn check(bytes: u64) -> OsResult<()> {
         return Ok(());
     }
     UNSEEN.store(0, Ordering::Relaxed);
-    own_now().has_room(bytes).map_err(|Short { limit, left }| {
+    own_now().has_room(bytes).map_err(|CgroupFull { limit, left }| {
         let text = format!("{bytes} bytes, of which the memory cgroup of this process has {left} left (limit {limit})");
         OsError::new("fallocate", text, Errno::NOSPC)
     })
@@ -221,8 +221,8 @@ mod tests {
     }
 
     /// Makes a folder with these files, in the form in which the kernel shows a cgroup.
-    fn shown(files: &[(&str, &str)]) -> tempdir::Folder {
-        let folder = tempdir::Folder::new();
+    fn shown(files: &[(&str, &str)]) -> temp_folder::TempFolder {
+        let folder = temp_folder::TempFolder::new();
         for (path, text) in files {
             let path = folder.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -231,10 +231,10 @@ mod tests {
         folder
     }
 
-    mod tempdir {
+    mod temp_folder {
         /// A temporary folder, which is removed when the value is dropped.
-        pub struct Folder(std::path::PathBuf);
-        impl Folder {
+        pub struct TempFolder(std::path::PathBuf);
+        impl TempFolder {
             pub fn new() -> Self {
                 use std::sync::atomic::{AtomicU32, Ordering};
                 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -247,7 +247,7 @@ mod tests {
                 &self.0
             }
         }
-        impl Drop for Folder {
+        impl Drop for TempFolder {
             fn drop(&mut self) {
                 let _ = std::fs::remove_dir_all(&self.0);
             }

@@ -8,7 +8,7 @@ use rustix::process::{Pid, WaitOptions};
 
 /// How a child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
+pub enum ExitStatus {
     /// The process ended by itself, with this exit code.
     Code(i32),
     /// A signal with this number ended the process.
@@ -56,7 +56,7 @@ pub fn fork_beside_threads(body: impl FnOnce() -> i32) -> OsResult<i32> {
 }
 
 /// Reaps the child `pid` if it has ended. Gives `None` while it runs. If `wait` is true, waits for its end.
-pub fn ended(pid: i32, wait: bool) -> OsResult<Option<Ended>> {
+pub fn ended(pid: i32, wait: bool) -> OsResult<Option<ExitStatus>> {
     let options = if wait { WaitOptions::empty() } else { WaitOptions::NOHANG };
     loop {
         match rustix::process::waitpid(Pid::from_raw(pid), options) {
@@ -64,8 +64,8 @@ pub fn ended(pid: i32, wait: bool) -> OsResult<Option<Ended>> {
             Err(errno) => return Err(OsError::new("waitpid", format!("process {pid}"), errno)),
             Ok(None) => return Ok(None),
             Ok(Some((_, status))) => {
-                let code = status.exit_status().map(Ended::Code);
-                return Ok(code.or_else(|| status.terminating_signal().map(Ended::Signal)));
+                let code = status.exit_status().map(ExitStatus::Code);
+                return Ok(code.or_else(|| status.terminating_signal().map(ExitStatus::Signal)));
             }
         }
     }

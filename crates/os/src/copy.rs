@@ -2,7 +2,7 @@
 //!
 //! An ordinary copy first reads the target's memory into the caches. If the same CPU does not read the target soon,
 //! non-temporal stores avoid that and save a third of the memory traffic. They are slower for blocks that fit into the
-//! caches, so the caller measures and chooses the [`Way`].
+//! caches, so the caller measures and chooses the [`StoreMode`].
 
 use std::sync::atomic::AtomicU8;
 #[cfg(any(miri, not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))))]
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 /// How a copy stores the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Way {
+pub enum StoreMode {
     /// Copies by the C library's `memcpy`.
     #[default]
     Cached,
@@ -75,9 +75,9 @@ pub const fn can_stream() -> bool {
 /// # Safety
 /// Both ranges must be mapped during the call, `to` must be writable, and they must not overlap. Another process may
 /// read `to` meanwhile and sees a mixture. No thread may write `from`.
-pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, way: Way) {
+pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, mode: StoreMode) {
     #[cfg(target_arch = "x86_64")]
-    if way == Way::Streaming && length >= 4096 && to.addr() % 64 == 0 && from.addr() % 64 == 0 {
+    if mode == StoreMode::Streaming && length >= 4096 && to.addr() % 64 == 0 && from.addr() % 64 == 0 {
         let whole = length & !63;
         // SAFETY: as promised by the caller; both addresses are multiples of 64, and AVX is asked for.
         unsafe {
@@ -90,7 +90,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, way: Way) {
         }
         return;
     }
-    let _ = way;
+    let _ = mode;
     // SAFETY: as promised by the caller.
     unsafe { std::ptr::copy_nonoverlapping(from, to, length) }
 }
@@ -190,13 +190,13 @@ mod tests {
         for (n, byte) in from.0.iter_mut().enumerate() {
             *byte = (n % 251) as u8;
         }
-        for way in [Way::Cached, Way::Streaming] {
+        for mode in [StoreMode::Cached, StoreMode::Streaming] {
             for (at, length) in [(0, 3 * 4096), (64, 4096), (0, 4096 + 17), (128, 63), (4096, 0), (1, 5000)] {
                 let mut to = Block([0xee; 3 * 4096]);
                 // SAFETY: both ranges lie within the two blocks of this test.
-                unsafe { copy(to.0.as_mut_ptr().add(at), from.0.as_ptr().add(at), length, way) };
-                assert_eq!(to.0[at..at + length], from.0[at..at + length], "{way:?} {at} {length}");
-                assert!(to.0[..at].iter().chain(&to.0[at + length..]).all(|b| *b == 0xee), "{way:?} {at} {length}");
+                unsafe { copy(to.0.as_mut_ptr().add(at), from.0.as_ptr().add(at), length, mode) };
+                assert_eq!(to.0[at..at + length], from.0[at..at + length], "{mode:?} {at} {length}");
+                assert!(to.0[..at].iter().chain(&to.0[at + length..]).all(|b| *b == 0xee), "{mode:?} {at} {length}");
             }
         }
     }

@@ -4,7 +4,7 @@
 //!
 //! A *plan* says which calls fail. Either the n-th call from now on fails with a chosen error that the kernel may give
 //! for it, or one call in N fails, drawn from a seed. A plan belongs to one thread ([`arm_thread`]), or it lies in a
-//! *page* of a file that other processes map too ([`Page`]). The variable `CROSSDOCK_FAULTS` names that file. Through
+//! *page* of a file that other processes map too ([`MappedPlan`]). The variable `CROSSDOCK_FAULTS` names that file. Through
 //! it a test can arm a daemon, or all processes of a soak test, while they run.
 
 use rustix::fd::AsFd;
@@ -19,7 +19,7 @@ pub const VARIABLE: &str = "CROSSDOCK_FAULTS";
 
 /// The way in which a call fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Failure {
+pub enum Fault {
     /// The call does nothing and returns this error.
     Error(Errno),
     /// Only half of the bytes are read or written.
@@ -28,16 +28,16 @@ pub enum Failure {
     Stripped,
 }
 
-const fn error(errno: Errno) -> Failure {
-    Failure::Error(errno)
+const fn error(errno: Errno) -> Fault {
+    Fault::Error(errno)
 }
 
-const DESCRIPTORS: &[Failure] = &[error(Errno::MFILE), error(Errno::NFILE), error(Errno::NOMEM)];
-const MEMORY: &[Failure] = &[error(Errno::NOMEM)];
+const DESCRIPTORS: &[Fault] = &[error(Errno::MFILE), error(Errno::NFILE), error(Errno::NOMEM)];
+const MEMORY: &[Fault] = &[error(Errno::NOMEM)];
 
 /// The errors that the kernel may give for each call. The names are those that [`crate::sys`] uses. A call that is not
 /// in this table never fails by a plan.
-const TABLE: &[(&str, &[Failure])] = &[
+const TABLE: &[(&str, &[Fault])] = &[
     ("open", DESCRIPTORS),
     ("memfd_create", DESCRIPTORS),
     ("eventfd", DESCRIPTORS),
@@ -60,7 +60,7 @@ const TABLE: &[(&str, &[Failure])] = &[
     ("bind", &[error(Errno::NOSPC), error(Errno::NOMEM)]),
     ("sendmsg", &[error(Errno::AGAIN), error(Errno::INTR), error(Errno::NOBUFS), error(Errno::NOMEM)]),
     ("recvmsg", &[error(Errno::AGAIN), error(Errno::INTR)]),
-    ("SCM_RIGHTS", &[Failure::Stripped]),
+    ("SCM_RIGHTS", &[Fault::Stripped]),
     ("poll", &[error(Errno::INTR), error(Errno::NOMEM)]),
     ("epoll_wait", &[error(Errno::INTR)]),
     ("epoll_ctl", &[error(Errno::NOMEM), error(Errno::NOSPC)]),
@@ -85,11 +85,11 @@ const TABLE: &[(&str, &[Failure])] = &[
     ("fallocate", &[error(Errno::NOSPC), error(Errno::INTR), error(Errno::NOMEM)]),
     ("mkdir", &[error(Errno::NOSPC), error(Errno::NOMEM)]),
     ("rename", &[error(Errno::NOSPC), error(Errno::NOMEM)]),
-    ("read", &[Failure::Short, error(Errno::INTR)]),
-    ("pread", &[Failure::Short, error(Errno::INTR)]),
-    ("write", &[Failure::Short, error(Errno::INTR), error(Errno::NOSPC)]),
-    ("pwrite", &[Failure::Short, error(Errno::INTR), error(Errno::NOSPC)]),
-    ("pwrite_reserved", &[Failure::Short, error(Errno::INTR)]),
+    ("read", &[Fault::Short, error(Errno::INTR)]),
+    ("pread", &[Fault::Short, error(Errno::INTR)]),
+    ("write", &[Fault::Short, error(Errno::INTR), error(Errno::NOSPC)]),
+    ("pwrite", &[Fault::Short, error(Errno::INTR), error(Errno::NOSPC)]),
+    ("pwrite_reserved", &[Fault::Short, error(Errno::INTR)]),
     ("fsync", &[error(Errno::NOSPC), error(Errno::INTR)]),
     ("fork", &[error(Errno::AGAIN), error(Errno::NOMEM)]),
     ("clone", &[error(Errno::AGAIN)]),
@@ -98,7 +98,7 @@ const TABLE: &[(&str, &[Failure])] = &[
 /// A plan and its counters. It consists of atomic words, so several processes can share it.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub struct Words {
+pub struct FaultPlan {
     /// How many calls remain until the one that fails; 0 means that no call fails.
     nth: AtomicU64,
     /// The position in the table, counted from 1, of the only call that the plan counts; 0 means that it counts all.
@@ -117,8 +117,8 @@ pub struct Words {
     last: AtomicU64,
 }
 
-impl Words {
-    fn next(&self, row: usize) -> Option<Failure> {
+impl FaultPlan {
+    fn next(&self, row: usize) -> Option<Fault> {
         let failures = TABLE[row].1;
         self.calls.fetch_add(1, Ordering::Relaxed);
         let only = self.only.load(Ordering::Relaxed);
@@ -189,7 +189,7 @@ impl Words {
     }
 
     /// Makes no call fail from now on. Gives the name of the call that failed last and its possible errors.
-    pub fn disarm(&self) -> Option<(&'static str, &'static [Failure])> {
+    pub fn disarm(&self) -> Option<(&'static str, &'static [Fault])> {
         self.nth.store(0, Ordering::Release);
         self.one_in.store(0, Ordering::Release);
         self.only.store(0, Ordering::Relaxed);
@@ -205,9 +205,9 @@ impl Words {
 
 /// A plan in a file that several processes map.
 #[derive(Debug)]
-pub struct Page(&'static Words);
+pub struct MappedPlan(&'static FaultPlan);
 
-impl Page {
+impl MappedPlan {
     /// Opens the file, or makes it if it does not exist, and maps it. The mapping stays until the process ends.
     ///
     /// # Errors
@@ -223,40 +223,40 @@ impl Page {
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, MapFlags::SHARED, file.as_fd(), 0) }?;
         // SAFETY: a page of zeros or of a plan; atomics, for which every bit pattern is a value.
-        Ok(Self(unsafe { &*start.cast::<Words>() }))
+        Ok(Self(unsafe { &*start.cast::<FaultPlan>() }))
     }
 
     /// The plan in this page.
     #[must_use]
-    pub fn words(&self) -> &Words {
+    pub fn words(&self) -> &FaultPlan {
         self.0
     }
 }
 
-fn page() -> Option<&'static Words> {
-    static PAGE: OnceLock<Option<Page>> = OnceLock::new();
+fn page() -> Option<&'static FaultPlan> {
+    static PAGE: OnceLock<Option<MappedPlan>> = OnceLock::new();
     let found = PAGE.get_or_init(|| {
         let path = std::env::var_os(VARIABLE)?;
-        Some(Page::open(Path::new(&path)).expect("CROSSDOCK_FAULTS names a file that can be written"))
+        Some(MappedPlan::open(Path::new(&path)).expect("CROSSDOCK_FAULTS names a file that can be written"))
     });
     found.as_ref().map(|page| page.0)
 }
 
 thread_local! {
-    static OWN: RefCell<Option<Words>> = const { RefCell::new(None) };
+    static OWN: RefCell<Option<FaultPlan>> = const { RefCell::new(None) };
 }
 
 /// Gives this thread a plan of its own until [`disarm_thread`]: the thread's n-th system call from now on fails.
-/// `which` selects one of the errors that the kernel may give for that call, as in `Words::fail_nth`.
+/// `which` selects one of the errors that the kernel may give for that call, as in `FaultPlan::fail_nth`.
 pub fn arm_thread(n: u64, which: u64) {
-    let words = Words::default();
+    let words = FaultPlan::default();
     words.fail_nth(n, which);
     OWN.with_borrow_mut(|own| *own = Some(words));
 }
 
 /// Ends the plan that [`arm_thread`] gave this thread. Gives the name and the possible errors of the call that failed
 /// by the plan; `None` if the thread made fewer than n calls, so that none failed.
-pub fn disarm_thread() -> Option<(&'static str, &'static [Failure])> {
+pub fn disarm_thread() -> Option<(&'static str, &'static [Fault])> {
     OWN.take().and_then(|words| words.disarm())
 }
 
@@ -266,7 +266,7 @@ fn row_of(call: &str) -> usize {
 }
 
 /// Counts a call. Gives the failure if the call must fail now.
-pub(crate) fn next(call: &'static str) -> Option<Failure> {
+pub(crate) fn next(call: &'static str) -> Option<Fault> {
     let row = row_of(call);
     let own = OWN.try_with(|own| own.borrow().as_ref().map(|words| words.next(row)));
     match own {
@@ -278,7 +278,7 @@ pub(crate) fn next(call: &'static str) -> Option<Failure> {
 /// Counts a call that can only fail with an error, as `next` does.
 pub(crate) fn check(call: &'static str) -> rustix::io::Result<()> {
     match next(call) {
-        Some(Failure::Error(errno)) => Err(errno),
+        Some(Fault::Error(errno)) => Err(errno),
         _ => Ok(()),
     }
 }
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_plan_for_one_name_counts_no_other_call() {
-        let words = Words::default();
+        let words = FaultPlan::default();
         let (open, pipe) = (row_of("open"), row_of("pipe2"));
         words.fail_nth_of("pipe2", 2, 0);
         let failed: Vec<_> = [open, pipe, open, pipe, pipe].map(|row| words.next(row).is_some()).into();
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn one_seed_gives_one_sequence() {
         let drawn = |seed| {
-            let words = Words::default();
+            let words = FaultPlan::default();
             words.fail_some(seed, 10);
             (0..1000).map(|_| words.next(0).is_some()).collect::<Vec<_>>()
         };

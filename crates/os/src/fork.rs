@@ -41,15 +41,15 @@ pub fn token() -> u32 {
 /// `word` is the token's address. With it, a check reads only the page with the token, and not also the static
 /// variable, which lies in another page. With cold caches the second page would cost a large part of a call's time.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin {
+pub struct ProcessToken {
     word: &'static AtomicU32,
     token: u32,
 }
 
-impl Origin {
-    /// Gives the origin for a value that this process makes.
+impl ProcessToken {
+    /// Gives the token of this process.
     #[must_use]
-    pub fn here() -> Self {
+    pub fn current() -> Self {
         let token = token();
         // SAFETY: `token` has seen to it that it is not null: a page that is never unmapped, or what stands for one.
         Self { word: unsafe { &*PAGE.load(Ordering::Acquire) }, token }
@@ -58,12 +58,12 @@ impl Origin {
     /// Tells whether this is still the process that made the value, and not a child of it.
     #[inline]
     #[must_use]
-    pub fn is_here(&self) -> bool {
-        self.word.load(Ordering::Relaxed) == self.token || self.is_here_without_page()
+    pub fn is_current(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == self.token || self.is_current_without_page()
     }
 
     #[cold]
-    fn is_here_without_page(&self) -> bool {
+    fn is_current_without_page(&self) -> bool {
         ptr::eq(self.word, &raw const NO_PAGE) && token() == self.token
     }
 }
@@ -180,15 +180,15 @@ mod tests {
 
     #[test]
     fn a_child_has_another_token() {
-        let (own, origin) = (super::token(), super::Origin::here());
+        let (own, made) = (super::token(), super::ProcessToken::current());
         assert_ne!(own, 0);
         assert_eq!(own, super::token());
-        assert!(origin.is_here());
+        assert!(made.is_current());
         // SAFETY: the child only loads words and leaves at once.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let early = origin.is_here();
-            let code = i32::from(early || super::token() == own || origin.is_here());
+            let early = made.is_current();
+            let code = i32::from(early || super::token() == own || made.is_current());
             // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(code) }
         }

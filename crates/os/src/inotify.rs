@@ -1,7 +1,7 @@
 //! Events of folders: a file in the folder was closed after writing, renamed, made or removed.
 //!
 //! An event is only a hint. It can come late or twice, or the file may have changed again since. The caller looks at
-//! the file itself before it acts. If events were lost, the caller gets [`Change::Overflow`] and looks at all files.
+//! the file itself before it acts. If events were lost, the caller gets [`NameChange::Overflow`] and looks at all files.
 
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
@@ -17,11 +17,11 @@ use crate::error::{Context, OsError, OsResult};
 
 /// Watches folders. Each folder has a number, and each event carries the number of its folder.
 #[derive(Debug)]
-pub struct Watch(OwnedFd);
+pub struct FolderWatch(OwnedFd);
 
 /// What happened to one name in a folder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum NameChange {
     /// A file that was open for writing was closed.
     Closed,
     /// The name appeared by a rename.
@@ -32,7 +32,7 @@ pub enum Change {
     Made,
     /// The name was removed.
     Removed,
-    /// A file that was open for reading only was closed. Only folders of [`Watch::add_reads`] give this event.
+    /// A file that was open for reading only was closed. Only folders of [`FolderWatch::add_reads`] give this event.
     Read,
     /// Events were lost. The caller must look at all files.
     Overflow,
@@ -40,18 +40,18 @@ pub enum Change {
 
 /// One event of a watched folder.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
-    /// The number of the folder, as [`Watch::add`] returned it.
+pub struct FolderEvent {
+    /// The number of the folder, as [`FolderWatch::add`] returned it.
     pub folder: i32,
     /// What happened to the file.
-    pub change: Change,
+    pub change: NameChange,
     /// The name of the file in the folder.
     pub name: OsString,
     /// True if the name belongs to a folder and not to a file.
     pub is_folder: bool,
 }
 
-impl Watch {
+impl FolderWatch {
     /// Makes a watch that watches no folder yet. Reading from it does not block.
     pub fn new() -> OsResult<Self> {
         inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
@@ -78,7 +78,7 @@ impl Watch {
     }
 
     /// Gives all events that have arrived, without waiting.
-    pub fn read(&self) -> OsResult<Vec<Event>> {
+    pub fn read(&self) -> OsResult<Vec<FolderEvent>> {
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut reader = inotify::Reader::new(&self.0, &mut buffer);
         let mut events = Vec::new();
@@ -87,17 +87,17 @@ impl Watch {
                 Ok(event) => {
                     let flags = event.events();
                     let change = match () {
-                        () if flags.contains(ReadFlags::QUEUE_OVERFLOW) => Change::Overflow,
-                        () if flags.contains(ReadFlags::CLOSE_WRITE) => Change::Closed,
-                        () if flags.contains(ReadFlags::CLOSE_NOWRITE) => Change::Read,
-                        () if flags.contains(ReadFlags::MOVED_TO) => Change::Arrived,
-                        () if flags.contains(ReadFlags::MOVED_FROM) => Change::Left,
-                        () if flags.contains(ReadFlags::CREATE) => Change::Made,
-                        () if flags.contains(ReadFlags::DELETE) => Change::Removed,
+                        () if flags.contains(ReadFlags::QUEUE_OVERFLOW) => NameChange::Overflow,
+                        () if flags.contains(ReadFlags::CLOSE_WRITE) => NameChange::Closed,
+                        () if flags.contains(ReadFlags::CLOSE_NOWRITE) => NameChange::Read,
+                        () if flags.contains(ReadFlags::MOVED_TO) => NameChange::Arrived,
+                        () if flags.contains(ReadFlags::MOVED_FROM) => NameChange::Left,
+                        () if flags.contains(ReadFlags::CREATE) => NameChange::Made,
+                        () if flags.contains(ReadFlags::DELETE) => NameChange::Removed,
                         () => continue,
                     };
                     let name = event.file_name().map(|name| name.to_bytes().to_vec()).unwrap_or_default();
-                    events.push(Event {
+                    events.push(FolderEvent {
                         folder: event.wd(),
                         change,
                         name: OsString::from_vec(name),
@@ -112,7 +112,7 @@ impl Watch {
     }
 }
 
-impl AsFd for Watch {
+impl AsFd for FolderWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -126,7 +126,7 @@ mod tests {
     fn a_close_after_writing_and_a_rename_are_told_with_their_names() {
         let folder = std::env::temp_dir().join(format!("crossdock-watch-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
-        let watch = Watch::new().unwrap();
+        let watch = FolderWatch::new().unwrap();
         let number = watch.add(&folder).unwrap();
         assert_eq!(watch.read().unwrap(), []);
         std::fs::write(folder.join("one"), "1").unwrap();
@@ -135,7 +135,12 @@ mod tests {
         let told: Vec<_> = events.iter().map(|e| (e.change, e.name.to_str().unwrap())).collect();
         assert_eq!(
             told,
-            [(Change::Made, "one"), (Change::Closed, "one"), (Change::Left, "one"), (Change::Arrived, "two")]
+            [
+                (NameChange::Made, "one"),
+                (NameChange::Closed, "one"),
+                (NameChange::Left, "one"),
+                (NameChange::Arrived, "two")
+            ]
         );
         assert!(events.iter().all(|e| e.folder == number && !e.is_folder));
         std::fs::remove_dir_all(&folder).unwrap();

@@ -43,11 +43,11 @@ pub fn prove(file: impl AsFd, proof: Proof) -> OsResult<bool> {
 
 /// A held lease. Dropping it gives the lease back.
 #[derive(Debug)]
-pub struct Held<'a>(BorrowedFd<'a>);
+pub struct Lease<'a>(BorrowedFd<'a>);
 
 /// Takes the lease and keeps it. An open that would break the proof waits in the kernel while the lease is held, at
 /// most for `/proc/sys/fs/lease-break-time`. Gives `None` if another process still has the file open or mapped.
-pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Held<'a>>> {
+pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Lease<'a>>> {
     let file = file.as_fd();
     let kind = match proof {
         Proof::Alone => libc::F_WRLCK,
@@ -55,7 +55,7 @@ pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Held<'a>>>
     };
     survive_breaking();
     match set_lease(file, kind) {
-        Ok(()) => Ok(Some(Held(file))),
+        Ok(()) => Ok(Some(Lease(file))),
         Err(error) if error.errno == Errno::AGAIN => Ok(None),
         Err(error) => Err(error),
     }
@@ -87,7 +87,7 @@ fn survive_breaking() {
     DONE.store(true, Ordering::Release);
 }
 
-impl Held<'_> {
+impl Lease<'_> {
     /// Tells whether an open in another process waits for the end of this lease.
     pub fn is_being_broken(&self) -> bool {
         // SAFETY: F_GETLEASE takes no argument and touches no memory of ours.
@@ -96,7 +96,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Lease<'_> {
     fn drop(&mut self) {
         // Giving the lease back cannot fail, unless the kernel has taken it back already.
         let _ = set_lease(self.0, libc::F_UNLCK);
@@ -149,14 +149,14 @@ mod tests {
     #[test]
     fn an_open_for_writing_waits_for_a_held_lease_and_shows_as_its_breaking() {
         let file = folder().create("test", 4096).unwrap();
-        let asker = crate::tmpfs::open_anew(&file, Access::Read).unwrap();
+        let tester = crate::tmpfs::open_anew(&file, Access::Read).unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        assert!(hold(&asker, Proof::NoWriter).unwrap().is_none(), "the first description is a writer");
+        assert!(hold(&tester, Proof::NoWriter).unwrap().is_none(), "the first description is a writer");
         // This path descriptor does not count as a writer. So the lease is granted below, although the descriptor is
         // open.
         let name = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
         drop(file);
-        let held = hold(&asker, Proof::NoWriter).unwrap().unwrap();
+        let held = hold(&tester, Proof::NoWriter).unwrap().unwrap();
         assert!(!held.is_being_broken());
         let path = format!("/proc/self/fd/{}", name.as_raw_fd());
         let writer = std::thread::spawn(move || {
@@ -175,11 +175,11 @@ mod tests {
     #[test]
     fn no_writer_is_proved_with_readers_and_not_with_a_writer() {
         let file = folder().create("test", 4096).unwrap();
-        let asker = crate::tmpfs::open_anew(&file, Access::Read).unwrap();
+        let tester = crate::tmpfs::open_anew(&file, Access::Read).unwrap();
         let reader = crate::tmpfs::open_anew(&file, Access::Read).unwrap();
-        assert!(!prove(&asker, Proof::NoWriter).unwrap(), "the first description is a writer");
+        assert!(!prove(&tester, Proof::NoWriter).unwrap(), "the first description is a writer");
         drop(file);
-        assert!(prove(&asker, Proof::NoWriter).unwrap());
+        assert!(prove(&tester, Proof::NoWriter).unwrap());
         drop(reader);
     }
 }

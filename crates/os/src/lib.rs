@@ -13,6 +13,7 @@ pub mod deadline;
 pub mod error;
 pub mod event;
 pub mod exit;
+pub mod fanotify;
 #[cfg(feature = "faults")]
 pub mod faults;
 pub mod file;
@@ -23,15 +24,16 @@ pub mod lease;
 pub mod mapping;
 pub mod memfd;
 pub mod mount;
-pub mod openers;
+
 pub mod pagemap;
 pub mod pinned;
 pub mod pipe;
-pub mod place;
+
 pub mod process;
+pub mod reservation;
 pub mod roll;
 pub mod seccomp;
-mod shared;
+mod singleton;
 pub mod socket;
 pub mod spawn;
 mod sys;

@@ -2,7 +2,7 @@
 
 use crate::error::{Context, OsResult};
 use crate::memfd;
-use crate::place::HUGE;
+use crate::reservation::HUGE;
 use crate::sys;
 use rustix::fd::AsFd;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -54,10 +54,10 @@ impl Mapping {
         if length < HUGE {
             return Self::new(fd, length, access);
         }
-        // At first `place` owns the reserved addresses. When the file is mapped at them, the mapping owns them.
-        let place = crate::place::Place::reserve(length)?;
-        let mapping = Self { start: place.start(), length };
-        std::mem::forget(place);
+        // At first `reservation` owns the reserved addresses. When the file is mapped at them, the mapping owns them.
+        let reservation = crate::reservation::Reservation::reserve(length)?;
+        let mapping = Self { start: reservation.start(), length };
+        std::mem::forget(reservation);
         mapping.replace(fd, access)?;
         Ok(mapping)
     }
@@ -172,7 +172,7 @@ impl Mapping {
     /// mapping. The kernel fills a whole huge page as soon as its first small page exists. If the kernel has no huge
     /// pages, nothing happens; `memfd::reserve` takes the missing memory afterwards in any case.
     pub fn take_huge_pages(&self, fd: impl AsFd, offset: u64, size: u64) {
-        const HUGE: u64 = crate::place::HUGE as u64;
+        const HUGE: u64 = crate::reservation::HUGE as u64;
         let (first, end) = (offset.next_multiple_of(HUGE), (offset + size) / HUGE * HUGE);
         if crate::cgroup::check(end.saturating_sub(first)).is_err() {
             return;

@@ -4,7 +4,7 @@ use crate::sys;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::shared::PerProcess;
+use crate::singleton::WeakSingleton;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 
@@ -12,7 +12,7 @@ use crate::error::{Context, OsError, OsResult};
 
 /// The property by which pages are selected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Looking {
+pub enum PageFilter {
     /// Pages of a private mapping of a file that this process wrote to. The kernel has made private copies of them.
     PrivateCopies,
     /// Pages that were written since they were last write-protected by an asynchronous userfaultfd. The scan that finds
@@ -64,7 +64,7 @@ struct PageRegion {
 impl PageMap {
     /// Gives the page map of this process. All its users share one descriptor.
     pub fn shared() -> OsResult<Arc<Self>> {
-        static SHARED: PerProcess<PageMap> = PerProcess::new();
+        static SHARED: WeakSingleton<PageMap> = WeakSingleton::new();
         SHARED.get(Self::open)
     }
 
@@ -78,7 +78,7 @@ impl PageMap {
 
     /// Finds the selected pages and stores their address ranges in `found`, in ascending order. Adjacent pages form one
     /// range. `addresses` must be page-aligned.
-    pub fn scan(&self, addresses: Range<usize>, looking: Looking, found: &mut Vec<Range<usize>>) -> OsResult<()> {
+    pub fn scan(&self, addresses: Range<usize>, looking: PageFilter, found: &mut Vec<Range<usize>>) -> OsResult<()> {
         found.clear();
         let mut regions = [PageRegion::default(); 512];
         let mut argument = ScanArgument {
@@ -90,14 +90,14 @@ impl PageMap {
             ..ScanArgument::default()
         };
         match looking {
-            Looking::PrivateCopies => {
+            PageFilter::PrivateCopies => {
                 // A private copy is anonymous memory: it is present or swapped out, and it does not belong to a file.
                 argument.category_inverted = PAGE_IS_FILE;
                 argument.category_mask = PAGE_IS_FILE;
                 argument.category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED;
                 argument.return_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED;
             }
-            Looking::WrittenAndProtectAgain => {
+            PageFilter::WrittenAndProtectAgain => {
                 argument.flags = PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC;
                 argument.category_mask = PAGE_IS_WRITTEN;
                 argument.return_mask = PAGE_IS_WRITTEN;
@@ -147,7 +147,7 @@ mod tests {
         unsafe { (page(20) as *const u8).read_volatile() };
         let mut found = Vec::new();
         let map = PageMap::open().unwrap();
-        map.scan(page(0)..page(64), Looking::PrivateCopies, &mut found).unwrap();
+        map.scan(page(0)..page(64), PageFilter::PrivateCopies, &mut found).unwrap();
         assert_eq!(found, [page(3)..page(5), page(40)..page(41)]);
         // SAFETY: the mapping made above.
         unsafe { rustix::mm::munmap(start, LENGTH) }.unwrap();

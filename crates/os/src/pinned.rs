@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::shared::PerProcess;
+use crate::singleton::WeakSingleton;
 use crate::sys;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -15,14 +15,14 @@ use crate::error::{Context, OsResult};
 
 /// The counters of this process's memory in `/proc/self/status`.
 #[derive(Debug)]
-pub struct Pinned {
+pub struct PinnedMemory {
     status: OwnedFd,
 }
 
-impl Pinned {
+impl PinnedMemory {
     /// Gives the counters. All their users share one descriptor.
     pub fn shared() -> OsResult<Arc<Self>> {
-        static SHARED: PerProcess<Pinned> = PerProcess::new();
+        static SHARED: WeakSingleton<PinnedMemory> = WeakSingleton::new();
         SHARED.get(Self::open)
     }
 
@@ -52,6 +52,6 @@ mod tests {
 
     #[test]
     fn a_process_that_registered_nothing_has_nothing_pinned() {
-        assert!(!Pinned::open().unwrap().any());
+        assert!(!PinnedMemory::open().unwrap().any());
     }
 }

@@ -27,13 +27,13 @@ pub fn is_dead(pidfd: impl AsFd) -> bool {
 
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum ProcessState {
     /// The process still runs.
-    Lives,
+    Running,
     /// A signal ended the process, or is ending it now.
     Killed,
     /// The process exited by itself, or is about to exit.
-    Ended,
+    Exited,
     /// The process is gone, and this kernel (before 6.15) does not keep its exit status.
     Unknown,
 }
@@ -54,7 +54,7 @@ pub fn has_signal(thread: i32) -> bool {
 ///
 /// If one thread of a process calls `exit`, the kernel ends the other threads by a signal, and the flag `SIGNALED` of
 /// the first thread is set. So only the exit code tells whether the process was killed.
-pub fn fate(pidfd: impl AsFd, pid: i32) -> Fate {
+pub fn state(pidfd: impl AsFd, pid: i32) -> ProcessState {
     const EXITING: u64 = 0x4;
     const SIGNALED: u64 = 0x400;
     const SIGNAL: u64 = 0x7f;
@@ -66,18 +66,18 @@ pub fn fate(pidfd: impl AsFd, pid: i32) -> Fate {
     });
     let gone = is_dead(&pidfd);
     match (found, gone) {
-        (Some((flags, _)), false) if flags & (EXITING | SIGNALED) == 0 => Fate::Lives,
+        (Some((flags, _)), false) if flags & (EXITING | SIGNALED) == 0 => ProcessState::Running,
         (Some((flags, code)), _) if flags & (EXITING | SIGNALED) != 0 => {
             if code & SIGNAL != 0 {
-                Fate::Killed
+                ProcessState::Killed
             } else {
-                Fate::Ended
+                ProcessState::Exited
             }
         }
         _ => match exit_code(pidfd) {
-            Some(code) if code & 0x7f != 0 => Fate::Killed,
-            Some(_) => Fate::Ended,
-            None => Fate::Unknown,
+            Some(code) if code & 0x7f != 0 => ProcessState::Killed,
+            Some(_) => ProcessState::Exited,
+            None => ProcessState::Unknown,
         },
     }
 }
@@ -89,14 +89,14 @@ fn exit_code(pidfd: impl AsFd) -> Option<i32> {
     /// `struct pidfd_info` of the kernel's interface, version 0.
     #[repr(C)]
     #[derive(Default)]
-    struct Info {
+    struct PidfdInfo {
         mask: u64,
         cgroup: u64,
         ids: [u32; 11],
         exit_code: i32,
     }
-    const GET_INFO: libc::Ioctl = (3 << 30 | (size_of::<Info>() as u32) << 16 | 0xff << 8 | 11) as libc::Ioctl;
-    let mut info = Info { mask: EXIT, ..Info::default() };
+    const GET_INFO: libc::Ioctl = (3 << 30 | (size_of::<PidfdInfo>() as u32) << 16 | 0xff << 8 | 11) as libc::Ioctl;
+    let mut info = PidfdInfo { mask: EXIT, ..PidfdInfo::default() };
     use rustix::fd::AsRawFd;
     // SAFETY: the kernel writes at most the size that the number of the call tells, into a structure of that size.
     let answer = unsafe { libc::ioctl(pidfd.as_fd().as_raw_fd(), GET_INFO, &raw mut info) };
@@ -235,19 +235,21 @@ mod tests {
 
     #[test]
     fn a_killed_process_is_told_from_one_that_ended_before_and_after_it_was_reaped() {
-        for (script, fate_then) in [("kill -9 $$", Fate::Killed), ("exit 3", Fate::Ended)] {
+        for (script, fate_then) in [("kill -9 $$", ProcessState::Killed), ("exit 3", ProcessState::Exited)] {
             let mut child = std::process::Command::new("sh").args(["-c", script]).spawn().unwrap();
             let pid = child.id() as i32;
             let pidfd = open_pidfd(pid).unwrap().unwrap();
             let soon = crate::Deadline::after(std::time::Duration::from_secs(10));
             assert!(crate::event::wait_readable(&pidfd, soon).unwrap());
-            assert_eq!(fate(&pidfd, pid), fate_then, "{script}, not reaped yet");
+            assert_eq!(state(&pidfd, pid), fate_then, "{script}, not reaped yet");
             child.wait().unwrap();
-            let later = fate(&pidfd, pid);
-            assert!(later == fate_then || later == Fate::Unknown, "{script}, reaped: {later:?}");
+            let later = state(&pidfd, pid);
+            assert!(later == fate_then || later == ProcessState::Unknown, "{script}, reaped: {later:?}");
         }
         // The first thread sleeps when another thread ends the process.
-        for (end, fate_then) in [("os._exit(0)", Fate::Ended), ("os.kill(os.getpid(), 9)", Fate::Killed)] {
+        for (end, fate_then) in
+            [("os._exit(0)", ProcessState::Exited), ("os.kill(os.getpid(), 9)", ProcessState::Killed)]
+        {
             let script =
                 format!("import os, threading, time\nthreading.Thread(target=lambda: {end}).start()\ntime.sleep(60)");
             let mut child = std::process::Command::new("python3").args(["-c", &script]).spawn().unwrap();
@@ -255,11 +257,11 @@ mod tests {
             let pidfd = open_pidfd(pid).unwrap().unwrap();
             let soon = crate::Deadline::after(std::time::Duration::from_secs(50));
             assert!(crate::event::wait_readable(&pidfd, soon).unwrap());
-            assert_eq!(fate(&pidfd, pid), fate_then, "{end}");
+            assert_eq!(state(&pidfd, pid), fate_then, "{end}");
             child.wait().unwrap();
         }
         let own = open_pidfd(std::process::id() as i32).unwrap().unwrap();
-        assert_eq!(fate(&own, std::process::id() as i32), Fate::Lives);
+        assert_eq!(state(&own, std::process::id() as i32), ProcessState::Running);
     }
 
     #[test]

@@ -38,7 +38,7 @@ const PAGE: usize = 4096;
 
 /// Identifies the file of a roll, because the same path may belong to another file later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Identity {
+pub struct FileIdentity {
     /// The device number of the file.
     pub device: u64,
     /// The inode number of the file.
@@ -53,7 +53,7 @@ pub struct Roll {
     /// The file of the roll. If this process may make mounts, it is opened through a mount that no process can write
     /// through.
     anchor: OwnedFd,
-    identity: Identity,
+    identity: FileIdentity,
 }
 
 impl Roll {
@@ -72,21 +72,21 @@ impl Roll {
 
     /// The identity of the roll's file.
     #[must_use]
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> FileIdentity {
         self.identity
     }
 
     /// Opens the roll anew and locks the byte `number`. The lock ends with the last copy or mapping of the descriptor.
     pub fn enter(&self, number: u64) -> OsResult<OwnedFd> {
-        let Some(mut lock) = question(libc::F_RDLCK, number) else {
+        let Some(mut lock) = byte_lock(libc::F_RDLCK, number) else {
             return Err(OsError::new("F_OFD_SETLK", format!("number {number} of the roll"), Errno::INVAL));
         };
         let fd = file::reopen_read_only(&self.anchor)?;
-        ask(fd.as_fd(), libc::F_OFD_SETLK, &mut lock)?;
+        fcntl_lock(fd.as_fd(), libc::F_OFD_SETLK, &mut lock)?;
         Ok(fd)
     }
 
-    /// Opens the roll anew for an [`Asker`], without a lock.
+    /// Opens the roll anew for a [`RollReader`], without a lock.
     pub fn reader(&self) -> OsResult<OwnedFd> {
         file::reopen_read_only(&self.anchor)
     }
@@ -94,17 +94,17 @@ impl Roll {
 
 /// A member's lock on the roll. It lasts until the value is dropped, or as long as this process image.
 #[derive(Debug)]
-pub struct Entry {
+pub struct RollLock {
     page: NonNull<u8>,
-    origin: fork::Origin,
+    process: fork::ProcessToken,
 }
 
 // SAFETY: an address range that nothing reads or writes.
-unsafe impl Send for Entry {}
+unsafe impl Send for RollLock {}
 // SAFETY: no code reads or writes the address range, so threads may share it.
-unsafe impl Sync for Entry {}
+unsafe impl Sync for RollLock {}
 
-impl Entry {
+impl RollLock {
     /// Maps a descriptor that [`Roll::enter`] gave, and closes the descriptor. The mapping keeps the lock.
     pub fn hold(fd: OwnedFd) -> OsResult<Self> {
         let named = || "a page of the roll".to_owned();
@@ -112,18 +112,18 @@ impl Entry {
         let start = unsafe { sys::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::empty(), MapFlags::SHARED, &fd, 0) }
             .context("mmap", named)?;
         let page = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
-        let entry = Self { page, origin: fork::Origin::here() };
+        let entry = Self { page, process: fork::ProcessToken::current() };
         // SAFETY: this mapping, which holds no bytes.
         unsafe { sys::mm::madvise(start, PAGE, Advice::LinuxDontFork) }.context("madvise", named)?;
         Ok(entry)
     }
 }
 
-impl Drop for Entry {
+impl Drop for RollLock {
     fn drop(&mut self) {
         // A forked child does not inherit the page. If the child has another mapping at this address, that mapping must
         // stay.
-        if self.origin.is_here() {
+        if self.process.is_current() {
             // SAFETY: exactly the range that `hold` mapped; nothing refers into it.
             let _ = unsafe { sys::mm::munmap_whole(self.page.as_ptr().cast(), PAGE) };
         }
@@ -132,15 +132,15 @@ impl Drop for Entry {
 
 /// Asks the kernel which members have left the roll.
 #[derive(Debug)]
-pub struct Asker {
+pub struct RollReader {
     fd: OwnedFd,
     /// A number whose byte is locked through another open file description. This process holds that lock, or a process
     /// that lives at least as long.
     own: u64,
 }
 
-impl Asker {
-    /// Makes an asker. `fd` comes from [`Roll::reader`]. An [`Entry`] must keep `own` locked as long as the asker is
+impl RollReader {
+    /// Makes a reader. `fd` comes from [`Roll::reader`]. A [`RollLock`] must keep `own` locked as long as the reader is
     /// used.
     #[must_use]
     pub fn new(fd: OwnedFd, own: u64) -> Self {
@@ -159,7 +159,7 @@ impl Asker {
 
     /// Tells whether the descriptor shows this process's own lock. If not, it cannot prove anything.
     #[must_use]
-    pub fn works(&self) -> bool {
+    pub fn sees_own_lock(&self) -> bool {
         is_free(self.fd.as_fd(), self.own) == Some(false)
     }
 
@@ -178,18 +178,18 @@ pub fn is_proof(free: Option<bool>, own_free: impl FnOnce() -> Option<bool>) -> 
 
 /// Tells whether there is no lock on this byte; `None` if the kernel does not answer.
 fn is_free(fd: BorrowedFd<'_>, number: u64) -> Option<bool> {
-    let mut lock = question(libc::F_WRLCK, number)?;
-    ask(fd, libc::F_OFD_GETLK, &mut lock).ok()?;
+    let mut lock = byte_lock(libc::F_WRLCK, number)?;
+    fcntl_lock(fd, libc::F_OFD_GETLK, &mut lock).ok()?;
     Some(i32::from(lock.l_type) == libc::F_UNLCK)
 }
 
 /// Makes the kernel's description of a lock on one byte of the roll; `None` for a number that is no file offset.
-fn question(kind: i32, number: u64) -> Option<libc::flock> {
+fn byte_lock(kind: i32, number: u64) -> Option<libc::flock> {
     let start = i64::try_from(number).ok().filter(|start| *start < i64::MAX)?;
     Some(libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: start, l_len: 1, l_pid: 0 })
 }
 
-fn ask(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> OsResult<()> {
+fn fcntl_lock(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> OsResult<()> {
     let call = if command == libc::F_OFD_SETLK { "F_OFD_SETLK" } else { "F_OFD_GETLK" };
     loop {
         // SAFETY: the kernel reads and writes one `flock`, which lives through the call.
@@ -212,13 +212,13 @@ fn read_only_mount(path: &Path) -> Option<OwnedFd> {
     file::reopen_read_only(&mount).ok()
 }
 
-fn identity(file: impl AsFd) -> OsResult<Identity> {
+fn identity(file: impl AsFd) -> OsResult<FileIdentity> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
     let found = sys::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted).context("statx", || "the roll".into())?;
     let born = found.stx_btime;
     let known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
     let nanoseconds = u64::try_from(born.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000) + u64::from(born.tv_nsec);
-    Ok(Identity {
+    Ok(FileIdentity {
         device: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
         inode: found.stx_ino,
         born: if known { nanoseconds } else { 0 },
@@ -231,19 +231,19 @@ mod tests {
 
     const KEEPER: u64 = 1 << 62;
 
-    struct Setting {
+    struct Fixture {
         _folder: tempfile::TempDir,
         roll: Roll,
-        asker: Asker,
-        _entry: Entry,
+        reader: RollReader,
+        _entry: RollLock,
     }
 
-    fn setting() -> Setting {
+    fn setting() -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         let roll = Roll::open(&folder.path().join("roll")).unwrap();
-        let entry = Entry::hold(roll.enter(KEEPER).unwrap()).unwrap();
-        let asker = Asker::new(roll.reader().unwrap(), KEEPER);
-        Setting { _folder: folder, roll, asker, _entry: entry }
+        let entry = RollLock::hold(roll.enter(KEEPER).unwrap()).unwrap();
+        let reader = RollReader::new(roll.reader().unwrap(), KEEPER);
+        Fixture { _folder: folder, roll, reader, _entry: entry }
     }
 
     /// Waits until the condition holds. Other tests of this process fork, and their children have copies of descriptors
@@ -259,12 +259,12 @@ mod tests {
     fn a_lock_lasts_as_long_as_its_mapping_and_no_longer() {
         let s = setting();
         let fd = s.roll.enter(5).unwrap();
-        assert!(!s.asker.has_left(5), "the descriptor holds it");
-        let entry = Entry::hold(fd).unwrap();
-        assert!(!s.asker.has_left(5), "the mapping holds it");
-        assert!(!s.asker.has_left(KEEPER));
+        assert!(!s.reader.has_left(5), "the descriptor holds it");
+        let entry = RollLock::hold(fd).unwrap();
+        assert!(!s.reader.has_left(5), "the mapping holds it");
+        assert!(!s.reader.has_left(KEEPER));
         drop(entry);
-        assert!(soon(|| s.asker.has_left(5)));
+        assert!(soon(|| s.reader.has_left(5)));
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         // SAFETY: the child makes system calls only, and ends by a signal.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            let held = s.roll.enter(6).and_then(Entry::hold);
+            let held = s.roll.enter(6).and_then(RollLock::hold);
             // SAFETY: the grandchild only sleeps and ends.
             let child = unsafe { libc::fork() };
             if child == 0 {
@@ -290,42 +290,45 @@ mod tests {
         let mut byte = [0];
         rustix::io::read(&told, &mut byte).unwrap();
         assert_eq!(byte, [1]);
-        assert!(!s.asker.has_left(6));
+        assert!(!s.reader.has_left(6));
         // SAFETY: the child of this test.
         unsafe {
             libc::kill(pid, libc::SIGKILL);
             libc::waitpid(pid, std::ptr::null_mut(), 0);
         }
-        assert!(soon(|| s.asker.has_left(6)), "its child does not keep it alive");
+        assert!(soon(|| s.reader.has_left(6)), "its child does not keep it alive");
     }
 
     #[test]
-    fn a_descriptor_that_does_not_show_the_askers_own_lock_proves_nothing() {
+    fn a_descriptor_that_does_not_show_the_readers_own_lock_proves_nothing() {
         let s = setting();
         let other = tempfile::tempfile().unwrap();
-        let asker = Asker::new(other.into(), KEEPER);
-        assert!(!asker.works() && !asker.has_left(7));
-        assert!(s.asker.works() && s.asker.has_left(7));
-        assert!(!s.asker.has_left(u64::MAX), "no number of the roll");
+        let reader = RollReader::new(other.into(), KEEPER);
+        assert!(!reader.sees_own_lock() && !reader.has_left(7));
+        assert!(s.reader.sees_own_lock() && s.reader.has_left(7));
+        assert!(!s.reader.has_left(u64::MAX), "no number of the roll");
     }
 
     #[test]
-    fn nobody_who_has_it_can_write_it_or_lock_others_out() {
+    fn no_holder_can_write_it_or_lock_others_out() {
         let s = setting();
         let fd = s.roll.enter(8).unwrap();
         assert!(rustix::io::write(&fd, b"x").is_err());
         assert!(rustix::fs::ftruncate(&fd, 1 << 20).is_err());
-        let mut all = question(libc::F_WRLCK, 0).unwrap();
+        let mut all = byte_lock(libc::F_WRLCK, 0).unwrap();
         all.l_len = 0;
-        assert!(ask(fd.as_fd(), libc::F_OFD_SETLK, &mut all).is_err(), "a write lock through a reading descriptor");
+        assert!(
+            fcntl_lock(fd.as_fd(), libc::F_OFD_SETLK, &mut all).is_err(),
+            "a write lock through a reading descriptor"
+        );
         all.l_type = libc::F_RDLCK as i16;
-        ask(fd.as_fd(), libc::F_OFD_SETLK, &mut all).unwrap();
+        fcntl_lock(fd.as_fd(), libc::F_OFD_SETLK, &mut all).unwrap();
         s.roll.enter(9).expect("others' read locks do not conflict");
-        assert!(!s.asker.has_left(10), "such a lock delays proofs");
+        assert!(!s.reader.has_left(10), "such a lock delays proofs");
         drop(fd);
-        assert!(soon(|| s.asker.has_left(10)));
+        assert!(soon(|| s.reader.has_left(10)));
         if rustix::process::geteuid().is_root() {
-            let again = format!("/proc/self/fd/{}", s.asker.fd.as_raw_fd());
+            let again = format!("/proc/self/fd/{}", s.reader.fd.as_raw_fd());
             let opened = rustix::fs::open(&again, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
             assert!(opened.is_err() || read_only_mount(Path::new("/dev/null")).is_none());
         }

@@ -22,7 +22,7 @@ use crate::socket;
 /// A stopped call. The thread that made it sleeps until the supervisor answers, or until a signal interrupts or kills
 /// the thread.
 #[derive(Clone, Copy, Debug)]
-pub struct Stopped {
+pub struct StoppedCall {
     /// The number of the stopped call, by which the answer names it.
     pub id: u64,
     /// The thread that made the call.
@@ -148,7 +148,7 @@ impl Listener {
             (asked == 0).then_some(sizes)
         };
         let Some(sizes) = sizes else { return Err(OsError::last("SECCOMP_GET_NOTIF_SIZES", "this kernel")) };
-        let (notice, answer) = (size_of::<Notice>(), size_of::<libc::seccomp_notif_resp>());
+        let (notice, answer) = (size_of::<RawNotification>(), size_of::<libc::seccomp_notif_resp>());
         if usize::from(sizes.seccomp_notif) > notice || usize::from(sizes.seccomp_notif_resp) > answer {
             return Err(OsError::new("SECCOMP_GET_NOTIF_SIZES", "notices of a newer kind", Errno::NOSYS));
         }
@@ -161,15 +161,15 @@ impl Listener {
     }
 
     /// Sleeps until a call is stopped. Gives `None` if no process is left that could make a call.
-    pub fn next(&self) -> OsResult<Option<Stopped>> {
+    pub fn next(&self) -> OsResult<Option<StoppedCall>> {
         loop {
             // SAFETY: plain numbers, which have to be zero before the call.
-            let mut notice: Notice = unsafe { zeroed() };
+            let mut notice: RawNotification = unsafe { zeroed() };
             // SAFETY: the kernel writes at most the bytes that `new` compared.
             let answer = unsafe { libc::ioctl(self.0.as_raw_fd(), RECV, &raw mut notice) };
             if answer == 0 {
-                let Notice { of: libc::seccomp_notif { id, pid, data, .. }, .. } = notice;
-                return Ok(Some(Stopped {
+                let RawNotification { of: libc::seccomp_notif { id, pid, data, .. }, .. } = notice;
+                return Ok(Some(StoppedCall {
                     id,
                     thread: i32::try_from(pid).unwrap_or(0),
                     number: data.nr.into(),
@@ -232,7 +232,7 @@ impl AsFd for Listener {
 
 /// The kernel's message about a stopped call. The array is room for fields that later kernels may add.
 #[repr(C)]
-struct Notice {
+struct RawNotification {
     of: libc::seccomp_notif,
     _room: [u64; 8],
 }
@@ -249,12 +249,12 @@ const fn code(direction: u64, number: u64, size: usize) -> libc::Ioctl {
 
 /// Reads memory of other processes, for example the names in stopped calls.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct MemoryReader {
     /// If true, memory is read through `/proc/PID/mem`, because this container forbids the faster system call.
     by_file: bool,
 }
 
-impl Reader {
+impl MemoryReader {
     /// Reads the text at this address, up to its final zero. `None` if it cannot be read or is longer than the kernel
     /// accepts for a path.
     pub fn text(&mut self, thread: i32, address: u64) -> Option<Vec<u8>> {
@@ -374,7 +374,7 @@ mod tests {
         let own = std::process::id() as i32;
         let long = [vec![b'x'; 1000], vec![0, b'y']].concat();
         for by_file in [false, true] {
-            let mut reader = Reader { by_file };
+            let mut reader = MemoryReader { by_file };
             assert_eq!(reader.text(own, long.as_ptr() as u64).unwrap(), vec![b'x'; 1000]);
             assert_eq!(reader.text(own, 8), None);
         }

@@ -1,6 +1,6 @@
 //! Starts programs with options that the standard library lacks, and reaps any child.
 
-use crate::child::Ended;
+use crate::child::ExitStatus;
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -94,7 +94,7 @@ pub fn adopt_orphans() -> OsResult<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaped {
     /// This child has ended.
-    Child(i32, Ended),
+    Child(i32, ExitStatus),
     /// This process has children, but none of them has ended.
     Running,
     /// This process has no child.
@@ -106,8 +106,10 @@ pub fn reap() -> OsResult<Reaped> {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
             Ok(Some((pid, status))) => {
-                let code = status.exit_status().map(Ended::Code);
-                let Some(ended) = code.or_else(|| status.terminating_signal().map(Ended::Signal)) else { continue };
+                let code = status.exit_status().map(ExitStatus::Code);
+                let Some(ended) = code.or_else(|| status.terminating_signal().map(ExitStatus::Signal)) else {
+                    continue;
+                };
                 return Ok(Reaped::Child(pid.as_raw_nonzero().get(), ended));
             }
             Ok(None) => return Ok(Reaped::Running),

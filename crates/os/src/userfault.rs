@@ -11,7 +11,7 @@ use crate::error::{OsError, OsResult};
 
 /// Ranges of this process's memory in which the kernel notes writes, as long as this value exists.
 #[derive(Debug)]
-pub struct WriteNotes {
+pub struct WriteTracker {
     fd: OwnedFd,
 }
 
@@ -57,7 +57,7 @@ struct WriteProtect {
     mode: u64,
 }
 
-impl WriteNotes {
+impl WriteTracker {
     /// Opens a userfaultfd. The error is `PERM` if a filter or a setting forbids it, and `NOSYS` or `INVAL` if the
     /// kernel is too old.
     pub fn open() -> OsResult<Self> {
@@ -113,12 +113,12 @@ impl WriteNotes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pagemap::{Looking, PageMap};
-    use crate::place::Place;
+    use crate::pagemap::{PageFilter, PageMap};
+    use crate::reservation::Reservation;
 
     /// Opens the write notes; `None` if the kernel or a filter forbids them.
-    fn notes() -> Option<WriteNotes> {
-        WriteNotes::open().ok()
+    fn notes() -> Option<WriteTracker> {
+        WriteTracker::open().ok()
     }
 
     #[test]
@@ -127,9 +127,9 @@ mod tests {
             return crate::testing::skip("write-protection");
         };
         for pages in [64, 2048] {
-            let place = Place::reserve(pages * 4096).unwrap();
-            place.put_memory(0, pages * 4096).unwrap();
-            let page = |n: usize| place.start().as_ptr() as usize + n * 4096;
+            let reservation = Reservation::reserve(pages * 4096).unwrap();
+            reservation.put_memory(0, pages * 4096).unwrap();
+            let page = |n: usize| reservation.start().as_ptr() as usize + n * 4096;
             let write = |n: usize, value: u8| {
                 // SAFETY: the address lies in memory that only this test uses.
                 unsafe { (page(n) as *mut u8).add(100).write_volatile(value) };
@@ -139,7 +139,7 @@ mod tests {
             notes.begin(page(0), pages * 4096).unwrap();
             let mut found = Vec::new();
             let mut scan = || {
-                map.scan(page(0)..page(pages), Looking::WrittenAndProtectAgain, &mut found).unwrap();
+                map.scan(page(0)..page(pages), PageFilter::WrittenAndProtectAgain, &mut found).unwrap();
                 found.clone()
             };
             assert_eq!(scan(), []);

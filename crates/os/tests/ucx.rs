@@ -1,7 +1,7 @@
 //! Wires over UCX, both ends in this process: bytes, deadlines and ends.
 
 use crossdock_os::testing::skip;
-use crossdock_os::ucx::{Ended, Fabric, Got, Library, Wire};
+use crossdock_os::ucx::{Fabric, Library, Received, Wire, WireError};
 use crossdock_os::{Deadline, tcp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +44,8 @@ fn read_all(wire: &Wire, buffer: &mut [u8], step: usize) {
     while at < buffer.len() {
         let end = (at + step).min(buffer.len());
         match wire.read(&mut buffer[at..end], soon()).unwrap() {
-            Got::Bytes(read) => at += read,
-            Got::End => panic!("the end after {at} bytes"),
+            Received::Bytes(read) => at += read,
+            Received::End => panic!("the end after {at} bytes"),
         }
     }
 }
@@ -82,7 +82,7 @@ fn bytes_arrive_in_order_both_ways_whatever_the_sizes_of_writes_and_reads() {
 fn a_read_ends_at_its_deadline_and_the_wire_goes_on() {
     let Some(fabric) = fabric() else { return skip("ucx") };
     let (one, other) = pair(&fabric);
-    assert_eq!(one.read(&mut [0; 8], shortly()), Err(Ended::Late));
+    assert_eq!(one.read(&mut [0; 8], shortly()), Err(WireError::Late));
     other.write(&[b"later"], soon()).unwrap();
     let mut got = [0; 5];
     read_all(&one, &mut got, 5);
@@ -93,11 +93,11 @@ fn a_read_ends_at_its_deadline_and_the_wire_goes_on() {
 fn a_write_that_the_peer_does_not_read_ends_the_wire_on_both_sides() {
     let Some(fabric) = fabric() else { return skip("ucx") };
     let (one, other) = pair(&fabric);
-    assert_eq!(one.write(&[&pattern(1 << 20, 3)], shortly()), Err(Ended::Cut));
-    assert!(matches!(one.write(&[b"more"], soon()), Err(Ended::Lost(_))));
+    assert_eq!(one.write(&[&pattern(1 << 20, 3)], shortly()), Err(WireError::Cut));
+    assert!(matches!(one.write(&[b"more"], soon()), Err(WireError::Lost(_))));
     // The peer may have heard of the message, but it can no longer get the message's bytes, because the sender's wire
     // has ended.
-    assert!(matches!(other.read(&mut vec![0; 1 << 20], soon()), Err(Ended::Lost(_))));
+    assert!(matches!(other.read(&mut vec![0; 1 << 20], soon()), Err(WireError::Lost(_))));
 }
 
 #[test]
@@ -110,8 +110,8 @@ fn a_wire_that_is_closed_is_read_to_its_end() {
     let mut got = [0; 4];
     read_all(&one, &mut got, 4);
     assert_eq!(&got, b"last");
-    assert_eq!((one.read(&mut got, soon()), one.read(&mut got, soon())), (Ok(Got::End), Ok(Got::End)));
-    assert!(matches!(one.write(&[b"more"], soon()), Err(Ended::Lost(_))));
+    assert_eq!((one.read(&mut got, soon()), one.read(&mut got, soon())), (Ok(Received::End), Ok(Received::End)));
+    assert!(matches!(one.write(&[b"more"], soon()), Err(WireError::Lost(_))));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_cut_sign_of_life_is_a_loss_and_no_end() {
     std::thread::scope(|scope| {
         let reads = scope.spawn(|| one.read(&mut [0; 4], soon()));
         tcp::shut_down(other.life());
-        assert_eq!(reads.join().unwrap(), Err(Ended::Lost("the connection was cut without a farewell".into())));
+        assert_eq!(reads.join().unwrap(), Err(WireError::Lost("the connection was cut without a farewell".into())));
     });
 }
 
@@ -135,7 +135,7 @@ fn closing_ends_a_read_that_waits_in_another_thread() {
             one.close();
             std::thread::yield_now();
         }
-        assert!(matches!(reads.join().unwrap(), Err(Ended::Lost(_))));
+        assert!(matches!(reads.join().unwrap(), Err(WireError::Lost(_))));
     });
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crossdock_core::files::{Outcome, VARIABLE, Views, absolute, normalise};
+use crossdock_core::files::{FileWaitOutcome, VARIABLE, Views, absolute, normalise};
 use crossdock_os::file;
 
 use crate::next::{EACCES, ENOENT, EROFS, errno, set_errno};
@@ -77,14 +77,14 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
         file::complain(&format!("crossdock: {why}\n"));
     }
     match start.views.await_file(&whole) {
-        Outcome::Published => return true,
-        Outcome::Pass => set_errno(ENOENT),
-        Outcome::Interrupted => set_errno(EINTR),
-        Outcome::Gone(story) => {
+        FileWaitOutcome::Published => return true,
+        FileWaitOutcome::Pass => set_errno(ENOENT),
+        FileWaitOutcome::Interrupted => set_errno(EINTR),
+        FileWaitOutcome::Gone(story) => {
             tell(start, &story);
             set_errno(ENOENT);
         }
-        Outcome::TimedOut(story) => {
+        FileWaitOutcome::TimedOut(story) => {
             tell(start, &story);
             set_errno(ETIMEDOUT);
         }

@@ -7,7 +7,7 @@
 //! not move by value.
 
 use crossdock_client::{Handle, ObjectMode, Region, Status, TypeRef};
-use crossdock_core::{Error, Result, view};
+use crossdock_core::{Error, Result, shared_access};
 use crossdock_layout::region::{MAX_RANK, Order};
 use crossdock_layout::type_name::Type;
 
@@ -58,13 +58,13 @@ fn not_by_value(region: &Region, what: &str) -> Error {
 
 fn bytes_of(region: &Region, offset: u64, length: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-    view::copy_out(region.mapping(), offset, &mut bytes)
+    shared_access::copy_out(region.mapping(), offset, &mut bytes)
         .ok_or_else(|| Error::new(Status::Corrupt, format!("{length} bytes at {offset:#x} are not in the region")))?;
     Ok(bytes)
 }
 
 fn word(region: &Region, offset: u64) -> Result<u64> {
-    view::load(region.mapping(), offset)
+    shared_access::load(region.mapping(), offset)
         .ok_or_else(|| Error::new(Status::Corrupt, format!("the word at {offset:#x} is not in the region")))
 }
 
@@ -179,13 +179,13 @@ impl Object {
     fn fill(&self, region: &Region, offset: u64) -> Result<u64> {
         let outside = || Error::new(Status::Corrupt, "the heap gave a block outside of the region");
         if self.shape == Shape::Plain {
-            view::copy_in(region.mapping(), offset, &self.bytes).ok_or_else(outside)?;
+            shared_access::copy_in(region.mapping(), offset, &self.bytes).ok_or_else(outside)?;
             return Ok(0);
         }
         let length = self.bytes.len() as u64;
         let data = if length == 0 { 0 } else { region.prepare(length, ALIGN)? };
         if data != 0 {
-            view::copy_in(region.mapping(), data, &self.bytes).ok_or_else(outside)?;
+            shared_access::copy_in(region.mapping(), data, &self.bytes).ok_or_else(outside)?;
         }
         let pointer = if data == 0 { 0 } else { data.wrapping_sub(offset + 8) };
         let mut words = vec![offset.wrapping_neg(), pointer];

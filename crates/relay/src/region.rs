@@ -23,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossdock_client::{Error, InUse, Mode, Region, Result, SegmentId, SegmentKind, Session, Status};
-use crossdock_core::view;
+use crossdock_core::shared_access;
 use crossdock_link::{Refusal, Source};
 use crossdock_os::Deadline;
 
@@ -143,7 +143,7 @@ impl Source for Bytes {
     fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
         // The bytes are copied, because the freeze may end while a late pull still reads them.
         let mut bytes = vec![0; usize::try_from(length).ok()?];
-        view::copy_out(self.0.mapping(), offset, &mut bytes)?;
+        shared_access::copy_out(self.0.mapping(), offset, &mut bytes)?;
         Some(Cow::Owned(bytes))
     }
 }

@@ -26,9 +26,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossdock_core::files::{Outcome, Refusal, Views, absolute, normalise};
-use crossdock_os::child::{self, Ended, Signal};
-use crossdock_os::seccomp::{self, Listener, Reader, Stopped};
+use crossdock_core::files::{FileWaitOutcome, Views, WriteRefusal, absolute, normalise};
+use crossdock_os::child::{self, ExitStatus, Signal};
+use crossdock_os::seccomp::{self, Listener, MemoryReader, StoppedCall};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::spawn::{self, Reaped};
 use crossdock_os::{Deadline, calls, event, file, process};
@@ -117,8 +117,8 @@ fn guard(command: &[String]) -> i32 {
     };
     let ended = watch(&signals, server);
     let code = match ended {
-        Ended::Code(code) => code,
-        Ended::Signal(signal) => {
+        ExitStatus::Code(code) => code,
+        ExitStatus::Signal(signal) => {
             eprintln!(
                 "crossdock: the process that answers this task's opens (process {server}) was killed by signal {signal}; \
                  the task cannot go on without it"
@@ -131,7 +131,7 @@ fn guard(command: &[String]) -> i32 {
 }
 
 /// Passes signals on to the child `of` until it ends. Reaps other children that end meanwhile.
-fn watch(signals: &OwnedFd, of: i32) -> Ended {
+fn watch(signals: &OwnedFd, of: i32) -> ExitStatus {
     loop {
         let _ = event::wait_readable(signals, Deadline::after(Duration::from_secs(3600)));
         while let Some(signal) = event::next_signal(signals) {
@@ -185,8 +185,8 @@ fn serve(command: &[String], guard: i32) -> i32 {
         return broken("its thread", error);
     }
     match watch(&signals, program_pid) {
-        Ended::Code(code) => code,
-        Ended::Signal(signal) => 128 + signal,
+        ExitStatus::Code(code) => code,
+        ExitStatus::Signal(signal) => 128 + signal,
     }
 }
 
@@ -196,7 +196,7 @@ fn answer(listener: Listener) {
         eprintln!("crossdock: {why}");
     }
     let desk = Arc::new(Desk { listener, views: Views::of_process(), waits: Mutex::default() });
-    let mut reader = Reader::default();
+    let mut reader = MemoryReader::default();
     loop {
         let call = match desk.listener.next() {
             Ok(Some(call)) => call,
@@ -233,11 +233,11 @@ enum Verdict {
     /// Tasks wait for the file at this path, and there is none.
     Wait(Vec<u8>),
     /// The call opens a file for writing that the program may only read.
-    Refuse(Refusal),
+    Refuse(WriteRefusal),
 }
 
 /// Decides about a stopped call. `None` if the kernel does the call at once.
-fn judge(views: &Views, reader: &mut Reader, call: &Stopped) -> Option<Verdict> {
+fn judge(views: &Views, reader: &mut MemoryReader, call: &StoppedCall) -> Option<Verdict> {
     let first = [0, 1, 2].map(|n| call.arguments[n] as std::ffi::c_long);
     let written = calls::written_name(call.number, first);
     let (folder, address) =
@@ -298,7 +298,7 @@ struct Wait {
 impl Waits {
     /// Notes a wait for the call `call`. Returns true if a thread of the server waits for the same path already; this
     /// thread then answers the new call.
-    fn takes_over(&mut self, call: &Stopped, path: &[u8]) -> bool {
+    fn takes_over(&mut self, call: &StoppedCall, path: &[u8]) -> bool {
         let now = Instant::now();
         self.of.retain(|_, wait| wait.left.is_none_or(|left| now.duration_since(left) < RESTARTED));
         let former = self.of.remove(&call.thread).filter(|wait| wait.path == path);
@@ -333,7 +333,7 @@ impl Desk {
             let mut waits = self.waits();
             let Some(wait) = waits.find(thread, path) else { return };
             let id = wait.id;
-            if outcome == Outcome::Interrupted {
+            if outcome == FileWaitOutcome::Interrupted {
                 if self.listener.is_waiting(id) {
                     continue;
                 }
@@ -343,15 +343,17 @@ impl Desk {
             }
             waits.of.remove(&thread);
             match outcome {
-                Outcome::Gone(story) => {
+                FileWaitOutcome::Gone(story) => {
                     waits.tell(&story);
                     self.listener.refuse(id, ENOENT);
                 }
-                Outcome::TimedOut(story) => {
+                FileWaitOutcome::TimedOut(story) => {
                     waits.tell(&story);
                     self.listener.refuse(id, ETIMEDOUT);
                 }
-                Outcome::Pass | Outcome::Published | Outcome::Interrupted => self.listener.let_go(id),
+                FileWaitOutcome::Pass | FileWaitOutcome::Published | FileWaitOutcome::Interrupted => {
+                    self.listener.let_go(id)
+                }
             }
             return;
         }
@@ -371,8 +373,8 @@ impl Waits {
 mod tests {
     use super::*;
 
-    fn call(id: u64) -> Stopped {
-        Stopped { id, thread: 7, number: 0, arguments: [0; 6] }
+    fn call(id: u64) -> StoppedCall {
+        StoppedCall { id, thread: 7, number: 0, arguments: [0; 6] }
     }
 
     #[test]

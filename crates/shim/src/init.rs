@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crossdock_os::child::Ended;
+use crossdock_os::child::ExitStatus;
 use crossdock_os::spawn::{self, Reaped};
 use crossdock_os::{Deadline, event};
 
@@ -171,10 +171,10 @@ impl Init {
 }
 
 /// Converts a child's end into the form that messages have.
-pub fn as_end(ended: Ended) -> End {
+pub fn as_end(ended: ExitStatus) -> End {
     match ended {
-        Ended::Code(code) => End { code, signal: 0 },
-        Ended::Signal(signal) => End { code: 0, signal },
+        ExitStatus::Code(code) => End { code, signal: 0 },
+        ExitStatus::Signal(signal) => End { code: 0, signal },
     }
 }
 

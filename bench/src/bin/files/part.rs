@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossdock_os::clock::now_ns;
-use crossdock_os::inotify::{Change, Watch};
+use crossdock_os::inotify::{FolderWatch, NameChange};
 
 /// The time that a producer computes before it writes each file.
 pub const STEP: Duration = Duration::from_millis(2);
@@ -51,7 +51,7 @@ pub fn part(words: &[&str]) {
         ["consume", method, folder, files, bytes, analysis] => {
             let analysis = Duration::from_millis(number(analysis) as u64);
             let mut buffer = vec![0; 1 << 20];
-            let watch = Watch::new().expect("inotify");
+            let watch = FolderWatch::new().expect("inotify");
             watch.add(Path::new(folder)).expect("the folder");
             for file in 0..number(files) {
                 let path = PathBuf::from(format!("{folder}/{file}"));
@@ -90,12 +90,12 @@ fn poll(path: &Path, every: Duration) {
 }
 
 /// Waits until the file with this number was closed, or a later file exists. The producer writes the files in order.
-fn by_hand(watch: &Watch, file: usize, folder: &str) {
+fn by_hand(watch: &FolderWatch, file: usize, folder: &str) {
     let later = || Path::new(&format!("{folder}/{}", file + 1)).exists();
     let mut closed = false;
     while !closed && !later() {
         let _ = crossdock_os::event::wait_readable(watch, crossdock_os::Deadline::after(Duration::from_millis(100)));
         let events = watch.read().expect("inotify");
-        closed = events.iter().any(|e| e.change == Change::Closed && e.name.to_str() == Some(&file.to_string()));
+        closed = events.iter().any(|e| e.change == NameChange::Closed && e.name.to_str() == Some(&file.to_string()));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crossdock_bench::raw;
 use crossdock_client::{End, Observer, Port, PortOptions, Session};
-use crossdock_core::files::{Outcome, Views};
+use crossdock_core::files::{FileWaitOutcome, Views};
 use crossdock_files::{Across, Exchange, Service};
 use crossdock_os::clock::now_ns;
 
@@ -136,7 +136,7 @@ impl Directory {
     fn open(&self, name: &str) -> File {
         let path = self.root.join("published").join(name);
         let outcome = self.views.await_file(path.to_str().expect("plain letters").as_bytes());
-        assert!(matches!(outcome, Outcome::Published), "the file does not come");
+        assert!(matches!(outcome, FileWaitOutcome::Published), "the file does not come");
         File::open(path).expect("a published file")
     }
 }

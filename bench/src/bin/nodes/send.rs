@@ -126,7 +126,7 @@ impl Sender for Messages {
             *self.blocks.entry(bytes).or_insert_with(|| region.allocate(bytes as u64, 64).expect("room for it"));
         let mut content = vec![0; bytes];
         content::write(&mut content, number);
-        crossdock_core::view::copy_in(region.mapping(), block, &content).expect("within the region");
+        crossdock_core::shared_access::copy_in(region.mapping(), block, &content).expect("within the region");
         self.message = Message::new(region.save(block).expect("a handle"), number);
         PORT.to_owned()
     }

@@ -394,7 +394,7 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
     }
     if let Some(child) = kept.child {
         match child::ended(child, true) {
-            Ok(Some(child::Ended::Code(0))) => {}
+            Ok(Some(child::ExitStatus::Code(0))) => {}
             other => troubles.push(format!("SEEN by the child: {other:?}")),
         }
     }

@@ -100,11 +100,12 @@ impl Connection {
     fn resume(&self, welcome: Welcome) -> Tried {
         let mut state = self.lock();
         debug_assert_eq!(welcome.member, self.who.member, "a daemon that knows the token knows whose it is");
-        let Welcome { socket, papers, incarnation, .. } = welcome;
+        let Welcome { socket, descriptors, incarnation, .. } = welcome;
         let another = incarnation != state.incarnation;
         // If the daemon has a new liveness table, the new table replaces the old one here. This member's lock on the
         // roll stays the same for all connections of the session.
-        let replaced = if another || !self.liveness.works() { self.liveness.replace(papers) } else { Ok(true) };
+        let replaced =
+            if another || !self.liveness.sees_own_lock() { self.liveness.replace(descriptors) } else { Ok(true) };
         match replaced {
             Ok(true) => {}
             Ok(false) => {

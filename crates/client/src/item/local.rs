@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crossdock_core::item::{ItemMemory, Words};
+use crossdock_core::item::{ItemMemory, PartyNumbers};
 use crossdock_layout::SegmentId;
 use crossdock_layout::wire::{ItemGiven, Party};
 
@@ -17,7 +17,7 @@ pub(super) struct Known {
     pub given: ItemGiven,
     /// The numbers that mean this rank, or any rank of this task, in the item's owner word (the word of shared memory
     /// that names the owner).
-    pub own: Words,
+    pub own: PartyNumbers,
     pub _lease: Lease,
 }
 

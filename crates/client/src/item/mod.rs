@@ -1,4 +1,4 @@
-//! Items: data that exactly one task owns at a time (source: CDI, see `docs/papers.md`).
+//! Items: data that exactly one task owns at a time (source: CDI, see `docs/descriptors.md`).
 //!
 //! The task that makes an item owns it. The owner reads, writes, copies, resizes, shares, transfers and destroys the
 //! item; no other task can reach it. A transfer is one atomic step without a copy. The daemon asks the kernel whether
@@ -14,7 +14,7 @@ mod options;
 mod session;
 mod shared;
 
-use crossdock_core::item::{Held, ItemMemory};
+use crossdock_core::item::{HolderToken, ItemMemory};
 use crossdock_layout::Status;
 use crossdock_layout::wire::ItemGiven;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ enum State {
     /// Only this process has the item mapped.
     Own(ItemMemory),
     /// The item is cooperative. All tasks that may own it have it mapped, and this member has it now.
-    Cooperative(Arc<ItemMemory>, Held),
+    Cooperative(Arc<ItemMemory>, HolderToken),
     /// The value has no item any more. The text says why, for example which task got the item.
     Spent(String),
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_core::item::{Backing, Claim, ItemMemory, Words};
-use crossdock_core::region::{self, Over};
+use crossdock_core::item::{Backing, ItemMemory, ItemWaitOutcome, PartyNumbers};
+use crossdock_core::region::{self, MappedRegionParts};
 use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, KEYS_PER_MESSAGE, Party, Request};
 use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Deadline, Mapping};
@@ -138,7 +138,7 @@ impl Session {
             self.connection().unmake(&given);
             error.about(SegmentKind::Item, &given.key)
         })?;
-        let own: Words = given.words.iter().filter_map(|w| u32::try_from(*w).ok()).collect();
+        let own: PartyNumbers = given.words.iter().filter_map(|w| u32::try_from(*w).ok()).collect();
         let known = Known { memory: Arc::new(memory), given: given.clone(), own, _lease: lease };
         self.items().learn(&given.key, known.clone());
         if given.created {
@@ -160,8 +160,8 @@ impl Session {
         }
         let deadline = Deadline::after(timeout.unwrap_or_default());
         match known.memory.take(&own, self.member(), self.liveness(), deadline) {
-            Claim::Taken(held) => Ok(Item::new(self, known.given, State::Cooperative(known.memory, held))),
-            Claim::Gone => {
+            ItemWaitOutcome::Taken(held) => Ok(Item::new(self, known.given, State::Cooperative(known.memory, held))),
+            ItemWaitOutcome::Gone => {
                 self.items().forget(key, known.given.item);
                 // The daemon may not know yet that the item's owner died. This request makes the daemon destroy the
                 // item.
@@ -169,11 +169,11 @@ impl Session {
                 let text = format!("item '{key}' is gone: it was destroyed, or its owner died");
                 Err(Error::new(Status::NotFound, text))
             }
-            Claim::TimedOut { holder, .. } if holder == self.member() => {
+            ItemWaitOutcome::TimedOut { holder, .. } if holder == self.member() => {
                 let text = format!("item '{key}' is open in this session already; one at a time may use it");
                 Err(Error::new(Status::Busy, text))
             }
-            Claim::TimedOut { holder, .. } => {
+            ItemWaitOutcome::TimedOut { holder, .. } => {
                 let (status, within) = match timeout {
                     Some(timeout) => (Status::TimedOut, format!(" within {} ms", timeout.as_millis())),
                     None => (Status::NotYet, String::new()),
@@ -214,7 +214,7 @@ impl Session {
     /// Opens the region that lies in an item's data.
     pub(super) fn region_in_item(&self, key: &str, id: SegmentId, mapping: Mapping, writable: bool) -> Result<Region> {
         let host = Arc::new(SessionHost::new(self, Vec::new()));
-        let over = Over { name: key.to_owned(), segment: id, writable, member: self.member(), host };
+        let over = MappedRegionParts { name: key.to_owned(), segment: id, writable, member: self.member(), host };
         Ok(self.owned().note_region(region::Region::over(mapping, None, over)?))
     }
 }

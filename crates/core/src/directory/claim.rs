@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The time that a caller without a timeout waits for an object that another member constructs.
 const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 /// The result of one look at the directory.
-enum Found {
+enum Lookup {
     Claim(Claim),
     /// An entry that this call made just now, which has no block yet.
     Entry(u64),
@@ -61,10 +61,10 @@ impl Region {
                 self.with_local(|local| self.look_or_create(local, name, ty, mode))?
             };
             match found {
-                Found::Claim(claim) => return Ok(claim),
-                Found::Entry(index) => return self.construct(index, ty),
-                Found::Wait(error) if deadline.passed() => return Err(error),
-                Found::Wait(_) => {
+                Lookup::Claim(claim) => return Ok(claim),
+                Lookup::Entry(index) => return self.construct(index, ty),
+                Lookup::Wait(error) if deadline.passed() => return Err(error),
+                Lookup::Wait(_) => {
                     if self.writable {
                         self.memory.header().directory_waiting.store(1, Ordering::SeqCst);
                     }
@@ -75,11 +75,11 @@ impl Region {
     }
 
     /// Looks once for an object to open. It takes no lock.
-    fn look(&self, name: &str, ty: &TypeRef, waits: bool) -> Result<Found> {
+    fn look(&self, name: &str, ty: &TypeRef, waits: bool) -> Result<Lookup> {
         match self.find(name) {
             Ok(info) => {
                 self.check_type(name, &info.ty, ty)?;
-                Ok(Found::Claim(Claim { offset: info.offset, created: false }))
+                Ok(Lookup::Claim(Claim { offset: info.offset, created: false }))
             }
             Err(error) if error.status != Status::NotFound => Err(error),
             Err(error) => {
@@ -87,19 +87,19 @@ impl Region {
                     self.read_directory(|| self.search(name).map(|(_, e)| e.owner.load(Ordering::Acquire)))?;
                 match constructor.map(MemberId) {
                     Some(owner) if !self.host.liveness().is_dead(owner) => {
-                        Ok(Found::Wait(self.constructing(name, owner)))
+                        Ok(Lookup::Wait(self.constructing(name, owner)))
                     }
                     None if !waits => Err(error),
                     _ => {
                         let text = format!("no object '{name}' came into it before the deadline");
-                        Ok(Found::Wait(self.error(Status::TimedOut, text)))
+                        Ok(Lookup::Wait(self.error(Status::TimedOut, text)))
                     }
                 }
             }
         }
     }
 
-    fn look_or_create(&self, local: &mut LocalSlot, name: &str, ty: &TypeRef, mode: ObjectMode) -> Result<Found> {
+    fn look_or_create(&self, local: &mut LocalSlot, name: &str, ty: &TypeRef, mode: ObjectMode) -> Result<Lookup> {
         let guard = self.lock()?;
         if let Some((_, entry)) = self.search(name) {
             let owner = MemberId(entry.owner.load(Ordering::Acquire));
@@ -112,14 +112,14 @@ impl Region {
                     return Err(self.corrupt(format!("the entry of object '{name}' makes no sense")));
                 };
                 self.check_type(name, &info.ty, ty)?;
-                return Ok(Found::Claim(Claim { offset: info.offset, created: false }));
+                return Ok(Lookup::Claim(Claim { offset: info.offset, created: false }));
             }
             if !self.host.liveness().is_dead(owner) {
-                return Ok(Found::Wait(self.constructing(name, owner)));
+                return Ok(Lookup::Wait(self.constructing(name, owner)));
             }
             self.heal_locked(&guard);
         }
-        self.make_entry(&guard, local, name, ty).map(Found::Entry)
+        self.make_entry(&guard, local, name, ty).map(Lookup::Entry)
     }
 
     #[cold]

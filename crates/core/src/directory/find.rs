@@ -44,7 +44,7 @@ impl Region {
         let field = read_field(&entry.name);
         let name = name::from_field(&field)?;
         let holds =
-            |offset| self.memory.place(offset).is_some_and(|place| self.is_named(place) && ty.size <= place.size());
+            |offset| self.memory.block_at(offset).is_some_and(|block| self.is_named(block) && ty.size <= block.size());
         let offset = entry.offset.load(Ordering::Acquire).check(holds)?;
         Some(ObjectInfo { name: name.to_owned(), offset, ty })
     }
@@ -76,9 +76,9 @@ impl Region {
         let offset = handle.offset;
         self.memory.fetch_place(offset);
         if handle.segment == self.segment.0 && (!self.writable || (self.is_own() && self.is_healed())) {
-            if let Some(place) = self.memory.place(offset).filter(|&place| self.is_plain(place)) {
-                if ty.is_none_or(|ty| ty.size <= place.size()) {
-                    return Ok(Loaded { offset, size: place.size(), ty: None, incarnation: None });
+            if let Some(block) = self.memory.block_at(offset).filter(|&block| self.is_plain(block)) {
+                if ty.is_none_or(|ty| ty.size <= block.size()) {
+                    return Ok(Loaded { offset, size: block.size(), ty: None, incarnation: None });
                 }
             }
         }
@@ -112,14 +112,14 @@ impl Region {
             self.check_succession()?;
         }
         let offset = handle.offset;
-        let place = self.memory.place(offset).filter(|&place| self.is_used(place));
-        let Some(place) = place else { return Err(self.not_a_block(offset)) };
-        if !self.is_named(place) {
-            if let Some(ty) = ty.filter(|ty| ty.size > place.size()) {
-                let text = format!("the block at {offset:#x} has {} bytes, too few for {ty}", place.size());
+        let block = self.memory.block_at(offset).filter(|&block| self.is_used(block));
+        let Some(block) = block else { return Err(self.not_a_block(offset)) };
+        if !self.is_named(block) {
+            if let Some(ty) = ty.filter(|ty| ty.size > block.size()) {
+                let text = format!("the block at {offset:#x} has {} bytes, too few for {ty}", block.size());
                 return Err(self.error(Status::WrongType, text));
             }
-            return Ok(Loaded { offset, size: place.size(), ty: None, incarnation: None });
+            return Ok(Loaded { offset, size: block.size(), ty: None, incarnation: None });
         }
         let found = self.read_directory(|| {
             let (index, entry) = self.search_offset(offset)?;

@@ -7,13 +7,13 @@ use crossdock_layout::region::{ENTRY_CONSTRUCTING, ENTRY_REMOVING};
 
 use super::make::ZEROED;
 use crate::fault_point;
-use crate::heap::Guard;
+use crate::heap::LockGuard;
 use crate::region::Region;
 
 impl Region {
     /// Removes the objects that dead members were constructing or removing. Each removal is recorded in the dead
     /// member's slot, so these slots stay with the dead members until all removals are done.
-    pub(crate) fn heal_directory(&self, guard: &Guard<'_>) -> u64 {
+    pub(crate) fn heal_directory(&self, guard: &LockGuard<'_>) -> u64 {
         let mut healed = 0;
         for index in 0..self.memory.entries() {
             let Some(entry) = self.memory.entry(index) else { break };

@@ -6,7 +6,7 @@ use crossdock_layout::region::{ENTRY_CONSTRUCTING, ENTRY_FREE, ENTRY_READY, Entr
 use crossdock_layout::{Status, WildWord};
 use crossdock_os::Deadline;
 
-use crate::heap::Guard;
+use crate::heap::LockGuard;
 use crate::region::{PATIENCE, Region};
 use crate::{Result, fault_point};
 
@@ -106,7 +106,7 @@ impl Region {
 
     /// Changes entries and chains. Readers that look at the directory meanwhile look again. If this member dies within
     /// the change, the next holder of the lock rebuilds the indexes.
-    pub(super) fn change_directory(&self, _guard: &Guard<'_>, change: impl FnOnce()) {
+    pub(super) fn change_directory(&self, _guard: &LockGuard<'_>, change: impl FnOnce()) {
         let version = &self.memory.header().directory_version;
         let odd = version.load(Ordering::Relaxed) | 1;
         version.store(odd, Ordering::SeqCst);
@@ -167,7 +167,7 @@ impl Region {
     }
 
     /// Rebuilds both indexes and the list of free entries from the entries' states.
-    pub(crate) fn rebuild_directory(&self, guard: &Guard<'_>) {
+    pub(crate) fn rebuild_directory(&self, guard: &LockGuard<'_>) {
         self.change_directory(guard, || {
             for bucket in 0..self.memory.geometry().buckets as u32 {
                 self.memory.bucket(BY_NAME, bucket).store(0, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use crossdock_os::futex;
 
 use super::index::{hash, write_field};
 use super::{Claim, TypeRef};
-use crate::heap::{Guard, LocalSlot};
+use crate::heap::{LocalSlot, LockGuard};
 use crate::region::Region;
 use crate::{Result, fault_point};
 
@@ -20,7 +20,7 @@ pub(super) const ZEROED: u32 = 1 << 31;
 
 impl Region {
     /// Makes a fresh entry in state CONSTRUCTING.
-    pub(super) fn make_entry(&self, guard: &Guard<'_>, local: &LocalSlot, name: &str, ty: &TypeRef) -> Result<u64> {
+    pub(super) fn make_entry(&self, guard: &LockGuard<'_>, local: &LocalSlot, name: &str, ty: &TypeRef) -> Result<u64> {
         let index = self.unused_entry(guard)?;
         let Some(entry) = self.memory.entry(index) else { return Err(self.corrupt("its directory's free list")) };
         self.change_directory(guard, || {
@@ -48,7 +48,7 @@ impl Region {
     }
 
     /// Finds an entry that can be used: the first one in the list of free entries.
-    fn unused_entry(&self, guard: &Guard<'_>) -> Result<u64> {
+    fn unused_entry(&self, guard: &LockGuard<'_>) -> Result<u64> {
         let (header, g) = (self.memory.header(), self.memory.geometry());
         for _ in 0..2 {
             let listed = header.free_entry.load(Ordering::Relaxed);

@@ -8,7 +8,7 @@ use crossdock_layout::{MemberId, Status};
 
 use super::Removed;
 use super::make::ZEROED;
-use crate::heap::Guard;
+use crate::heap::LockGuard;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
@@ -84,7 +84,7 @@ impl Region {
         entry: &Entry,
         slot: &Slot,
         by: u16,
-        guard: Option<&Guard<'_>>,
+        guard: Option<&LockGuard<'_>>,
     ) -> Result<()> {
         let own;
         let held = match guard {
@@ -97,7 +97,7 @@ impl Region {
         let zeroed = if self.is_zeroed(entry) { ZEROED } else { 0 };
         // The entry's offset is 0 if the entry has no block. If another process has overwritten the offset with a
         // number that is not the start of a block, the entry counts as one without a block.
-        let is_block = |offset: u64| offset & PHASE_MASK == 0 && self.memory.place(offset).is_some();
+        let is_block = |offset: u64| offset & PHASE_MASK == 0 && self.memory.block_at(offset).is_some();
         let block = entry.offset.load(Ordering::Relaxed).check(is_block);
         entry.slot.store(u32::from(by) | zeroed, Ordering::Relaxed);
         entry.retiring.store(block.map_or(0, |offset| offset | PHASE_BEGUN), Ordering::Release);
@@ -123,7 +123,7 @@ impl Region {
         entry: &Entry,
         slot: &Slot,
         by: u16,
-        guard: Option<&Guard<'_>>,
+        guard: Option<&LockGuard<'_>>,
     ) -> Result<Removed> {
         let mut removed = Removed::default();
         let retiring = entry.retiring.load(Ordering::Acquire);
@@ -134,9 +134,9 @@ impl Region {
                 removed = self.free_contents(entry, block, slot, by, guard)?;
                 fault_point!("directory.remove.walked");
             }
-            if let Some(place) = self.memory.place(block) {
+            if let Some(freed) = self.memory.block_at(block) {
                 removed.blocks += 1;
-                removed.bytes += place.size();
+                removed.bytes += freed.size();
             }
         }
         if retiring != 0 {

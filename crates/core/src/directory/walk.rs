@@ -7,13 +7,13 @@ use crossdock_layout::type_name::Type;
 
 use super::Removed;
 use crate::Result;
-use crate::heap::Guard;
+use crate::heap::LockGuard;
 use crate::region::Region;
 
 struct Walk<'a, 'g> {
     slot: &'a Slot,
     by: u16,
-    guard: Option<&'a Guard<'g>>,
+    guard: Option<&'a LockGuard<'g>>,
     removed: Removed,
     /// The number of container headers that may still be visited. Damaged pointers may form a circle, so the walk needs
     /// a limit.
@@ -29,12 +29,12 @@ impl Region {
         block: u64,
         slot: &Slot,
         by: u16,
-        guard: Option<&Guard<'_>>,
+        guard: Option<&LockGuard<'_>>,
     ) -> Result<Removed> {
         debug_assert!(entry.state.load(Ordering::Relaxed) != ENTRY_FREE);
         let ty = self.type_of(entry).and_then(|ty| Type::parse(&ty.name).ok());
         let fits =
-            self.memory.place(block).is_some_and(|p| entry.size.load(Ordering::Relaxed).at_most(p.size()).is_some());
+            self.memory.block_at(block).is_some_and(|p| entry.size.load(Ordering::Relaxed).at_most(p.size()).is_some());
         let mut walk = Walk { slot, by, guard, removed: Removed::default(), budget: self.capacity() / 16 };
         if let (Some(ty), true) = (ty, fits) {
             self.free_value(&ty, block, &mut walk)?;
@@ -81,7 +81,7 @@ impl Region {
         if pointer == 0 || walk.budget == 0 || !self.is_plain_block(data) {
             return Ok(());
         }
-        let Some(bytes) = self.memory.place(data).map(|p| p.size()) else { return Ok(()) };
+        let Some(bytes) = self.memory.block_at(data).map(|p| p.size()) else { return Ok(()) };
         if let Type::Vector(of) = ty {
             let size = self.memory.word(field + 8).map_or(0, |w| w.load(Ordering::Acquire));
             let each = of.size_and_align().map_or(1, |s| s.0.max(1));

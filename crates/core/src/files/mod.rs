@@ -18,6 +18,6 @@ mod wait;
 
 pub use notice::{NoticeReader, NoticeWriter};
 pub use path::{absolute, normalise};
-pub use refusal::Refusal;
+pub use refusal::WriteRefusal;
 pub use views::{VARIABLE, View, Views};
-pub use wait::{Outcome, Story};
+pub use wait::{FileWaitOutcome, WaitFailure};

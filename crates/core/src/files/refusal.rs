@@ -8,7 +8,7 @@ use super::Views;
 
 /// The reason why a consumer cannot open a file for writing, for the log of the task.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
+pub struct WriteRefusal {
     path: String,
     directory: String,
     /// The producers' names; `None` if the directory's notice cannot be read.
@@ -19,9 +19,9 @@ impl Views {
     /// Gives the reason why this process cannot write the file at an absolute, normalised path. `None` if the file lies
     /// in no directory whose files this process reads.
     #[must_use]
-    pub fn refuse_writing(&self, path: &[u8]) -> Option<Refusal> {
+    pub fn refuse_writing(&self, path: &[u8]) -> Option<WriteRefusal> {
         let (view, _) = self.find(path)?;
-        Some(Refusal {
+        Some(WriteRefusal {
             path: OsStr::from_bytes(path).to_string_lossy().into_owned(),
             directory: view.path.clone(),
             producers: view.notice().map(|notice| notice.producers()),
@@ -29,7 +29,7 @@ impl Views {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for WriteRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, directory, producers } = self;
         write!(f, "{path} cannot be opened for writing: this task only reads the files of {directory}")?;

@@ -17,23 +17,23 @@ const STRETCH: Duration = Duration::from_millis(100);
 
 /// How a wait for a file ended, and the answer that the program gets for its call.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum FileWaitOutcome {
     /// Calls do not wait for this name: the program gets the kernel's answer.
     Pass,
     /// The file exists now: the program's call is tried again.
     Published,
     /// All producers have ended or failed, or the host that published the file removed it before this host had fetched
     /// it: the program gets ENOENT.
-    Gone(Story),
+    Gone(WaitFailure),
     /// The deadline passed: the program gets ETIMEDOUT.
-    TimedOut(Story),
+    TimedOut(WaitFailure),
     /// A signal handler ran that does not restart calls: the program gets EINTR.
     Interrupted,
 }
 
 /// The reason why a file did not come, for the log of the task that waited.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Story {
+pub struct WaitFailure {
     path: String,
     waited: Duration,
     producers: String,
@@ -50,7 +50,7 @@ impl Views {
     /// The caller has tried its call before and got ENOENT. This call blocks until the file is published, all producers
     /// are gone, the directory's deadline has passed, or a signal handler ran. Any number of threads may wait.
     #[must_use]
-    pub fn await_file(&self, path: &[u8]) -> Outcome {
+    pub fn await_file(&self, path: &[u8]) -> FileWaitOutcome {
         self.await_file_while(path, Duration::ZERO, &|| true)
     }
 
@@ -58,10 +58,10 @@ impl Views {
     /// call. `before` is the time that the program has waited already. Every 100 ms this function calls `is_wanted`; if
     /// the answer is `false`, the wait ends as interrupted.
     #[must_use]
-    pub fn await_file_while(&self, path: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> Outcome {
+    pub fn await_file_while(&self, path: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> FileWaitOutcome {
         match self.find(path) {
             Some((view, rest)) if view.awaits(rest) => view.wait(path, rest, before, is_wanted),
-            _ => Outcome::Pass,
+            _ => FileWaitOutcome::Pass,
         }
     }
 
@@ -84,8 +84,8 @@ impl Views {
 }
 
 impl View {
-    fn wait(&self, path: &[u8], rest: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> Outcome {
-        let (Some(notice), Ok(name)) = (self.notice(), CString::new(path)) else { return Outcome::Pass };
+    fn wait(&self, path: &[u8], rest: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> FileWaitOutcome {
+        let (Some(notice), Ok(name)) = (self.notice(), CString::new(path)) else { return FileWaitOutcome::Pass };
         let began = clock::now_ns().saturating_sub(u64::try_from(before.as_nanos()).unwrap_or(0));
         let deadline = Deadline::after(self.deadline.saturating_sub(before));
         loop {
@@ -95,13 +95,13 @@ impl View {
             let phase = notice.phase();
             let is_lost = notice.has_lost(rest);
             if file::exists(&name) {
-                return Outcome::Published;
+                return FileWaitOutcome::Published;
             }
             let over = is_lost || matches!(phase, Phase::Ended | Phase::Failed);
             if over || deadline.passed() {
                 let last = notice.last_ns.load(Relaxed);
                 let now = clock::now_ns();
-                let story = Story {
+                let story = WaitFailure {
                     path: OsStr::from_bytes(path).to_string_lossy().into_owned(),
                     waited: Duration::from_nanos(now.saturating_sub(began)),
                     producers: notice.producers(),
@@ -111,16 +111,16 @@ impl View {
                     torn: notice.torn.load(Relaxed),
                     is_lost,
                 };
-                return if over { Outcome::Gone(story) } else { Outcome::TimedOut(story) };
+                return if over { FileWaitOutcome::Gone(story) } else { FileWaitOutcome::TimedOut(story) };
             }
             if futex::wait_interruptible(&notice.news, news, deadline.at_most(STRETCH), &name) || !is_wanted() {
-                return Outcome::Interrupted;
+                return FileWaitOutcome::Interrupted;
             }
         }
     }
 }
 
-impl fmt::Display for Story {
+impl fmt::Display for WaitFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, producers, published, .. } = self;
         match self.phase {

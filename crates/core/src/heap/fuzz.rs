@@ -12,8 +12,8 @@ use crossdock_os::memfd;
 
 use crate::containers::Order;
 use crate::directory::{ObjectMode, TypeRef};
-use crate::host::Alone;
-use crate::region::{Parts, Region};
+use crate::host::StandaloneHost;
+use crate::region::{Region, RegionParts};
 use crate::{Error, Result};
 
 const SIZE: u64 = 1 << 20;
@@ -37,14 +37,14 @@ fn run(data: &[u8]) -> Result<()> {
     let attach = |member| {
         let descriptor =
             segment.try_clone().map_err(|e| Error::new(crossdock_layout::Status::System, e.to_string()))?;
-        Region::attach(Parts {
+        Region::attach(RegionParts {
             name: "fuzz".into(),
             segment: SegmentId(1),
             descriptor,
             size: SIZE,
             writable: true,
             member,
-            host: Arc::new(Alone::with(&MEMBERS)),
+            host: Arc::new(StandaloneHost::with(&MEMBERS)),
         })
     };
     let first = attach(MEMBERS[0])?;

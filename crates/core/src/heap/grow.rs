@@ -10,7 +10,7 @@ use crossdock_layout::region::{PAGE, SLICE, SliceHead};
 use crossdock_layout::{HUGE, Status};
 
 use super::local::LocalSlot;
-use super::lock::Guard;
+use super::lock::LockGuard;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
@@ -24,7 +24,7 @@ impl Region {
     pub(super) fn with_space<R>(
         &self,
         local: &mut LocalSlot,
-        mut take: impl FnMut(&Guard<'_>) -> Result<R>,
+        mut take: impl FnMut(&LockGuard<'_>) -> Result<R>,
     ) -> Result<R> {
         let full = match self.lock().and_then(|guard| take(&guard)) {
             Err(error) if error.status == Status::NoSpace => error,
@@ -37,7 +37,7 @@ impl Region {
     }
 
     /// Finds `count` free slices in a row that have memory. If there are none, the region grows.
-    pub(super) fn find_or_grow(&self, guard: &Guard<'_>, count: u64) -> Result<u64> {
+    pub(super) fn find_or_grow(&self, guard: &LockGuard<'_>, count: u64) -> Result<u64> {
         if let Some(slice) = self.find_run(guard, count) {
             return Ok(slice);
         }
@@ -45,7 +45,7 @@ impl Region {
         self.find_run(guard, count).ok_or_else(|| self.corrupt("its pool of slices does not add up"))
     }
 
-    fn grow(&self, guard: &Guard<'_>, count: u64) -> Result<()> {
+    fn grow(&self, guard: &LockGuard<'_>, count: u64) -> Result<()> {
         let (committed, g) = (self.memory.committed(), self.memory.geometry());
         let need = count.saturating_sub(self.free_tail()).max(1);
         let left = g.slices - committed;
@@ -66,7 +66,7 @@ impl Region {
         }
     }
 
-    fn grow_by(&self, _guard: &Guard<'_>, committed: u64, count: u64) -> Result<()> {
+    fn grow_by(&self, _guard: &LockGuard<'_>, committed: u64, count: u64) -> Result<()> {
         let g = self.memory.geometry();
         let new_pages = |at: u64, bytes_before: u64, bytes_after: u64| {
             (at + bytes_after).div_ceil(PAGE) - (at + bytes_before).div_ceil(PAGE)

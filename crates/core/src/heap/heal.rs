@@ -13,7 +13,7 @@ use crossdock_layout::region::{
     Available, OP_NONE, OP_PREPARED, OP_REPLACING, PHASE_BEGUN, PHASE_MASK, SliceWord, Slot,
 };
 
-use super::lock::Guard;
+use super::lock::LockGuard;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
@@ -40,13 +40,13 @@ impl Region {
     }
 
     /// Rebuilds the bitmap of slices and the directory's indexes, which are derived from other data.
-    pub(super) fn rebuild(&self, guard: &Guard<'_>) {
+    pub(super) fn rebuild(&self, guard: &LockGuard<'_>) {
         self.rebuild_pool(guard);
         fault_point!("heal.rebuilt");
         self.rebuild_directory(guard);
     }
 
-    pub(crate) fn heal_locked(&self, guard: &Guard<'_>) -> HealReport {
+    pub(crate) fn heal_locked(&self, guard: &LockGuard<'_>) -> HealReport {
         let mut report = HealReport::default();
         let mut dead = Vec::new();
         for index in 0..self.memory.slots() {
@@ -81,7 +81,7 @@ impl Region {
 
     /// Finishes or undoes the operations that are recorded in a slot. The slot's holder is dead, is leaving, or is the
     /// caller.
-    pub(super) fn mend_slot(&self, guard: &Guard<'_>, index: u64) -> u64 {
+    pub(super) fn mend_slot(&self, guard: &LockGuard<'_>, index: u64) -> u64 {
         let Some(slot) = self.memory.slot(index) else { return 0 };
         let by = index as u16;
         let mut count = 0;
@@ -107,7 +107,7 @@ impl Region {
     }
 
     /// Frees the block that the slot's holder was allocating, if that block had been taken already.
-    fn take_back(&self, from: &AtomicU64, cell: &AtomicU64, slot: &Slot, by: u16, guard: &Guard<'_>) -> bool {
+    fn take_back(&self, from: &AtomicU64, cell: &AtomicU64, slot: &Slot, by: u16, guard: &LockGuard<'_>) -> bool {
         let block = from.load(Ordering::Acquire) & !PHASE_MASK;
         if block != 0 {
             if cell.load(Ordering::Relaxed) & !PHASE_MASK != block {

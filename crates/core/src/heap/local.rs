@@ -8,8 +8,8 @@ use crossdock_layout::region::{
     Available, CLASSES, SLICE, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED, SliceWord, Slot,
 };
 
-use super::known::LocalClass;
-use super::memory::Place;
+use super::hints::ClassHints;
+use super::memory::Block;
 use crate::region::Region;
 use crate::{Error, Result, fault_point};
 
@@ -17,7 +17,7 @@ use crate::{Error, Result, fault_point};
 pub(crate) struct LocalSlot {
     pub(super) index: u16,
     shared: *const Slot,
-    pub(super) classes: [LocalClass; CLASSES.len()],
+    pub(super) classes: [ClassHints; CLASSES.len()],
 }
 
 // SAFETY: the pointers point into the region's mapping, at atomics; a LocalSlot is used by one thread at a time.
@@ -25,7 +25,7 @@ unsafe impl Send for LocalSlot {}
 
 impl LocalSlot {
     pub(super) fn new(index: u16, shared: &Slot) -> Self {
-        let classes = std::array::from_fn(|_| LocalClass::new());
+        let classes = std::array::from_fn(|_| ClassHints::new());
         Self { index, shared, classes }
     }
 
@@ -56,7 +56,7 @@ impl LocalSlot {
 }
 
 impl Region {
-    /// Takes a small block of `class`; the arguments are those of `LocalClass::take`.
+    /// Takes a small block of `class`; the arguments are those of `ClassHints::take`.
     pub(super) fn take_small(&self, local: &mut LocalSlot, class: usize, cell: &AtomicU64, state: u8) -> Result<u64> {
         loop {
             if let Some(offset) = local.classes[class].take(class, cell, state) {
@@ -98,7 +98,7 @@ impl Region {
 
     /// Frees a block that lies in another slot's slice, or a large block. The error says why it cannot be freed.
     pub(super) fn free_elsewhere(&self, local: &LocalSlot, offset: u64) -> Result<()> {
-        let Some(Place::Small { slice, block, .. }) = self.memory.place(offset) else {
+        let Some(Block::Small { slice, block, .. }) = self.memory.block_at(offset) else {
             return self.free_large(offset);
         };
         let Some(state) = self.memory.state(slice, block) else { return Err(self.not_a_block(offset)) };

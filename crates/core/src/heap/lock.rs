@@ -17,13 +17,13 @@ use crate::{Result, fault_point};
 const SPINS: u32 = 200;
 
 /// Holds the region's lock until this value is dropped.
-pub(crate) struct Guard<'a> {
+pub(crate) struct LockGuard<'a> {
     region: &'a Region,
 }
 
 impl Region {
     /// Takes the lock. If its holder is dead, it takes the lock over and heals what that member left.
-    pub(crate) fn lock(&self) -> Result<Guard<'_>> {
+    pub(crate) fn lock(&self) -> Result<LockGuard<'_>> {
         let (guard, took_over) = self.take_lock()?;
         fault_point!("lock.taken");
         let header = self.memory.header();
@@ -41,18 +41,18 @@ impl Region {
         Ok(guard)
     }
 
-    fn take_lock(&self) -> Result<(Guard<'_>, bool)> {
+    fn take_lock(&self) -> Result<(LockGuard<'_>, bool)> {
         let lock = &self.memory.header().lock;
         let me = self.member.0;
         if lock.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            return Ok((Guard { region: self }, false));
+            return Ok((LockGuard { region: self }, false));
         }
         let deadline = Deadline::after(PATIENCE);
         let mut tries = 0u32;
         loop {
             let gate = lock.gate.load(Ordering::Acquire);
             let holder = match lock.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Ok((Guard { region: self }, false)),
+                Ok(_) => return Ok((LockGuard { region: self }, false)),
                 Err(holder) => holder,
             };
             tries += 1;
@@ -62,7 +62,7 @@ impl Region {
             }
             let dead = holder != 0 && self.host.liveness().is_dead(MemberId(holder));
             if dead && lock.holder.compare_exchange(holder, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return Ok((Guard { region: self }, true));
+                return Ok((LockGuard { region: self }, true));
             }
             if deadline.passed() {
                 let who = self.host.describe(MemberId(holder));
@@ -77,7 +77,7 @@ impl Region {
     }
 }
 
-impl Drop for Guard<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         fault_point!("lock.leaving");
         let lock = &self.region.memory.header().lock;

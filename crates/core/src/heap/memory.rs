@@ -26,14 +26,14 @@ unsafe impl Sync for Memory {}
 
 /// The block that starts at a given offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Block {
     /// A small block: block number `block` of a slice that holds small blocks.
     Small { slice: u64, block: u64, class: usize, word: SliceWord },
     /// A large block: a run of whole slices.
     Large { slice: u64, run: u64, named: bool },
 }
 
-impl Place {
+impl Block {
     /// The size of the block in bytes.
     pub(crate) fn size(self) -> u64 {
         match self {
@@ -185,7 +185,7 @@ impl Memory {
 
     /// Finds the block that starts at `offset`, whether or not it is in use.
     #[inline]
-    pub(crate) fn place(&self, offset: u64) -> Option<Place> {
+    pub(crate) fn block_at(&self, offset: u64) -> Option<Block> {
         let relative = offset.checked_sub(self.geometry.data_at)?;
         let (slice, within) = (relative / SLICE, relative % SLICE);
         let word = SliceWord(self.head(slice)?.word.load(Ordering::Acquire));
@@ -193,7 +193,7 @@ impl Memory {
             let class = word.class();
             let about = CLASSES.get(class)?;
             let block = about.block_at(within).filter(|&block| block < u64::from(about.blocks))?;
-            return Some(Place::Small { slice, block, class, word });
+            return Some(Block::Small { slice, block, class, word });
         }
         let named = match word.kind()? {
             Kind::Large => false,
@@ -202,7 +202,7 @@ impl Memory {
         };
         let most = self.geometry.slices - slice;
         let run = self.head(slice)?.run.load(Ordering::Acquire).check(|run| within == 0 && run > 0 && run <= most)?;
-        Some(Place::Large { slice, run, named })
+        Some(Block::Large { slice, run, named })
     }
 }
 
@@ -240,7 +240,7 @@ mod tests {
             assert!(memory.data(offset, length).is_none(), "{length} bytes at {offset:#x}");
         }
         for wrong in [0, first - 1, end, u64::MAX] {
-            assert!(memory.place(wrong).is_none(), "{wrong:#x}");
+            assert!(memory.block_at(wrong).is_none(), "{wrong:#x}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! any instruction.
 //!
 //! - `memory` turns numbers into checked addresses; `states` reads many state bytes at once.
-//! - `known`, `local` and `near` are a thread's fast paths; `refill` and `rescan` find free blocks for the thread;
+//! - `hints`, `local` and `thread_cache` are a thread's fast paths; `refill` and `rescan` find free blocks for the thread;
 //!   `threads` and `slots` give the thread its slot.
 //! - `pool` and `grow` manage the slices under `lock`.
 //! - `operation` and `retire` make changes that are done completely or not at all if a member dies; `heal` completes
@@ -10,16 +10,15 @@
 //!
 //! `docs/memory-format.md` draws the memory and lists what a death at each point leaves.
 
+mod fault_points;
 mod fuzz;
 mod grow;
 mod heal;
-mod known;
+mod hints;
 mod local;
 mod lock;
 mod memory;
-mod near;
 mod operation;
-mod points;
 mod pool;
 mod refill;
 mod rescan;
@@ -27,6 +26,7 @@ mod retire;
 mod slots;
 mod states;
 mod statistics;
+mod thread_cache;
 mod threads;
 
 use std::sync::Arc;
@@ -35,23 +35,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossdock_layout::Status;
 use crossdock_layout::region::{CLASSES, MAX_SMALL, PAGE, STATE_USED, class_for};
 
+pub use fault_points::POINTS;
 pub use fuzz::fuzz_entry;
 pub use heal::HealReport;
 pub(crate) use local::LocalSlot;
-pub(crate) use lock::Guard;
-pub(crate) use memory::{Memory, Place};
-pub(crate) use near::near_region;
-pub use near::{allocate_at, deallocate_at};
-pub use points::POINTS;
+pub(crate) use lock::LockGuard;
+pub(crate) use memory::{Block, Memory};
 pub use statistics::Statistics;
-pub(crate) use threads::Locals;
+pub(crate) use thread_cache::cached_region;
+pub use thread_cache::{allocate_at, deallocate_at};
+pub(crate) use threads::LocalSlots;
 
 use crate::Result;
 use crate::region::Region;
 
 /// The kind of block that a request needs.
 #[derive(Clone, Copy)]
-pub(crate) enum Want {
+pub(crate) enum BlockRequest {
     /// A small block of this class.
     Small(usize),
     /// A large block: whole slices with room for this number of bytes.
@@ -106,12 +106,12 @@ impl Region {
 
     /// The size in bytes of the block that starts at `offset`, if the block is in use.
     pub fn block_size(&self, offset: u64) -> Result<u64> {
-        let place = self.memory.place(offset).filter(|&place| self.is_used(place));
-        place.map(Place::size).ok_or_else(|| self.not_a_block(offset))
+        let block = self.memory.block_at(offset).filter(|&block| self.is_used(block));
+        block.map(Block::size).ok_or_else(|| self.not_a_block(offset))
     }
 
     /// Finds the kind of block that fits a request best.
-    pub(crate) fn want(&self, size: u64, align: u64) -> Result<Want> {
+    pub(crate) fn want(&self, size: u64, align: u64) -> Result<BlockRequest> {
         if size == 0 || !align.is_power_of_two() || align > PAGE {
             let text = format!("{size} bytes aligned to {align}: at least 1 byte, and a power of two up to {PAGE}");
             return Err(self.error(Status::Invalid, text));
@@ -121,15 +121,15 @@ impl Region {
             return Err(self.error(Status::NoSpace, text));
         }
         if size > MAX_SMALL {
-            return Ok(Want::Large(size));
+            return Ok(BlockRequest::Large(size));
         }
         let fits = |&class: &usize| u64::from(CLASSES[class].size) % align == 0;
         let class = (class_for(size.next_multiple_of(align))..CLASSES.len()).find(fits);
-        Ok(class.map_or(Want::Large(size), Want::Small))
+        Ok(class.map_or(BlockRequest::Large(size), BlockRequest::Small))
     }
 
     /// Takes a block. If this member dies before the call returns, healing frees the block.
-    pub(crate) fn take(&self, local: &mut LocalSlot, want: Want, state: u8) -> Result<u64> {
+    pub(crate) fn take(&self, local: &mut LocalSlot, want: BlockRequest, state: u8) -> Result<u64> {
         let cell = &local.shared(self).allocating;
         let taken = self.take_into(local, want, cell, state);
         crate::fault_point!("heap.allocate.leaving");
@@ -138,44 +138,50 @@ impl Region {
     }
 
     /// Takes a block that a record will own. First the block's offset is stored in the record's word `cell`.
-    pub(crate) fn take_into(&self, local: &mut LocalSlot, want: Want, cell: &AtomicU64, state: u8) -> Result<u64> {
+    pub(crate) fn take_into(
+        &self,
+        local: &mut LocalSlot,
+        want: BlockRequest,
+        cell: &AtomicU64,
+        state: u8,
+    ) -> Result<u64> {
         match want {
-            Want::Small(class) => self.take_small(local, class, cell, state),
-            Want::Large(size) => self.take_large(local, size, cell, state),
+            BlockRequest::Small(class) => self.take_small(local, class, cell, state),
+            BlockRequest::Large(size) => self.take_large(local, size, cell, state),
         }
     }
 
     /// Tells whether the block at this place is in use, named or not.
-    pub(crate) fn is_used(&self, place: Place) -> bool {
+    pub(crate) fn is_used(&self, block: Block) -> bool {
         use crossdock_layout::region::STATE_NAMED;
-        match place {
-            Place::Small { slice, block, .. } => self
+        match block {
+            Block::Small { slice, block, .. } => self
                 .memory
                 .state(slice, block)
                 .is_some_and(|s| matches!(s.load(Ordering::Acquire), STATE_USED | STATE_NAMED)),
-            Place::Large { .. } => true,
+            Block::Large { .. } => true,
         }
     }
 
     /// Tells whether the block at this place is in use and has no name.
     #[inline]
-    pub(crate) fn is_plain(&self, place: Place) -> bool {
-        match place {
-            Place::Small { slice, block, .. } => {
+    pub(crate) fn is_plain(&self, block: Block) -> bool {
+        match block {
+            Block::Small { slice, block, .. } => {
                 self.memory.state(slice, block).is_some_and(|s| s.load(Ordering::Acquire) == STATE_USED)
             }
-            Place::Large { named, .. } => !named,
+            Block::Large { named, .. } => !named,
         }
     }
 
     /// Tells whether the block belongs to a named object.
-    pub(crate) fn is_named(&self, place: Place) -> bool {
+    pub(crate) fn is_named(&self, block: Block) -> bool {
         use crossdock_layout::region::STATE_NAMED;
-        match place {
-            Place::Small { slice, block, .. } => {
+        match block {
+            Block::Small { slice, block, .. } => {
                 self.memory.state(slice, block).is_some_and(|s| s.load(Ordering::Acquire) == STATE_NAMED)
             }
-            Place::Large { named, .. } => named,
+            Block::Large { named, .. } => named,
         }
     }
 }

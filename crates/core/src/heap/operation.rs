@@ -13,7 +13,7 @@ use crossdock_layout::region::{
     MAX_WORDS, OP_NONE, OP_PREPARED, OP_REPLACING, Operation, PHASE_BEGUN, STATE_USED, Slot,
 };
 
-use super::lock::Guard;
+use super::lock::LockGuard;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
@@ -79,7 +79,7 @@ impl Region {
         &self,
         slot: &Slot,
         by: u16,
-        guard: Option<&Guard<'_>>,
+        guard: Option<&LockGuard<'_>>,
         header: u64,
         words: &[u64],
         old_block: u64,
@@ -110,7 +110,7 @@ impl Region {
         record: &Operation,
         slot: &Slot,
         by: u16,
-        guard: Option<&Guard<'_>>,
+        guard: Option<&LockGuard<'_>>,
     ) -> Result<()> {
         let header = record.header.load(Ordering::Relaxed);
         let count = record.count.load(Ordering::Relaxed).clamped(MAX_WORDS as u32) as usize;
@@ -144,7 +144,7 @@ impl Region {
 
     /// Tells whether `offset` is the start of a block that is in use and has no name.
     pub(crate) fn is_plain_block(&self, offset: u64) -> bool {
-        self.memory.place(offset).is_some_and(|place| self.is_plain(place))
+        self.memory.block_at(offset).is_some_and(|block| self.is_plain(block))
     }
 
     fn prepared<'a>(&self, slot: &'a Slot, block: u64) -> Option<&'a Operation> {
@@ -167,7 +167,7 @@ impl Region {
         }
     }
 
-    fn free_record<'a>(&self, slot: &'a Slot, by: u16, guard: Option<&Guard<'_>>) -> Result<&'a Operation> {
+    fn free_record<'a>(&self, slot: &'a Slot, by: u16, guard: Option<&LockGuard<'_>>) -> Result<&'a Operation> {
         for record in &slot.operations {
             // If an earlier replacement could not free its old block, because the lock was not available, the call
             // below tries again.

@@ -11,8 +11,8 @@ use crossdock_layout::Status;
 use crossdock_layout::region::{Available, Kind, PAGE, SLICE, STATE_NAMED, STATES_PER_SLICE, SliceWord};
 
 use super::local::LocalSlot;
-use super::lock::Guard;
-use super::memory::Place;
+use super::lock::LockGuard;
+use super::memory::Block;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
@@ -41,12 +41,12 @@ impl Region {
     #[cold]
     pub(super) fn free_large(&self, offset: u64) -> Result<()> {
         let guard = self.lock()?;
-        match self.memory.place(offset) {
-            Some(Place::Large { named: true, .. }) => {
+        match self.memory.block_at(offset) {
+            Some(Block::Large { named: true, .. }) => {
                 let text = format!("the block at {offset:#x} is a named object's; remove the object by its name");
                 Err(self.error(Status::Busy, text))
             }
-            Some(Place::Large { slice, run, .. }) => {
+            Some(Block::Large { slice, run, .. }) => {
                 self.free_run(&guard, slice, run);
                 Ok(())
             }
@@ -55,7 +55,7 @@ impl Region {
     }
 
     /// Returns the slices of a large block to the pool.
-    pub(super) fn free_run(&self, guard: &Guard<'_>, slice: u64, run: u64) {
+    pub(super) fn free_run(&self, guard: &LockGuard<'_>, slice: u64, run: u64) {
         let Some(head) = self.memory.head(slice) else { return };
         self.change_pool(guard, || {
             head.word.store(SliceWord::FREE.0, Ordering::Release);
@@ -88,7 +88,7 @@ impl Region {
     }
 
     /// Does the work of `release_slice` for a caller that holds the lock.
-    pub(super) fn release_locked(&self, guard: &Guard<'_>, owner: u16, slice: u64, class: usize) -> bool {
+    pub(super) fn release_locked(&self, guard: &LockGuard<'_>, owner: u16, slice: u64, class: usize) -> bool {
         let (Some(head), Some((word, now))) = (self.memory.head(slice), self.own_slice(owner, slice)) else {
             return false;
         };
@@ -110,7 +110,7 @@ impl Region {
 
     /// Takes memory for a slice's state bytes, before the slice is first used for small blocks. One page holds the
     /// state bytes of two slices.
-    fn reserve_states(&self, _guard: &Guard<'_>, slice: u64) -> Result<()> {
+    fn reserve_states(&self, _guard: &LockGuard<'_>, slice: u64) -> Result<()> {
         let Some(head) = self.memory.head(slice) else { return Err(self.corrupt("a slice lies outside")) };
         if head.states_ready.load(Ordering::Relaxed) != 0 {
             return Ok(());
@@ -126,7 +126,7 @@ impl Region {
     }
 
     /// Changes slice heads and the bitmap. If the member dies within the change, `pool_dirty` stays set.
-    fn change_pool(&self, _guard: &Guard<'_>, change: impl FnOnce()) {
+    fn change_pool(&self, _guard: &LockGuard<'_>, change: impl FnOnce()) {
         let dirty = &self.memory.header().pool_dirty;
         dirty.store(1, Ordering::SeqCst);
         change();
@@ -134,7 +134,7 @@ impl Region {
     }
 
     /// Finds the first run of `count` free slices that all have memory.
-    pub(super) fn find_run(&self, _guard: &Guard<'_>, count: u64) -> Option<u64> {
+    pub(super) fn find_run(&self, _guard: &LockGuard<'_>, count: u64) -> Option<u64> {
         let committed = self.memory.committed();
         let first = self.memory.header().first_free.load(Ordering::Relaxed).clamped(committed);
         let (mut start, mut length, mut all_used) = (first / 64 * 64, 0, true);
@@ -195,7 +195,7 @@ impl Region {
     }
 
     /// Rebuilds the bitmap of used slices from the slice heads.
-    pub(super) fn rebuild_pool(&self, _guard: &Guard<'_>) {
+    pub(super) fn rebuild_pool(&self, _guard: &LockGuard<'_>) {
         let committed = self.memory.committed();
         for index in 0..committed.div_ceil(64) {
             if let Some(word) = self.memory.used(index) {

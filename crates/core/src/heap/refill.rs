@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 use crossdock_layout::Wild;
 use crossdock_layout::region::{Available, CLASSES, SliceWord};
 
-use super::known::NONE;
+use super::hints::NONE;
 use super::local::LocalSlot;
 use crate::region::Region;
 use crate::{Result, fault_point};

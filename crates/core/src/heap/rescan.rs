@@ -77,7 +77,7 @@ impl Region {
         let mut released = 0;
         for class in 0..CLASSES.len() {
             let known = &mut local.classes[class];
-            if known.slice != super::known::NONE {
+            if known.slice != super::hints::NONE {
                 // The current slice has the state `Active`, as the slices in `partial` have.
                 known.partial.push(known.slice);
             }

@@ -13,19 +13,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossdock_layout::region::{PHASE_MARKED, PHASE_MASK, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED, Slot};
 
-use super::lock::Guard;
-use super::memory::Place;
+use super::lock::LockGuard;
+use super::memory::Block;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
     /// Frees the block that `cell` names, and empties the cell. The action is recorded in `slot`, whose number is `by`.
     /// It fails only if the lock is not available; then the cell keeps its value.
-    pub(crate) fn retire(&self, cell: &AtomicU64, slot: &Slot, by: u16, guard: Option<&Guard<'_>>) -> Result<()> {
+    pub(crate) fn retire(&self, cell: &AtomicU64, slot: &Slot, by: u16, guard: Option<&LockGuard<'_>>) -> Result<()> {
         let value = cell.load(Ordering::Acquire);
         let (offset, phase) = (value & !PHASE_MASK, value & PHASE_MASK);
-        match self.memory.place(offset) {
-            Some(Place::Small { slice, block, .. }) => {
+        match self.memory.block_at(offset) {
+            Some(Block::Small { slice, block, .. }) => {
                 if let Some(state) = self.memory.state(slice, block) {
                     let mine = STATE_DYING + (by as u8).min(u8::MAX - STATE_DYING);
                     if phase != PHASE_MARKED {
@@ -43,7 +43,7 @@ impl Region {
                     }
                 }
             }
-            Some(Place::Large { slice, run, .. }) => {
+            Some(Block::Large { slice, run, .. }) => {
                 let own;
                 let guard = match guard {
                     Some(guard) => guard,

@@ -7,7 +7,7 @@ use crossdock_layout::region::{Available, PAGE, Slot};
 use crossdock_layout::{MemberId, Status};
 
 use super::local::LocalSlot;
-use super::lock::Guard;
+use super::lock::LockGuard;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
@@ -34,7 +34,7 @@ impl Region {
         Ok(local)
     }
 
-    fn vacant_slot(&self, _guard: &Guard<'_>) -> Result<Option<u64>> {
+    fn vacant_slot(&self, _guard: &LockGuard<'_>) -> Result<Option<u64>> {
         let header = self.memory.header();
         let vacant = |&i: &u64| self.memory.slot(i).is_some_and(|s| s.holder.load(Ordering::Acquire) == 0);
         let ready = self.memory.slots();
@@ -62,7 +62,7 @@ impl Region {
 
     /// Returns slices without used blocks to the pool, for a slot that has no holder. It finds slices that were lost on
     /// their way to the slot's stack, as `rescan` does.
-    pub(super) fn trim_slot(&self, guard: &Guard<'_>, index: u16) -> u64 {
+    pub(super) fn trim_slot(&self, guard: &LockGuard<'_>, index: u16) -> u64 {
         let Some(slot) = self.memory.slot(index.into()) else { return 0 };
         let found = self.find_slices(index);
         self.pop_available(slot, index, |_, _| {});
@@ -77,7 +77,7 @@ impl Region {
     }
 
     /// Returns slices without used blocks to the pool, for all slots without a holder.
-    pub(super) fn trim_vacant(&self, guard: &Guard<'_>) -> u64 {
+    pub(super) fn trim_vacant(&self, guard: &LockGuard<'_>) -> u64 {
         let vacant = |i: &u64| self.memory.slot(*i).is_some_and(|s| s.holder.load(Ordering::Acquire) == 0);
         (0..self.memory.slots()).filter(vacant).map(|i| self.trim_slot(guard, i as u16)).sum()
     }

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::local::LocalSlot;
-use super::near;
+use super::thread_cache;
 use crate::Result;
 use crate::region::Region;
 
 /// The heap slots that this process holds in one region.
 #[derive(Default)]
-pub(crate) struct Locals {
+pub(crate) struct LocalSlots {
     state: Mutex<State>,
     /// The slot that several threads share when the region has no vacant slot left for them. This process claims the
     /// shared slot in advance, while the region still has vacant slots.
@@ -24,10 +24,10 @@ pub(crate) struct Locals {
     numbers: Mutex<Vec<u16>>,
 }
 
-impl Locals {
+impl LocalSlots {
     /// Notes that this process holds a slot.
     pub(super) fn note(&self, number: u16) {
-        enter(&self.numbers).push(number);
+        lock(&self.numbers).push(number);
     }
 }
 
@@ -43,7 +43,7 @@ struct State {
 // ends, then the thread that takes it from `idle`, under the mutex).
 unsafe impl Send for State {}
 
-fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panics while it holds one of these mutexes leaves the data valid, so poison is ignored.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -53,31 +53,31 @@ const WAYS: usize = 4;
 
 thread_local! {
     /// The regions that this thread used last, each with its serial number and this thread's slot in it. An entry is
-    /// valid while `MINE` lists it.
-    static LAST: [Cell<(u64, *mut LocalSlot)>; WAYS] = const { [const { Cell::new((0, std::ptr::null_mut())) }; WAYS] };
-    static MINE: RefCell<Mine> = const { RefCell::new(Mine(Vec::new())) };
+    /// valid while `SLOTS` lists it.
+    static RECENT: [Cell<(u64, *mut LocalSlot)>; WAYS] = const { [const { Cell::new((0, std::ptr::null_mut())) }; WAYS] };
+    static SLOTS: RefCell<ThreadSlots> = const { RefCell::new(ThreadSlots(Vec::new())) };
 }
 
 /// The slots of a thread in all regions. They are given back to their regions when the thread ends.
-struct Mine(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
+struct ThreadSlots(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
 
 /// Runs in a forked child: the child forgets the heap slots of its parent, which go on belonging to the parent. The C
 /// library calls this hook. It does not run in a child that a program makes by the system call alone; for crossdock such a
 /// child and its parent look like one process.
 extern "C" fn forget_in_child() {
-    let _ = LAST.try_with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
-    near::forget();
+    let _ = RECENT.try_with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
+    thread_cache::forget();
 }
 
-impl Drop for Mine {
+impl Drop for ThreadSlots {
     fn drop(&mut self) {
-        LAST.with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
-        near::forget();
+        RECENT.with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
+        thread_cache::forget();
         for (_, region, slot) in self.0.drain(..) {
-            // `enter` locks a mutex. In a forked child this mutex may be locked for ever, because another thread of the
-            // parent held it during the fork. So only the process that opened the region calls `enter`.
+            // `lock` locks a mutex. In a forked child this mutex may be locked for ever, because another thread of the
+            // parent held it during the fork. So only the process that opened the region calls `lock`.
             if let Some(region) = region.upgrade().filter(|region| region.is_own()) {
-                enter(&region.locals.state).idle.push(slot);
+                lock(&region.locals.state).idle.push(slot);
             }
         }
     }
@@ -92,7 +92,7 @@ impl Region {
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "the reference is of this thread's own slot, not of the region")]
     pub(super) fn cached_local(&self) -> Option<&mut LocalSlot> {
-        let (serial, slot) = LAST.with(|last| last[self.serial as usize % WAYS].get());
+        let (serial, slot) = RECENT.with(|last| last[self.serial as usize % WAYS].get());
         // SAFETY: serial numbers are never used again, so this is this region's slot, boxed there as long as the region
         // lives; it is this thread's alone, and the only reference (see above).
         (serial == self.serial).then(|| unsafe { &mut *slot })
@@ -114,7 +114,7 @@ impl Region {
             // SAFETY: as in `cached_local`.
             Some(mut slot) => f(unsafe { slot.as_mut() }),
             None => {
-                let mut shared = enter(&self.locals.shared);
+                let mut shared = lock(&self.locals.shared);
                 let slot = match shared.as_mut() {
                     Some(slot) => slot,
                     None => shared.insert(Box::new(self.claim_slot()?)),
@@ -127,7 +127,7 @@ impl Region {
     /// Gives this thread's slot, and claims one if the thread has none; `None` if the region has no slot left.
     #[inline(never)]
     fn own_slot(self: &Arc<Self>) -> Result<Option<NonNull<LocalSlot>>> {
-        let found = MINE.try_with(|mine| {
+        let found = SLOTS.try_with(|mine| {
             let mut mine = mine.borrow_mut();
             mine.0.retain(|m| m.1.strong_count() > 0);
             mine.0.iter().find(|m| m.0 == self.serial).map(|m| m.2)
@@ -137,24 +137,24 @@ impl Region {
             Some(slot) => slot,
             None => {
                 let Some(slot) = self.get_slot()? else { return Ok(None) };
-                MINE.with(|mine| mine.borrow_mut().0.push((self.serial, Arc::downgrade(self), slot)));
+                SLOTS.with(|mine| mine.borrow_mut().0.push((self.serial, Arc::downgrade(self), slot)));
                 slot
             }
         };
-        LAST.with(|last| last[self.serial as usize % WAYS].set((self.serial, slot.as_ptr())));
+        RECENT.with(|last| last[self.serial as usize % WAYS].set((self.serial, slot.as_ptr())));
         Ok(Some(slot))
     }
 
     #[inline(never)]
     fn get_slot(&self) -> Result<Option<NonNull<LocalSlot>>> {
-        let mut state = enter(&self.locals.state);
+        let mut state = lock(&self.locals.state);
         if let Some(slot) = state.idle.pop() {
             return Ok(Some(slot));
         }
         if state.all.len() == 1 {
             // This process has several threads. So it claims a slot for them to share now, while the region still has
             // vacant slots.
-            let mut shared = enter(&self.locals.shared);
+            let mut shared = lock(&self.locals.shared);
             if shared.is_none() {
                 *shared = Some(Box::new(self.claim_slot()?));
             }
@@ -172,22 +172,22 @@ impl Region {
 
     /// The numbers of the slots that this process holds.
     pub(super) fn held_slots(&self) -> Vec<u16> {
-        enter(&self.locals.numbers).clone()
+        lock(&self.locals.numbers).clone()
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        near::region_goes();
+        thread_cache::region_goes();
         // A forked child has copies of these lists but may not use them. It cannot rely on the mutexes either.
         if !self.is_own() {
             return;
         }
-        let state = std::mem::take(&mut *enter(&self.locals.state));
+        let state = std::mem::take(&mut *lock(&self.locals.state));
         // SAFETY: leaked in `get_slot`, taken out of the only list here; no thread can use it any more, since that
         // needs a reference to the region.
         let slots = state.all.into_iter().map(|slot| unsafe { Box::from_raw(slot.as_ptr()) });
-        let slots: Vec<_> = slots.chain(enter(&self.locals.shared).take()).collect();
+        let slots: Vec<_> = slots.chain(lock(&self.locals.shared).take()).collect();
         if let Some(slot) = slots.first() {
             self.abandon_all(slot.index);
         }

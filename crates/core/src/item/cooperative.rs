@@ -21,25 +21,25 @@ use crossdock_os::Deadline;
 use crossdock_os::futex::{self, wait_either};
 
 use super::ItemMemory;
-use crate::liveness::{LOOK, Living, epoch_word};
+use crate::liveness::{LOOK, LivenessSource, epoch_word};
 use crate::{Error, Result, fault_point};
 
 /// The numbers by which owner words name a party.
-pub type Words = Vec<u32>;
+pub type PartyNumbers = Vec<u32>;
 
 /// A value that shows that this member has the item. Only one such value exists at a time, because `holder` is taken by
 /// an exchange. Handing the item over consumes the value.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HolderToken {
     /// The address of the item's memory.
     of: usize,
 }
 
 /// The result of a wait for an item.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum ItemWaitOutcome {
     /// This member has the item now.
-    Taken(Held),
+    Taken(HolderToken),
     /// The deadline passed. `owner` is the number of the party that owns the item.
     TimedOut {
         /// The number of the party that owns the item.
@@ -53,7 +53,7 @@ pub enum Claim {
 
 impl ItemMemory {
     /// Makes `me`, the member that created the item, its holder, and the party `owner` its owner.
-    pub fn begin(&self, owner: u32, me: MemberId, on_death: OnDeath) -> Held {
+    pub fn begin(&self, owner: u32, me: MemberId, on_death: OnDeath) -> HolderToken {
         let header = self.header();
         header.owner.store(owner, Ordering::Relaxed);
         header.creator.store(owner, Ordering::Relaxed);
@@ -65,18 +65,18 @@ impl ItemMemory {
         self.held()
     }
 
-    fn held(&self) -> Held {
-        Held { of: self.base() as usize }
+    fn held(&self) -> HolderToken {
+        HolderToken { of: self.base() as usize }
     }
 
     /// Gives the item's data to the member that has the item, for changing them. The slice is empty if `held` belongs
     /// to another item.
     #[must_use]
-    pub fn bytes_held<'a>(&'a self, held: &'a mut Held) -> &'a mut [u8] {
+    pub fn bytes_held<'a>(&'a self, held: &'a mut HolderToken) -> &'a mut [u8] {
         if held.of != self.base() as usize || !self.writable() {
             return &mut [];
         }
-        // SAFETY: in bounds of the mapping, which lives as long as self. This process has one `Held` of it at a time, which
+        // SAFETY: in bounds of the mapping, which lives as long as self. This process has one `HolderToken` of it at a time, which
         // is borrowed mutably here, and the other tasks have agreed that only who has the item touches it.
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.size() as usize) }
     }
@@ -99,7 +99,7 @@ impl ItemMemory {
     }
 
     /// Waits until the item belongs to one of the parties in `own` and no other member of that party has it.
-    pub fn take(&self, own: &[u32], me: MemberId, alive: &dyn Living, deadline: Deadline) -> Claim {
+    pub fn take(&self, own: &[u32], me: MemberId, alive: &dyn LivenessSource, deadline: Deadline) -> ItemWaitOutcome {
         let header = self.header();
         loop {
             let turn = header.turn.load(Ordering::Acquire);
@@ -109,7 +109,7 @@ impl ItemMemory {
             }
             if deadline.passed() {
                 let holder = MemberId(header.holder.load(Ordering::Acquire));
-                return Claim::TimedOut { owner: header.owner.load(Ordering::Acquire), holder };
+                return ItemWaitOutcome::TimedOut { owner: header.owner.load(Ordering::Acquire), holder };
             }
             header.sleepers.fetch_add(1, Ordering::SeqCst);
             fault_point!("item.sleep");
@@ -120,11 +120,11 @@ impl ItemMemory {
         }
     }
 
-    fn try_take(&self, own: &[u32], me: MemberId, alive: &dyn Living) -> Option<Claim> {
+    fn try_take(&self, own: &[u32], me: MemberId, alive: &dyn LivenessSource) -> Option<ItemWaitOutcome> {
         let header = self.header();
         let owner = header.owner.load(Ordering::Acquire);
         if owner == OWNER_GONE {
-            return Some(Claim::Gone);
+            return Some(ItemWaitOutcome::Gone);
         }
         let holder = MemberId(header.holder.load(Ordering::Acquire));
         if holder == MemberId::NOBODY {
@@ -136,7 +136,7 @@ impl ItemMemory {
             // After the first load of the owner, another member of the same party may have taken the item and handed it
             // over. So the owner is read again.
             if own.contains(&header.owner.load(Ordering::Acquire)) {
-                return Some(Claim::Taken(self.held()));
+                return Some(ItemWaitOutcome::Taken(self.held()));
             }
             self.give_back(header);
             return None;
@@ -249,17 +249,20 @@ mod tests {
     #[test]
     fn only_the_holder_hands_it_over_and_only_the_owner_takes_it() {
         let (item, table) = (item(OnDeath::Keep), table());
-        assert_eq!(item.take(&[2], B, &*table, soon()), Claim::TimedOut { owner: 1, holder: A });
+        assert_eq!(item.take(&[2], B, &*table, soon()), ItemWaitOutcome::TimedOut { owner: 1, holder: A });
         assert_eq!(item.hand_over(2, B).unwrap_err().status, Status::Denied);
         item.hand_over(2, A).unwrap();
         assert_eq!(item.hand_over(2, A).unwrap_err().status, Status::Denied);
-        assert_eq!(item.take(&[1], A, &*table, soon()), Claim::TimedOut { owner: 2, holder: MemberId::NOBODY });
-        assert_eq!(item.take(&[5, 2], B, &*table, soon()), Claim::Taken(item.held()));
-        assert_eq!(item.take(&[5, 2], C, &*table, soon()), Claim::TimedOut { owner: 2, holder: B });
+        assert_eq!(
+            item.take(&[1], A, &*table, soon()),
+            ItemWaitOutcome::TimedOut { owner: 2, holder: MemberId::NOBODY }
+        );
+        assert_eq!(item.take(&[5, 2], B, &*table, soon()), ItemWaitOutcome::Taken(item.held()));
+        assert_eq!(item.take(&[5, 2], C, &*table, soon()), ItemWaitOutcome::TimedOut { owner: 2, holder: B });
         item.let_go(B).unwrap();
-        assert_eq!(item.take(&[5, 2], C, &*table, soon()), Claim::Taken(item.held()));
+        assert_eq!(item.take(&[5, 2], C, &*table, soon()), ItemWaitOutcome::Taken(item.held()));
         item.end(C).unwrap();
-        assert_eq!(item.take(&[1], A, &*table, soon()), Claim::Gone);
+        assert_eq!(item.take(&[1], A, &*table, soon()), ItemWaitOutcome::Gone);
     }
 
     #[test]
@@ -267,14 +270,16 @@ mod tests {
         for (on_death, expected) in [(OnDeath::Keep, [2, 3]), (OnDeath::Return, [1, 1]), (OnDeath::Destroy, [0, 0])] {
             let (item, table) = (item(on_death), table());
             item.hand_over(2, A).unwrap();
-            assert_eq!(item.take(&[2], B, &*table, soon()), Claim::Taken(item.held()));
+            assert_eq!(item.take(&[2], B, &*table, soon()), ItemWaitOutcome::Taken(item.held()));
             table.set_dead(B);
             for (party, member) in [(1, A), (2, C)] {
                 let claim = item.take(&[party], member, &*table, soon());
                 match claim {
-                    Claim::Taken(_) => assert!(expected.contains(&party), "{on_death:?}"),
-                    Claim::Gone => assert_eq!(expected, [0, 0]),
-                    Claim::TimedOut { .. } => assert!(!expected.contains(&party) || party == 3, "{on_death:?}"),
+                    ItemWaitOutcome::Taken(_) => assert!(expected.contains(&party), "{on_death:?}"),
+                    ItemWaitOutcome::Gone => assert_eq!(expected, [0, 0]),
+                    ItemWaitOutcome::TimedOut { .. } => {
+                        assert!(!expected.contains(&party) || party == 3, "{on_death:?}")
+                    }
                 }
             }
         }
@@ -284,7 +289,7 @@ mod tests {
     fn a_death_wakes_whoever_waits() {
         let (item, table) = (Arc::new(item(OnDeath::Return)), Arc::<LivenessTable>::from(table()));
         item.hand_over(2, A).unwrap();
-        assert_eq!(item.take(&[2], B, &*table, soon()), Claim::Taken(item.held()));
+        assert_eq!(item.take(&[2], B, &*table, soon()), ItemWaitOutcome::Taken(item.held()));
         let waiter = std::thread::spawn({
             let (item, table) = (item.clone(), table.clone());
             move || item.take(&[1], A, &*table, Deadline::after(Duration::from_secs(10)))
@@ -292,7 +297,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         table.set_dead(B);
         futex::wake_all(&table.epoch);
-        assert_eq!(waiter.join().unwrap(), Claim::Taken(item.held()));
+        assert_eq!(waiter.join().unwrap(), ItemWaitOutcome::Taken(item.held()));
     }
 
     #[test]
@@ -305,7 +310,7 @@ mod tests {
                 for turn in 0..turns {
                     if !(turn == 0 && me == A) {
                         let claim = item.take(&[word], me, &*table, Deadline::after(Duration::from_secs(20)));
-                        assert!(matches!(claim, Claim::Taken(_)));
+                        assert!(matches!(claim, ItemWaitOutcome::Taken(_)));
                     }
                     item.hand_over(word % 3 + 1, me).unwrap();
                 }

@@ -14,7 +14,7 @@ use crossdock_layout::Status;
 use crossdock_layout::item::{ITEM_DATA, ITEM_MAGIC, ItemHeader};
 use crossdock_os::{Access, Mapping, file, memfd};
 
-pub use cooperative::{Claim, Held, Words};
+pub use cooperative::{HolderToken, ItemWaitOutcome, PartyNumbers};
 pub use describe::{Contents, MAX_RANK};
 
 use crate::{Error, Result};

@@ -5,15 +5,15 @@ use crossdock_layout::queue::{Cell, RETAINED};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::Pattern;
+use super::error::{Attempt, Error, corrupt};
 use super::message::Message;
 use super::ring::Ring;
-use super::trouble::{Error, Try, corrupt};
 
 impl Ring {
     /// Puts the next message for this consumer into `out` and gives the message's position. `next` is the consumer's
     /// own cursor, if the pattern gives it one.
     #[inline]
-    pub(super) fn try_receive(&self, next: &mut u64, end: u8, out: &mut Message) -> Try<u64> {
+    pub(super) fn try_receive(&self, next: &mut u64, end: u8, out: &mut Message) -> Attempt<u64> {
         match self.shape.pattern {
             Pattern::OneToOne | Pattern::FanOut => self.read_next(next, end, out),
             Pattern::FanIn | Pattern::WorkQueue => self.take_any(end, out),
@@ -24,7 +24,7 @@ impl Ring {
     /// consumer dies, its successor finds the messages that it had not released. For this the successor begins one lap
     /// back.
     #[inline]
-    fn read_next(&self, next: &mut u64, end: u8, out: &mut Message) -> Try<u64> {
+    fn read_next(&self, next: &mut u64, end: u8, out: &mut Message) -> Attempt<u64> {
         let position = *next;
         let cell = self.cell(position);
         // In most cases the first cell that is looked at is the right one.
@@ -37,7 +37,7 @@ impl Ring {
         self.look_for_next(next, end, out)
     }
 
-    fn look_for_next(&self, next: &mut u64, end: u8, out: &mut Message) -> Try<u64> {
+    fn look_for_next(&self, next: &mut u64, end: u8, out: &mut Message) -> Attempt<u64> {
         for _ in 0..2 * self.capacity() + 2 {
             let position = *next;
             let (cell, lap) = (self.cell(position), self.lap(position));
@@ -83,7 +83,7 @@ impl Ring {
 
     /// Takes the oldest message that is ready, for the patterns fan-in and work queue. Messages that are still being
     /// written are skipped, so that a producer that was stopped while writing delays no consumer.
-    fn take_any(&self, end: u8, out: &mut Message) -> Try<u64> {
+    fn take_any(&self, end: u8, out: &mut Message) -> Attempt<u64> {
         let taking = &self.header().taking;
         let returned = taking.returned.load(Acquire);
         if returned != taking.returned_seen.load(Acquire) {
@@ -125,7 +125,7 @@ impl Ring {
 
     /// Takes a message whose consumer is gone, so that it became ready again behind the ring's tail.
     #[cold]
-    fn take_returned(&self, end: u8, out: &mut Message) -> Try<u64> {
+    fn take_returned(&self, end: u8, out: &mut Message) -> Attempt<u64> {
         let tail = self.header().taking.tail.load(Acquire);
         for position in tail.saturating_sub(self.capacity())..tail {
             let (cell, lap) = (self.cell(position), self.lap(position));

@@ -1,5 +1,5 @@
 //! One end of a port, as the client library uses it. An end tries an action under a short lock within this process (the
-//! latch). It waits without the latch.
+//! lock). It waits without the lock.
 
 use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{Account, EndSlot};
@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use super::Side;
 use super::Waiting;
-use super::ends::Acquaintance;
-use super::latch::{Held, Latch};
+use super::ends::MetPeers;
+use super::error::{Attempt, Error};
 use super::message::Message;
-use super::produce::Room;
+use super::produce::CellAvailability;
 use super::report::PortStatistics;
 use super::ring::{Ring, Shape};
 use super::signal;
 use super::spin::Spinner;
-use super::trouble::{Error, Try};
+use super::spin_lock::{SpinLock, SpinLockGuard};
 use crate::Host;
 use crate::error::Reason;
 
@@ -37,28 +37,28 @@ pub struct End {
     pub(super) side: Side,
     pub(super) slot: u8,
     /// The index of `slot` among all end slots of the port.
-    place: u8,
+    slot_index: u8,
     pub(super) me: MemberId,
     pub(super) host: Arc<dyn Host>,
     pub(super) spinner: Spinner,
-    pub(super) acquaintance: Acquaintance,
-    local: Latch<Local>,
-    /// A copy of `local.next`, which can be read without the latch.
+    pub(super) met: MetPeers,
+    local: SpinLock<LocalState>,
+    /// A copy of `local.next`, which can be read without the lock.
     next: AtomicU64,
     closed: AtomicBool,
     /// The time at which this end last asked the kernel which members are dead.
     pub(super) asked: AtomicU64,
-    origin: fork::Origin,
+    process: fork::ProcessToken,
 }
 
-struct Local {
+struct LocalState {
     /// The next position of a single producer, or the position at which a consumer with its own cursor reads next.
     next: u64,
     /// A message that `has_event` has already taken; the next receive gives it.
     found: Option<(u64, Message)>,
 }
 
-impl Local {
+impl LocalState {
     #[cold]
     fn take_found(&mut self, out: &mut Message) -> Option<u64> {
         let (position, message) = self.found.take()?;
@@ -71,29 +71,29 @@ impl Local {
 /// An action that an end tries until it succeeds. Its result is a message's position. This is a trait and not a
 /// closure, so that the compiler inlines the attempt into the loop that spins. A closure that a longer wait uses as
 /// well would become a function of its own.
-trait Act {
-    fn attempt(&mut self, end: &End) -> Try<u64>;
+trait Operation {
+    fn attempt(&mut self, end: &End) -> Attempt<u64>;
 }
 
-struct Sending<'a> {
+struct SendOperation<'a> {
     message: &'a Message,
     bytes: u64,
 }
 
-impl Act for Sending<'_> {
+impl Operation for SendOperation<'_> {
     #[inline(always)]
-    fn attempt(&mut self, end: &End) -> Try<u64> {
+    fn attempt(&mut self, end: &End) -> Attempt<u64> {
         end.try_send(self.message, self.bytes)
     }
 }
 
-struct Receiving<'a> {
+struct ReceiveOperation<'a> {
     out: &'a mut Message,
 }
 
-impl Act for Receiving<'_> {
+impl Operation for ReceiveOperation<'_> {
     #[inline(always)]
-    fn attempt(&mut self, end: &End) -> Try<u64> {
+    fn attempt(&mut self, end: &End) -> Attempt<u64> {
         end.try_receive(self.out)
     }
 }
@@ -114,19 +114,19 @@ impl End {
     ) -> Result<Self, Error> {
         let joined = ring.join_within(side, me, name, host.liveness(), timeout)?;
         let end = Self {
-            place: ring.place(side, joined.slot),
+            slot_index: ring.slot_index(side, joined.slot),
             ring,
             side,
             slot: joined.slot,
             me,
             host,
             spinner: Spinner::new(),
-            acquaintance: joined.acquaintance,
-            local: Latch::new(Local { next: joined.next, found: None }),
+            met: joined.met,
+            local: SpinLock::new(LocalState { next: joined.next, found: None }),
             next: AtomicU64::new(joined.next),
             closed: AtomicBool::new(false),
             asked: AtomicU64::new(0),
-            origin: fork::Origin::here(),
+            process: fork::ProcessToken::current(),
         };
         end.call(Side::Producer);
         end.call(Side::Consumer);
@@ -153,11 +153,11 @@ impl End {
     #[cold]
     #[inline(never)]
     fn send_after_waiting(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
-        self.attempt(timeout, ROOM, &mut Sending { message, bytes })
+        self.attempt(timeout, ROOM, &mut SendOperation { message, bytes })
     }
 
     #[inline(always)]
-    fn try_send(&self, message: &Message, bytes: u64) -> Try<u64> {
+    fn try_send(&self, message: &Message, bytes: u64) -> Attempt<u64> {
         let mut local = self.open_local()?;
         let Some(position) = self.ring.try_send(&mut local.next, self.slot, message)? else { return Ok(None) };
         self.next.store(local.next, Relaxed);
@@ -202,7 +202,7 @@ impl End {
     #[cold]
     #[inline(never)]
     fn receive_after_waiting(&self, out: &mut Message, timeout: Duration) -> Result<u64, Error> {
-        self.attempt(timeout, "a message", &mut Receiving { out })
+        self.attempt(timeout, "a message", &mut ReceiveOperation { out })
     }
 
     /// Receives as `receive_into` does, but gives the message as a value.
@@ -222,18 +222,18 @@ impl End {
     /// CPU's caches when the message comes. With a separate loop the end had to jump to code that had not run for long,
     /// which took 2 to 5 µs.
     #[inline(always)]
-    fn attempt(&self, timeout: Duration, what: &'static str, act: &mut impl Act) -> Result<u64, Error> {
-        let mut vigil = None;
+    fn attempt(&self, timeout: Duration, what: &'static str, act: &mut impl Operation) -> Result<u64, Error> {
+        let mut spin_wait = None;
         loop {
             let tried = self.attempt_briefly(timeout, act);
             if let Some(ended) = tried.transpose() {
-                if vigil.is_some() {
+                if spin_wait.is_some() {
                     self.account().waiting.store(0, Relaxed);
                 }
                 return ended;
             }
-            if !self.keep_vigil(&mut vigil, timeout) {
-                return self.wait_on(vigil, timeout, what, &mut || act.attempt(self));
+            if !self.keep_vigil(&mut spin_wait, timeout) {
+                return self.wait_on(spin_wait, timeout, what, &mut || act.attempt(self));
             }
         }
     }
@@ -241,7 +241,7 @@ impl End {
     /// Tries an action a few more times after it found nothing, if that may pay. A longer wait, which reads clocks and
     /// counts its time, comes only after this.
     #[inline(always)]
-    fn attempt_briefly(&self, timeout: Duration, act: &mut impl Act) -> Try<u64> {
+    fn attempt_briefly(&self, timeout: Duration, act: &mut impl Operation) -> Attempt<u64> {
         if timeout.is_zero() || !self.spinner.pays() {
             return Ok(None);
         }
@@ -272,7 +272,7 @@ impl End {
     }
 
     #[inline(always)]
-    fn try_receive(&self, out: &mut Message) -> Try<u64> {
+    fn try_receive(&self, out: &mut Message) -> Attempt<u64> {
         let mut local = self.open_local()?;
         if local.found.is_some() {
             return Ok(local.take_found(out));
@@ -340,7 +340,7 @@ impl End {
             Side::Producer if self.shape().pattern.many_produce() => !matches!(self.ring.free_position(), Ok(None)),
             Side::Producer => {
                 let next = self.local().next;
-                !matches!(self.ring.room(self.ring.cell(next), self.ring.lap(next)), Ok(Room::Full))
+                !matches!(self.ring.room(self.ring.cell(next), self.ring.lap(next)), Ok(CellAvailability::Full))
             }
             Side::Consumer if self.shape().pattern.many_produce() => self.ring.anything_ready(),
             Side::Consumer => {
@@ -392,7 +392,7 @@ impl End {
     /// or to another consumer.
     pub fn close(&self) {
         // A forked child must not touch its parent's end.
-        if !self.origin.is_here() {
+        if !self.process.is_current() {
             return;
         }
         let local = self.local();
@@ -452,7 +452,7 @@ impl End {
                 format!("this is a {}'s end; open the {}'s for that", self.side.word(), side.word()),
             ));
         }
-        if !self.origin.is_here() {
+        if !self.process.is_current() {
             return Err(Error::because(Status::Disconnected, Reason::Forked));
         }
         Ok(())
@@ -475,7 +475,7 @@ impl End {
 
     #[inline]
     pub(super) fn slot(&self) -> &EndSlot {
-        self.ring.slot(self.place)
+        self.ring.slot(self.slot_index)
     }
 
     #[inline]
@@ -484,9 +484,9 @@ impl End {
     }
 
     /// Counts one more message in this end's account. Plain stores are enough, because only this end writes the
-    /// account, and the caller holds the end's latch.
+    /// account, and the caller holds the end's lock.
     #[inline]
-    fn account_for(&self, _latch: &Held<'_, Local>, bytes: u64) {
+    fn account_for(&self, _locked: &SpinLockGuard<'_, LocalState>, bytes: u64) {
         let account = self.account();
         let messages = account.messages.load(Relaxed).wrapping_add(1);
         account.messages.store(messages, Relaxed);
@@ -505,10 +505,10 @@ impl End {
         self.next.load(Relaxed)
     }
 
-    /// Takes the latch, if this end is not closed. `close` holds the latch while it leaves. So no thread works in a
+    /// Takes the lock, if this end is not closed. `close` holds the lock while it leaves. So no thread works in a
     /// slot that was given up.
     #[inline]
-    fn open_local(&self) -> Result<Held<'_, Local>, Error> {
+    fn open_local(&self) -> Result<SpinLockGuard<'_, LocalState>, Error> {
         let local = self.local();
         if self.closed.load(Relaxed) {
             return Err(Error::closed_here());
@@ -517,8 +517,8 @@ impl End {
     }
 
     #[inline]
-    fn local(&self) -> Held<'_, Local> {
-        self.local.hold()
+    fn local(&self) -> SpinLockGuard<'_, LocalState> {
+        self.local.lock()
     }
 }
 

@@ -12,10 +12,10 @@ use crossdock_layout::{MemberId, Status};
 use crossdock_os::clock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
+use super::error::{Error, corrupt};
 use super::ring::Ring;
-use super::trouble::{Error, corrupt};
 use super::{Pattern, Side};
-use crate::liveness::Living;
+use crate::liveness::LivenessSource;
 
 /// The result of a join: the end slot that was taken.
 pub(super) struct Joined {
@@ -23,12 +23,12 @@ pub(super) struct Joined {
     /// The position at which this end begins: the next position of a single producer, or the first position of a
     /// consumer that has its own cursor.
     pub next: u64,
-    pub acquaintance: Acquaintance,
+    pub met: MetPeers,
 }
 
 /// What an end found out about the other side when it joined.
 #[derive(Clone, Copy)]
-pub(super) struct Acquaintance {
+pub(super) struct MetPeers {
     /// The value of the other side's counter `joined`. It was loaded before `peers` was determined.
     joined: u32,
     /// The number of deaths on the other side.
@@ -40,7 +40,7 @@ pub(super) struct Acquaintance {
 }
 
 /// How the last members of the other side left the port. Only members that this end has met count.
-pub(super) enum Gone {
+pub(super) enum PeersGone {
     /// All members of the other side left in order.
     Left,
     /// A member of the other side died, and no new member has come since.
@@ -61,7 +61,7 @@ impl Ring {
         side: Side,
         me: MemberId,
         name: &str,
-        alive: &dyn Living,
+        alive: &dyn LivenessSource,
         patient: bool,
     ) -> Result<Joined, Error> {
         let slots = self.slots(side);
@@ -106,7 +106,7 @@ impl Ring {
         index: u8,
         slot: &EndSlot,
         (me, name): (MemberId, &str),
-        alive: &dyn Living,
+        alive: &dyn LivenessSource,
     ) -> Result<Joined, Error> {
         let (tenure, account) = (&slot.tenure, &slot.account);
         tenure.member.store(me.0, Relaxed);
@@ -134,20 +134,20 @@ impl Ring {
         tenure.here.store(1, Release);
         crate::fault_point!("queue.join.here");
         company.joined.fetch_add(1, AcqRel);
-        Ok(Joined { slot: index, next, acquaintance: self.acquaint(side, alive) })
+        Ok(Joined { slot: index, next, met: self.acquaint(side, alive) })
     }
 
     /// Finds out the present state of the other side. It loads `joined` first and looks at the members after that. If a
     /// member joins after the load, it increments `joined`. If it joined before, the look finds it. So no member is
     /// missed.
-    fn acquaint(&self, side: Side, alive: &dyn Living) -> Acquaintance {
+    fn acquaint(&self, side: Side, alive: &dyn LivenessSource) -> MetPeers {
         let company = self.company(side.other());
         let joined = company.joined.load(Acquire);
         let deaths = company.departed.load(Acquire) & !departure::HOW;
         let present = |slot: &EndSlot| slot.tenure.here.load(Acquire) == 1 && lives(slot, alive);
         let unreleased =
             |cell: &Cell| matches!(State(cell.state.load(Acquire)).phase(), Some(Phase::Ready | Phase::Taken));
-        Acquaintance {
+        MetPeers {
             joined,
             deaths,
             peers: self.slots(side.other()).iter().any(present),
@@ -157,24 +157,24 @@ impl Ring {
 
     /// Tells whether an end of `side` has met a member of the other side. `found` is what the end found out when it
     /// joined.
-    pub(super) fn has_met(&self, side: Side, found: &Acquaintance) -> bool {
+    pub(super) fn has_met(&self, side: Side, found: &MetPeers) -> bool {
         found.peers || found.messages || self.company(side.other()).joined.load(Acquire) != found.joined
     }
 
     /// Finds out how the last members of the other side left the port. Only members that this end has met count. The
     /// caller knows that none of them is left.
-    pub(super) fn how_they_went(&self, side: Side, found: &Acquaintance) -> Gone {
+    pub(super) fn how_they_went(&self, side: Side, found: &MetPeers) -> PeersGone {
         let company = self.company(side.other());
         let word = company.departed.load(Acquire);
         let died_since = word & !departure::HOW != found.deaths;
         match Departure::from_number(word & departure::HOW) {
-            Some(Departure::Left) => Gone::Left,
+            Some(Departure::Left) => PeersGone::Left,
             // If a member died after this end joined, the answer is `Died`. An earlier death gives `Died` only if no
             // living member was there when this end joined: this consumer has received the dead member's messages, but
             // that member may have meant to send more.
-            Some(Departure::Died) if died_since || !found.peers => Gone::Died,
-            Some(Departure::Died) => Gone::Left,
-            _ => Gone::Unsettled,
+            Some(Departure::Died) if died_since || !found.peers => PeersGone::Died,
+            Some(Departure::Died) => PeersGone::Left,
+            _ => PeersGone::Unsettled,
         }
     }
 
@@ -243,12 +243,12 @@ impl Ring {
     }
 
     /// The number of living members of a side.
-    pub(super) fn living(&self, side: Side, alive: &dyn Living) -> usize {
+    pub(super) fn living(&self, side: Side, alive: &dyn LivenessSource) -> usize {
         self.slots(side).iter().filter(|slot| lives(slot, alive)).count()
     }
 
     /// The members of a side, for error messages: up to three of them, each with the time when it was last seen.
-    pub(super) fn who_is_at(&self, side: Side, alive: &dyn Living) -> String {
+    pub(super) fn who_is_at(&self, side: Side, alive: &dyn LivenessSource) -> String {
         let all: Vec<_> = self
             .slots(side)
             .iter()
@@ -297,13 +297,13 @@ impl Ring {
 }
 
 /// Tells whether a living member holds this end.
-fn lives(slot: &EndSlot, alive: &dyn Living) -> bool {
+fn lives(slot: &EndSlot, alive: &dyn LivenessSource) -> bool {
     let owner = slot.tenure.owner.load(Acquire);
     owner != 0 && owner & HEALING == 0 && !is_gone(owner, alive)
 }
 
 /// Tells whether the member that this owner word names is dead.
-pub(super) fn is_gone(owner: u64, alive: &dyn Living) -> bool {
+pub(super) fn is_gone(owner: u64, alive: &dyn LivenessSource) -> bool {
     alive.is_dead(MemberId(owner & !HEALING))
 }
 

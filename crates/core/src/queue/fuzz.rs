@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::{End, INLINE_MAX, Inline, Message, Pattern, Ring, Shape, Side};
-use crate::host::{Alone, Host};
+use crate::host::{Host, StandaloneHost};
 use crossdock_layout::queue::{PORT_READY, PortHeader};
 
 static MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
@@ -21,7 +21,7 @@ pub fn fuzz_entry(data: &[u8]) {
         pattern: Pattern::from_number(u32::from(first & 3)).expect("four patterns"),
         capacity: 1 << (second & 3),
     };
-    let host: Arc<dyn Host> = Arc::new(Alone::with(&MEMBERS));
+    let host: Arc<dyn Host> = Arc::new(StandaloneHost::with(&MEMBERS));
 
     let size = shape.size();
     let fd = memfd::create("crossdock-fuzz", size).expect("a memfd");

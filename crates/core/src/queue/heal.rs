@@ -12,12 +12,12 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use super::ends::is_gone;
 use super::ring::Ring;
 use super::{Pattern, Side};
-use crate::liveness::Living;
+use crate::liveness::LivenessSource;
 
 impl Ring {
     /// Heals every end whose owner is dead. The result is `true` if there was one. Then the caller must wake both
     /// sides, and a waiting member has to look again.
-    pub(super) fn look_after_all(&self, me: MemberId, alive: &dyn Living) -> bool {
+    pub(super) fn look_after_all(&self, me: MemberId, alive: &dyn LivenessSource) -> bool {
         let mut healed = false;
         for side in [Side::Producer, Side::Consumer] {
             for (index, slot) in self.slots(side).iter().enumerate() {
@@ -33,7 +33,7 @@ impl Ring {
     /// Removes a stray bit, which no consumer will clear, from the cell that a fan-out's producer waits for. Such a bit
     /// arises if a producer reads which consumers exist, one of them is healed, and only then the producer publishes.
     /// Gives `true` if there was such a bit.
-    pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &dyn Living) -> bool {
+    pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &dyn LivenessSource) -> bool {
         let cell = self.cell(next);
         let seen = State(cell.state.load(Acquire));
         if self.shape.pattern != Pattern::FanOut || seen.phase() != Some(Phase::Ready) {
@@ -50,7 +50,7 @@ impl Ring {
     }
 
     /// Finishes or undoes what an end's dead owner left, and frees the end. Gives `true` if the end is free now.
-    pub(super) fn heal(&self, side: Side, index: u8, me: MemberId, alive: &dyn Living) -> bool {
+    pub(super) fn heal(&self, side: Side, index: u8, me: MemberId, alive: &dyn LivenessSource) -> bool {
         let slot = &self.slots(side)[index as usize];
         let owner = slot.tenure.owner.load(Acquire);
         if owner != 0 && !is_gone(owner, alive) {

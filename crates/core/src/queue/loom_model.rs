@@ -33,14 +33,14 @@ fn everybody_lives() -> Box<LivenessTable> {
     table
 }
 
-struct Place {
+struct Position {
     slot: u8,
     next: u64,
 }
 
-fn join(ring: &Ring, side: Side, me: MemberId) -> Place {
+fn join(ring: &Ring, side: Side, me: MemberId) -> Position {
     let joined = ring.join(side, me, "model", &*everybody_lives(), true).unwrap();
-    Place { slot: joined.slot, next: joined.next }
+    Position { slot: joined.slot, next: joined.next }
 }
 
 fn port(pattern: Pattern, capacity: u32) -> Arc<Ring> {
@@ -51,14 +51,14 @@ fn message(tag: u64) -> Message {
     Message { handle: Handle { segment: 1, offset: tag }, tag, ..Message::default() }
 }
 
-fn send(ring: &Ring, place: &mut Place, tag: u64) -> Option<u64> {
-    ring.try_send(&mut place.next, place.slot, &message(tag)).unwrap()
+fn send(ring: &Ring, position: &mut Position, tag: u64) -> Option<u64> {
+    ring.try_send(&mut position.next, position.slot, &message(tag)).unwrap()
 }
 
 /// Receives a message if there is one, and checks that it is whole.
-fn receive(ring: &Ring, place: &mut Place) -> Option<(u64, u64)> {
+fn receive(ring: &Ring, position: &mut Position) -> Option<(u64, u64)> {
     let mut got = Message::default();
-    let position = ring.try_receive(&mut place.next, place.slot, &mut got).unwrap()?;
+    let position = ring.try_receive(&mut position.next, position.slot, &mut got).unwrap()?;
     assert_eq!(got, message(got.tag), "torn");
     Some((position, got.tag))
 }
@@ -180,9 +180,9 @@ fn two_producers_claim_different_cells_and_both_messages_arrive() {
         let producers: Vec<_> = [(ALICE, 0), (BOB, 1)]
             .into_iter()
             .map(|(me, tag)| {
-                let mut place = join(&ring, Side::Producer, me);
+                let mut position = join(&ring, Side::Producer, me);
                 let ring = ring.clone();
-                thread::spawn(move || send(&ring, &mut place, tag).unwrap())
+                thread::spawn(move || send(&ring, &mut position, tag).unwrap())
             })
             .collect();
         let mut tags = Vec::new();
@@ -324,8 +324,8 @@ fn a_producer_that_comes_sends_and_leaves_while_a_consumer_joins_is_met() {
         producer.join().unwrap();
         // In every interleaving this consumer has met the producer: the producer joined later, was there, or had left a
         // message. So the consumer learns that the producer has left.
-        assert!(ring.has_met(Side::Consumer, &to.acquaintance));
-        assert!(matches!(ring.how_they_went(Side::Consumer, &to.acquaintance), super::ends::Gone::Left));
+        assert!(ring.has_met(Side::Consumer, &to.met));
+        assert!(matches!(ring.how_they_went(Side::Consumer, &to.met), super::ends::PeersGone::Left));
         let mut got = Message::default();
         assert_eq!(ring.try_receive(&mut to.next, to.slot, &mut got).unwrap(), Some(0));
     });
@@ -338,6 +338,6 @@ fn a_producer_that_came_and_left_before_is_not_met() {
         let from = join(&ring, Side::Producer, ALICE);
         ring.leave(Side::Producer, from.slot, ALICE);
         let to = ring.join(Side::Consumer, BOB, "model", &*everybody_lives(), true).unwrap();
-        assert!(!ring.has_met(Side::Consumer, &to.acquaintance));
+        assert!(!ring.has_met(Side::Consumer, &to.met));
     });
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crossdock_layout::queue::Cell;
 use crossdock_layout::{Handle, Status};
 
-use super::trouble::{Error, corrupt};
+use super::error::{Error, corrupt};
 
 /// The largest number of bytes that a message itself can carry.
 pub use crossdock_layout::queue::INLINE_MAX;

@@ -4,7 +4,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `trouble` | errors, and the result of an attempt that may say "not yet" |
+//! | `error` | errors, and the result of an attempt that may say "not yet" |
 //! | `ring` | a process's view of a port's segment: formatting and checks |
 //! | `message` | the contents of a cell, copied in and out |
 //! | `options` | the options for opening a port |
@@ -24,10 +24,10 @@
 mod consume;
 mod end;
 mod ends;
+mod error;
 #[cfg(not(loom))]
 mod fuzz;
 mod heal;
-mod latch;
 #[cfg(all(test, loom))]
 mod loom_model;
 mod message;
@@ -39,7 +39,7 @@ mod report;
 mod ring;
 mod signal;
 mod spin;
-mod trouble;
+mod spin_lock;
 mod wait;
 
 pub use crossdock_layout::queue::{Pattern, Side, Waiting};
@@ -51,7 +51,7 @@ pub use options::PortOptions;
 pub use report::{EndInfo, PortReport, PortStatistics};
 pub use ring::{Ring, Shape};
 
-pub use trouble::Try;
+pub use error::Attempt;
 
 /// The names of all fault points of this module, at which a test build can kill its own process. The kill tests kill a
 /// process at each of them.

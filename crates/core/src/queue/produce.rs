@@ -6,24 +6,26 @@ use crossdock_layout::queue::{Cell, RETAINED, fence};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use super::Pattern;
+use super::error::{Attempt, Error, corrupt};
 use super::message::Message;
 use super::ring::Ring;
-use super::trouble::{Error, Try, corrupt};
 
 impl Ring {
     /// Puts a message into the next free cell and publishes it. The caller then wakes the consumers. If the port has
     /// only one producer, `next` is that producer's next position. Gives the message's position.
     #[inline]
-    pub(super) fn try_send(&self, next: &mut u64, end: u8, message: &Message) -> Try<u64> {
+    pub(super) fn try_send(&self, next: &mut u64, end: u8, message: &Message) -> Attempt<u64> {
         if self.shape.pattern.many_produce() {
             return self.try_send_among_many(end, message);
         }
         let position = *next;
         let (cell, lap) = (self.cell(position), self.lap(position));
         match self.room(cell, lap)? {
-            Room::Free(_) => {}
-            Room::Full => return Ok(None),
-            Room::Past => return Err(corrupt(format_args!("message {position} was sent by another member"))),
+            CellAvailability::Free(_) => {}
+            CellAvailability::Full => return Ok(None),
+            CellAvailability::Past => {
+                return Err(corrupt(format_args!("message {position} was sent by another member")));
+            }
         }
         // No compare-and-swap is needed, because no other member writes a free cell. If this member dies before it
         // stores that the message is ready, the cell stays claimed with the number of this end. The next producer heals
@@ -47,7 +49,7 @@ impl Ring {
 
     /// Sends a message to a port with several producers. A cell is claimed by compare-and-swap. Its state names the
     /// producer that claimed it, in case that producer dies.
-    fn try_send_among_many(&self, end: u8, message: &Message) -> Try<u64> {
+    fn try_send_among_many(&self, end: u8, message: &Message) -> Attempt<u64> {
         // A round fails only if another producer claimed the cell first, or took the cell's credit. So this loop does
         // not wait. It is limited all the same: after the last round the caller waits, with its deadline.
         for _ in 0..64 {
@@ -77,14 +79,14 @@ impl Ring {
     }
 
     /// Finds the first free position and its cell's state, for several producers. `None` if the ring is full.
-    pub(super) fn free_position(&self) -> Try<(u64, State)> {
+    pub(super) fn free_position(&self) -> Attempt<(u64, State)> {
         let head = &self.header().sending.head;
         for _ in 0..4 * self.capacity() + 64 {
             let position = head.load(Acquire);
             match self.room(self.cell(position), self.lap(position))? {
-                Room::Free(state) => return Ok(Some((position, state))),
-                Room::Full => return Ok(None),
-                Room::Past => self.advance(position),
+                CellAvailability::Free(state) => return Ok(Some((position, state))),
+                CellAvailability::Full => return Ok(None),
+                CellAvailability::Past => self.advance(position),
             }
         }
         Ok(None)
@@ -97,15 +99,15 @@ impl Ring {
 
     /// Says whether a producer can use a cell for `lap`.
     #[inline]
-    pub(super) fn room(&self, cell: &Cell, lap: u64) -> Result<Room, Error> {
+    pub(super) fn room(&self, cell: &Cell, lap: u64) -> Result<CellAvailability, Error> {
         let seen = State(cell.state.load(Acquire));
-        if seen.is_free(lap) { Ok(Room::Free(seen)) } else { Self::no_room(seen, lap) }
+        if seen.is_free(lap) { Ok(CellAvailability::Free(seen)) } else { Self::no_room(seen, lap) }
     }
 
-    fn no_room(seen: State, lap: u64) -> Result<Room, Error> {
+    fn no_room(seen: State, lap: u64) -> Result<CellAvailability, Error> {
         match seen.phase() {
-            Some(Phase::Claimed | Phase::Ready | Phase::Taken) if seen.lap() + 1 == lap => Ok(Room::Full),
-            Some(_) if seen.lap() >= lap => Ok(Room::Past),
+            Some(Phase::Claimed | Phase::Ready | Phase::Taken) if seen.lap() + 1 == lap => Ok(CellAvailability::Full),
+            Some(_) if seen.lap() >= lap => Ok(CellAvailability::Past),
             _ => Err(corrupt(format_args!("a cell's state is {:#x} where lap {lap} was due", seen.0))),
         }
     }
@@ -113,7 +115,7 @@ impl Ring {
 
 /// What a producer finds when it wants to use a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Room {
+pub(super) enum CellAvailability {
     /// The cell is free; this is its state word.
     Free(State),
     /// The message of the previous lap is still in the cell.

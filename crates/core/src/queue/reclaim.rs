@@ -5,9 +5,9 @@ use crossdock_layout::queue::fence;
 use crossdock_layout::queue::state::{Phase, State};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use super::produce::Room;
+use super::error::{Attempt, corrupt};
+use super::produce::CellAvailability;
 use super::ring::Ring;
-use super::trouble::{Try, corrupt};
 
 impl Ring {
     /// Gives the oldest handle that no consumer reads any more, if there is one. It does not wait: if the next cell is
@@ -15,7 +15,7 @@ impl Ring {
     ///
     /// If a producer dies after it took a credit, the buffer is lost with the producer's other buffers, and healing of
     /// the heap frees them. If a producer sends into a cell whose credit was not taken, the credit is dropped.
-    pub(super) fn try_reclaim(&self, next: u64) -> Try<Option<Handle>> {
+    pub(super) fn try_reclaim(&self, next: u64) -> Attempt<Option<Handle>> {
         let head = if self.shape.pattern.many_produce() {
             match self.free_position()? {
                 Some((position, _)) => position,
@@ -23,9 +23,11 @@ impl Ring {
             }
         } else {
             match self.room(self.cell(next), self.lap(next))? {
-                Room::Free(_) => next,
-                Room::Full => return Ok(None),
-                Room::Past => return Err(corrupt(format_args!("message {next} was sent by another member"))),
+                CellAvailability::Free(_) => next,
+                CellAvailability::Full => return Ok(None),
+                CellAvailability::Past => {
+                    return Err(corrupt(format_args!("message {next} was sent by another member")));
+                }
             }
         };
         Ok(Some(self.take_credit(head)))

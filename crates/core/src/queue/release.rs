@@ -6,8 +6,8 @@ use crossdock_layout::queue::state::{Phase, State};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::Pattern;
+use super::error::Error;
 use super::ring::Ring;
-use super::trouble::Error;
 
 impl Ring {
     /// Releases the message at `position`, which this end has received. The caller then wakes the producers. `next` is

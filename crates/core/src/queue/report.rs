@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::Side;
 use super::ends::load_name;
 use super::ring::{Ring, Shape};
-use crate::liveness::Living;
+use crate::liveness::LivenessSource;
 
 /// Counters of a whole port, for all members that it ever had. Members write them, and they are not checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -74,7 +74,7 @@ pub struct PortReport {
 
 impl Ring {
     /// Reads everything that can be seen of a port from outside.
-    pub fn report(&self, alive: &dyn Living) -> PortReport {
+    pub fn report(&self, alive: &dyn LivenessSource) -> PortReport {
         let ends = [Side::Producer, Side::Consumer]
             .into_iter()
             .flat_map(|side| self.slots(side).iter().filter_map(move |slot| end_report(side, slot, alive)));
@@ -110,7 +110,7 @@ impl Ring {
     }
 }
 
-fn end_report(side: Side, slot: &EndSlot, alive: &dyn Living) -> Option<EndInfo> {
+fn end_report(side: Side, slot: &EndSlot, alive: &dyn LivenessSource) -> Option<EndInfo> {
     let owner = slot.tenure.owner.load(Acquire);
     if owner == 0 {
         return None;

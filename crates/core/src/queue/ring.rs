@@ -13,9 +13,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use super::trouble::{Error, corrupt};
+use super::error::{Error, corrupt};
 use crate::error::Reason;
-use crate::liveness::Living;
+use crate::liveness::LivenessSource;
 
 /// The properties of a port on which all tasks that open it must agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,13 +50,13 @@ impl std::fmt::Display for Shape {
     }
 }
 
-enum Memory {
+enum RingMemory {
     Mapped(Mapping),
     #[cfg(loom)]
     Boxed(Box<PortHeader>, Box<[EndSlot]>, Box<[Cell]>),
 }
 
-impl Memory {
+impl RingMemory {
     #[cfg(not(loom))]
     fn into_mapping(self) -> Mapping {
         let Self::Mapped(mapping) = self;
@@ -81,7 +81,7 @@ pub struct Ring {
     mask: u64,
     shift: u32,
     #[allow(dead_code, reason = "owns the memory that the pointers point into")]
-    memory: Memory,
+    memory: RingMemory,
 }
 
 // SAFETY: the pointers lead into `memory`, which moves along and stays until drop; everything behind them is atomics.
@@ -100,7 +100,7 @@ impl Ring {
         memory: Mapping,
         shape: Shape,
         me: MemberId,
-        alive: &dyn Living,
+        alive: &dyn LivenessSource,
         deadline: Deadline,
     ) -> Result<Self, Error> {
         shape.check()?;
@@ -142,13 +142,13 @@ impl Ring {
             shape,
             mask: u64::from(shape.capacity) - 1,
             shift: shape.capacity.trailing_zeros(),
-            memory: Memory::Mapped(memory),
+            memory: RingMemory::Mapped(memory),
         })
     }
 
     /// Formats fresh memory as a port. If several members open the port at the same time, one of them formats it. If
     /// that member dies, another one does.
-    fn format(&self, me: MemberId, alive: &dyn Living, deadline: Deadline) -> Result<(), Error> {
+    fn format(&self, me: MemberId, alive: &dyn LivenessSource, deadline: Deadline) -> Result<(), Error> {
         let identity = &self.header().identity;
         loop {
             let seen = identity.init.load(Acquire);
@@ -218,16 +218,16 @@ impl Ring {
     }
 
     /// Gives the index that slot `slot` of a side has among all end slots of the port.
-    pub(super) fn place(&self, side: Side, slot: u8) -> u8 {
+    pub(super) fn slot_index(&self, side: Side, slot: u8) -> u8 {
         side as u8 * MAX_PRODUCERS as u8 + slot
     }
 
     /// Gives the end slot with this index. It does not search, because every call needs this.
     #[inline]
-    pub(super) fn slot(&self, place: u8) -> &EndSlot {
-        assert!(usize::from(place) < END_SLOTS);
+    pub(super) fn slot(&self, slot_index: u8) -> &EndSlot {
+        assert!(usize::from(slot_index) < END_SLOTS);
         // SAFETY: within the table of END_SLOTS slots, as for `slots`.
-        unsafe { &*self.slots.as_ptr().add(usize::from(place)) }
+        unsafe { &*self.slots.as_ptr().add(usize::from(slot_index)) }
     }
 
     pub(super) fn cells(&self) -> &[Cell] {
@@ -275,7 +275,7 @@ impl Ring {
             shape,
             mask: u64::from(shape.capacity) - 1,
             shift: shape.capacity.trailing_zeros(),
-            memory: Memory::Boxed(header, slots, cells),
+            memory: RingMemory::Boxed(header, slots, cells),
         }
     }
 }

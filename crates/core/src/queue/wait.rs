@@ -14,14 +14,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use super::end::End;
-use super::ends::{Gone, Joined};
+use super::ends::{Joined, PeersGone};
+use super::error::{Attempt, Error};
 use super::ring::Ring;
 use super::signal;
 use super::spin::{NOBODYS, TOO_LONG, TURNS, spin_while};
-use super::trouble::{Error, Try};
 use super::{Pattern, Side};
 use crate::error::Reason;
-use crate::liveness::{LOOK, Living, epoch_word};
+use crate::liveness::{LOOK, LivenessSource, epoch_word};
 
 /// The shortest time in nanoseconds after which an end asks the kernel again which members are dead. A sleep lasts
 /// longer than this.
@@ -31,7 +31,7 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// The state of a wait that spins until its deadline. Such a wait counts its time at each turn, so that nothing is left
 /// to do when it ends.
-pub(super) struct Vigil {
+pub(super) struct SpinWait {
     /// The time when the wait began, in nanoseconds of the monotonic clock. The other times have the same unit.
     began: u64,
     /// The time up to which the wait has been counted in the account.
@@ -50,24 +50,24 @@ impl End {
         &self,
         timeout: Duration,
         what: &'static str,
-        attempt: &mut dyn FnMut() -> Try<T>,
+        attempt: &mut dyn FnMut() -> Attempt<T>,
     ) -> Result<T, Error> {
         self.wait_until(timeout, what, attempt, true)
     }
 
-    /// Waits as `wait` does. If the end has spun before, `vigil` is the state of that wait, and the time that it took
+    /// Waits as `wait` does. If the end has spun before, `spin_wait` is the state of that wait, and the time that it took
     /// is subtracted from the timeout.
     #[cold]
     pub(super) fn wait_on<T>(
         &self,
-        vigil: Option<Vigil>,
+        spin_wait: Option<SpinWait>,
         timeout: Duration,
         what: &'static str,
-        attempt: &mut dyn FnMut() -> Try<T>,
+        attempt: &mut dyn FnMut() -> Attempt<T>,
     ) -> Result<T, Error> {
-        let Some(vigil) = vigil else { return self.wait(timeout, what, attempt) };
+        let Some(spin_wait) = spin_wait else { return self.wait(timeout, what, attempt) };
         let slept = Instant::now();
-        let left = timeout.saturating_sub(Duration::from_nanos(vigil.counted - vigil.began));
+        let left = timeout.saturating_sub(Duration::from_nanos(spin_wait.counted - spin_wait.began));
         let ended = self.sleep_until(slept + left.min(FOR_EVER), timeout, what, attempt, true);
         self.waited(slept.elapsed());
         ended
@@ -77,26 +77,26 @@ impl End {
     /// until its deadline: the caller tries again. The answer `false` means that the caller must sleep or give up,
     /// because this end does not spin until its deadline, its time is up, or no peer is left.
     #[inline]
-    pub(super) fn keep_vigil(&self, vigil: &mut Option<Vigil>, timeout: Duration) -> bool {
+    pub(super) fn keep_vigil(&self, spin_wait: &mut Option<SpinWait>, timeout: Duration) -> bool {
         if timeout.is_zero() || !self.spinner.spins_for_good() {
             return false;
         }
         let (now, account) = (clock::now_ns(), self.account());
-        let Some(vigil) = vigil else {
+        let Some(spin_wait) = spin_wait else {
             account.waiting.store(1, Relaxed);
-            *vigil = Some(Vigil { began: now, counted: now, looked: now });
+            *spin_wait = Some(SpinWait { began: now, counted: now, looked: now });
             return true;
         };
-        account.wait_ns.fetch_add(now - vigil.counted, Relaxed);
+        account.wait_ns.fetch_add(now - spin_wait.counted, Relaxed);
         account.last_seen.store(now, Relaxed);
-        vigil.counted = now;
-        if u128::from(now - vigil.began) >= timeout.as_nanos() {
+        spin_wait.counted = now;
+        if u128::from(now - spin_wait.began) >= timeout.as_nanos() {
             return false;
         }
-        if now - vigil.looked < LOOKS_UP {
+        if now - spin_wait.looked < LOOKS_UP {
             return true;
         }
-        vigil.looked = now;
+        spin_wait.looked = now;
         !self.look_after() && self.over().is_none()
     }
 
@@ -105,7 +105,7 @@ impl End {
     pub(super) fn wait_for_company(
         &self,
         timeout: Duration,
-        attempt: &mut dyn FnMut() -> Try<()>,
+        attempt: &mut dyn FnMut() -> Attempt<()>,
     ) -> Result<(), Error> {
         self.wait_until(timeout, "a task at the other end", attempt, false)
     }
@@ -114,7 +114,7 @@ impl End {
         &self,
         timeout: Duration,
         what: &'static str,
-        attempt: &mut dyn FnMut() -> Try<T>,
+        attempt: &mut dyn FnMut() -> Attempt<T>,
         needs_peer: bool,
     ) -> Result<T, Error> {
         if timeout.is_zero() {
@@ -159,7 +159,7 @@ impl End {
         until: Instant,
         timeout: Duration,
         what: &'static str,
-        attempt: &mut dyn FnMut() -> Try<T>,
+        attempt: &mut dyn FnMut() -> Attempt<T>,
         needs_peer: bool,
     ) -> Result<T, Error> {
         let deadline = Deadline::after(until.saturating_duration_since(Instant::now()));
@@ -207,7 +207,7 @@ impl End {
     }
 
     /// Ends a call with timeout zero that found nothing: decides between "not yet" and "never".
-    fn poll<T>(&self, attempt: &mut dyn FnMut() -> Try<T>, needs_peer: bool) -> Result<T, Error> {
+    fn poll<T>(&self, attempt: &mut dyn FnMut() -> Attempt<T>, needs_peer: bool) -> Result<T, Error> {
         self.look_after();
         let over = if needs_peer { self.over() } else { None };
         attempt()?.ok_or_else(|| over.unwrap_or_else(|| Error::because(Status::NotYet, Reason::NothingYet)))
@@ -218,8 +218,8 @@ impl End {
         started: Instant,
         clock: &mut Instant,
         timeout: Duration,
-        attempt: &mut dyn FnMut() -> Try<T>,
-    ) -> Try<T> {
+        attempt: &mut dyn FnMut() -> Attempt<T>,
+    ) -> Attempt<T> {
         let allowance = self.spinner.allowance(process::processors());
         if allowance.is_some_and(|allowance| allowance.is_zero()) {
             return Ok(None);
@@ -252,7 +252,7 @@ impl End {
     }
 
     /// Yields the CPU to other threads a few times, if that pays; `spin.rs` says why.
-    fn give_way<T>(&self, attempt: &mut dyn FnMut() -> Try<T>) -> Try<T> {
+    fn give_way<T>(&self, attempt: &mut dyn FnMut() -> Attempt<T>) -> Attempt<T> {
         if !self.spinner.gives_way() {
             return Ok(None);
         }
@@ -319,18 +319,16 @@ impl End {
         let other = self.side.other();
         // The caller has called `look_after` before. If that call learned of a death from the kernel, it has freed the
         // dead member's end. So asking the liveness table is enough here.
-        if self.ring.living(other, self.host.liveness().table()) > 0
-            || !self.ring.has_met(self.side, &self.acquaintance)
-        {
+        if self.ring.living(other, self.host.liveness().table()) > 0 || !self.ring.has_met(self.side, &self.met) {
             return None;
         }
         if self.side == Side::Consumer && self.ring.others_still_work(self.slot) {
             return None;
         }
-        let (status, reason) = match self.ring.how_they_went(self.side, &self.acquaintance) {
-            Gone::Left => (Status::Closed, Reason::PeersLeft(other)),
-            Gone::Died => (Status::PeerDied, Reason::PeersDied(other)),
-            Gone::Unsettled => return None,
+        let (status, reason) = match self.ring.how_they_went(self.side, &self.met) {
+            PeersGone::Left => (Status::Closed, Reason::PeersLeft(other)),
+            PeersGone::Died => (Status::PeerDied, Reason::PeersDied(other)),
+            PeersGone::Unsettled => return None,
         };
         Some(Error::because(status, reason).with_peer(self.ring.who_left(other)))
     }
@@ -339,8 +337,7 @@ impl End {
     fn timed_out(&self, what: &'static str, timeout: Duration) -> Error {
         let other = self.side.other();
         let held = if self.side == Side::Consumer { self.ring.held(self.slot, self.next()) } else { 0 };
-        let alone =
-            || self.ring.living(other, self.host.liveness()) == 0 && !self.ring.has_met(self.side, &self.acquaintance);
+        let alone = || self.ring.living(other, self.host.liveness()) == 0 && !self.ring.has_met(self.side, &self.met);
         let (reason, peer) = if held == self.ring.shape().capacity as usize {
             (Reason::HoldsAll(held), None)
         } else if alone() {
@@ -367,7 +364,7 @@ impl Ring {
         side: Side,
         me: MemberId,
         name: &str,
-        alive: &dyn Living,
+        alive: &dyn LivenessSource,
         timeout: Duration,
     ) -> Result<Joined, Error> {
         let patience = Deadline::after(HEALING_TIME);

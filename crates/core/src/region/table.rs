@@ -1,7 +1,7 @@
 //! The regions that this process has mapped, by address. A container in shared memory finds its region here when it
 //! allocates.
 //!
-//! This is the only such table. `heap/near.rs` has a cache of it in each thread.
+//! This is the only such table. `heap/thread_cache.rs` has a cache of it in each thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -39,11 +39,11 @@ pub fn at_base(base: *const u8) -> Option<Arc<Region>> {
 /// Runs `work` on the region that is mapped at `base`, if there is one. After that, this thread's next
 /// [`heap::allocate_at`] finds the region quickly. It is for allocators.
 pub fn with_base<R>(base: *const u8, work: impl FnOnce(&Arc<Region>) -> R) -> Option<R> {
-    if let Some(region) = heap::near_region(base) {
+    if let Some(region) = heap::cached_region(base) {
         return Some(work(&region));
     }
     let region = at_base(base)?;
     let done = work(&region);
-    region.keep_near();
+    region.cache_region();
     Some(done)
 }

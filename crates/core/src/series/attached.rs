@@ -16,7 +16,7 @@ use super::observer::PublisherState;
 use super::pins;
 use super::plan::Span;
 use super::pool::Pool;
-use super::protocol::{self, Pinned};
+use super::protocol::{self, PinResult};
 use super::spec::no_variable;
 use crate::Host;
 use crate::error::Reason;
@@ -46,7 +46,7 @@ pub(super) struct Attached {
     /// The pins that are in use, one bit each.
     pub in_use: Mutex<u32>,
     pub host: Arc<dyn Host>,
-    pub origin: fork::Origin,
+    pub process: fork::ProcessToken,
 }
 
 impl Attached {
@@ -106,7 +106,7 @@ impl Attached {
 
     /// Pins a version and gives the number of the pin; `None` if the version is gone.
     pub fn pin(&self, which: Latest) -> Result<Option<usize>> {
-        if !self.origin.is_here() {
+        if !self.process.is_current() {
             return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));
         }
         let record = u32::from(which.record());
@@ -130,12 +130,12 @@ impl Attached {
             // The kernel is asked only if the publisher seems to have died while it was retiring the version.
             let dead = self.is_known_dead() || turn > QUICK && self.state() == PublisherState::Died;
             match protocol::pin(self.pin_word(pin), self.state_of(record), which.sequence(), dead) {
-                Pinned::Held => {
+                PinResult::Held => {
                     fault_point!("series.pin.held");
                     return Ok(Some(pin));
                 }
-                Pinned::AskAgain => std::thread::yield_now(),
-                Pinned::Gone => break,
+                PinResult::AskAgain => std::thread::yield_now(),
+                PinResult::Gone => break,
             }
         }
         self.give_back(pin);
@@ -144,7 +144,7 @@ impl Attached {
 
     /// Unpins a version. A forked child does nothing here, because the pins belong to its parent.
     pub fn unpin(&self, pin: usize) {
-        if self.origin.is_here() {
+        if self.process.is_current() {
             protocol::unpin(self.pin_word(pin));
             self.give_back(pin);
         }
@@ -177,7 +177,7 @@ impl Drop for Attached {
     fn drop(&mut self) {
         // Each version keeps this value alive, so all pins should be clear by now. They are cleared once more, because
         // that costs nothing and a pin left behind would keep memory.
-        if self.origin.is_here() {
+        if self.process.is_current() {
             (0..PINS).for_each(|pin| self.pin_word(pin).store(0, Relaxed));
         }
     }

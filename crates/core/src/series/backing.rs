@@ -18,7 +18,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use crossdock_os::place::HUGE;
+use crossdock_os::reservation::HUGE;
 use crossdock_os::{OsError, OsResult};
 
 use super::publisher::Publisher;
@@ -46,7 +46,7 @@ impl Publisher {
     /// The kind of memory that the chosen method needs at the variables' addresses; `None` if the method works with
     /// every kind.
     pub(super) fn goal(&self) -> Option<Backing> {
-        match self.finder.method {
+        match self.detector.method {
             Method::CopyAll | Method::Compare => Some(Backing::Memory),
             Method::WriteProtect => Some(Backing::Watched),
             Method::PrivateCopies => Some(Backing::Slot),
@@ -74,7 +74,7 @@ impl Publisher {
         let Some(goal) = self.goal().filter(|_| !self.settled && self.broken.is_none()) else { return };
         let unit = (HUGE / self.pool.chunk()).max(1) as u32;
         let least = (self.chunks() / LEAST).max(unit);
-        let limit = self.version_bytes() as f64 * self.finder.costs.copy_byte * SHARE;
+        let limit = self.version_bytes() as f64 * self.detector.costs.copy_byte * SHARE;
         let started = Instant::now();
         let mut changed = 0;
         for index in 0..self.fields.len() {
@@ -117,7 +117,7 @@ impl Publisher {
             return Ok(());
         }
         match from {
-            Backing::Slot => field.place.make_own(at, length)?,
+            Backing::Slot => field.reservation.make_own(at, length)?,
             Backing::Watched => self.notes()?.leave(address, length)?,
             Backing::Memory => {}
         }
@@ -130,8 +130,8 @@ impl Publisher {
         Ok(())
     }
 
-    fn notes(&self) -> OsResult<&crossdock_os::userfault::WriteNotes> {
-        self.finder.notes().ok_or_else(|| OsError::last("userfaultfd", "none is open"))
+    fn notes(&self) -> OsResult<&crossdock_os::userfault::WriteTracker> {
+        self.detector.notes().ok_or_else(|| OsError::last("userfaultfd", "none is open"))
     }
 
     /// Chooses another method after the kernel refused the kind of memory that the present method needs.
@@ -139,8 +139,8 @@ impl Publisher {
         match goal {
             Backing::Slot => self.leave_pool(error),
             Backing::Watched => {
-                self.finder.give_up(Method::WriteProtect, error.to_string());
-                self.finder.method = Method::CopyAll;
+                self.detector.give_up(Method::WriteProtect, error.to_string());
+                self.detector.method = Method::CopyAll;
             }
             // The system has no memory left, so these chunks stay mapped slots. Their changes are found by tracking, or
             // they are copied whole.
@@ -152,7 +152,7 @@ impl Publisher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::Alone;
+    use crate::host::StandaloneHost;
     use crate::series::{Detect, Identity, Spec, Variable};
     use std::sync::Arc;
 
@@ -161,11 +161,11 @@ mod tests {
     fn publisher() -> Publisher {
         let (one, other) = (Variable::new("a", "u64", &[1000]), Variable::new("u", "u64", &[NUMBERS as u64]));
         let spec = Spec { detect: Detect::WriteProtect, ..Spec::of(vec![one, other]) };
-        Publisher::create(Identity::alone("s"), &spec, Arc::new(Alone::default())).unwrap().0
+        Publisher::create(Identity::alone("s"), &spec, Arc::new(StandaloneHost::default())).unwrap().0
     }
 
     fn wants(publisher: &mut Publisher, goal: Backing) {
-        publisher.finder.method = match goal {
+        publisher.detector.method = match goal {
             Backing::Memory => Method::CopyAll,
             Backing::Watched => Method::WriteProtect,
             Backing::Slot => Method::PrivateCopies,
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn whatever_lies_there_and_however_much_of_it_was_changed_over_nothing_is_lost() {
         let mut publisher = publisher();
-        if !publisher.finder.has(Method::WriteProtect) {
+        if !publisher.detector.has(Method::WriteProtect) {
             return crossdock_os::testing::skip("write-protection");
         }
         let mut model = vec![0u64; NUMBERS];
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_chunk_whose_pages_were_all_written_becomes_memory_without_a_call() {
         let mut publisher = publisher();
-        if !publisher.finder.has(Method::PrivateCopies) {
+        if !publisher.detector.has(Method::PrivateCopies) {
             return crossdock_os::testing::skip("private-copies");
         }
         publisher.publish(&[]).unwrap();
@@ -244,7 +244,7 @@ mod tests {
         publisher.elements::<u64>("u").unwrap().fill(3);
         let found = publisher.find_changes();
         assert_eq!(found.method, Method::PrivateCopies);
-        publisher.finder.method = Method::CopyAll;
+        publisher.detector.method = Method::CopyAll;
         publisher.make_room(publisher.pending.count()).unwrap();
         let taken = publisher.take_slots();
         publisher.follow_up(&taken, found.dirty.as_deref());
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_chunk_that_leaves_its_slot_has_nothing_of_it() {
         let mut publisher = publisher();
-        if !publisher.finder.has(Method::WriteProtect) {
+        if !publisher.detector.has(Method::WriteProtect) {
             return crossdock_os::testing::skip("write-protection");
         }
         let mut model: Vec<u64> = (0..NUMBERS as u64).collect();

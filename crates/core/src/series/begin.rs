@@ -3,13 +3,13 @@
 
 use crossdock_layout::Status;
 use crossdock_layout::series::NO_SLOT;
-use crossdock_os::place::Place;
+use crossdock_os::reservation::Reservation;
 
-use super::copy::Taken;
+use super::copy::FreshSlots;
 use super::field::Begun;
 use super::publish::Stamp;
 use super::publisher::{Publisher, failed};
-use super::slots::Run;
+use super::slots::SlotRun;
 use super::spec::{FullPolicy, Method};
 use super::value::Value;
 use crate::{Result, fault_point};
@@ -43,8 +43,8 @@ impl Publisher {
         let taken = self.take_all_slots();
         fault_point!("series.begin.taken");
         match self.assemble(&taken) {
-            Ok(places) => {
-                for (field, begun) in self.fields.iter_mut().zip(places) {
+            Ok(reservations) => {
+                for (field, begun) in self.fields.iter_mut().zip(reservations) {
                     field.begun = begun;
                 }
                 fault_point!("series.begin.placed");
@@ -60,13 +60,13 @@ impl Publisher {
     }
 
     /// Takes fresh slots for every chunk. The caller has made sure that there is room.
-    fn take_all_slots(&mut self) -> Vec<Taken> {
+    fn take_all_slots(&mut self) -> Vec<FreshSlots> {
         let mut taken = Vec::new();
         for (index, field) in self.fields.iter().enumerate() {
             let (mut chunk, mut left) = (0, field.chunks);
             while left > 0 {
                 let run = self.slots.take(left, chunk).expect("room was made for all of them");
-                taken.push(Taken { field: index, chunk, run });
+                taken.push(FreshSlots { field: index, chunk, run });
                 chunk += run.count;
                 left -= run.count;
             }
@@ -77,19 +77,19 @@ impl Publisher {
     /// Begins a version in ordinary memory, because the pool has no room at present.
     fn begin_aside(&mut self) -> Result<()> {
         let chunk = self.pool.chunk();
-        let mut places = Vec::new();
+        let mut reservations = Vec::new();
         for field in &self.fields {
             let length = field.chunks as usize * chunk;
-            let place = Place::reserve(length).and_then(|place| {
+            let reservation = Reservation::reserve(length).and_then(|reservation| {
                 if length > 0 {
-                    place.put_memory(0, length)?;
+                    reservation.put_memory(0, length)?;
                 }
-                Ok(place)
+                Ok(reservation)
             });
-            places.push(place.map_err(|error| failed(&self.name, &error))?);
+            reservations.push(reservation.map_err(|error| failed(&self.name, &error))?);
         }
-        for (field, place) in self.fields.iter_mut().zip(places) {
-            field.begun = Some(Begun::Aside(place));
+        for (field, reservation) in self.fields.iter_mut().zip(reservations) {
+            field.begun = Some(Begun::Aside(reservation));
         }
         fault_point!("series.begin.aside");
         self.begun = true;
@@ -105,7 +105,7 @@ impl Publisher {
         self.make_room(self.chunks())?;
         let taken = self.take_all_slots();
         let chunk = self.pool.chunk();
-        for Taken { field, chunk: first, run } in &taken {
+        for FreshSlots { field, chunk: first, run } in &taken {
             let from = self.fields[*field].memory(&self.pool).wrapping_add(*first as usize * chunk);
             // SAFETY: the begun memory has all of the variable's chunks, and the slots were taken just now, so no version
             // has them.
@@ -122,7 +122,7 @@ impl Publisher {
     pub(super) fn write_back_begun(&mut self) {
         let chunk = self.pool.chunk();
         for field in &self.fields {
-            let (from, to) = (field.memory(&self.pool), field.place.start().as_ptr());
+            let (from, to) = (field.memory(&self.pool), field.reservation.start().as_ptr());
             let length = field.chunks as usize * chunk;
             if length > 0 && from != to {
                 // SAFETY: the begun memory and the variable's own have all of its chunks, and are two ranges.
@@ -137,26 +137,26 @@ impl Publisher {
     }
 
     /// Maps each variable's fresh slots as one array.
-    fn assemble(&self, taken: &[Taken]) -> crossdock_os::OsResult<Vec<Option<Begun>>> {
+    fn assemble(&self, taken: &[FreshSlots]) -> crossdock_os::OsResult<Vec<Option<Begun>>> {
         let chunk = self.pool.chunk();
-        let mut places = Vec::new();
+        let mut reservations = Vec::new();
         for (index, field) in self.fields.iter().enumerate() {
-            let own: Vec<&Taken> = taken.iter().filter(|taken| taken.field == index).collect();
-            places.push(match own.as_slice() {
+            let own: Vec<&FreshSlots> = taken.iter().filter(|taken| taken.field == index).collect();
+            reservations.push(match own.as_slice() {
                 [] => None,
-                [Taken { run: Run { first, .. }, .. }] => Some(Begun::Contiguous(*first)),
+                [FreshSlots { run: SlotRun { first, .. }, .. }] => Some(Begun::Contiguous(*first)),
                 several => {
-                    let place = Place::reserve(field.chunks as usize * chunk)?;
-                    for Taken { chunk: at, run, .. } in several {
+                    let reservation = Reservation::reserve(field.chunks as usize * chunk)?;
+                    for FreshSlots { chunk: at, run, .. } in several {
                         let from = self.pool.geometry().slot(run.first);
                         let length = run.count as usize * chunk;
-                        place.put_again(*at as usize * chunk, length, self.pool.mapping(), from)?;
+                        reservation.put_again(*at as usize * chunk, length, self.pool.mapping(), from)?;
                     }
-                    Some(Begun::Assembled(place))
+                    Some(Begun::Assembled(reservation))
                 }
             });
         }
-        Ok(places)
+        Ok(reservations)
     }
 
     /// Gives up a begun version. The variables are at their usual addresses again and hold what they held before
@@ -189,7 +189,7 @@ impl Publisher {
             let table = field.whole_table();
             self.current[table.start as usize..table.end as usize].fill(NO_SLOT);
         }
-        for Taken { field, chunk, run } in &taken {
+        for FreshSlots { field, chunk, run } in &taken {
             let first = (self.fields[*field].span.first + chunk) as usize;
             (0..run.count).for_each(|n| self.current[first + n as usize] = run.first + n);
         }
@@ -201,8 +201,8 @@ impl Publisher {
         self.end_begun();
         self.pending.clear();
         self.hinted = false;
-        if self.finder.method != Method::Hints && self.finder.may_use(Method::PrivateCopies) {
-            self.finder.method = Method::PrivateCopies;
+        if self.detector.method != Method::Hints && self.detector.may_use(Method::PrivateCopies) {
+            self.detector.method = Method::PrivateCopies;
         }
         self.settled = false;
         if let Err(error) = self.put_pool_behind() {

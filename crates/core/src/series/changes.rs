@@ -8,7 +8,7 @@ use std::time::Instant;
 use crossdock_layout::series::NO_SLOT;
 
 use super::backing::Backing;
-use super::finder::Changing;
+use super::detector::Changing;
 use super::publisher::Publisher;
 use super::spec::Method;
 
@@ -19,7 +19,7 @@ const PIECE: usize = 64;
 const LARGE: usize = 8 << 20;
 
 /// The result of a search for changes.
-pub(super) struct Found {
+pub(super) struct FoundChanges {
     /// The method by which most changes were found.
     pub method: Method,
     /// For chunks that are mapped slots: the pages that are private copies. `None` if the kernel could not tell.
@@ -28,7 +28,7 @@ pub(super) struct Found {
 
 /// How the chunks of a version were examined.
 #[derive(Default)]
-struct Looked {
+struct SearchCounts {
     /// The numbers of chunks that were examined by private copies, by write protection (`protect`) and by comparing,
     /// one field for each.
     private: u32,
@@ -45,7 +45,7 @@ struct Looked {
 
 impl Publisher {
     /// Finds the chunks that changed since the last version and adds them to the list `pending`.
-    pub(super) fn find_changes(&mut self) -> Found {
+    pub(super) fn find_changes(&mut self) -> FoundChanges {
         // A chunk that is in no version yet always counts as changed.
         for field in &self.fields {
             for index in field.table() {
@@ -54,17 +54,17 @@ impl Publisher {
                 }
             }
         }
-        let hints = self.hinted && self.finder.detect_allows_hints();
-        if hints || self.finder.method == Method::Hints {
-            return Found { method: Method::Hints, dirty: None };
+        let hints = self.hinted && self.detector.detect_allows_hints();
+        if hints || self.detector.method == Method::Hints {
+            return FoundChanges { method: Method::Hints, dirty: None };
         }
-        let (mut looked, mut dirty) = (Looked::default(), Some(Vec::new()));
+        let (mut looked, mut dirty) = (SearchCounts::default(), Some(Vec::new()));
         for index in 0..self.fields.len() {
             for (part, backing) in self.backings(self.fields[index].table()) {
                 self.look(index, part, backing, &mut looked, &mut dirty);
             }
         }
-        if looked.protect > 0 && self.finder.has_blind_writes() {
+        if looked.protect > 0 && self.detector.has_blind_writes() {
             for index in 0..self.fields.len() {
                 for (part, backing) in self.backings(self.fields[index].table()) {
                     if backing == Backing::Watched {
@@ -81,7 +81,7 @@ impl Publisher {
         let all = f64::from(self.chunks()).max(1.0);
         if looked.compared_bytes >= 1 << 16 {
             let cost = looked.compared_ns / looked.compared_bytes as f64;
-            super::costs::learn(&mut self.finder.costs.compare_byte, cost);
+            super::costs::learn(&mut self.detector.costs.compare_byte, cost);
         }
         if self.counts.withheld_now > 0 {
             // After a withheld version the list `pending` has the changes of several steps. So it does not tell how
@@ -90,7 +90,7 @@ impl Publisher {
             let chunks = f64::from(self.pending.count()) / all;
             // A comparison stops at the first difference in a chunk. So all pages of such a chunk count as changed.
             let pages = (looked.pages * PAGE) as f64 / (all * self.pool.chunk() as f64);
-            self.finder.note(Changing { chunks, pages });
+            self.detector.note(Changing { chunks, pages });
         } else if self.sequence > 0 {
             self.sample();
         }
@@ -102,7 +102,7 @@ impl Publisher {
         ];
         // If several methods examined the same number of chunks, the last one in the list counts.
         let method = ways.into_iter().max_by_key(|(chunks, _)| *chunks).map_or(Method::CopyAll, |(_, method)| method);
-        Found { method, dirty }
+        FoundChanges { method, dirty }
     }
 
     /// Finds which pages in a range of one variable's chunks changed, by asking the kernel or by comparing. If the
@@ -112,7 +112,7 @@ impl Publisher {
         field: usize,
         part: Range<u32>,
         backing: Backing,
-        looked: &mut Looked,
+        looked: &mut SearchCounts,
         dirty: &mut Option<Vec<Range<usize>>>,
     ) {
         let (chunk, first) = (self.pool.chunk(), self.fields[field].span.first);
@@ -120,7 +120,7 @@ impl Publisher {
         let method = match backing {
             Backing::Slot => Method::PrivateCopies,
             Backing::Watched => Method::WriteProtect,
-            Backing::Memory if self.finder.method == Method::Compare => {
+            Backing::Memory if self.detector.method == Method::Compare => {
                 self.compare(field, part, looked);
                 return;
             }
@@ -130,12 +130,12 @@ impl Publisher {
         let mut found = Vec::new();
         let answer = match method {
             Method::CopyAll => None,
-            _ if !self.finder.has(method) => None,
-            _ => Some(self.finder.scan(start..start + part.len() * chunk, method, &mut found)),
+            _ if !self.detector.has(method) => None,
+            _ => Some(self.detector.scan(start..start + part.len() * chunk, method, &mut found)),
         };
         if let Some(Err(error)) = &answer {
-            self.finder.give_up(method, error.to_string());
-            self.finder.method = Method::CopyAll;
+            self.detector.give_up(method, error.to_string());
+            self.detector.method = Method::CopyAll;
             self.settled = false;
         }
         if !matches!(answer, Some(Ok(()))) {
@@ -163,7 +163,7 @@ impl Publisher {
     }
 
     /// Compares chunks of one variable with the newest version. Chunks that are known to have changed are left out.
-    fn compare(&mut self, field: usize, part: Range<u32>, looked: &mut Looked) {
+    fn compare(&mut self, field: usize, part: Range<u32>, looked: &mut SearchCounts) {
         let (chunk, first) = (self.pool.chunk(), self.fields[field].span.first);
         looked.compared += part.len() as u32;
         let asked: Vec<u32> = part.filter(|index| !self.pending.has(*index)).collect();
@@ -201,7 +201,7 @@ impl Publisher {
     /// changes.
     fn sample(&mut self) {
         let total = self.chunks();
-        if !self.finder.wants_samples() || total < 4 {
+        if !self.detector.wants_samples() || total < 4 {
             return;
         }
         let chunk = self.pool.chunk();
@@ -238,7 +238,7 @@ impl Publisher {
         if looked > 0 {
             let seen = f64::from(looked);
             let pages = (pages * PAGE) as f64 / (seen * chunk as f64);
-            self.finder.note(Changing { chunks: f64::from(changed) / seen, pages });
+            self.detector.note(Changing { chunks: f64::from(changed) / seen, pages });
         }
     }
 }

@@ -8,7 +8,7 @@ use crossdock_os::copy;
 
 use super::backing::Backing;
 use super::publisher::Publisher;
-use super::slots::Run;
+use super::slots::SlotRun;
 use crate::fault_point;
 
 /// The approximate number of bytes of one piece of a copy. A copy is cut into pieces so that several threads can share
@@ -17,15 +17,15 @@ const PIECE: usize = 4 << 20;
 
 /// A run of fresh slots, for chunks of one variable.
 #[derive(Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct FreshSlots {
     pub field: usize,
     /// The number of the first chunk within the variable.
     pub chunk: u32,
-    pub run: Run,
+    pub run: SlotRun,
 }
 
 #[derive(Clone, Copy)]
-struct Piece {
+struct CopyPiece {
     to: usize,
     from: usize,
     length: usize,
@@ -33,14 +33,14 @@ struct Piece {
 
 impl Publisher {
     /// Takes fresh slots for all changed chunks. The caller has made sure that there is room.
-    pub(super) fn take_slots(&mut self) -> Vec<Taken> {
+    pub(super) fn take_slots(&mut self) -> Vec<FreshSlots> {
         let mut taken = Vec::new();
         for (index, field) in self.fields.iter().enumerate() {
             for (first, count) in self.pending.runs(field.table()) {
                 let (mut chunk, mut left) = (first - field.span.first, count);
                 while left > 0 {
                     let run = self.slots.take(left, chunk).expect("room was made for all of them");
-                    taken.push(Taken { field: index, chunk, run });
+                    taken.push(FreshSlots { field: index, chunk, run });
                     chunk += run.count;
                     left -= run.count;
                 }
@@ -54,10 +54,10 @@ impl Publisher {
     /// `dirty` has the pages that are private copies, for chunks that are mapped slots; `None` if the kernel could not
     /// tell. The other pages of such a chunk are unchanged. They are read in the old slot, because the variable's
     /// addresses may lack page table entries, which cost time to fill.
-    pub(super) fn copy_changes(&mut self, taken: &[Taken], dirty: Option<&[Range<usize>]>) {
+    pub(super) fn copy_changes(&mut self, taken: &[FreshSlots], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
-        let mut pieces: Vec<Piece> = Vec::new();
-        for Taken { field, chunk: first, run } in taken {
+        let mut pieces: Vec<CopyPiece> = Vec::new();
+        for FreshSlots { field, chunk: first, run } in taken {
             let field = &self.fields[*field];
             for n in 0..run.count {
                 let from = field.address(first + n, chunk) as usize;
@@ -73,16 +73,16 @@ impl Publisher {
             }
         }
         let bytes: usize = pieces.iter().map(|piece| piece.length).sum();
-        let way = self.ways.choose(bytes);
+        let mode = self.tuner.choose(bytes);
         let started = Instant::now();
         let copy = |n: usize| {
-            let Piece { to, from, length } = pieces[n];
+            let CopyPiece { to, from, length } = pieces[n];
             if n == pieces.len() / 2 {
                 fault_point!("series.publish.half");
             }
             // SAFETY: `from` lies in a variable's memory or in a slot of the newest version, `to` in slots that were
             // just taken, which no version has, so no observer reads them; both are mapped for as long as `self`.
-            unsafe { copy::copy(to as *mut u8, from as *const u8, length, way) };
+            unsafe { copy::copy(to as *mut u8, from as *const u8, length, mode) };
         };
         match &self.runner {
             Some(runner) if bytes >= 2 * PIECE => runner.run(pieces.len(), &copy),
@@ -90,9 +90,9 @@ impl Publisher {
         }
         if bytes > 0 {
             let took = started.elapsed().as_nanos() as f64;
-            self.ways.learn(way, bytes, took);
+            self.tuner.learn(mode, bytes, took);
             if bytes >= 1 << 16 {
-                super::costs::learn(&mut self.finder.costs.copy_byte, took / bytes as f64);
+                super::costs::learn(&mut self.detector.costs.copy_byte, took / bytes as f64);
             }
         }
     }
@@ -100,18 +100,18 @@ impl Publisher {
 
 /// Adds a piece to the list. If the piece continues the last piece in both the source and the target, it is joined to
 /// the last piece instead.
-fn add(pieces: &mut Vec<Piece>, to: usize, from: usize, length: usize) {
+fn add(pieces: &mut Vec<CopyPiece>, to: usize, from: usize, length: usize) {
     match pieces.last_mut() {
         Some(last) if last.to + last.length == to && last.from + last.length == from && last.length < PIECE => {
             last.length += length;
         }
-        _ => pieces.push(Piece { to, from, length }),
+        _ => pieces.push(CopyPiece { to, from, length }),
     }
 }
 
 /// Adds the pieces for a chunk of which only some pages are private copies: the private copies are read at `from`, the
 /// other pages at `old`.
-fn add_mixed(pieces: &mut Vec<Piece>, to: usize, from: usize, old: usize, chunk: usize, dirty: &[Range<usize>]) {
+fn add_mixed(pieces: &mut Vec<CopyPiece>, to: usize, from: usize, old: usize, chunk: usize, dirty: &[Range<usize>]) {
     let mut at = 0;
     let first = dirty.partition_point(|range| range.end <= from);
     for range in dirty[first..].iter().take_while(|range| range.start < from + chunk) {

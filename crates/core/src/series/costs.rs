@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use crossdock_os::copy::Way;
+use crossdock_os::copy::StoreMode;
 use crossdock_os::memfd;
-use crossdock_os::place::Place;
-use crossdock_os::userfault::WriteNotes;
+use crossdock_os::reservation::Reservation;
+use crossdock_os::userfault::WriteTracker;
 
 const PAGE: usize = 4096;
 /// The number of pages that a measurement writes.
@@ -64,12 +64,12 @@ impl Costs {
     }
 
     /// Measures the cost of first writes in a short trial, which takes well under a millisecond.
-    pub fn try_faults(&mut self, notes: Option<&WriteNotes>) {
+    pub fn try_faults(&mut self, tracker: Option<&WriteTracker>) {
         let least = |trial: &dyn Fn() -> Option<f64>| (0..3).filter_map(|_| trial()).min_by(f64::total_cmp);
         if let Some(cost) = least(&try_private) {
             self.fault_private = cost;
         }
-        if let Some(cost) = notes.and_then(|notes| least(&|| try_protect(notes))) {
+        if let Some(cost) = tracker.and_then(|tracker| least(&|| try_protect(tracker))) {
             self.fault_protect = cost;
         }
     }
@@ -83,11 +83,11 @@ pub(super) fn learn(average: &mut f64, seen: f64) {
     }
 }
 
-fn touch(place: &Place) -> f64 {
+fn touch(reservation: &Reservation) -> f64 {
     let started = Instant::now();
     for page in 0..TRIAL {
-        // SAFETY: within the place, where the callers have put memory of their own.
-        unsafe { place.start().as_ptr().add(page * PAGE).write_volatile(1) };
+        // SAFETY: within the reservation, where the callers have put memory of their own.
+        unsafe { reservation.start().as_ptr().add(page * PAGE).write_volatile(1) };
     }
     started.elapsed().as_nanos() as f64 / TRIAL as f64
 }
@@ -96,51 +96,51 @@ fn try_private() -> Option<f64> {
     let length = TRIAL * PAGE;
     let fd = memfd::create("crossdock-trial", length as u64).ok()?;
     memfd::reserve(&fd, 0, length as u64).ok()?;
-    let place = Place::reserve(length).ok()?;
-    place.put_private(0, length, &fd, 0).ok()?;
-    Some(touch(&place))
+    let reservation = Reservation::reserve(length).ok()?;
+    reservation.put_private(0, length, &fd, 0).ok()?;
+    Some(touch(&reservation))
 }
 
-fn try_protect(notes: &WriteNotes) -> Option<f64> {
+fn try_protect(tracker: &WriteTracker) -> Option<f64> {
     let length = TRIAL * PAGE;
-    let place = Place::reserve(length).ok()?;
-    place.put_memory(0, length).ok()?;
-    touch(&place);
-    let start = place.start().as_ptr() as usize;
-    notes.watch(start, length).ok()?;
-    notes.begin(start, length).ok()?;
-    Some(touch(&place))
+    let reservation = Reservation::reserve(length).ok()?;
+    reservation.put_memory(0, length).ok()?;
+    touch(&reservation);
+    let start = reservation.start().as_ptr() as usize;
+    tracker.watch(start, length).ok()?;
+    tracker.begin(start, length).ok()?;
+    Some(touch(&reservation))
 }
 
 /// Learns from the copies of published data whether cached or streaming copies are faster on this machine.
 #[derive(Debug, Default)]
-pub(super) struct Ways {
+pub(super) struct CopyTuner {
     /// The nanoseconds per byte of a cached and of a streaming copy; 0 before the first measurement.
     seen: [f64; 2],
     turn: u32,
 }
 
-impl Ways {
+impl CopyTuner {
     /// Chooses between a cached and a streaming copy for this many bytes in total.
-    pub fn choose(&mut self, bytes: usize) -> Way {
+    pub fn choose(&mut self, bytes: usize) -> StoreMode {
         if bytes < LARGE || !crossdock_os::copy::can_stream() {
-            return Way::Cached;
+            return StoreMode::Cached;
         }
         self.turn += 1;
         let [cached, streaming] = self.seen;
         // Each way of copying is tried twice at the beginning, and the slower one again now and then.
         let probe = self.turn <= 4 || self.turn % 64 == 0;
         match (probe, streaming < cached) {
-            (true, _) if self.turn <= 4 => [Way::Streaming, Way::Cached][self.turn as usize % 2],
-            (true, true) | (false, false) => Way::Cached,
-            _ => Way::Streaming,
+            (true, _) if self.turn <= 4 => [StoreMode::Streaming, StoreMode::Cached][self.turn as usize % 2],
+            (true, true) | (false, false) => StoreMode::Cached,
+            _ => StoreMode::Streaming,
         }
     }
 
     /// Records how long a copy took.
-    pub fn learn(&mut self, way: Way, bytes: usize, nanoseconds: f64) {
+    pub fn learn(&mut self, mode: StoreMode, bytes: usize, nanoseconds: f64) {
         if bytes >= LARGE {
-            let seen = &mut self.seen[usize::from(way == Way::Streaming)];
+            let seen = &mut self.seen[usize::from(mode == StoreMode::Streaming)];
             let cost = nanoseconds / bytes as f64;
             *seen = if *seen == 0.0 { cost } else { seen.min(cost) * 0.75 + cost * 0.25 };
         }
@@ -156,15 +156,15 @@ mod tests {
         if !crossdock_os::copy::can_stream() {
             return crossdock_os::testing::skip("streaming-stores");
         }
-        let mut ways = Ways::default();
+        let mut tuner = CopyTuner::default();
         let mut streamed = 0;
         for turn in 0..60 {
-            let way = ways.choose(LARGE);
-            streamed += u32::from(turn >= 4 && way == Way::Streaming);
-            ways.learn(way, LARGE, if way == Way::Streaming { 1e6 } else { 2e6 });
+            let mode = tuner.choose(LARGE);
+            streamed += u32::from(turn >= 4 && mode == StoreMode::Streaming);
+            tuner.learn(mode, LARGE, if mode == StoreMode::Streaming { 1e6 } else { 2e6 });
         }
         assert_eq!(streamed, 56);
-        assert_eq!(ways.choose(1000), Way::Cached);
+        assert_eq!(tuner.choose(1000), StoreMode::Cached);
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn first_writes_are_measured() {
         let mut costs = Costs { fault_private: 0.0, ..Costs::default() };
-        costs.try_faults(WriteNotes::open().ok().as_ref());
+        costs.try_faults(WriteTracker::open().ok().as_ref());
         assert!(costs.fault_private > 0.0 && costs.fault_protect > 0.0);
     }
 }

@@ -6,7 +6,7 @@ use crossdock_layout::wire::SegmentKind;
 use super::publisher::Publisher;
 use super::version::Version;
 use crate::error::Reason;
-use crate::view::Plain;
+use crate::shared_access::Plain;
 use crate::{Error, Result};
 
 /// Checks that the variable was declared with the element type `T`.

@@ -7,21 +7,21 @@
 
 use crossdock_layout::series::NO_SLOT;
 use crossdock_os::OsResult;
-use crossdock_os::place::Place;
+use crossdock_os::reservation::Reservation;
 use std::os::fd::AsFd;
 
 use super::plan::Span;
 use super::pool::Pool;
-use super::slots::Run;
+use super::slots::SlotRun;
 
 /// Where the next version's chunks lie while the program writes straight into the pool.
 pub(super) enum Begun {
     /// The chunks lie in slots that follow each other, so the pool's own mapping serves.
     Contiguous(u32),
     /// The chunks lie in several runs of slots, which are mapped once more in the right order.
-    Assembled(Place),
+    Assembled(Reservation),
     /// The chunks lie in ordinary memory of this process, because the pool has no room.
-    Aside(Place),
+    Aside(Reservation),
 }
 
 pub(super) struct Field {
@@ -38,7 +38,7 @@ pub(super) struct Field {
     /// The number of chunks that have had memory so far. It never shrinks.
     pub mapped: u32,
     /// The range of addresses reserved for this variable. It has room for the variable's largest shape.
-    pub place: Place,
+    pub reservation: Reservation,
     pub begun: Option<Begun>,
 }
 
@@ -56,16 +56,16 @@ impl Field {
     /// The address of a chunk in the variable's usual range.
     pub fn address(&self, index: u32, chunk: usize) -> *mut u8 {
         assert!(index < self.span.chunks);
-        // SAFETY: the place has room for all chunks.
-        unsafe { self.place.start().as_ptr().add(index as usize * chunk) }
+        // SAFETY: the reservation has room for all chunks.
+        unsafe { self.reservation.start().as_ptr().add(index as usize * chunk) }
     }
 
     /// The address where the program writes at present: in the begun version, if there is one.
     pub fn memory(&self, pool: &Pool) -> *mut u8 {
         match &self.begun {
-            None => self.place.start().as_ptr(),
+            None => self.reservation.start().as_ptr(),
             Some(Begun::Contiguous(slot)) => pool.slot(*slot),
-            Some(Begun::Assembled(place) | Begun::Aside(place)) => place.start().as_ptr(),
+            Some(Begun::Assembled(reservation) | Begun::Aside(reservation)) => reservation.start().as_ptr(),
         }
     }
 
@@ -74,7 +74,7 @@ impl Field {
         if chunks.is_empty() {
             return Ok(());
         }
-        self.place.put_memory(chunks.start as usize * chunk, chunks.len() * chunk)
+        self.reservation.put_memory(chunks.start as usize * chunk, chunks.len() * chunk)
     }
 
     /// Maps slots of the newest version privately at the variable's addresses, for those chunks in `chunks` that have a
@@ -90,7 +90,7 @@ impl Field {
         let mut mapped = 0;
         for (first, run) in slot_runs(chunks, |index| table[(self.span.first + index) as usize]) {
             let from = pool.geometry().slot(run.first);
-            self.place.put_private(first as usize * chunk, run.count as usize * chunk, &descriptor, from)?;
+            self.reservation.put_private(first as usize * chunk, run.count as usize * chunk, &descriptor, from)?;
             mapped += 1;
         }
         Ok(mapped)
@@ -102,13 +102,17 @@ impl Field {
         if length == 0 {
             return Ok(());
         }
-        let other = Place::reserve(length)?;
+        let other = Reservation::reserve(length)?;
         other.put_memory(0, length)?;
         // SAFETY: both ranges are mapped for `length` bytes, the target is this function's own.
         unsafe {
-            std::ptr::copy_nonoverlapping(self.place.start().as_ptr().cast_const(), other.start().as_ptr(), length);
+            std::ptr::copy_nonoverlapping(
+                self.reservation.start().as_ptr().cast_const(),
+                other.start().as_ptr(),
+                length,
+            );
         }
-        self.place.take_from(&other, length)
+        self.reservation.take_from(&other, length)
     }
 }
 
@@ -116,7 +120,7 @@ impl Field {
 pub(super) fn slot_runs(
     chunks: std::ops::Range<u32>,
     slot_of: impl Fn(u32) -> u32,
-) -> impl Iterator<Item = (u32, Run)> {
+) -> impl Iterator<Item = (u32, SlotRun)> {
     let mut at = chunks.start;
     std::iter::from_fn(move || {
         while at < chunks.end && slot_of(at) == NO_SLOT {
@@ -130,7 +134,7 @@ pub(super) fn slot_runs(
         while at < chunks.end && slot_of(at) != NO_SLOT && slot_of(at) == slot + (at - first) {
             at += 1;
         }
-        Some((first, Run { first: slot, count: at - first }))
+        Some((first, SlotRun { first: slot, count: at - first }))
     })
 }
 

@@ -16,8 +16,8 @@ use super::{
     Variable, Version, diff,
 };
 use crate::Result;
-use crate::host::{Alone, Host};
-use crate::liveness::Living;
+use crate::host::{Host, StandaloneHost};
+use crate::liveness::LivenessSource;
 
 fn shared(size: u64) -> (OwnedFd, Mapping) {
     let fd = memfd::create("crossdock-fuzz", size).expect("a memfd");
@@ -30,9 +30,9 @@ fn shared(size: u64) -> (OwnedFd, Mapping) {
 /// each of these writes the publisher and the observers continue their work.
 pub fn fuzz_entry(data: &[u8]) {
     let Some((&[ways, more], rest)) = data.split_first_chunk() else { return };
-    let alone = Alone::default();
+    let alone = StandaloneHost::default();
     if more & 1 == 0 {
-        alone.table().set_alive(Alone::MEMBER);
+        alone.table().set_alive(StandaloneHost::MEMBER);
     }
     let page = memfd::create("crossdock-fuzz-pins", 4096).expect("a memfd");
     let host: Arc<dyn Host> = Arc::new(WithPage(alone, page.try_clone().expect("a descriptor")));
@@ -73,10 +73,10 @@ pub fn fuzz_entry(data: &[u8]) {
 }
 
 /// A host whose observers note the versions that they use in one page of memory (a pin page).
-struct WithPage(Alone, OwnedFd);
+struct WithPage(StandaloneHost, OwnedFd);
 
 impl Host for WithPage {
-    fn liveness(&self) -> &dyn Living {
+    fn liveness(&self) -> &dyn LivenessSource {
         &self.0
     }
 
@@ -141,7 +141,7 @@ impl Scene {
             size: self.offer.size,
             pin_page: self.page.try_clone().expect("a memfd"),
             slot,
-            publisher: Alone::MEMBER,
+            publisher: StandaloneHost::MEMBER,
             host: host.clone(),
         })
     }

@@ -11,7 +11,7 @@ use loom::sync::Arc;
 use loom::thread;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::protocol::{self, Pinned};
+use super::protocol::{self, PinResult};
 
 #[derive(Default)]
 struct Model {
@@ -62,7 +62,7 @@ impl Model {
     /// The result is that of `observe`.
     fn hold(&self, pin: usize, sequence: u64, record: usize) -> Option<(u64, [u64; 2])> {
         match protocol::pin(&self.pins[pin], &self.states[record], sequence, false) {
-            Pinned::Held => {
+            PinResult::Held => {
                 let seen = [0, 1].map(|_| self.contents[record].load(Relaxed));
                 protocol::unpin(&self.pins[pin]);
                 Some((sequence, seen))
@@ -147,10 +147,10 @@ fn who_takes_a_version_back_is_noticed_by_whoever_reads_it() {
             protocol::retire_fence();
             theirs.contents[0].store(99, Relaxed);
         });
-        if protocol::pin(&model.pins[0], &model.states[0], 1, false) == Pinned::Held {
+        if protocol::pin(&model.pins[0], &model.states[0], 1, false) == PinResult::Held {
             let seen = model.contents[0].load(Relaxed);
             protocol::reads_end();
-            if protocol::look(&model.states[0], 1) == Pinned::Held {
+            if protocol::look(&model.states[0], 1) == PinResult::Held {
                 assert_eq!(seen, 1);
             }
         }

@@ -8,9 +8,9 @@ use crossdock_layout::Status;
 use crossdock_os::{OsError, OsResult};
 
 use super::backing::Backing;
-use super::copy::Taken;
+use super::copy::FreshSlots;
 use super::publisher::Publisher;
-use super::slots::Run;
+use super::slots::SlotRun;
 use super::spec::Method;
 use crate::fault_point;
 
@@ -18,12 +18,12 @@ impl Publisher {
     /// Maps the chunks that got fresh slots to these slots, if the variable's memory is a mapping of slots. The old
     /// slots may be overwritten as soon as no version uses them. `dirty` has the same meaning as in
     /// [`Self::copy_changes`].
-    pub(super) fn follow_up(&mut self, taken: &[Taken], dirty: Option<&[Range<usize>]>) {
+    pub(super) fn follow_up(&mut self, taken: &[FreshSlots], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
         let leaves = self.goal().is_some_and(|goal| goal != Backing::Slot);
         // Neighbouring chunks whose slots also follow each other become one mapping.
-        let mut runs: Vec<Taken> = Vec::new();
-        for Taken { field, chunk: first, run } in taken {
+        let mut runs: Vec<FreshSlots> = Vec::new();
+        for FreshSlots { field, chunk: first, run } in taken {
             for n in 0..run.count {
                 let index = (self.fields[*field].span.first + first + n) as usize;
                 if self.backing[index] != Backing::Slot {
@@ -33,8 +33,8 @@ impl Publisher {
                 let written = dirty.filter(|_| leaves).map_or(0, |dirty| written(dirty, start..start + chunk));
                 // If every page is a private copy, the chunk is ordinary memory already. If most pages are, it costs
                 // less to copy the rest than to map the slot again.
-                let place = &self.fields[*field].place;
-                let make_own = || place.make_own((first + n) as usize * chunk, chunk).is_ok();
+                let reservation = &self.fields[*field].reservation;
+                let make_own = || reservation.make_own((first + n) as usize * chunk, chunk).is_ok();
                 if written == chunk || (2 * written >= chunk && make_own()) {
                     self.backing[index] = Backing::Memory;
                     continue;
@@ -48,18 +48,18 @@ impl Publisher {
                         last.run.count += 1;
                     }
                     _ => {
-                        let run = Run { first: run.first + n, count: 1 };
-                        runs.push(Taken { field: *field, chunk: first + n, run });
+                        let run = SlotRun { first: run.first + n, count: 1 };
+                        runs.push(FreshSlots { field: *field, chunk: first + n, run });
                     }
                 }
             }
         }
         let started = std::time::Instant::now();
         let count = runs.len();
-        for (n, Taken { field, chunk: first, run }) in runs.into_iter().enumerate() {
+        for (n, FreshSlots { field, chunk: first, run }) in runs.into_iter().enumerate() {
             let (at, length) = (first as usize * chunk, run.count as usize * chunk);
             let from = self.pool.geometry().slot(run.first);
-            if let Err(error) = self.fields[field].place.put_private(at, length, &self.descriptor, from) {
+            if let Err(error) = self.fields[field].reservation.put_private(at, length, &self.descriptor, from) {
                 self.leave_pool(&error);
                 return;
             }
@@ -69,15 +69,15 @@ impl Publisher {
         }
         if count >= 16 {
             let cost = started.elapsed().as_nanos() as f64 / count as f64;
-            super::costs::learn(&mut self.finder.costs.map_run, cost);
+            super::costs::learn(&mut self.detector.costs.map_run, cost);
         }
     }
 
     /// Moves the data to ordinary memory, with one mapping for each variable, because the kernel refuses further
     /// mappings (a process may have 65530). The old slots still hold the data, because no version was retired yet.
     pub(super) fn leave_pool(&mut self, error: &OsError) {
-        self.finder.give_up(Method::PrivateCopies, error.to_string());
-        self.finder.method = Method::CopyAll;
+        self.detector.give_up(Method::PrivateCopies, error.to_string());
+        self.detector.method = Method::CopyAll;
         self.settled = false;
         let chunk = self.pool.chunk();
         for field in 0..self.fields.len() {
@@ -99,9 +99,9 @@ impl Publisher {
     /// Takes another method of finding changes if that pays by now. The memory at the variables' addresses is adapted
     /// step by step later.
     pub(super) fn choose_method(&mut self) {
-        if let Some(method) = self.finder.choose(self.chunks(), self.version_bytes()) {
-            self.finder.method = method;
-            self.finder.switches += 1;
+        if let Some(method) = self.detector.choose(self.chunks(), self.version_bytes()) {
+            self.detector.method = method;
+            self.detector.switches += 1;
             self.settled = false;
         }
     }

@@ -7,11 +7,11 @@
 //! | `spec`, `value`, `plan` | the declaration of a series, and the plan of its memory |
 //! | `pool`, `describe` | the pool as one process sees it, and the description in it |
 //! | `protocol` | how observers pin versions and the publisher retires them, and why this is safe (modelled by loom) |
-//! | `slots`, `bits` | the publisher's lists of free slots and of changed chunks |
+//! | `slots`, `chunk_set` | the publisher's lists of free slots and of changed chunks |
 //! | `field`, `variables`, `elements` | a variable in the publisher's own memory, and the program's access to it |
-//! | `finder`, `costs`, `changes`, `backing`, `method` | finding what changed, by the cheapest method of this machine |
+//! | `detector`, `costs`, `changes`, `backing`, `method` | finding what changed, by the cheapest method of this machine |
 //! | `publisher`, `publish`, `copy`, `begin`, `room`, `statistics` | the publishing side |
-//! | `observer`, `attached`, `version`, `record`, `view` | the observing side |
+//! | `observer`, `attached`, `version`, `record`, `variable_mapping` | the observing side |
 //! | `replica` | a copy of another node's series, version by version |
 //! | `report` | counters and versions, for programs that only look |
 //! | `fuzz` | an entry point for fuzzing the readers of a series' memory |
@@ -27,14 +27,14 @@
 mod attached;
 mod backing;
 mod begin;
-mod bits;
 mod changes;
+mod chunk_set;
 mod copy;
 mod costs;
 mod describe;
+mod detector;
 mod elements;
 mod field;
-mod finder;
 mod fuzz;
 mod method;
 mod observer;
@@ -52,20 +52,20 @@ mod slots;
 mod spec;
 mod statistics;
 mod value;
+mod variable_mapping;
 mod variables;
 mod version;
-mod view;
 
 pub use crate::host::PinPageGiven;
 
 pub use self::{
     costs::Costs,
     describe::Description,
-    finder::Changing,
+    detector::Changing,
     fuzz::fuzz_entry,
     observer::{AttachParts, Observer, PublisherState},
     publisher::{EndMark, Offer, Publisher, Runner},
-    replica::{Fresh, Head, Original, Piece, Replica, pieces},
+    replica::{ChunkRun, Fresh, Original, Replica, VersionHead, pieces},
     report::Report,
     spec::{AttributeSpec, Detect, FullPolicy, Identity, Method, Pages, Spec, Variable},
     statistics::Statistics,

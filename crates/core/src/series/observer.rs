@@ -89,7 +89,7 @@ impl Observer {
             slot: parts.slot,
             in_use: Mutex::new(0),
             host: parts.host,
-            origin: fork::Origin::here(),
+            process: fork::ProcessToken::current(),
         };
         Ok(Self { attached: Arc::new(attached), given: 0 })
     }

@@ -110,14 +110,14 @@ impl Pool {
     /// Writes a record's slot table. Only the publisher calls this, for a record that no observer reads yet.
     pub fn write_table(&self, record: u32, table: &[u32]) {
         let at = self.geometry.record(record) + self.geometry.table_at;
-        crate::view::copy_in(&self.mapping, at, table).expect("the geometry lies within the mapping");
+        crate::shared_access::copy_in(&self.mapping, at, table).expect("the geometry lies within the mapping");
     }
 
     /// Copies a record's slot table out of the pool. The numbers are unchecked.
     pub fn read_table(&self, record: u32, table: &mut [u32]) {
         assert!(table.len() <= self.geometry.counts.chunks as usize);
         let at = self.geometry.record(record) + self.geometry.table_at;
-        crate::view::copy_out(&self.mapping, at, table).expect("the geometry lies within the mapping");
+        crate::shared_access::copy_out(&self.mapping, at, table).expect("the geometry lies within the mapping");
     }
 
     /// The address of a slot in this process.

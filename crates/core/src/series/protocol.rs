@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// The result of an observer's attempt to pin a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pinned {
+pub(super) enum PinResult {
     /// The version is held: the record and its slots stay until the pin is cleared.
     Held,
     /// The publisher is just finding out whether an observer holds the version, so the observer has to ask again.
@@ -38,13 +38,13 @@ pub(super) enum Pinned {
 }
 
 /// Pins a version for an observer. If the result is not `Held`, the pin is clear again.
-pub(super) fn pin(pin: &AtomicU64, state: &AtomicU64, sequence: u64, publisher_is_dead: bool) -> Pinned {
+pub(super) fn pin(pin: &AtomicU64, state: &AtomicU64, sequence: u64, publisher_is_dead: bool) -> PinResult {
     pin.store(sequence, Relaxed);
     crate::fault_point!("series.pin.stored");
     fence(SeqCst);
     let found = look(state, sequence);
-    if found == Pinned::Held || (found == Pinned::AskAgain && publisher_is_dead) {
-        return Pinned::Held;
+    if found == PinResult::Held || (found == PinResult::AskAgain && publisher_is_dead) {
+        return PinResult::Held;
     }
     unpin(pin);
     found
@@ -57,12 +57,12 @@ pub(super) fn unpin(pin: &AtomicU64) {
 
 /// Looks at a version's state word and tells whether the version with this number still exists for observers that
 /// pinned it.
-pub(super) fn look(state: &AtomicU64, sequence: u64) -> Pinned {
+pub(super) fn look(state: &AtomicU64, sequence: u64) -> PinResult {
     let state = State(state.load(Acquire));
     match state.phase() {
-        Phase::Live if state.sequence() == sequence => Pinned::Held,
-        Phase::Retiring if state.sequence() == sequence => Pinned::AskAgain,
-        _ => Pinned::Gone,
+        Phase::Live if state.sequence() == sequence => PinResult::Held,
+        Phase::Retiring if state.sequence() == sequence => PinResult::AskAgain,
+        _ => PinResult::Gone,
     }
 }
 

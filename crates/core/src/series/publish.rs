@@ -14,8 +14,8 @@ use crossdock_layout::series::state::{Latest, MAX_SEQUENCE};
 use crossdock_layout::series::{KIND_NONE, MAX_ATTRIBUTES, NO_SLOT};
 use crossdock_os::{clock, futex};
 
-use super::changes::Found;
-use super::copy::Taken;
+use super::changes::FoundChanges;
+use super::copy::FreshSlots;
 use super::describe::write_attribute;
 use super::pool::store_value;
 use super::protocol;
@@ -133,7 +133,7 @@ impl Publisher {
     }
 
     fn publish_in_place(&mut self, columns: &[u32], attributes: &[(&str, Value)]) -> Result<u64> {
-        let Found { method, dirty } = self.find_changes();
+        let FoundChanges { method, dirty } = self.find_changes();
         fault_point!("series.publish.found");
         // The chunks that the hints named are in the list `pending` now. If the program gives no hints in the next
         // step, the publisher searches for the changes of that step.
@@ -144,7 +144,7 @@ impl Publisher {
         fault_point!("series.publish.taken");
         self.copy_changes(&taken, dirty.as_deref());
         fault_point!("series.publish.copied");
-        for Taken { field, chunk, run } in &taken {
+        for FreshSlots { field, chunk, run } in &taken {
             let first = (self.fields[*field].span.first + chunk) as usize;
             (0..run.count).for_each(|n| self.current[first + n as usize] = run.first + n);
         }

@@ -9,15 +9,15 @@ use std::time::Instant;
 use crossdock_layout::series::{NO_SLOT, STATE_ENDED};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
-use crossdock_os::{Access, OsError, fork, futex, memfd, place::Place};
+use crossdock_os::{Access, OsError, fork, futex, memfd, reservation::Reservation};
 
 use super::backing::Backing;
-use super::bits::Bits;
-use super::copy::Taken;
-use super::costs::Ways;
+use super::chunk_set::ChunkSet;
+use super::copy::FreshSlots;
+use super::costs::CopyTuner;
 use super::describe;
+use super::detector::ChangeDetector;
 use super::field::Field;
-use super::finder::Finder;
 use super::pins::Pins;
 use super::plan::{metadata_bytes, plan};
 use super::pool::Pool;
@@ -62,7 +62,7 @@ pub struct Publisher {
     /// The newest version's slot table.
     pub(super) current: Vec<u32>,
     /// The chunks that changed. The next version needs new copies of them.
-    pub(super) pending: Bits,
+    pub(super) pending: ChunkSet,
     /// True if the program said by hints which bytes it wrote in this step.
     pub(super) hinted: bool,
     /// The kind of memory at each chunk's addresses, indexed by the chunk's position in slot tables.
@@ -76,12 +76,12 @@ pub struct Publisher {
     pub(super) newest_record: u32,
     pub(super) keep: u32,
     pub(super) full: FullPolicy,
-    pub(super) finder: Finder,
-    pub(super) ways: Ways,
+    pub(super) detector: ChangeDetector,
+    pub(super) tuner: CopyTuner,
     pub(super) runner: Option<Arc<dyn Runner>>,
     pub(super) begun: bool,
     /// The slots of the begun version.
-    pub(super) begun_slots: Vec<Taken>,
+    pub(super) begun_slots: Vec<FreshSlots>,
     end: Arc<EndMark>,
     /// The reason why the last publish withheld its version; `None` after a version was published.
     pub(super) withheld_why: Option<Error>,
@@ -92,7 +92,7 @@ pub struct Publisher {
     /// A buffer for one slot table, so that a publish need not allocate one.
     pub(super) scratch: Vec<u32>,
     pub(super) counts: Counts,
-    origin: fork::Origin,
+    process: fork::ProcessToken,
     /// The id of the series' segment. Until the node daemon has the series, it is the id that means no segment.
     segment: SegmentId,
 }
@@ -101,14 +101,14 @@ pub struct Publisher {
 pub struct EndMark {
     pool: Arc<Pool>,
     ended: AtomicBool,
-    origin: fork::Origin,
+    process: fork::ProcessToken,
 }
 
 impl EndMark {
     /// Ends the series in order. In a forked child of the publishing process it does nothing. A publish that runs in
     /// another thread at this moment may still make its version visible.
     pub fn end(&self) {
-        if !self.origin.is_here() || self.ended.swap(true, Relaxed) {
+        if !self.process.is_current() || self.ended.swap(true, Relaxed) {
             return;
         }
         let news = &self.pool.header().news;
@@ -147,7 +147,7 @@ impl Publisher {
         let chunk = pool.chunk();
         let mut fields = Vec::new();
         for (variable, span) in spec.variables.iter().zip(&plan.spans) {
-            let place = Place::reserve(span.chunks as usize * chunk).map_err(system)?;
+            let reservation = Reservation::reserve(span.chunks as usize * chunk).map_err(system)?;
             let chunks = span.extents.bytes.div_ceil(chunk as u64) as u32;
             let field = Field {
                 name: variable.name.clone(),
@@ -158,14 +158,18 @@ impl Publisher {
                 bytes: span.extents.bytes,
                 chunks,
                 mapped: chunks,
-                place,
+                reservation,
                 begun: None,
             };
             field.put_memory(0..field.chunks, chunk).map_err(system)?;
             fields.push(field);
         }
         let counts = Counts { reserved: metadata, ..Counts::default() };
-        let end = Arc::new(EndMark { pool: pool.clone(), ended: AtomicBool::new(false), origin: fork::Origin::here() });
+        let end = Arc::new(EndMark {
+            pool: pool.clone(),
+            ended: AtomicBool::new(false),
+            process: fork::ProcessToken::current(),
+        });
         let mut publisher = Self {
             pool,
             end,
@@ -175,7 +179,7 @@ impl Publisher {
             attributes: spec.attributes.clone(),
             slots: Slots::new(geometry.counts.chunk),
             current: vec![NO_SLOT; geometry.counts.chunks as usize],
-            pending: Bits::new(geometry.counts.chunks),
+            pending: ChunkSet::new(geometry.counts.chunks),
             hinted: false,
             backing: vec![Backing::Memory; geometry.counts.chunks as usize],
             settled: true,
@@ -184,8 +188,8 @@ impl Publisher {
             newest_record: 0,
             keep: spec.keep,
             full: spec.full,
-            finder: Finder::new(spec.detect, spec.pages),
-            ways: Ways::default(),
+            detector: ChangeDetector::new(spec.detect, spec.pages),
+            tuner: CopyTuner::default(),
             runner: None,
             begun: false,
             begun_slots: Vec::new(),
@@ -194,7 +198,7 @@ impl Publisher {
             broken: None,
             scratch: vec![0; geometry.counts.chunks as usize],
             counts,
-            origin: fork::Origin::here(),
+            process: fork::ProcessToken::current(),
             segment: SegmentId::default(),
             descriptor: descriptor.clone(),
             name: identity.name,
@@ -277,7 +281,7 @@ impl Publisher {
     }
 
     pub(super) fn is_own(&self) -> bool {
-        self.origin.is_here()
+        self.process.is_current()
     }
 
     /// Makes an error that names this series.

@@ -11,7 +11,7 @@ use super::attached::Attached;
 use super::describe::read_attributes;
 use super::plan::Span;
 use super::pool::load_value;
-use super::protocol::{self, Pinned};
+use super::protocol::{self, PinResult};
 use super::value::Value;
 use crate::Result;
 
@@ -42,7 +42,7 @@ impl Record {
 impl Attached {
     /// Tells whether the pinned version still exists.
     pub fn look(&self, which: Latest) -> bool {
-        protocol::look(self.state_of(u32::from(which.record())), which.sequence()) != Pinned::Gone
+        protocol::look(self.state_of(u32::from(which.record())), which.sequence()) != PinResult::Gone
     }
 }
 

@@ -1,6 +1,6 @@
 //! A replica: the copy of another node's series on this node. It has the same versions under the same numbers.
 //!
-//! A version arrives from the other node as a [`Head`] and some chunks, in [`Piece`]s. Chunks that it shares with the
+//! A version arrives from the other node as a [`VersionHead`] and some chunks, in [`ChunkRun`]s. Chunks that it shares with the
 //! replica's last version are not sent. [`Replica::prepare`] makes room for the chunks, the caller fills them in, and
 //! [`Replica::publish`] makes the version visible. Observers of a replica notice no difference. The two nodes have
 //! different observers, so each node chooses slots and retires versions for itself.
@@ -16,7 +16,7 @@ use crossdock_layout::series::state::MAX_SEQUENCE;
 use crossdock_layout::series::{Counts, NO_SLOT};
 use crossdock_layout::{SegmentId, Status};
 
-use super::copy::Taken;
+use super::copy::FreshSlots;
 use super::describe::Description;
 use super::observer::Observer;
 use super::publish::Stamp;
@@ -41,7 +41,7 @@ pub struct Original {
 
 /// A version of another node, without the contents of its variables.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Head {
+pub struct VersionHead {
     /// The number of the version.
     pub sequence: u64,
     /// The time of publishing, in nanoseconds since 1970.
@@ -60,7 +60,7 @@ pub struct Head {
 
 /// Chunks of one variable that follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece {
+pub struct ChunkRun {
     /// The index of the variable in the description.
     pub variable: u32,
     /// The index of the first chunk in the variable.
@@ -69,7 +69,7 @@ pub struct Piece {
     pub count: u32,
 }
 
-impl Piece {
+impl ChunkRun {
     /// The range of the variable's bytes that this piece covers, if the variable has `bytes` bytes. The last chunk may
     /// end early.
     #[must_use]
@@ -80,7 +80,7 @@ impl Piece {
     }
 }
 
-impl Head {
+impl VersionHead {
     /// Makes the head of a version of this node, to be sent to another node.
     #[must_use]
     pub fn of(version: &Version, withheld: u64) -> Self {
@@ -103,12 +103,12 @@ impl Head {
 ///
 /// # Errors
 /// `NOT_FOUND` if `version` was taken back, `INVALID` if the two versions are not of the same observer.
-pub fn pieces(former: Option<&Version>, version: &Version) -> Result<Vec<Piece>> {
+pub fn pieces(former: Option<&Version>, version: &Version) -> Result<Vec<ChunkRun>> {
     let chunk = u64::from(version.description().chunk);
     let piece = |variable: usize, range: Range<u64>| {
         let first = range.start / chunk;
         let end = range.end.min(version.bytes_length(variable)).div_ceil(chunk);
-        (end > first).then(|| Piece { variable: variable as u32, first: first as u32, count: (end - first) as u32 })
+        (end > first).then(|| ChunkRun { variable: variable as u32, first: first as u32, count: (end - first) as u32 })
     };
     let changed = match former.map(|former| diff(former, version)) {
         Some(Ok(changed)) => Some(changed),
@@ -119,7 +119,7 @@ pub fn pieces(former: Option<&Version>, version: &Version) -> Result<Vec<Piece>>
         let all = 0..version.description().variables.len();
         return Ok(all.filter_map(|variable| piece(variable, 0..u64::MAX)).collect());
     };
-    let mut found: Vec<Piece> = Vec::new();
+    let mut found: Vec<ChunkRun> = Vec::new();
     for (name, range) in changed {
         let Some(next) = piece(version.index(&name)?, range) else { continue };
         match found.last_mut() {
@@ -146,12 +146,12 @@ impl Observer {
 /// A version of a replica that is not visible yet, with fresh slots for the chunks that were sent.
 #[must_use = "publish or abandon it, or its slots are lost"]
 pub struct Fresh {
-    head: Head,
+    head: VersionHead,
     columns: Vec<u32>,
     record: u32,
     /// The number of bytes of each variable.
     bytes: Vec<u64>,
-    taken: Vec<Taken>,
+    taken: Vec<FreshSlots>,
     pool: Arc<super::pool::Pool>,
 }
 
@@ -226,7 +226,7 @@ impl Replica {
     /// `CORRUPT` if the version cannot follow the newest one. `NO_SPACE` if there is no room at present, because
     /// observers of this node hold old versions and the pool cannot grow. Nothing is lost then, and the caller tries
     /// again.
-    pub fn prepare(&mut self, head: Head, pieces: &[Piece]) -> Result<Fresh> {
+    pub fn prepare(&mut self, head: VersionHead, pieces: &[ChunkRun]) -> Result<Fresh> {
         let bytes = self.check(&head, pieces)?;
         let publisher = &mut self.publisher;
         let given: Vec<_> = head.attributes.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
@@ -238,7 +238,7 @@ impl Replica {
             let (mut chunk, mut left) = (piece.first, piece.count);
             while left > 0 {
                 let run = publisher.slots.take(left, chunk).expect("room was made for all of them");
-                taken.push(Taken { field: piece.variable as usize, chunk, run });
+                taken.push(FreshSlots { field: piece.variable as usize, chunk, run });
                 chunk += run.count;
                 left -= run.count;
             }
@@ -259,7 +259,7 @@ impl Replica {
             publisher.current[now.end as usize..whole.end as usize].fill(NO_SLOT);
         }
         let mut fetched = 0;
-        for Taken { field, chunk, run } in taken {
+        for FreshSlots { field, chunk, run } in taken {
             let first = (publisher.fields[field].span.first + chunk) as usize;
             (0..run.count).for_each(|n| publisher.current[first + n as usize] = run.first + n);
             fetched += run.count;
@@ -279,7 +279,7 @@ impl Replica {
     }
 
     /// Checks a version that is to follow the newest one, and gives the number of bytes of each of its variables.
-    fn check(&self, head: &Head, pieces: &[Piece]) -> Result<Vec<u64>> {
+    fn check(&self, head: &VersionHead, pieces: &[ChunkRun]) -> Result<Vec<u64>> {
         let publisher = &self.publisher;
         let wrong = |what: &str| {
             let text = format!("version {} of the other node {what}", head.sequence);
@@ -336,8 +336,8 @@ impl Fresh {
     /// in total as the pieces.
     pub fn parts(&mut self) -> Vec<&mut [u8]> {
         let chunk = self.pool.chunk();
-        let part = |taken: &Taken| {
-            let piece = Piece { variable: 0, first: taken.chunk, count: taken.run.count };
+        let part = |taken: &FreshSlots| {
+            let piece = ChunkRun { variable: 0, first: taken.chunk, count: taken.run.count };
             let range = piece.range(chunk as u32, self.bytes[taken.field]);
             let start = self.pool.slot(taken.run.first);
             // SAFETY: slots that follow each other, mapped for as long as the pool, which `self` keeps. They were taken for

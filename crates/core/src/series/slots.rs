@@ -18,7 +18,7 @@ pub(super) struct Slots {
 
 /// Slots that follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Run {
+pub(super) struct SlotRun {
     pub first: u32,
     pub count: u32,
 }
@@ -63,32 +63,32 @@ impl Slots {
     ///
     /// For a large request it prefers slots that have the same position within a huge page as their chunks have.
     /// Observers can then map them with huge pages.
-    pub fn take(&mut self, want: u32, chunk: u32) -> Option<Run> {
+    pub fn take(&mut self, want: u32, chunk: u32) -> Option<SlotRun> {
         let run = if want < self.per_huge { self.next_run(want) } else { self.large_run(want, chunk) }?;
         (run.first..run.first + run.count).for_each(|slot| self.free[slot as usize / 64] &= !(1 << (slot % 64)));
         self.free_count -= run.count;
         Some(run)
     }
 
-    fn next_run(&mut self, want: u32) -> Option<Run> {
+    fn next_run(&mut self, want: u32) -> Option<SlotRun> {
         let found = self.run_from(self.cursor).or_else(|| self.run_from(0))?;
-        let run = Run { first: found.first, count: found.count.min(want) };
+        let run = SlotRun { first: found.first, count: found.count.min(want) };
         self.cursor = run.first + run.count;
         Some(run)
     }
 
-    fn large_run(&self, want: u32, chunk: u32) -> Option<Run> {
+    fn large_run(&self, want: u32, chunk: u32) -> Option<SlotRun> {
         let colour = chunk % self.per_huge;
-        let (mut fits, mut longest): (Option<Run>, Option<Run>) = (None, None);
+        let (mut fits, mut longest): (Option<SlotRun>, Option<SlotRun>) = (None, None);
         let mut at = 0;
         while let Some(run) = self.run_from(at) {
             at = run.first + run.count;
             let ahead = (colour + self.per_huge - run.first % self.per_huge) % self.per_huge;
             if u64::from(ahead) + u64::from(want) <= u64::from(run.count) {
-                return Some(Run { first: run.first + ahead, count: want });
+                return Some(SlotRun { first: run.first + ahead, count: want });
             }
             if fits.is_none() && run.count >= want {
-                fits = Some(Run { first: run.first, count: want });
+                fits = Some(SlotRun { first: run.first, count: want });
             }
             if longest.is_none_or(|longest| run.count > longest.count) {
                 longest = Some(run);
@@ -98,10 +98,10 @@ impl Slots {
     }
 
     /// Finds the first run of free slots that begins at `from` or later.
-    fn run_from(&self, from: u32) -> Option<Run> {
+    fn run_from(&self, from: u32) -> Option<SlotRun> {
         let first = self.find(from, true)?;
         let end = self.find(first, false).unwrap_or(self.committed());
-        Some(Run { first, count: end - first })
+        Some(SlotRun { first, count: end - first })
     }
 
     /// Finds the first slot from `from` on that is free, or, if `free` is `false`, the first one that is in use.
@@ -133,7 +133,7 @@ impl Slots {
     }
 
     /// Frees slots that were taken but that no version uses.
-    pub fn put_back(&mut self, run: Run) {
+    pub fn put_back(&mut self, run: SlotRun) {
         (run.first..run.first + run.count).for_each(|slot| self.set_free(slot));
     }
 }
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(slots.take(1, 0), None);
         slots.commit(100);
         let run = slots.take(40, 0).unwrap();
-        assert_eq!(run, Run { first: 0, count: 40 });
+        assert_eq!(run, SlotRun { first: 0, count: 40 });
         assert_eq!(slots.free_count(), 60);
         (0..40).for_each(|slot| slots.hold(slot));
         slots.hold(7);
@@ -163,8 +163,8 @@ mod tests {
         let mut slots = Slots::new(65536);
         slots.commit(320);
         slots.take(5, 0).unwrap();
-        assert_eq!(slots.take(64, 40).unwrap(), Run { first: 8, count: 64 });
-        assert_eq!(slots.take(100, 0).unwrap(), Run { first: 96, count: 100 });
+        assert_eq!(slots.take(64, 40).unwrap(), SlotRun { first: 8, count: 64 });
+        assert_eq!(slots.take(100, 0).unwrap(), SlotRun { first: 96, count: 100 });
     }
 
     #[test]
@@ -173,10 +173,10 @@ mod tests {
         slots.commit(130);
         let all = slots.take(130, 0).unwrap();
         assert_eq!(all.count, 130);
-        slots.put_back(Run { first: 3, count: 10 });
-        slots.put_back(Run { first: 50, count: 70 });
-        assert_eq!(slots.take(100, 0), Some(Run { first: 50, count: 70 }));
-        assert_eq!(slots.take(100, 0), Some(Run { first: 3, count: 10 }));
+        slots.put_back(SlotRun { first: 3, count: 10 });
+        slots.put_back(SlotRun { first: 50, count: 70 });
+        assert_eq!(slots.take(100, 0), Some(SlotRun { first: 50, count: 70 }));
+        assert_eq!(slots.take(100, 0), Some(SlotRun { first: 3, count: 10 }));
         assert_eq!(slots.take(1, 0), None);
     }
 

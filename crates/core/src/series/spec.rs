@@ -66,7 +66,7 @@ impl Identity {
     /// Makes the identity of a series of this name, for a program that runs without a daemon.
     #[must_use]
     pub fn alone(name: &str) -> Self {
-        Self { name: name.into(), workflow: "default".into(), member: crate::host::Alone::MEMBER }
+        Self { name: name.into(), workflow: "default".into(), member: crate::host::StandaloneHost::MEMBER }
     }
 
     /// Gives the name of one of the series' segments in `/proc/PID/maps`. The names of all crossdock segments have this

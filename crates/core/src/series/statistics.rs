@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::costs::Costs;
-use super::finder::Changing;
+use super::detector::Changing;
 use super::publisher::Publisher;
 use super::spec::Method;
 
@@ -71,14 +71,14 @@ impl Publisher {
     /// Gives the numbers of this publisher's work so far.
     pub fn statistics(&self) -> Statistics {
         Statistics {
-            method: self.finder.method,
-            unavailable: self.finder.unavailable().to_vec(),
-            switches: self.finder.switches,
+            method: self.detector.method,
+            unavailable: self.detector.unavailable().to_vec(),
+            switches: self.detector.switches,
             published: self.sequence,
             copied: self.counts.copied,
             shared: self.counts.shared,
-            changing: self.finder.changing,
-            costs: self.finder.costs,
+            changing: self.detector.changing,
+            costs: self.detector.costs,
             last: self.counts.last,
             longest: self.counts.longest,
             chunk: self.pool.chunk() as u32,
@@ -100,7 +100,7 @@ impl Publisher {
     /// Writes the counters into the pool's header, for other processes.
     pub(super) fn show(&self) {
         let report = &self.pool.header().report;
-        report.method.store(self.finder.method as u32, Relaxed);
+        report.method.store(self.detector.method as u32, Relaxed);
         report.committed.store(self.slots.committed(), Relaxed);
         report.used.store(self.slots.used(), Relaxed);
         report.versions.store(self.versions(), Relaxed);
@@ -112,9 +112,9 @@ impl Publisher {
         report.taken_back.store(self.counts.taken_back, Relaxed);
         report.withheld.store(self.counts.withheld, Relaxed);
         report.withheld_now.store(self.counts.withheld_now, Relaxed);
-        report.switches.store(self.finder.switches, Relaxed);
+        report.switches.store(self.detector.switches, Relaxed);
         report.reserved.store(self.counts.reserved, Relaxed);
-        let unavailable = self.finder.unavailable().iter().fold(0u64, |set, (method, _)| set | 1 << *method as u32);
+        let unavailable = self.detector.unavailable().iter().fold(0u64, |set, (method, _)| set | 1 << *method as u32);
         report.unavailable.store(unavailable, Relaxed);
     }
 }

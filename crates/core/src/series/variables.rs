@@ -104,7 +104,7 @@ impl Publisher {
             // SAFETY: within the memory of the chunks that the variable had and has.
             unsafe {
                 self.fields[variable]
-                    .place
+                    .reservation
                     .start()
                     .as_ptr()
                     .add(old_bytes as usize)

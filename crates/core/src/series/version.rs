@@ -15,7 +15,7 @@ use super::protocol::{self};
 use super::record::{Record, read};
 use super::spec::Method;
 use super::value::Value;
-use super::view::View;
+use super::variable_mapping::VariableMapping;
 use crate::error::Reason;
 use crate::{Error, Result, fault_point};
 
@@ -29,7 +29,7 @@ pub struct Version {
     attached: Arc<Attached>,
     pin: usize,
     record: Record,
-    views: Vec<OnceLock<View>>,
+    views: Vec<OnceLock<VariableMapping>>,
     /// The number of versions before this one that `Observer::each` could not give, because they were recycled.
     pub(super) missed: u64,
 }
@@ -193,24 +193,24 @@ impl Version {
     /// because the publisher takes versions back.
     #[must_use]
     pub fn is_copy(&self, variable: &str) -> bool {
-        self.index(variable).is_ok_and(|variable| self.views[variable].get().is_some_and(View::is_copy))
+        self.index(variable).is_ok_and(|variable| self.views[variable].get().is_some_and(VariableMapping::is_copy))
     }
 
-    fn view(&self, variable: usize) -> Result<&View> {
+    fn view(&self, variable: usize) -> Result<&VariableMapping> {
         if let Some(view) = self.views[variable].get() {
             return Ok(view);
         }
         let slots = self.record.slots(&self.attached.spans[variable], variable, self.attached.pool.chunk());
         let attached = &self.attached;
         if attached.takes_back {
-            let view = View::copy_of(attached.spans[variable].chunks, slots, &attached.pool)
+            let view = VariableMapping::copy_of(attached.spans[variable].chunks, slots, &attached.pool)
                 .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
             // The publisher may take the version back during the copy. So this check comes after all bytes are read:
             // only if the version still exists then, the bytes belong to it.
             self.check_valid()?;
             return Ok(self.views[variable].get_or_init(|| view));
         }
-        let view = View::new(attached.spans[variable].chunks, slots, &attached.pool, &attached.descriptor)
+        let view = VariableMapping::new(attached.spans[variable].chunks, slots, &attached.pool, &attached.descriptor)
             .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
         // If another thread made a view first, that thread's view is used, and the view made here is dropped.
         Ok(self.views[variable].get_or_init(|| view))
@@ -228,7 +228,7 @@ impl Version {
             let text = format!("{} bytes at {offset} of a variable of {bytes}", to.len());
             return Err(self.attached.error(Status::Invalid, text));
         }
-        if self.views[variable].get().is_some_and(View::is_copy) {
+        if self.views[variable].get().is_some_and(VariableMapping::is_copy) {
             let from = &self.bytes_of(variable)?[offset as usize..][..to.len()];
             to.copy_from_slice(from);
             return Ok(());

@@ -9,12 +9,12 @@ use crate::region::Region;
 
 /// The position of an object: its region, and its offset in the region.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ObjectLocation {
     pub region: Arc<Region>,
     pub offset: u64,
 }
 
-impl Place {
+impl ObjectLocation {
     pub fn new(region: &Arc<Region>, offset: u64) -> Self {
         Self { region: region.clone(), offset }
     }
@@ -30,11 +30,11 @@ impl Place {
 }
 
 /// Makes the error for an index beyond the end.
-pub(super) fn out_of_range(place: &Place, index: u64, length: u64) -> Error {
+pub(super) fn out_of_range(location: &ObjectLocation, index: u64, length: u64) -> Error {
     let text = format!(
         "element {index} of the object at {:#x} of region '{}': it has {length}",
-        place.offset,
-        place.region.name()
+        location.offset,
+        location.region.name()
     );
     Error::new(Status::Invalid, text)
 }

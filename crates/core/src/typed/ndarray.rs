@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::view::{self, Plain};
+use crate::shared_access::{self, Plain};
 use crossdock_layout::Handle;
 
-use super::header::{Place, out_of_range};
+use super::header::{ObjectLocation, out_of_range};
 use super::type_ref;
 use crate::Result;
 use crate::containers::Order;
@@ -17,13 +17,13 @@ use crate::region::Region;
 /// An n-dimensional array in a region, without gaps between its elements. It keeps the region mapped.
 #[derive(Clone, Debug)]
 pub struct NdArray<T> {
-    place: Place,
+    location: ObjectLocation,
     marker: PhantomData<T>,
 }
 
 impl<T: Plain> NdArray<T> {
     pub(super) fn at(region: &Arc<Region>, offset: u64) -> Self {
-        Self { place: Place::new(region, offset), marker: PhantomData }
+        Self { location: ObjectLocation::new(region, offset), marker: PhantomData }
     }
 
     pub(super) fn type_ref() -> Result<TypeRef> {
@@ -47,7 +47,7 @@ impl<T: Plain> NdArray<T> {
     }
 
     fn header(&self) -> Result<NdarrayData> {
-        self.place.region.ndarray_at(self.place.offset, size_of::<T>() as u64)
+        self.location.region.ndarray_at(self.location.offset, size_of::<T>() as u64)
     }
 
     /// The offset of the elements, and their number.
@@ -77,7 +77,7 @@ impl<T: Plain> NdArray<T> {
     /// # Errors
     /// `NO_SPACE` (the array then stays as it was), `INVALID` for a rank above 8.
     pub fn reshape(&self, order: Order, shape: &[u64]) -> Result<()> {
-        self.place.region.ndarray_reshape(self.place.offset, size_of::<T>() as u64, order, shape)
+        self.location.region.ndarray_reshape(self.location.offset, size_of::<T>() as u64, order, shape)
     }
 
     /// Gives the element at these indices, which count from 0.
@@ -86,7 +86,8 @@ impl<T: Plain> NdArray<T> {
     /// `INVALID` if the indices do not fit the array's shape, `CORRUPT` if its header is damaged.
     pub fn get(&self, indices: &[u64]) -> Result<T> {
         let at = self.element(indices)?;
-        view::load(self.place.region.mapping(), at).ok_or_else(|| self.place.corrupt("its elements lie outside"))
+        shared_access::load(self.location.region.mapping(), at)
+            .ok_or_else(|| self.location.corrupt("its elements lie outside"))
     }
 
     /// Stores the element at these indices.
@@ -94,10 +95,10 @@ impl<T: Plain> NdArray<T> {
     /// # Errors
     /// The errors of [`NdArray::get`], and `DENIED` if the region is mapped for reading only.
     pub fn set(&self, indices: &[u64], value: T) -> Result<()> {
-        self.place.region.require_writable()?;
+        self.location.region.require_writable()?;
         let at = self.element(indices)?;
-        view::store(self.place.region.mapping(), at, value)
-            .ok_or_else(|| self.place.corrupt("its elements lie outside"))
+        shared_access::store(self.location.region.mapping(), at, value)
+            .ok_or_else(|| self.location.corrupt("its elements lie outside"))
     }
 
     /// A copy of all elements, in the order in which they lie in memory.
@@ -109,10 +110,10 @@ impl<T: Plain> NdArray<T> {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let outside = || self.place.corrupt("its elements lie outside");
-        let first: T = view::load(self.place.region.mapping(), data).ok_or_else(outside)?;
+        let outside = || self.location.corrupt("its elements lie outside");
+        let first: T = shared_access::load(self.location.region.mapping(), data).ok_or_else(outside)?;
         let mut elements = vec![first; count as usize];
-        view::copy_out(self.place.region.mapping(), data, &mut elements).ok_or_else(outside)?;
+        shared_access::copy_out(self.location.region.mapping(), data, &mut elements).ok_or_else(outside)?;
         Ok(elements)
     }
 
@@ -122,16 +123,16 @@ impl<T: Plain> NdArray<T> {
     /// `INVALID` if `elements` has another number of elements than the array, `DENIED` if the region is mapped for
     /// reading only, `CORRUPT` if the array's header is damaged.
     pub fn copy_from(&self, elements: &[T]) -> Result<()> {
-        self.place.region.require_writable()?;
+        self.location.region.require_writable()?;
         let (data, count) = self.data()?;
         if elements.len() as u64 != count {
-            return Err(out_of_range(&self.place, elements.len() as u64, count));
+            return Err(out_of_range(&self.location, elements.len() as u64, count));
         }
         if count == 0 {
             return Ok(());
         }
-        view::copy_in(self.place.region.mapping(), data, elements)
-            .ok_or_else(|| self.place.corrupt("its elements lie outside"))
+        shared_access::copy_in(self.location.region.mapping(), data, elements)
+            .ok_or_else(|| self.location.corrupt("its elements lie outside"))
     }
 
     /// The array's handle, to be sent to another task.
@@ -139,7 +140,7 @@ impl<T: Plain> NdArray<T> {
     /// # Errors
     /// `BAD_HANDLE` if the array was removed.
     pub fn save(&self) -> Result<Handle> {
-        self.place.region.save(self.place.offset)
+        self.location.region.save(self.location.offset)
     }
 
     /// The offset of an element in the region.
@@ -151,7 +152,7 @@ impl<T: Plain> NdArray<T> {
             || indices.iter().zip(shape).any(|(index, extent)| index >= extent)
         {
             let count = found.bytes / size_of::<T>() as u64;
-            return Err(out_of_range(&self.place, indices.first().copied().unwrap_or(0), count));
+            return Err(out_of_range(&self.location, indices.first().copied().unwrap_or(0), count));
         }
         let step = |at: u64, (index, extent): (&u64, &u64)| at * extent + index;
         let at = match found.order {

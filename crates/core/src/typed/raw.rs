@@ -3,23 +3,23 @@
 
 use std::sync::Arc;
 
-use crate::view::{self, Plain};
+use crate::shared_access::{self, Plain};
 use crossdock_layout::{Handle, Status};
 
-use super::header::Place;
+use super::header::ObjectLocation;
 use crate::region::Region;
 use crate::{Error, Result};
 
 /// An object in a region whose fields are read and written one at a time. It keeps the region mapped.
 #[derive(Clone, Debug)]
 pub struct Raw {
-    place: Place,
+    location: ObjectLocation,
     size: u64,
 }
 
 impl Raw {
     pub(super) fn at(region: &Arc<Region>, offset: u64, size: u64) -> Self {
-        Self { place: Place::new(region, offset), size }
+        Self { location: ObjectLocation::new(region, offset), size }
     }
 
     /// Reads the field that lies `at` bytes from the object's start.
@@ -28,7 +28,8 @@ impl Raw {
     /// `INVALID` if the field does not lie within the object or is not aligned.
     pub fn get<T: Plain>(&self, at: u64) -> Result<T> {
         let offset = self.field::<T>(at)?;
-        view::load(self.place.region.mapping(), offset).ok_or_else(|| self.place.corrupt("it lies outside"))
+        shared_access::load(self.location.region.mapping(), offset)
+            .ok_or_else(|| self.location.corrupt("it lies outside"))
     }
 
     /// Writes the field that lies `at` bytes from the object's start.
@@ -36,9 +37,10 @@ impl Raw {
     /// # Errors
     /// The errors of [`Raw::get`], and `DENIED` if the region is mapped for reading only.
     pub fn set<T: Plain>(&self, at: u64, value: T) -> Result<()> {
-        self.place.region.require_writable()?;
+        self.location.region.require_writable()?;
         let offset = self.field::<T>(at)?;
-        view::store(self.place.region.mapping(), offset, value).ok_or_else(|| self.place.corrupt("it lies outside"))
+        shared_access::store(self.location.region.mapping(), offset, value)
+            .ok_or_else(|| self.location.corrupt("it lies outside"))
     }
 
     /// The object's handle, to be sent to another task.
@@ -46,7 +48,7 @@ impl Raw {
     /// # Errors
     /// `BAD_HANDLE` if the object was removed.
     pub fn save(&self) -> Result<Handle> {
-        self.place.region.save(self.place.offset)
+        self.location.region.save(self.location.offset)
     }
 
     fn field<T: Plain>(&self, at: u64) -> Result<u64> {
@@ -55,6 +57,6 @@ impl Raw {
             let text = format!("a {} at byte {at} does not lie in an object of {} bytes", T::type_name(), self.size);
             return Err(Error::new(Status::Invalid, text));
         }
-        Ok(self.place.offset + at)
+        Ok(self.location.offset + at)
     }
 }

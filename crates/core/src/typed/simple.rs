@@ -3,23 +3,23 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::view::{self, Plain};
+use crate::shared_access::{self, Plain};
 use crossdock_layout::Handle;
 
-use super::header::Place;
+use super::header::ObjectLocation;
 use crate::Result;
 use crate::region::Region;
 
 /// A value in a region. It keeps the region mapped.
 #[derive(Clone, Debug)]
 pub struct Simple<T> {
-    place: Place,
+    location: ObjectLocation,
     marker: PhantomData<T>,
 }
 
 impl<T: Plain> Simple<T> {
     pub(super) fn at(region: &Arc<Region>, offset: u64) -> Self {
-        Self { place: Place::new(region, offset), marker: PhantomData }
+        Self { location: ObjectLocation::new(region, offset), marker: PhantomData }
     }
 
     /// Reads the value.
@@ -27,7 +27,8 @@ impl<T: Plain> Simple<T> {
     /// # Errors
     /// `CORRUPT` if the value does not lie within the region.
     pub fn get(&self) -> Result<T> {
-        view::load(self.place.region.mapping(), self.place.offset).ok_or_else(|| self.place.corrupt("it lies outside"))
+        shared_access::load(self.location.region.mapping(), self.location.offset)
+            .ok_or_else(|| self.location.corrupt("it lies outside"))
     }
 
     /// Stores a new value.
@@ -35,9 +36,9 @@ impl<T: Plain> Simple<T> {
     /// # Errors
     /// `CORRUPT` if the value does not lie within the region, `DENIED` if the region is mapped for reading only.
     pub fn set(&self, value: T) -> Result<()> {
-        self.place.region.require_writable()?;
-        view::store(self.place.region.mapping(), self.place.offset, value)
-            .ok_or_else(|| self.place.corrupt("it lies outside"))
+        self.location.region.require_writable()?;
+        shared_access::store(self.location.region.mapping(), self.location.offset, value)
+            .ok_or_else(|| self.location.corrupt("it lies outside"))
     }
 
     /// The value's handle, to be sent to another task.
@@ -45,6 +46,6 @@ impl<T: Plain> Simple<T> {
     /// # Errors
     /// `BAD_HANDLE` if the value was removed.
     pub fn save(&self) -> Result<Handle> {
-        self.place.region.save(self.place.offset)
+        self.location.region.save(self.location.offset)
     }
 }

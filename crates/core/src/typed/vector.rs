@@ -4,10 +4,10 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::view::{self, Plain};
+use crate::shared_access::{self, Plain};
 use crossdock_layout::Handle;
 
-use super::header::{Place, out_of_range};
+use super::header::{ObjectLocation, out_of_range};
 use super::type_ref;
 use crate::Result;
 use crate::directory::TypeRef;
@@ -17,13 +17,13 @@ use crate::region::Region;
 /// while another task reads it, the reader gets wrong elements. So tasks should hand vectors over through ports.
 #[derive(Clone, Debug)]
 pub struct Vector<T> {
-    place: Place,
+    location: ObjectLocation,
     marker: PhantomData<T>,
 }
 
 impl<T: Plain> Vector<T> {
     pub(super) fn at(region: &Arc<Region>, offset: u64) -> Self {
-        Self { place: Place::new(region, offset), marker: PhantomData }
+        Self { location: ObjectLocation::new(region, offset), marker: PhantomData }
     }
 
     pub(super) fn type_ref() -> Result<TypeRef> {
@@ -33,7 +33,7 @@ impl<T: Plain> Vector<T> {
     /// The offset and the number of the elements. They are checked at each call, because other tasks may resize the
     /// vector.
     fn data(&self) -> Result<(u64, u64)> {
-        let found = self.place.region.vector_at(self.place.offset, size_of::<T>() as u64)?;
+        let found = self.location.region.vector_at(self.location.offset, size_of::<T>() as u64)?;
         Ok((found.data.unwrap_or(0), found.size))
     }
 
@@ -60,10 +60,10 @@ impl<T: Plain> Vector<T> {
     pub fn get(&self, index: u64) -> Result<T> {
         let (data, length) = self.data()?;
         if index >= length {
-            return Err(out_of_range(&self.place, index, length));
+            return Err(out_of_range(&self.location, index, length));
         }
-        view::load(self.place.region.mapping(), data + index * size_of::<T>() as u64)
-            .ok_or_else(|| self.place.corrupt("its elements lie outside"))
+        shared_access::load(self.location.region.mapping(), data + index * size_of::<T>() as u64)
+            .ok_or_else(|| self.location.corrupt("its elements lie outside"))
     }
 
     /// Stores the element at this index, which counts from 0.
@@ -72,13 +72,13 @@ impl<T: Plain> Vector<T> {
     /// `INVALID` for an index beyond the end, `DENIED` if the region is mapped for reading only, `CORRUPT` if the
     /// vector's header is damaged.
     pub fn set(&self, index: u64, value: T) -> Result<()> {
-        self.place.region.require_writable()?;
+        self.location.region.require_writable()?;
         let (data, length) = self.data()?;
         if index >= length {
-            return Err(out_of_range(&self.place, index, length));
+            return Err(out_of_range(&self.location, index, length));
         }
-        view::store(self.place.region.mapping(), data + index * size_of::<T>() as u64, value)
-            .ok_or_else(|| self.place.corrupt("its elements lie outside"))
+        shared_access::store(self.location.region.mapping(), data + index * size_of::<T>() as u64, value)
+            .ok_or_else(|| self.location.corrupt("its elements lie outside"))
     }
 
     /// Changes the number of elements; new elements are zero. If this process is killed meanwhile, the vector has
@@ -87,7 +87,7 @@ impl<T: Plain> Vector<T> {
     /// # Errors
     /// `NO_SPACE`; the vector is then unchanged.
     pub fn resize(&self, length: u64) -> Result<()> {
-        self.place.region.vector_resize(self.place.offset, size_of::<T>() as u64, length)
+        self.location.region.vector_resize(self.location.offset, size_of::<T>() as u64, length)
     }
 
     /// Makes the vector hold exactly these elements.
@@ -97,8 +97,8 @@ impl<T: Plain> Vector<T> {
     pub fn assign(&self, elements: &[T]) -> Result<()> {
         self.resize(elements.len() as u64)?;
         let (data, _) = self.data()?;
-        view::copy_in(self.place.region.mapping(), data, elements)
-            .ok_or_else(|| self.place.corrupt("its elements lie outside"))
+        shared_access::copy_in(self.location.region.mapping(), data, elements)
+            .ok_or_else(|| self.location.corrupt("its elements lie outside"))
     }
 
     /// A copy of all elements.
@@ -113,8 +113,8 @@ impl<T: Plain> Vector<T> {
         // The length was checked against the region's size, so a damaged length cannot ask for more memory than that.
         let first: T = self.get(0)?;
         let mut elements = vec![first; length as usize];
-        view::copy_out(self.place.region.mapping(), data, &mut elements)
-            .ok_or_else(|| self.place.corrupt("its elements lie outside"))?;
+        shared_access::copy_out(self.location.region.mapping(), data, &mut elements)
+            .ok_or_else(|| self.location.corrupt("its elements lie outside"))?;
         Ok(elements)
     }
 
@@ -123,6 +123,6 @@ impl<T: Plain> Vector<T> {
     /// # Errors
     /// `BAD_HANDLE` if the vector was removed.
     pub fn save(&self) -> Result<Handle> {
-        self.place.region.save(self.place.offset)
+        self.location.region.save(self.location.offset)
     }
 }

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use crossdock_core::liveness::Living;
-use crossdock_core::region::{Parts, Region};
+use crossdock_core::liveness::LivenessSource;
+use crossdock_core::region::{Region, RegionParts};
 use crossdock_core::{Error, Host, Result};
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{MemberId, SegmentId, Status};
@@ -72,7 +72,7 @@ impl World {
     pub fn try_attach(self: &Arc<Self>, counter: u64, writable: bool) -> Result<Arc<Region>> {
         let member = member(counter);
         self.liveness().set_alive(member);
-        Region::attach(Parts {
+        Region::attach(RegionParts {
             name: "test".into(),
             segment: SegmentId(7),
             descriptor: self.segment.as_fd().try_clone_to_owned().unwrap(),
@@ -117,7 +117,7 @@ impl World {
     }
 }
 
-impl Living for Window {
+impl LivenessSource for Window {
     fn table(&self) -> &LivenessTable {
         self.world.liveness()
     }
@@ -129,7 +129,7 @@ impl Living for Window {
 }
 
 impl Host for Window {
-    fn liveness(&self) -> &dyn Living {
+    fn liveness(&self) -> &dyn LivenessSource {
         self
     }
 

@@ -8,7 +8,7 @@
 
 use crossdock_core::Error;
 use crossdock_core::Host;
-use crossdock_core::liveness::Living;
+use crossdock_core::liveness::LivenessSource;
 use crossdock_core::queue::{End, Inline, Message, Pattern, Ring, Shape, Side};
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{Handle, MemberId};
@@ -26,7 +26,7 @@ const BOARD_BYTES: usize = 4096;
 /// The mapping of the liveness table.
 pub struct Table(Mapping);
 
-impl Living for Table {
+impl LivenessSource for Table {
     fn table(&self) -> &LivenessTable {
         // SAFETY: the mapping has the table's size and a page's alignment, and all fields are atomics and bytes.
         unsafe { self.0.start().cast().as_ref() }
@@ -39,7 +39,7 @@ impl Living for Table {
 }
 
 impl Host for Table {
-    fn liveness(&self) -> &dyn Living {
+    fn liveness(&self) -> &dyn LivenessSource {
         self
     }
 }

@@ -50,7 +50,7 @@ fn a_dead_publishers_last_version_stays_and_who_waits_is_told() {
         (observer, status)
     });
     std::thread::sleep(Duration::from_millis(20));
-    let table = crossdock_core::liveness::Living::table(&*world);
+    let table = crossdock_core::liveness::LivenessSource::table(&*world);
     table.set_dead(series_world::PUBLISHER);
     crossdock_os::futex::wake_all(&table.epoch);
     let (mut observer, status) = waiting.join().unwrap();

@@ -125,9 +125,9 @@ fn a_process_without_more_mappings_gets_a_copy() {
     let pid = world.fork(|| {
         let used = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
         let limit: usize = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
-        let place = crossdock_os::place::Place::reserve(limit * 8192).unwrap();
+        let reservation = crossdock_os::reservation::Reservation::reserve(limit * 8192).unwrap();
         for n in 0..(limit - used - 40) / 2 {
-            place.put_memory(n * 8192, 4096).unwrap();
+            reservation.put_memory(n * 8192, 4096).unwrap();
         }
         let mut observer = series.observe(0);
         let mut version = observer.latest().unwrap();

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossdock_core::Host;
-use crossdock_core::liveness::Living;
+use crossdock_core::liveness::LivenessSource;
 use crossdock_core::series::{AttachParts, Detect, Identity, Observer, Offer, Pages, Publisher};
 use crossdock_core::series::{PinPageGiven, Spec, Variable};
 use crossdock_core::{Error, Result};
@@ -146,7 +146,7 @@ impl World {
     }
 }
 
-impl Living for World {
+impl LivenessSource for World {
     fn table(&self) -> &LivenessTable {
         // SAFETY: zeroed shared memory of that size, all atomics.
         unsafe { self.memory.start().cast().as_ref() }
@@ -154,7 +154,7 @@ impl Living for World {
 }
 
 impl Host for World {
-    fn liveness(&self) -> &dyn Living {
+    fn liveness(&self) -> &dyn LivenessSource {
         self
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crossdock_core::files::{Outcome, Views};
+use crossdock_core::files::{FileWaitOutcome, Views};
 use crossdock_os::process;
 use fuser::{
     BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -127,15 +127,15 @@ impl Shared {
                 && !i32::try_from(thread).is_ok_and(|thread| thread != 0 && process::has_signal(thread))
         };
         match self.views.await_file_while(&self.awaited(rest), Duration::ZERO, &is_wanted) {
-            Outcome::Published => Ok(()),
-            Outcome::Pass => Err(Errno::ENOENT),
-            Outcome::Interrupted if self.find(rest).is_some() => Ok(()),
-            Outcome::Interrupted => Err(Errno::EINTR),
-            Outcome::Gone(story) => {
+            FileWaitOutcome::Published => Ok(()),
+            FileWaitOutcome::Pass => Err(Errno::ENOENT),
+            FileWaitOutcome::Interrupted if self.find(rest).is_some() => Ok(()),
+            FileWaitOutcome::Interrupted => Err(Errno::EINTR),
+            FileWaitOutcome::Gone(story) => {
                 (self.told.story)(story.to_string());
                 Err(Errno::ENOENT)
             }
-            Outcome::TimedOut(story) => {
+            FileWaitOutcome::TimedOut(story) => {
                 (self.told.story)(story.to_string());
                 Err(Errno::ETIMEDOUT)
             }

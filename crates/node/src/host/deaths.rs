@@ -67,7 +67,7 @@ impl Host<'_> {
         let pidfd = self.processes.get(&number(member)).filter(|(of, _)| *of == member);
         table::says_dead(&self.words, member)
             || pidfd.is_some_and(|(_, pidfd)| process::is_dead(pidfd))
-            || self.roll.asker.has_left(member.0)
+            || self.roll.reader.has_left(member.0)
     }
 
     pub(super) fn process_died(&mut self, number: u64) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_layout::SegmentId;
 use crossdock_os::lease::{self, Proof};
-use crossdock_os::tmpfs::door::Tried;
+use crossdock_os::tmpfs::door::RefusedAccess;
 use crossdock_os::tmpfs::{self, Folder};
 use crossdock_os::{Access, Mapping, OsResult, event, file, memfd};
 
@@ -262,20 +262,20 @@ impl Host<'_> {
 
     /// Refuses what the kernel reports at the gate: a former owner that opens an item through a leftover descriptor, or
     /// a task that reads an item with a system call.
-    pub(super) fn turn_away(&mut self) {
+    pub(super) fn refuse_waiting(&mut self) {
         let Some(gate) = self.files.folder.as_ref().and_then(Folder::gate) else { return };
-        let tried = gate.turn_away();
+        let tried = gate.refuse_waiting();
         if self.files.told_until.is_some_and(|until| Instant::now() < until) {
             return;
         }
         if let Some(tried) = tried.last() {
             self.files.told_until = Some(Instant::now() + TOLD_EVERY);
             match tried {
-                Tried::Open(process) => {
+                RefusedAccess::Open(process) => {
                     self.log
                         .event(format_args!("process {process} tried to open an item that it does not own any more"));
                 }
-                Tried::Read(process) => self.log.event(format_args!(
+                RefusedAccess::Read(process) => self.log.event(format_args!(
                     "process {process} tried to read, splice or send an item's file; items are reached by mapping only"
                 )),
             }

@@ -125,7 +125,7 @@ impl Host<'_> {
                     LINK => self.read(id),
                     PROCESS => self.process_died(id),
                     COPIES => self.copies_done(),
-                    GATE => self.turn_away(),
+                    GATE => self.refuse_waiting(),
                     SITE => self.site_news(),
                     NODES => self.node_news(),
                     SIGNALS if next_signal(signals).is_some() => {

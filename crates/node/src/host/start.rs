@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crossdock_layout::SegmentId;
 use crossdock_os::event::{Epoll, signalfd};
-use crossdock_os::roll::Identity;
+use crossdock_os::roll::FileIdentity;
 use crossdock_os::tmpfs::Folder;
 use crossdock_os::{child, clock, file, process};
 
@@ -36,7 +36,7 @@ pub(super) fn start<'a>(
     let began = Instant::now();
     let Held { listeners, segments, doors, journal, table, words, incarnation, detached, folder, roll } = held;
     let (journal, lasting) = Journal::recover(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
-    let Identity { device, inode, born } = roll.roll.identity();
+    let FileIdentity { device, inode, born } = roll.roll.identity();
     let era = Era { device, inode, born, processes: process::number_space(), first: 0 };
     let (journal, lasting) = same_era(journal, lasting, &era)?;
     let mut limits = limits(options, incarnation, era);

@@ -13,9 +13,9 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use crossdock_os::child::{self, Ended, Signal};
+use crossdock_os::child::{self, ExitStatus, Signal};
 use crossdock_os::event::{Epoll, next_signal, signalfd};
-use crossdock_os::roll::{Asker, Entry, Roll};
+use crossdock_os::roll::{Roll, RollLock, RollReader};
 use crossdock_os::tmpfs::Folder;
 use crossdock_os::{Deadline, Mapping, OsResult, process, socket};
 
@@ -47,9 +47,9 @@ pub(crate) struct Held {
 /// The roll, with the keeper's own lock on it. The lock shows brokers that locks work on this file system.
 pub(crate) struct Registry {
     pub roll: Roll,
-    pub asker: Asker,
+    pub reader: RollReader,
     /// The keeper's own lock. Brokers do not have it.
-    _entry: Entry,
+    _entry: RollLock,
 }
 
 impl Registry {
@@ -57,16 +57,16 @@ impl Registry {
         // The keeper's own number on the roll. No member has this number, because member ids do not use the upper bits.
         let own = 1 << 62 | incarnation;
         let roll = Roll::open(&place.roll)?;
-        let entry = Entry::hold(roll.enter(own)?)?;
-        let asker = Asker::new(roll.reader()?, own);
-        if !asker.works() {
+        let entry = RollLock::hold(roll.enter(own)?)?;
+        let reader = RollReader::new(roll.reader()?, own);
+        if !reader.sees_own_lock() {
             eprintln!(
                 "crossdock serve: the file system of {} does not keep locks; deaths are noticed by this daemon alone. Put \
                  the socket on a tmpfs, or an ordinary local file system",
                 place.roll.display()
             );
         }
-        Ok(Self { roll, asker, _entry: entry })
+        Ok(Self { roll, reader, _entry: entry })
     }
 }
 
@@ -109,19 +109,19 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
         let ended = watch(held, ours, &signals, broker, &mut ready).map_err(why)?;
         match ended {
             End::Told => return Ok(()),
-            End::Broker(Ended::Code(0)) => return Ok(()),
+            End::Broker(ExitStatus::Code(0)) => return Ok(()),
             // Only the first broker's failure ends the daemon. A later broker may fail only because room is short at
             // the moment, and the keeper must not give up its descriptors for that.
-            End::Broker(Ended::Code(host::CANNOT_START)) if !served => {
+            End::Broker(ExitStatus::Code(host::CANNOT_START)) if !served => {
                 return Err(ServeError(format!(
                     "the broker could not start at {}; its reason is above",
                     place.socket.display()
                 )));
             }
             End::Broker(how) => {
-                served |= how != Ended::Code(host::CANNOT_START);
+                served |= how != ExitStatus::Code(host::CANNOT_START);
                 // A SIGKILL comes from another process, so it counts as no failure.
-                let own_fault = how != Ended::Signal(SIGKILL) && started.elapsed() < SOON;
+                let own_fault = how != ExitStatus::Signal(SIGKILL) && started.elapsed() < SOON;
                 failures = if own_fault { failures + 1 } else { 0 };
                 if failures >= HOPELESS {
                     return Err(ServeError(format!("the broker died {HOPELESS} times in a row, lastly by {how:?}")));
@@ -179,7 +179,7 @@ fn prepare(place: &Place, options: &ServeOptions) -> Result<Held, ServeError> {
 
 enum End {
     Told,
-    Broker(Ended),
+    Broker(ExitStatus),
 }
 
 /// Reads what the broker sends, until the broker has ended or the daemon is told to end.

@@ -1,6 +1,6 @@
 //! The system calls of [`super`] in a build with the feature `faults`.
 
-use crate::faults::{self, Failure};
+use crate::faults::{self, Fault};
 use rustix::io::Errno;
 
 /// Declares functions that first ask the plan of failures (`crate::faults`) whether to fail. Reads and writes that may
@@ -75,7 +75,7 @@ pub(crate) mod mm {
 }
 
 pub(crate) mod io {
-    use super::{Errno, Failure, faults};
+    use super::{Errno, Fault, faults};
     use rustix::fd::{AsFd, OwnedFd};
     pub(crate) use rustix::io::*;
 
@@ -90,9 +90,9 @@ pub(crate) mod io {
         }
         match faults::next(call) {
             None => Ok(of),
-            Some(Failure::Short) => Ok(of.div_ceil(2)),
-            Some(Failure::Error(errno)) => Err(errno),
-            Some(Failure::Stripped) => Err(Errno::INTR),
+            Some(Fault::Short) => Ok(of.div_ceil(2)),
+            Some(Fault::Error(errno)) => Err(errno),
+            Some(Fault::Stripped) => Err(Errno::INTR),
         }
     }
 
@@ -245,5 +245,5 @@ pub(crate) fn read_text(path: impl AsRef<std::path::Path>) -> std::io::Result<St
 }
 
 pub(crate) fn strips() -> bool {
-    faults::next("SCM_RIGHTS") == Some(Failure::Stripped)
+    faults::next("SCM_RIGHTS") == Some(Fault::Stripped)
 }

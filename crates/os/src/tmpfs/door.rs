@@ -43,13 +43,13 @@ use crate::mapping::Access;
 
 /// The check of all opens through shut doors: the kernel asks the daemon through this descriptor. Doors stay shut as
 /// long as any process has the descriptor open. A process that opens a file through a shut door waits until
-/// [`Gate::turn_away`] refuses it.
+/// [`Gate::refuse_waiting`] refuses it.
 #[derive(Debug)]
 pub struct Gate(OwnedFd);
 
 /// What a process tried when the gate refused it, with the number of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Tried {
+pub enum RefusedAccess {
     /// The process opened a file through a door that is shut.
     Open(i32),
     /// The process read a file by a system call (read, splice, sendfile) instead of through a mapping.
@@ -91,7 +91,7 @@ impl Gate {
 
     /// Refuses the requests that wait at the gate now, and gives what the processes tried. If more requests wait, the
     /// gate stays readable.
-    pub fn turn_away(&self) -> Vec<Tried> {
+    pub fn refuse_waiting(&self) -> Vec<RefusedAccess> {
         let mut tried = Vec::new();
         let mut buffer = [MaybeUninit::<libc::fanotify_event_metadata>::uninit(); 64];
         for _ in 0..BATCHES {
@@ -105,7 +105,7 @@ impl Gate {
                 // SAFETY: one of the events that were written; a gate's have no further parts.
                 let event = unsafe { event.assume_init_ref() };
                 let opens = event.mask & libc::FAN_OPEN_PERM != 0;
-                tried.push(if opens { Tried::Open(event.pid) } else { Tried::Read(event.pid) });
+                tried.push(if opens { RefusedAccess::Open(event.pid) } else { RefusedAccess::Read(event.pid) });
                 if event.fd < 0 {
                     continue;
                 }
@@ -222,7 +222,7 @@ mod tests {
         std::thread::scope(|scope| {
             let tries = scope.spawn(|| rustix::fs::open(name, flags, Mode::empty()).map(drop));
             while !tries.is_finished() {
-                gate.turn_away();
+                gate.refuse_waiting();
                 std::thread::yield_now();
             }
             tries.join().unwrap()
@@ -317,7 +317,7 @@ mod tests {
                 let answer = std::thread::scope(|scope| {
                     let tries = scope.spawn(attempt);
                     while !tries.is_finished() {
-                        gate.turn_away();
+                        gate.refuse_waiting();
                         std::thread::yield_now();
                     }
                     tries.join().unwrap()
@@ -347,7 +347,7 @@ mod tests {
                 crate::event::wait_readable(gate, crate::Deadline::after(std::time::Duration::from_secs(5))).unwrap()
             );
             assert!(!prove(&kept, Proof::Alone).unwrap());
-            assert_eq!(gate.turn_away(), [Tried::Open(std::process::id() as i32)]);
+            assert_eq!(gate.refuse_waiting(), [RefusedAccess::Open(std::process::id() as i32)]);
             assert!(tries.join().unwrap().is_err());
         });
         assert!(prove(&kept, Proof::Alone).unwrap());
@@ -388,7 +388,7 @@ mod tests {
                 // A panic at this point would leave the racing threads running, so no result is unwrapped here.
                 let shut = door.shut(gate).unwrap_or(false);
                 let alone = || {
-                    gate.turn_away();
+                    gate.refuse_waiting();
                     prove(&kept, Proof::Alone).unwrap_or(false)
                 };
                 if shut && (0..50).any(|_| alone()) {
@@ -396,14 +396,14 @@ mod tests {
                     let _ = kept.write_all_at(&SECRET, 0);
                     for _ in 0..4 {
                         std::thread::yield_now();
-                        gate.turn_away();
+                        gate.refuse_waiting();
                     }
                 }
             }
             ended.store(true, Ordering::Relaxed);
             let _ = kept.write_all_at(&[0; 8], 0);
             while !racers.iter().all(|racer| racer.is_finished()) {
-                gate.turn_away();
+                gate.refuse_waiting();
             }
             proofs
         });

@@ -150,7 +150,7 @@ const _: () = {
 };
 
 /// The result of a call that starts an operation.
-pub enum Started {
+pub enum StartResult {
     /// The operation is complete.
     Done,
     /// The operation goes on; its request tells when it is complete.
@@ -159,7 +159,7 @@ pub enum Started {
     Failed(Status),
 }
 
-impl Started {
+impl StartResult {
     /// Decodes the pointer that UCX returns when an operation is started.
     pub fn new(returned: *mut c_void) -> Self {
         match returned as isize {

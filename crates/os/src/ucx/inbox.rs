@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI8, Ordering};
 const WAITING: usize = 16 << 20;
 
 /// A message that has arrived and was not read yet.
-pub enum Message {
+pub enum UnreadMessage {
     /// Its bytes.
     Small(Vec<u8>),
     /// UCX's description of bytes that are still with the sender, and the number of these bytes.
@@ -20,9 +20,9 @@ pub enum Message {
 }
 
 #[derive(Default)]
-struct Arrived {
+struct Unread {
     /// The messages that were not read yet, each under its number, because UCX may deliver them in another order.
-    messages: BTreeMap<u64, Message>,
+    messages: BTreeMap<u64, UnreadMessage>,
     /// The number of bytes of the small messages in `messages`.
     held: usize,
     /// The fault of the peer, as a text; `None` if the peer made none.
@@ -36,7 +36,7 @@ pub struct Inbox {
     token: u64,
     /// The status with which UCX reported the loss of the endpoint; `OK` if UCX has reported no loss.
     lost: AtomicI8,
-    arrived: Mutex<Arrived>,
+    arrived: Mutex<Unread>,
 }
 
 impl Inbox {
@@ -45,10 +45,10 @@ impl Inbox {
     }
 
     /// Takes the message with this number, if it has arrived.
-    pub fn take(&self, number: u64) -> Option<Message> {
+    pub fn take(&self, number: u64) -> Option<UnreadMessage> {
         let mut arrived = lock(&self.arrived);
         let message = arrived.messages.remove(&number);
-        if let Some(Message::Small(bytes)) = &message {
+        if let Some(UnreadMessage::Small(bytes)) = &message {
             arrived.held -= bytes.len();
         }
         message
@@ -57,7 +57,7 @@ impl Inbox {
     /// Takes UCX's descriptions of all messages whose bytes are still with the sender.
     pub fn take_large(&self) -> Vec<*mut c_void> {
         let all = std::mem::take(&mut lock(&self.arrived).messages);
-        let large = |message| if let Message::Large(description, _) = message { Some(description) } else { None };
+        let large = |message| if let UnreadMessage::Large(description, _) = message { Some(description) } else { None };
         all.into_values().filter_map(large).collect()
     }
 
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn message_arrived(
             arrived.wrong = Some("the peer sent a piece of a wrong size, or too many of them");
             return abi::OK;
         }
-        arrived.messages.insert(number, Message::Large(data, length));
+        arrived.messages.insert(number, UnreadMessage::Large(data, length));
         return abi::IN_PROGRESS;
     }
     arrived.held += length;
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn message_arrived(
     }
     // SAFETY: the data of a message that came whole are so many bytes, valid during the call.
     let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) }.to_vec();
-    arrived.messages.insert(number, Message::Small(bytes));
+    arrived.messages.insert(number, UnreadMessage::Small(bytes));
     abi::OK
 }
 

@@ -19,7 +19,7 @@ mod worker;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use library::{Fabric, Library};
-pub use wire::{Ended, Got, Wire};
+pub use wire::{Received, Wire, WireError};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

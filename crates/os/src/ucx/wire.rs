@@ -11,11 +11,11 @@
 //! **Borrowed memory.** UCX reads from and writes to the caller's memory until an operation is complete. An operation
 //! that does not complete by its deadline therefore ends the wire: the worker is destroyed before the call returns.
 
-use super::abi::{self, Started};
-use super::inbox::Message;
+use super::abi::{self, StartResult};
+use super::inbox::UnreadMessage;
 use super::library::Fabric;
 use super::lock;
-use super::worker::{Way, Worker};
+use super::worker::{SendMode, Worker};
 use crate::deadline::Deadline;
 use crate::{event, sys, tcp};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -37,7 +37,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// The reason why a call on a wire failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum WireError {
     /// The deadline passed before anything happened. The wire can still be used.
     Late,
     /// The deadline passed in the middle of an operation, which ended the wire.
@@ -48,7 +48,7 @@ pub enum Ended {
 
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Got {
+pub enum Received {
     /// So many bytes.
     Bytes(usize),
     /// The peer ended the wire in order.
@@ -150,11 +150,11 @@ impl Wire {
     ///
     /// # Errors
     /// UCX does not reach the peer by the deadline, or the wire has ended.
-    pub fn meet(&self, deadline: Deadline) -> Result<(), Ended> {
+    pub fn meet(&self, deadline: Deadline) -> Result<(), WireError> {
         self.write(&[&[0]], deadline)?;
         match self.read(&mut [0], deadline)? {
-            Got::Bytes(_) => Ok(()),
-            Got::End => Err(Ended::Lost("the peer has ended the connection".to_owned())),
+            Received::Bytes(_) => Ok(()),
+            Received::End => Err(WireError::Lost("the peer has ended the connection".to_owned())),
         }
     }
 
@@ -171,14 +171,14 @@ impl Wire {
     /// Waits for bytes, and reads at least one into `buffer`, which must not be empty.
     ///
     /// # Errors
-    /// [`Ended::Late`]: nothing came by the deadline; a later call may read more. After the other errors the wire has
+    /// [`WireError::Late`]: nothing came by the deadline; a later call may read more. After the other errors the wire has
     /// ended.
-    pub fn read(&self, buffer: &mut [u8], deadline: Deadline) -> Result<Got, Ended> {
+    pub fn read(&self, buffer: &mut [u8], deadline: Deadline) -> Result<Received, WireError> {
         assert!(!buffer.is_empty(), "a read into nothing cannot be told from the end");
         let _turn = lock(&self.reading);
         let mut state = self.hold();
         if state.rest.1 < state.rest.0.len() {
-            return Ok(Got::Bytes(state.copy_rest(buffer)));
+            return Ok(Received::Bytes(state.copy_rest(buffer)));
         }
         let next = |state: &mut State| {
             let message = state.worker.as_ref()?.inbox.take(state.taken);
@@ -188,16 +188,16 @@ impl Wire {
         };
         let message = match self.wait(&mut state, deadline, GRACE, next) {
             Ok(Some(message)) => message,
-            Ok(None) => return Ok(Got::End),
-            Err(Ended::Late) => return Err(Ended::Late),
+            Ok(None) => return Ok(Received::End),
+            Err(WireError::Late) => return Err(WireError::Late),
             Err(error) => return Err(self.end(state, error)),
         };
         let (description, length) = match message {
-            Message::Small(bytes) => {
+            UnreadMessage::Small(bytes) => {
                 state.rest = (bytes, 0);
-                return Ok(Got::Bytes(state.copy_rest(buffer)));
+                return Ok(Received::Bytes(state.copy_rest(buffer)));
             }
-            Message::Large(description, length) => (description, length),
+            UnreadMessage::Large(description, length) => (description, length),
         };
         let direct = length <= buffer.len();
         let place = if direct {
@@ -206,7 +206,7 @@ impl Wire {
             state.rest = (vec![0; length], length);
             state.rest.0.as_mut_ptr()
         };
-        let Some(worker) = &state.worker else { return Err(Ended::Lost(state.why.clone())) };
+        let Some(worker) = &state.worker else { return Err(WireError::Lost(state.why.clone())) };
         // SAFETY: the worker's inbox gave the description just now. The place has room for `length` bytes, and belongs to
         // this call until the operation is complete or the wire has ended.
         let started = unsafe { worker.receive(description, place, length) };
@@ -214,17 +214,17 @@ impl Wire {
             return Err(self.end(state, error));
         }
         if direct {
-            return Ok(Got::Bytes(length));
+            return Ok(Received::Bytes(length));
         }
         state.rest.1 = 0;
-        Ok(Got::Bytes(state.copy_rest(buffer)))
+        Ok(Received::Bytes(state.copy_rest(buffer)))
     }
 
     /// Writes all parts, one after another. When it returns, the parts are not used any more.
     ///
     /// # Errors
     /// The wire has ended: by the deadline, or because the peer is lost or has ended it.
-    pub fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<(), Ended> {
+    pub fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<(), WireError> {
         let _turn = lock(&self.writing);
         let messages = messages(parts);
         let mut state = self.hold();
@@ -241,8 +241,8 @@ impl Wire {
             let worker = state.worker.as_ref().filter(|worker| may_send && worker.is_connected());
             let (Ok(()), Some(worker)) = (&outcome, worker) else { break };
             let (bytes, way) = match message {
-                Outgoing::Small(bytes) => (&bytes[..], Way::Copied),
-                Outgoing::Large(bytes) => (*bytes, Way::Fetched),
+                OutgoingMessage::Small(bytes) => (&bytes[..], SendMode::Copied),
+                OutgoingMessage::Large(bytes) => (*bytes, SendMode::Fetched),
             };
             // SAFETY: the worker is connected. This call does not return, and changes neither header nor bytes, before
             // the operation is complete or the wire has ended.
@@ -254,7 +254,7 @@ impl Wire {
         }
         if outcome.is_ok() && begun < messages.len() {
             let why = if state.all.is_some() { "the peer has ended the connection" } else { &state.why };
-            outcome = Err(Ended::Lost(why.to_owned()));
+            outcome = Err(WireError::Lost(why.to_owned()));
         }
         outcome.map_err(|error| self.end(state, error))
     }
@@ -278,16 +278,21 @@ impl Wire {
     }
 
     /// Waits until an operation is complete.
-    fn complete<'a>(&'a self, state: &mut Held<'a>, started: Started, deadline: Deadline) -> Result<(), Ended> {
+    fn complete<'a>(
+        &'a self,
+        state: &mut StateGuard<'a>,
+        started: StartResult,
+        deadline: Deadline,
+    ) -> Result<(), WireError> {
         let status = match started {
-            Started::Done => abi::OK,
-            Started::Failed(status) => status,
-            Started::Goes(request) => {
+            StartResult::Done => abi::OK,
+            StartResult::Failed(status) => status,
+            StartResult::Goes(request) => {
                 // SAFETY: a request of this worker, which is freed below. A wait whose worker was destroyed ends before
                 // it calls this.
                 let check = |state: &mut State| unsafe { state.worker.as_ref()?.status(request) };
                 let status = match self.wait(state, deadline, Duration::ZERO, check) {
-                    Err(Ended::Late) => return Err(Ended::Cut),
+                    Err(WireError::Late) => return Err(WireError::Cut),
                     status => status?,
                 };
                 if let Some(worker) = &state.worker {
@@ -297,21 +302,21 @@ impl Wire {
                 status
             }
         };
-        if status == abi::OK { Ok(()) } else { Err(Ended::Lost(self.fabric.library.text(status))) }
+        if status == abi::OK { Ok(()) } else { Err(WireError::Lost(self.fabric.library.text(status))) }
     }
 
     /// Lets UCX proceed until `done` gives a value. After the loss of the endpoint it waits for `grace`, because what
     /// `done` waits for may have come already.
     fn wait<'a, T>(
         &'a self,
-        state: &mut Held<'a>,
+        state: &mut StateGuard<'a>,
         deadline: Deadline,
         grace: Duration,
         mut done: impl FnMut(&mut State) -> Option<T>,
-    ) -> Result<T, Ended> {
+    ) -> Result<T, WireError> {
         loop {
             let Some(worker) = state.worker.as_ref().filter(|_| !state.ending) else {
-                return Err(Ended::Lost(state.why.clone()));
+                return Err(WireError::Lost(state.why.clone()));
             };
             if worker.progress() {
                 // This progress may have completed operations for which other threads wait, so these threads are woken.
@@ -325,19 +330,19 @@ impl Wire {
             }
             let Some(worker) = &state.worker else { continue };
             if let Some(wrong) = worker.inbox.wrong() {
-                return Err(Ended::Lost(wrong.to_owned()));
+                return Err(WireError::Lost(wrong.to_owned()));
             }
             let (lost, event_fd) = (worker.inbox.lost(), worker.event_fd());
             let mut by = deadline;
             if lost != abi::OK {
                 let text = worker.text(lost);
                 if state.lost.get_or_insert_with(Instant::now).elapsed() >= grace {
-                    return Err(Ended::Lost(text));
+                    return Err(WireError::Lost(text));
                 }
                 by = deadline.at_most(grace);
             }
             if deadline.passed() {
-                return Err(Ended::Late);
+                return Err(WireError::Late);
             }
             if state.leading {
                 // The leading thread signals `changed` after each progress, so this thread can sleep until then.
@@ -348,7 +353,7 @@ impl Wire {
             }
             match state.worker.as_ref().map(Worker::arm) {
                 Some(Ok(true)) => {}
-                Some(Err(status)) => return Err(Ended::Lost(self.fabric.library.text(status))),
+                Some(Err(status)) => return Err(WireError::Lost(self.fabric.library.text(status))),
                 Some(Ok(false)) | None => continue,
             }
             state.leading = true;
@@ -388,7 +393,7 @@ impl Wire {
 
     /// Reads the TCP connection that is the sign of life. Notes the peer's farewell, or gives an error if the
     /// connection ended without one.
-    fn hear_farewell(&self, state: &mut State) -> Result<(), Ended> {
+    fn hear_farewell(&self, state: &mut State) -> Result<(), WireError> {
         let mut bytes = [0; 8];
         let wanted = bytes.len() - state.farewell.len();
         match tcp::try_receive(&self.life, &mut bytes[..wanted]) {
@@ -397,14 +402,14 @@ impl Wire {
                 state.farewell.extend(&bytes[..read]);
                 state.all = state.farewell[..].try_into().ok().map(u64::from_le_bytes);
             }
-            Ok(Some(0)) => return Err(Ended::Lost("the connection was cut without a farewell".to_owned())),
-            Err(error) => return Err(Ended::Lost(error.reason().to_string())),
+            Ok(Some(0)) => return Err(WireError::Lost("the connection was cut without a farewell".to_owned())),
+            Err(error) => return Err(WireError::Lost(error.reason().to_string())),
         }
         Ok(())
     }
 
-    fn hold(&self) -> Held<'_> {
-        Held(Some(lock(&self.state)))
+    fn hold(&self) -> StateGuard<'_> {
+        StateGuard(Some(lock(&self.state)))
     }
 
     fn wake(&self) {
@@ -413,12 +418,12 @@ impl Wire {
     }
 
     /// Ends the wire: destroys the worker, so that UCX uses no memory of a caller any more. Gives `error` back.
-    fn end<'a>(&'a self, mut state: Held<'a>, error: Ended) -> Ended {
+    fn end<'a>(&'a self, mut state: StateGuard<'a>, error: WireError) -> WireError {
         if !state.ending {
             state.ending = true;
             state.why = match &error {
-                Ended::Lost(why) => why.clone(),
-                Ended::Late | Ended::Cut => "a deadline passed in the middle of a message".to_owned(),
+                WireError::Lost(why) => why.clone(),
+                WireError::Late | WireError::Cut => "a deadline passed in the middle of a message".to_owned(),
             };
         }
         while state.leading {
@@ -437,20 +442,20 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        self.end(self.hold(), Ended::Lost("the wire was dropped".to_owned()));
+        self.end(self.hold(), WireError::Lost("the wire was dropped".to_owned()));
     }
 }
 
 /// The lock of the state. A thread that waits releases the lock, and takes it again after the wait.
-struct Held<'a>(Option<MutexGuard<'a, State>>);
+struct StateGuard<'a>(Option<MutexGuard<'a, State>>);
 
-impl<'a> Held<'a> {
+impl<'a> StateGuard<'a> {
     fn without(&mut self, wait: impl FnOnce(MutexGuard<'a, State>) -> MutexGuard<'a, State>) {
         self.0 = self.0.take().map(wait);
     }
 }
 
-impl std::ops::Deref for Held<'_> {
+impl std::ops::Deref for StateGuard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -458,7 +463,7 @@ impl std::ops::Deref for Held<'_> {
     }
 }
 
-impl std::ops::DerefMut for Held<'_> {
+impl std::ops::DerefMut for StateGuard<'_> {
     fn deref_mut(&mut self) -> &mut State {
         self.0.as_mut().expect("the lock is held between two waits")
     }
@@ -476,28 +481,28 @@ impl State {
 }
 
 /// A message to be sent.
-enum Outgoing<'a> {
+enum OutgoingMessage<'a> {
     /// Bytes of small parts, copied together.
     Small(Vec<u8>),
     /// A piece of a large part.
     Large(&'a [u8]),
 }
 
-fn messages<'a>(parts: &[&'a [u8]]) -> Vec<Outgoing<'a>> {
+fn messages<'a>(parts: &[&'a [u8]]) -> Vec<OutgoingMessage<'a>> {
     let (mut all, mut gathered) = (Vec::new(), Vec::new());
     for part in parts {
         if part.len() < LARGE {
             gathered.extend_from_slice(part);
         }
         if gathered.len() >= LARGE || (part.len() >= LARGE && !gathered.is_empty()) {
-            all.push(Outgoing::Small(std::mem::take(&mut gathered)));
+            all.push(OutgoingMessage::Small(std::mem::take(&mut gathered)));
         }
         if part.len() >= LARGE {
-            all.extend(part.chunks(PIECE).map(Outgoing::Large));
+            all.extend(part.chunks(PIECE).map(OutgoingMessage::Large));
         }
     }
     if !gathered.is_empty() {
-        all.push(Outgoing::Small(gathered));
+        all.push(OutgoingMessage::Small(gathered));
     }
     all
 }

@@ -1,6 +1,6 @@
 //! A UCX worker with its endpoint: the calls of UCX that a wire makes. One thread calls at a time.
 
-use super::abi::{self, EndpointParams, HandlerParams, RequestParams, Started, Status, WorkerParams};
+use super::abi::{self, EndpointParams, HandlerParams, RequestParams, StartResult, Status, WorkerParams};
 use super::inbox::{Inbox, message_arrived, peer_lost};
 use super::library::{Fabric, Functions};
 use super::lock;
@@ -21,7 +21,7 @@ const SLICE: Duration = Duration::from_millis(10);
 
 /// The way in which a message is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum SendMode {
     /// UCX copies the bytes.
     Copied,
     /// The receiving side gets the bytes from the sender's memory.
@@ -157,13 +157,13 @@ impl Worker {
     /// # Safety
     /// The worker must be connected. Header and bytes must stay where they are until the operation is complete, or
     /// until this value is dropped.
-    pub unsafe fn send(&self, header: &[u64; 2], bytes: &[u8], way: Way) -> Started {
-        let how = if way == Way::Copied { abi::SEND_EAGER } else { abi::SEND_RENDEZVOUS };
+    pub unsafe fn send(&self, header: &[u64; 2], bytes: &[u8], way: SendMode) -> StartResult {
+        let how = if way == SendMode::Copied { abi::SEND_EAGER } else { abi::SEND_RENDEZVOUS };
         let params = RequestParams::new(abi::REQUEST_FLAGS, how);
         let (header, header_length) = (header.as_ptr().cast(), size_of_val(header));
         let (data, length) = (bytes.as_ptr().cast(), bytes.len());
         // SAFETY: as this function's caller promises.
-        Started::new(unsafe {
+        StartResult::new(unsafe {
             (self.functions().send)(self.endpoint, MESSAGE, header, header_length, data, length, &params)
         })
     }
@@ -173,10 +173,10 @@ impl Worker {
     /// # Safety
     /// The description must come from this worker's inbox and be used only once. `place` must have room for the
     /// message's bytes, and no other code may use this room until the operation is complete or this value is dropped.
-    pub unsafe fn receive(&self, description: *mut c_void, place: *mut u8, length: usize) -> Started {
+    pub unsafe fn receive(&self, description: *mut c_void, place: *mut u8, length: usize) -> StartResult {
         let params = RequestParams::new(0, 0);
         // SAFETY: as this function's caller promises.
-        Started::new(unsafe { (self.functions().receive)(self.worker, description, place.cast(), length, &params) })
+        StartResult::new(unsafe { (self.functions().receive)(self.worker, description, place.cast(), length, &params) })
     }
 
     /// The status of an operation that goes on; `None` until it is complete.
@@ -203,12 +203,12 @@ impl Worker {
         if self.is_connected() {
             // SAFETY: a living endpoint.
             let flushed = unsafe { (self.functions().endpoint_flush)(self.endpoint, &RequestParams::new(0, 0)) };
-            self.finish(Started::new(flushed));
+            self.finish(StartResult::new(flushed));
         }
     }
 
-    fn finish(&self, started: Started) {
-        let Started::Goes(request) = started else { return };
+    fn finish(&self, started: StartResult) {
+        let StartResult::Goes(request) = started else { return };
         let by = Deadline::after(FLUSH);
         // SAFETY: the request of an operation that this worker has just started, and that only this function knows. The
         // descriptor is the worker's own.
@@ -237,7 +237,7 @@ impl Drop for Worker {
             let params = RequestParams::new(abi::REQUEST_FLAGS, abi::CLOSE_FORCE);
             // SAFETY: a living endpoint, which is not used again.
             let closed = unsafe { (self.functions().endpoint_close)(self.endpoint, &params) };
-            self.finish(Started::new(closed));
+            self.finish(StartResult::new(closed));
         }
         let _making = lock(&self.fabric.making);
         // SAFETY: this value is the only one with the worker's address.

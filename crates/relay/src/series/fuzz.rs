@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use crossdock_client::{AttributeSpec, Description, Error, FullPolicy, Kind, MemberId, SegmentId, Status, Value};
 use crossdock_core::Host;
-use crossdock_core::host::{Alone, PinPageGiven};
-use crossdock_core::liveness::Living;
-use crossdock_core::series::{AttachParts, Head, Identity, Observer, Original, Piece, Replica, Variable, Version};
+use crossdock_core::host::{PinPageGiven, StandaloneHost};
+use crossdock_core::liveness::LivenessSource;
+use crossdock_core::series::{
+    AttachParts, ChunkRun, Identity, Observer, Original, Replica, Variable, Version, VersionHead,
+};
 use crossdock_layout::type_name::Type;
 use crossdock_os::{file, memfd};
 
@@ -61,7 +63,7 @@ impl World {
     fn new(original: Original, is_honest: bool) -> Option<Self> {
         let page = memfd::create("crossdock-fuzz-pins", 4096).expect("a memfd");
         let copy = page.try_clone().expect("a descriptor");
-        let host: Arc<dyn Host> = Arc::new(Small(Alone::default(), copy));
+        let host: Arc<dyn Host> = Arc::new(Small(StandaloneHost::default(), copy));
         let (mut replica, offer) = match Replica::create(Identity::alone("fuzz"), &original, host.clone()) {
             Ok(made) => made,
             Err(error) => {
@@ -78,7 +80,7 @@ impl World {
             size: offer.size,
             pin_page: page,
             slot: 0,
-            publisher: Alone::MEMBER,
+            publisher: StandaloneHost::MEMBER,
             host,
         });
         let observer = observer.expect("an observer of an honest pool");
@@ -140,7 +142,7 @@ impl World {
                 if lacks && is_whole && u64::from(first) >= has {
                     is_whole = false;
                 } else if is_changed || u64::from(first) >= has {
-                    let piece = Piece { variable: index as u32, first, count: 1 };
+                    let piece = ChunkRun { variable: index as u32, first, count: 1 };
                     let range = piece.range(chunk, size);
                     bytes.extend((range.start..range.end).map(|n| (n as u8) ^ choice));
                     pieces.push(piece);
@@ -153,8 +155,15 @@ impl World {
         if sequence % 2 == 0 {
             attributes.push((format!("a{}", sequence % 16), Value::Text("x".into())));
         }
-        let head =
-            Head { sequence, time: sequence.wrapping_mul(7), copied: 1, method: 1, attributes, shapes, withheld: 0 };
+        let head = VersionHead {
+            sequence,
+            time: sequence.wrapping_mul(7),
+            copied: 1,
+            method: 1,
+            attributes,
+            shapes,
+            withheld: 0,
+        };
         let load = if input.byte() % 16 == 0 { Load::Pull(1, bytes.len() as u64) } else { Load::Here(bytes) };
         Some((Offered { key: Key { by: 1, number: 2 }, head, pieces, load }, is_whole))
     }
@@ -256,13 +265,13 @@ fn comparable(values: &[(String, Value)]) -> Vec<(String, String)> {
 }
 
 /// Stands in place of the daemon: has one pin page, and gives memory up to a small quota.
-struct Small(Alone, OwnedFd);
+struct Small(StandaloneHost, OwnedFd);
 
 /// The quota in bytes.
 const QUOTA: u64 = 8 << 20;
 
 impl Host for Small {
-    fn liveness(&self) -> &dyn Living {
+    fn liveness(&self) -> &dyn LivenessSource {
         &self.0
     }
 

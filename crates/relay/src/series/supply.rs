@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crossdock_client::{Observer, Session, Status, Version};
-use crossdock_core::series::{Head, Piece, pieces};
+use crossdock_core::series::{ChunkRun, VersionHead, pieces};
 use crossdock_link::Source;
 
 use super::words::{Load, OVER, Offered, Over, Supplied, Taken, VERSION, fit};
@@ -113,7 +113,7 @@ impl Supply {
                     return self.finish();
                 }
             };
-            let head = Head::of(&version, observer.withheld());
+            let head = VersionHead::of(&version, observer.withheld());
             match self.offer(peers, head, former.as_deref(), &version) {
                 Some(true) => former = Some(version),
                 Some(false) => {}
@@ -125,7 +125,13 @@ impl Supply {
 
     /// Offers a version until the mirror has answered. Returns whether the mirror shows the version; `None` if the
     /// supply has ended.
-    fn offer(&self, peers: &dyn Peers, head: Head, former: Option<&Version>, version: &Arc<Version>) -> Option<bool> {
+    fn offer(
+        &self,
+        peers: &dyn Peers,
+        head: VersionHead,
+        former: Option<&Version>,
+        version: &Arc<Version>,
+    ) -> Option<bool> {
         // A version that the publisher has taken back meanwhile is skipped.
         let Ok(pieces) = pieces(former, version) else { return Some(false) };
         let pieces = fit(pieces);
@@ -176,7 +182,7 @@ struct Changed {
 }
 
 impl Changed {
-    fn new(version: &Arc<Version>, pieces: &[Piece]) -> Self {
+    fn new(version: &Arc<Version>, pieces: &[ChunkRun]) -> Self {
         let (mut parts, mut length) = (Vec::with_capacity(pieces.len()), 0);
         let description = version.description();
         for piece in pieces {

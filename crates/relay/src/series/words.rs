@@ -1,7 +1,7 @@
 //! What the relays of two daemons send each other about series: the bodies of the questions to the services 40 to 45.
 
 use crossdock_client::{AttributeSpec, Description, FullPolicy, Kind, MemberId, Order, Value, Variable};
-use crossdock_core::series::{Head, Original, Piece};
+use crossdock_core::series::{ChunkRun, Original, VersionHead};
 use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
 use crate::words::{How, Key, Word, spell};
@@ -71,8 +71,8 @@ pub enum Load {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offered {
     pub key: Key,
-    pub head: Head,
-    pub pieces: Vec<Piece>,
+    pub head: VersionHead,
+    pub pieces: Vec<ChunkRun>,
     pub load: Load,
 }
 
@@ -95,7 +95,7 @@ spell! {
     Found { segment, newest }
     Supply { key, workflow, series, segment, former, has }
     Supplied { original, publisher }
-    Head { sequence, time, copied, method, attributes, shapes, withheld }
+    VersionHead { sequence, time, copied, method, attributes, shapes, withheld }
     AttributeSpec { name, ty }
     Taken { key, sequence, shown }
     Over { key, how }
@@ -203,9 +203,9 @@ fn short(from: &mut std::slice::Iter<'_, u8>) -> Read<u32> {
 
 /// Encodes each piece as three numbers: its variable, the number of chunks between the former piece of this variable
 /// and this one, and its number of chunks.
-fn encode(pieces: &[Piece]) -> Vec<u8> {
+fn encode(pieces: &[ChunkRun]) -> Vec<u8> {
     let (mut bytes, mut at) = (Vec::new(), (0, 0));
-    for Piece { variable, first, count } in pieces {
+    for ChunkRun { variable, first, count } in pieces {
         let before = if at.0 == *variable { at.1 } else { 0 };
         put_short(&mut bytes, *variable);
         put_short(&mut bytes, first - before);
@@ -215,7 +215,7 @@ fn encode(pieces: &[Piece]) -> Vec<u8> {
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Read<Vec<Piece>> {
+fn decode(bytes: &[u8]) -> Read<Vec<ChunkRun>> {
     let (mut from, mut pieces, mut at) = (bytes.iter(), Vec::new(), (0, 0u32));
     while !from.as_slice().is_empty() {
         let variable = short(&mut from)?;
@@ -223,17 +223,17 @@ fn decode(bytes: &[u8]) -> Read<Vec<Piece>> {
         let first = before.checked_add(short(&mut from)?).ok_or_else(wrong)?;
         let count = short(&mut from)?;
         at = (variable, first.checked_add(count).ok_or_else(wrong)?);
-        pieces.push(Piece { variable, first, count });
+        pieces.push(ChunkRun { variable, first, count });
     }
     Ok(pieces)
 }
 
 /// Joins pieces across ever wider gaps until the list fits into a question. The chunks in the gaps then belong to the
 /// pieces.
-pub fn fit(mut pieces: Vec<Piece>) -> Vec<Piece> {
+pub fn fit(mut pieces: Vec<ChunkRun>) -> Vec<ChunkRun> {
     let mut gap = 1;
     while encode(&pieces).len() > PIECES {
-        let mut joined: Vec<Piece> = Vec::new();
+        let mut joined: Vec<ChunkRun> = Vec::new();
         for piece in pieces {
             match joined.last_mut() {
                 Some(last) if last.variable == piece.variable && piece.first - (last.first + last.count) <= gap => {
@@ -267,7 +267,7 @@ impl Word for Offered {
     }
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
-        let (key, head, pieces) = (Key::read(from)?, Head::read(from)?, decode(&from.bytes()?)?);
+        let (key, head, pieces) = (Key::read(from)?, VersionHead::read(from)?, decode(&from.bytes()?)?);
         let load = match from.number()? {
             1 => Load::Here(from.bytes()?),
             2 => Load::Pull(from.number()?, from.number()?),
@@ -281,15 +281,18 @@ impl Word for Offered {
 mod tests {
     use super::*;
 
-    fn every_second(count: u32) -> Vec<Piece> {
-        (0..count).map(|n| Piece { variable: n / 50_000, first: 2 * (n % 50_000), count: 1 }).collect()
+    fn every_second(count: u32) -> Vec<ChunkRun> {
+        (0..count).map(|n| ChunkRun { variable: n / 50_000, first: 2 * (n % 50_000), count: 1 }).collect()
     }
 
     #[test]
     fn pieces_come_back_as_they_went() {
-        for pieces in
-            [vec![], every_second(7), every_second(60_000), vec![Piece { variable: 3, first: 1 << 19, count: 1 << 20 }]]
-        {
+        for pieces in [
+            vec![],
+            every_second(7),
+            every_second(60_000),
+            vec![ChunkRun { variable: 3, first: 1 << 19, count: 1 << 20 }],
+        ] {
             assert_eq!(decode(&encode(&pieces)).unwrap(), pieces);
         }
         assert!(decode(&[0, 0x80]).is_err() && decode(&[0xff; 9]).is_err());
@@ -303,7 +306,7 @@ mod tests {
         assert_eq!(fit(every_second(8000)).len(), 8000);
         let joined = fit(every_second(60_000));
         assert!(encode(&joined).len() <= PIECES);
-        let covered = |piece: &Piece| {
+        let covered = |piece: &ChunkRun| {
             joined.iter().any(|j| {
                 j.variable == piece.variable && j.first <= piece.first && piece.first + piece.count <= j.first + j.count
             })

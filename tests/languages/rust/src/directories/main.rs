@@ -14,7 +14,7 @@ use std::time::Duration;
 use crossdock_core::files::Views;
 use crossdock_files::{Keep, Publish, Service};
 use crossdock_layout::files::Phase;
-use crossdock_os::process::{self, Fate};
+use crossdock_os::process::{self, ProcessState};
 use crossdock_os::{Deadline, mount};
 
 /// The properties of the directory for one row.
@@ -117,5 +117,5 @@ fn fate(pid: i32, over: &AtomicBool) -> Phase {
     while !process::is_dead(&pidfd) && !over.load(Ordering::Acquire) {
         let _ = crossdock_os::event::wait_readable(&pidfd, Deadline::after(Duration::from_millis(100)));
     }
-    if process::fate(&pidfd, pid) == Fate::Ended { Phase::Ended } else { Phase::Failed }
+    if process::state(&pidfd, pid) == ProcessState::Exited { Phase::Ended } else { Phase::Failed }
 }

@@ -8,7 +8,7 @@ pub use crate::error::Error;
 use crate::error::Reason;
 
 /// The result of an attempt: done, not yet (`None`), or an error.
-pub type Try<T> = Result<Option<T>, Error>;
+pub type Attempt<T> = Result<Option<T>, Error>;
 
 /// Makes the error for shared memory with contents that no correct member writes.
 #[cold]

@@ -17,7 +17,7 @@ mod loom_model;
 
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
-use crossdock_os::roll::{Asker, Entry};
+use crossdock_os::roll::{RollLock, RollReader};
 use crossdock_os::{Access, Mapping, OsResult};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
@@ -29,7 +29,7 @@ use std::time::Duration;
 pub const LOOK: Duration = Duration::from_millis(50);
 
 /// The source of information about dead members.
-pub trait Living: Sync {
+pub trait LivenessSource: Sync {
     /// The liveness table, in which the daemon marks dead members.
     fn table(&self) -> &LivenessTable;
 
@@ -53,7 +53,7 @@ pub trait Living: Sync {
 }
 
 /// The table alone as a source. It gives only the quick answer, because without a roll the kernel cannot be asked.
-impl Living for LivenessTable {
+impl LivenessSource for LivenessTable {
     fn table(&self) -> &LivenessTable {
         self
     }
@@ -66,15 +66,15 @@ pub struct Liveness {
     table: Mapping,
     /// The descriptor by which the kernel is asked about other members. It is replaced when a restarted daemon sends
     /// another one.
-    roll: RwLock<Asker>,
+    roll: RwLock<RollReader>,
     /// This member's lock on the roll; `None` after [`Liveness::resign`].
-    entry: Mutex<Option<Entry>>,
+    entry: Mutex<Option<RollLock>>,
     me: MemberId,
 }
 
 /// The descriptors that a daemon sends to a new member in its welcome message.
 #[derive(Debug)]
-pub struct Papers {
+pub struct LivenessDescriptors {
     /// A descriptor of the liveness table.
     pub table: OwnedFd,
     /// A descriptor of the roll, through which this member locks its own byte.
@@ -86,25 +86,29 @@ pub struct Papers {
 impl Liveness {
     /// Locks this member's byte of the roll and maps the table. The result is `None` if the memory is not a table of
     /// this layout.
-    pub fn enter(papers: Papers, me: MemberId) -> OsResult<Option<Self>> {
+    pub fn enter(descriptors: LivenessDescriptors, me: MemberId) -> OsResult<Option<Self>> {
         // The lock comes first: from here on the process counts as alive, whatever happens to its descriptors.
-        let entry = Entry::hold(papers.entry)?;
-        let table = map(papers.table)?;
-        let liveness =
-            Self { table, roll: RwLock::new(Asker::new(papers.roll, me.0)), entry: Mutex::new(Some(entry)), me };
+        let entry = RollLock::hold(descriptors.entry)?;
+        let table = map(descriptors.table)?;
+        let liveness = Self {
+            table,
+            roll: RwLock::new(RollReader::new(descriptors.roll, me.0)),
+            entry: Mutex::new(Some(entry)),
+            me,
+        };
         Ok(liveness.table().is_valid().then_some(liveness))
     }
 
     /// Takes over the table of a restarted daemon: it is mapped at the address of the former one. This member's lock on
     /// the roll stays. Gives `false` if the memory is not a table of this layout.
-    pub fn replace(&self, papers: Papers) -> OsResult<bool> {
-        if !self.works() {
+    pub fn replace(&self, descriptors: LivenessDescriptors) -> OsResult<bool> {
+        if !self.sees_own_lock() {
             let mut roll = self.roll.write().unwrap_or_else(PoisonError::into_inner);
             // The old descriptor does not show this member's lock. So the program may have closed it, and its number
             // may belong to another file now. That file must not be closed here.
-            std::mem::replace(&mut *roll, Asker::new(papers.roll, self.me.0)).disown();
+            std::mem::replace(&mut *roll, RollReader::new(descriptors.roll, self.me.0)).disown();
         }
-        self.table.replace(papers.table.as_fd(), Access::Read)?;
+        self.table.replace(descriptors.table.as_fd(), Access::Read)?;
         Ok(self.table().is_valid())
     }
 
@@ -116,8 +120,8 @@ impl Liveness {
 
     /// Tells whether deaths can be proved without the daemon. They cannot if the file system of the daemon's socket
     /// does not support locks.
-    pub fn works(&self) -> bool {
-        self.roll.read().unwrap_or_else(PoisonError::into_inner).works()
+    pub fn sees_own_lock(&self) -> bool {
+        self.roll.read().unwrap_or_else(PoisonError::into_inner).sees_own_lock()
     }
 }
 
@@ -125,7 +129,7 @@ fn map(fd: impl AsFd) -> OsResult<Mapping> {
     Mapping::new(fd, size_of::<LivenessTable>(), Access::Read)
 }
 
-impl Living for Liveness {
+impl LivenessSource for Liveness {
     fn table(&self) -> &LivenessTable {
         // SAFETY: the mapping is as long as the table, page-aligned, and stays for as long as `self`; the table is made
         // of atomics, for which every bit pattern is a value, and of padding that is never read.
@@ -139,7 +143,7 @@ impl Living for Liveness {
 }
 
 /// The futex word that changes with each death.
-pub fn epoch_word(alive: &dyn Living) -> &AtomicU32 {
+pub fn epoch_word(alive: &dyn LivenessSource) -> &AtomicU32 {
     &alive.table().epoch
 }
 
@@ -165,21 +169,21 @@ mod tests {
     fn memory_that_is_no_table_is_refused_and_neither_a_new_table_nor_silence_makes_anybody_dead() {
         let folder = tempfile::tempdir().unwrap();
         let roll = Roll::open(&folder.path().join("roll")).unwrap();
-        let papers = |table: &OwnedFd| Papers {
+        let descriptors = |table: &OwnedFd| LivenessDescriptors {
             table: table.try_clone().unwrap(),
             entry: roll.enter(ME.0).unwrap(),
             roll: roll.reader().unwrap(),
         };
         let (fd, writer) = table();
-        assert!(Liveness::enter(papers(&fd), ME).unwrap().is_none());
+        assert!(Liveness::enter(descriptors(&fd), ME).unwrap().is_none());
         words(&writer).format();
-        let seen = Liveness::enter(papers(&fd), ME).unwrap().unwrap();
-        assert!(seen.works());
-        let other = Entry::hold(roll.enter(OTHER.0).unwrap()).unwrap();
+        let seen = Liveness::enter(descriptors(&fd), ME).unwrap().unwrap();
+        assert!(seen.sees_own_lock());
+        let other = RollLock::hold(roll.enter(OTHER.0).unwrap()).unwrap();
         assert!(!seen.is_dead(OTHER), "the table does not know it, the kernel does");
         let (next, next_writer) = table();
         words(&next_writer).format();
-        assert!(seen.replace(papers(&next)).unwrap());
+        assert!(seen.replace(descriptors(&next)).unwrap());
         assert!(!seen.is_dead(OTHER) && !seen.is_dead(ME));
         words(&next_writer).set_dead(MemberId::new(9, 9));
         assert!(seen.is_dead(MemberId::new(9, 9)), "the new table is read");

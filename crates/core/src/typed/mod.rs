@@ -11,7 +11,7 @@ mod simple;
 mod text;
 mod vector;
 
-pub use crate::view::Plain;
+pub use crate::shared_access::Plain;
 pub use ndarray::NdArray;
 pub use raw::Raw;
 pub use simple::Simple;

@@ -16,11 +16,11 @@ use crate::process;
 
 /// A set of watched folders and the events in them.
 #[derive(Debug)]
-pub struct Openers(OwnedFd);
+pub struct OpenWatch(OwnedFd);
 
 /// One open or one close of a file.
 #[derive(Debug)]
-pub struct Event {
+pub struct OpenEvent {
     /// The file's inode number.
     pub inode: u64,
     /// The process that opens or closes the file; `None` if it no longer exists.
@@ -31,7 +31,7 @@ pub struct Event {
     pub closed: bool,
 }
 
-impl Openers {
+impl OpenWatch {
     /// Makes a set without folders. Reading from its descriptor does not block.
     pub fn new() -> OsResult<Self> {
         let kind = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | libc::FAN_UNLIMITED_QUEUE;
@@ -60,7 +60,7 @@ impl Openers {
     }
 
     /// Gives all events that have arrived. The processes whose opens are among them go on when this function returns.
-    pub fn read(&self) -> Vec<Event> {
+    pub fn read(&self) -> Vec<OpenEvent> {
         let mut events = Vec::new();
         let mut buffer = [MaybeUninit::<libc::fanotify_event_metadata>::uninit(); 64];
         loop {
@@ -86,7 +86,7 @@ impl Openers {
                     unsafe { libc::write(self.0.as_raw_fd(), (&raw const answer).cast(), size_of_val(&answer)) };
                 }
                 let Ok(stat) = rustix::fs::fstat(&file) else { continue };
-                events.push(Event {
+                events.push(OpenEvent {
                     inode: stat.st_ino,
                     process: pidfd.map(|fd| (event.pid, fd)),
                     pid: event.pid,
@@ -97,7 +97,7 @@ impl Openers {
     }
 }
 
-impl AsFd for Openers {
+impl AsFd for OpenWatch {
     /// The descriptor is readable while an event waits to be read.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -2,12 +2,12 @@
 
 /// A set of a version's chunks, for example those that changed: one bit for each chunk.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bits {
+pub(super) struct ChunkSet {
     words: Vec<u64>,
     count: u32,
 }
 
-impl Bits {
+impl ChunkSet {
     pub fn new(length: u32) -> Self {
         Self { words: vec![0; length.div_ceil(64) as usize], count: 0 }
     }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn runs_are_found_within_their_range() {
-        let mut bits = Bits::new(300);
+        let mut bits = ChunkSet::new(300);
         for range in [3..5, 63..66, 190..300] {
             bits.insert_range(range);
         }

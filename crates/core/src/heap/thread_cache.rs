@@ -1,9 +1,9 @@
 //! Finds this thread's slot in a region by the region's address alone. This is for allocators that lie in shared memory
 //! and know only that address. The search is one look into the thread's own memory. If the region is not found there,
-//! the caller takes a slower path and then calls `keep_near`.
+//! the caller takes a slower path and then calls `cache_region`.
 //!
 //! An entry of this cache owns nothing: it does not keep its region alive. Instead, each region that is dropped
-//! increments [`GONE`] before it gives anything back. An entry is valid only while `GONE` has the same value as when
+//! increments [`DROPS`] before it gives anything back. An entry is valid only while `DROPS` has the same value as when
 //! the entry was made. So a call with the address of a dropped region finds no valid entry here. The slower path then
 //! says that no region is mapped there, or finds the region that is mapped there now. As always, a program must not
 //! drop a region *while* another thread allocates in it.
@@ -20,13 +20,13 @@ use crate::region::Region;
 /// The number of regions that this process has dropped. The thread that drops a region writes it, and each search in a
 /// thread's cache reads it. It has a cache line of its own, so that each CPU keeps that line in its cache.
 #[repr(align(128))]
-struct Gone(AtomicU64);
+struct DropCount(AtomicU64);
 
-static GONE: Gone = Gone(AtomicU64::new(0));
+static DROPS: DropCount = DropCount(AtomicU64::new(0));
 
 /// A region in which this thread has a heap slot.
 #[derive(Clone, Copy)]
-struct Near {
+struct CacheEntry {
     base: *const u8,
     gone: u64,
     region: *const Region,
@@ -38,16 +38,16 @@ struct Near {
 const WAYS: usize = 8;
 
 thread_local! {
-    static NEAR: [Cell<Near>; WAYS] = const { [const { Cell::new(NONE) }; WAYS] };
+    static CACHE: [Cell<CacheEntry>; WAYS] = const { [const { Cell::new(NONE) }; WAYS] };
 }
 
 /// An empty entry of the cache. The count of dropped regions never gets this large.
-const NONE: Near = Near { base: null(), gone: u64::MAX, region: null(), slot: null_mut() };
+const NONE: CacheEntry = CacheEntry { base: null(), gone: u64::MAX, region: null(), slot: null_mut() };
 
 /// Computes an index from a region's address by a multiplication. Regions begin at a page, so the lower bits carry no
 /// information. The highest bits of the product depend on all other bits.
 #[inline(always)]
-fn way(base: *const u8) -> usize {
+fn cache_index(base: *const u8) -> usize {
     (base as u64 >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 61
 }
 
@@ -56,11 +56,11 @@ fn way(base: *const u8) -> usize {
 /// Only the fast paths below call this, and never while the result of an earlier call is still in use. The same rule
 /// applies to `cached_local`.
 #[inline(always)]
-fn near<'a>(base: *const u8) -> Option<(&'a Region, &'a mut LocalSlot)> {
-    let found = NEAR.with(|near| near[way(base) % WAYS].get());
+fn cached<'a>(base: *const u8) -> Option<(&'a Region, &'a mut LocalSlot)> {
+    let found = CACHE.with(|cached| cached[cache_index(base) % WAYS].get());
     // Acquire orders this load before everything that the program did after a region was dropped, such as mapping
     // another region at the address.
-    if found.base != base || found.gone != GONE.0.load(Ordering::Acquire) {
+    if found.base != base || found.gone != DROPS.0.load(Ordering::Acquire) {
         return None;
     }
     // SAFETY: no region has gone since the entry was made, so this one is there, with its slots; the slot is this
@@ -69,12 +69,12 @@ fn near<'a>(base: *const u8) -> Option<(&'a Region, &'a mut LocalSlot)> {
 }
 
 /// Finds the region at `base`, if it is in this thread's cache. It takes no lock and counts no reference.
-pub(crate) fn near_region(base: *const u8) -> Option<ManuallyDrop<Arc<Region>>> {
-    let found = NEAR.try_with(|near| near[way(base) % WAYS].get()).ok()?;
-    if found.base != base || found.gone != GONE.0.load(Ordering::Acquire) {
+pub(crate) fn cached_region(base: *const u8) -> Option<ManuallyDrop<Arc<Region>>> {
+    let found = CACHE.try_with(|cached| cached[cache_index(base) % WAYS].get()).ok()?;
+    if found.base != base || found.gone != DROPS.0.load(Ordering::Acquire) {
         return None;
     }
-    // SAFETY: as in `near`, the region is there; the pointer came from an `Arc`, whose count is not touched here. The
+    // SAFETY: as in `cached`, the region is there; the pointer came from an `Arc`, whose count is not touched here. The
     // caller, who uses memory of the region, keeps it mapped meanwhile.
     Some(ManuallyDrop::new(unsafe { Arc::from_raw(found.region) }))
 }
@@ -84,7 +84,7 @@ pub(crate) fn near_region(base: *const u8) -> Option<ManuallyDrop<Arc<Region>>> 
 #[inline]
 pub fn allocate_at(base: *const u8, size: u64, align: u64) -> Option<*mut u8> {
     let class = super::quick_class(size, align)?;
-    let (region, local) = near(base)?;
+    let (region, local) = cached(base)?;
     Some(region.base().wrapping_add(local.take_at_hand(region, class)? as usize))
 }
 
@@ -93,30 +93,30 @@ pub fn allocate_at(base: *const u8, size: u64, align: u64) -> Option<*mut u8> {
 #[inline]
 pub fn deallocate_at(base: *const u8, address: *const u8) -> bool {
     // `free_own` checks the offset. So it refuses an address outside of the region or within a block.
-    near(base).is_some_and(|(region, local)| region.free_own(local, (address as u64).wrapping_sub(base as u64)))
+    cached(base).is_some_and(|(region, local)| region.free_own(local, (address as u64).wrapping_sub(base as u64)))
 }
 
 /// Empties this thread's cache. It is called when the thread ends, and in a forked child.
 pub(super) fn forget() {
-    let _ = NEAR.try_with(|near| near.iter().for_each(|way| way.set(NONE)));
+    let _ = CACHE.try_with(|cached| cached.iter().for_each(|cache_index| cache_index.set(NONE)));
 }
 
 /// Makes all cached entries invalid, because a region is about to be dropped with its slots.
 pub(super) fn region_goes() {
     // Release: the region's memory is given back only after this store.
-    GONE.0.fetch_add(1, Ordering::AcqRel);
+    DROPS.0.fetch_add(1, Ordering::AcqRel);
 }
 
 impl Region {
     /// Puts this region into this thread's cache, so that the next [`allocate_at`] finds it. It does nothing if the
     /// thread has no slot in the region.
-    pub fn keep_near(self: &Arc<Self>) {
+    pub fn cache_region(self: &Arc<Self>) {
         if let Some(slot) = self.cached_local() {
             // The caller has a reference to the region, so the region is not dropped yet, and the entry is valid until
-            // `GONE` changes.
-            let gone = GONE.0.load(Ordering::Acquire);
-            let entry = Near { base: self.base(), gone, region: Arc::as_ptr(self), slot };
-            let _ = NEAR.try_with(|near| near[way(entry.base) % WAYS].set(entry));
+            // `DROPS` changes.
+            let gone = DROPS.0.load(Ordering::Acquire);
+            let entry = CacheEntry { base: self.base(), gone, region: Arc::as_ptr(self), slot };
+            let _ = CACHE.try_with(|cached| cached[cache_index(entry.base) % WAYS].set(entry));
         }
     }
 }

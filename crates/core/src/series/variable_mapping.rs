@@ -5,7 +5,7 @@
 //! the same way.
 //!
 //! If the publisher takes versions back, only copies are shown, because the pages may be overwritten at any time. A
-//! copy can be checked only when it is complete. So [`View::copy_of`] and [`View::prepare`] read the bytes. Then the
+//! copy can be checked only when it is complete. So [`VariableMapping::copy_of`] and [`VariableMapping::prepare`] read the bytes. Then the
 //! caller asks whether the version still exists, and shows the bytes or drops them.
 
 use std::os::fd::AsFd;
@@ -13,21 +13,21 @@ use std::os::fd::AsFd;
 use crossdock_layout::series::NO_SLOT;
 use crossdock_os::OsResult;
 use crossdock_os::copy::copy_racing;
-use crossdock_os::place::Place;
+use crossdock_os::reservation::Reservation;
 
 use super::field::slot_runs;
 use super::pool::Pool;
 use crate::fault_point;
 
 /// Chunks of another version that were copied but are not shown yet.
-pub(super) struct Prepared {
+pub(super) struct PreparedChunks {
     slots: Vec<u32>,
     indices: Vec<usize>,
     bytes: Vec<u8>,
 }
 
-pub(super) struct View {
-    place: Place,
+pub(super) struct VariableMapping {
+    reservation: Reservation,
     /// The slots that are shown, one for each chunk. If the variable can grow, the address range has room for more
     /// chunks.
     slots: Vec<u32>,
@@ -35,30 +35,32 @@ pub(super) struct View {
     copied: bool,
 }
 
-impl View {
+impl VariableMapping {
     /// Reserves addresses for `room` chunks and maps these slots there. The caller has checked the slots.
     pub fn new(room: u32, slots: &[u32], pool: &Pool, descriptor: impl AsFd) -> OsResult<Self> {
-        let place = Place::reserve(room as usize * pool.chunk())?;
-        let mut view = Self { place, slots: Vec::new(), copied: false };
+        let reservation = Reservation::reserve(room as usize * pool.chunk())?;
+        let mut view = Self { reservation, slots: Vec::new(), copied: false };
         view.show(slots, pool, descriptor)?;
         Ok(view)
     }
 
     /// Makes a view with a copy of these slots. The publisher may be overwriting them during the copy.
     pub fn copy_of(room: u32, slots: &[u32], pool: &Pool) -> OsResult<Self> {
-        let place = Place::reserve(room as usize * pool.chunk())?;
-        place.put_memory(0, place.length())?;
+        let reservation = Reservation::reserve(room as usize * pool.chunk())?;
+        reservation.put_memory(0, reservation.length())?;
         for (index, slot) in slots.iter().enumerate() {
-            // SAFETY: the place has room for all chunks, and was made just now.
-            unsafe { copy_racing(place.start().as_ptr().add(index * pool.chunk()), pool.slot(*slot), pool.chunk()) };
+            // SAFETY: the reservation has room for all chunks, and was made just now.
+            unsafe {
+                copy_racing(reservation.start().as_ptr().add(index * pool.chunk()), pool.slot(*slot), pool.chunk())
+            };
         }
-        place.set_writable(0, place.length(), false)?;
-        Ok(Self { place, slots: slots.to_vec(), copied: true })
+        reservation.set_writable(0, reservation.length(), false)?;
+        Ok(Self { reservation, slots: slots.to_vec(), copied: true })
     }
 
-    /// Copies what [`View::show_prepared`] will show: the chunks whose slots differ from the slots that are shown now,
+    /// Copies what [`VariableMapping::show_prepared`] will show: the chunks whose slots differ from the slots that are shown now,
     /// or all chunks.
-    pub fn prepare(&self, slots: &[u32], all: bool, pool: &Pool) -> Prepared {
+    pub fn prepare(&self, slots: &[u32], all: bool, pool: &Pool) -> PreparedChunks {
         let chunk = pool.chunk();
         let differing = (0..slots.len()).filter(|index| all || self.slots.get(*index) != slots.get(*index));
         let indices: Vec<usize> = differing.collect();
@@ -67,29 +69,29 @@ impl View {
             // SAFETY: a whole slot of the mapped pool, to as many bytes of this function's own.
             unsafe { copy_racing(piece.as_mut_ptr(), pool.slot(slots[*index]), chunk) };
         }
-        Prepared { slots: slots.to_vec(), indices, bytes }
+        PreparedChunks { slots: slots.to_vec(), indices, bytes }
     }
 
     /// Shows the chunks that were copied before, and gives their number. After an error nothing has changed.
-    pub fn show_prepared(&mut self, prepared: Prepared, pool: &Pool) -> OsResult<u64> {
+    pub fn show_prepared(&mut self, prepared: PreparedChunks, pool: &Pool) -> OsResult<u64> {
         let chunk = pool.chunk();
-        self.place.set_writable(0, self.place.length(), true)?;
+        self.reservation.set_writable(0, self.reservation.length(), true)?;
         for (piece, index) in prepared.bytes.chunks_exact(chunk).zip(&prepared.indices) {
-            assert!((index + 1) * chunk <= self.place.length());
+            assert!((index + 1) * chunk <= self.reservation.length());
             // SAFETY: within this view's own memory, which is writable now.
             unsafe {
-                let to = self.place.start().as_ptr().add(index * chunk);
+                let to = self.reservation.start().as_ptr().add(index * chunk);
                 std::ptr::copy_nonoverlapping(piece.as_ptr(), to, chunk);
             }
         }
         // If this call fails, some pages stay writable, which can harm only this process.
-        let _ = self.place.set_writable(0, self.place.length(), false);
+        let _ = self.reservation.set_writable(0, self.reservation.length(), false);
         self.slots = prepared.slots;
         Ok(prepared.indices.len() as u64)
     }
 
     pub fn start(&self) -> *const u8 {
-        self.place.start().as_ptr()
+        self.reservation.start().as_ptr()
     }
 
     /// Tells whether this view shows a copy.
@@ -111,7 +113,11 @@ impl View {
         let runs: Vec<_> = slot_runs(0..slots.len() as u32, |index| self.differing(slots, index)).collect();
         for (first, run) in runs {
             let from = pool.geometry().slot(run.first);
-            if self.place.put_readable(first as usize * chunk, run.count as usize * chunk, &descriptor, from).is_err() {
+            if self
+                .reservation
+                .put_readable(first as usize * chunk, run.count as usize * chunk, &descriptor, from)
+                .is_err()
+            {
                 return self.copy_all(slots, pool);
             }
             changed += u64::from(run.count);
@@ -119,7 +125,7 @@ impl View {
         }
         // The variable has become shorter, so its last chunks are removed.
         if slots.len() < self.slots.len() {
-            self.place.clear(slots.len() * chunk, (self.slots.len() - slots.len()) * chunk)?;
+            self.reservation.clear(slots.len() * chunk, (self.slots.len() - slots.len()) * chunk)?;
         }
         Ok(changed)
     }
@@ -135,17 +141,17 @@ impl View {
 
     fn copy_all(&mut self, slots: &[u32], pool: &Pool) -> OsResult<u64> {
         // This call replaces many mappings by one, so the process can make further mappings again.
-        self.place.start_afresh()?;
+        self.reservation.start_afresh()?;
         self.copied = true;
         for (index, slot) in slots.iter().enumerate() {
             self.copy(index, *slot, pool);
         }
-        self.place.set_writable(0, self.place.length(), false)?;
+        self.reservation.set_writable(0, self.reservation.length(), false)?;
         Ok(slots.len() as u64)
     }
 
     fn copy_differing(&mut self, slots: &[u32], pool: &Pool) -> OsResult<u64> {
-        self.place.set_writable(0, self.place.length(), true)?;
+        self.reservation.set_writable(0, self.reservation.length(), true)?;
         let mut changed = 0;
         for index in 0..slots.len() as u32 {
             let slot = self.differing(slots, index);
@@ -154,16 +160,16 @@ impl View {
                 changed += 1;
             }
         }
-        self.place.set_writable(0, self.place.length(), false)?;
+        self.reservation.set_writable(0, self.reservation.length(), false)?;
         Ok(changed)
     }
 
     fn copy(&self, index: usize, slot: u32, pool: &Pool) {
         let chunk = pool.chunk();
-        assert!((index + 1) * chunk <= self.place.length());
+        assert!((index + 1) * chunk <= self.reservation.length());
         // SAFETY: a whole slot of the mapped pool, to a chunk of this view's own memory, which is writable now.
         unsafe {
-            std::ptr::copy_nonoverlapping(pool.slot(slot), self.place.start().as_ptr().add(index * chunk), chunk)
+            std::ptr::copy_nonoverlapping(pool.slot(slot), self.reservation.start().as_ptr().add(index * chunk), chunk)
         };
     }
 }

@@ -19,7 +19,7 @@ use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping, fork, memfd};
 
 use crate::error::Reason;
-use crate::heap::{Locals, Memory};
+use crate::heap::{LocalSlots, Memory};
 use crate::host::Host;
 use crate::liveness::epoch_word;
 use crate::{Error, Result, fault_point};
@@ -31,7 +31,7 @@ pub use table::{at_base, with_base};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a member passes to [`Region::attach`].
-pub struct Parts {
+pub struct RegionParts {
     /// The region's name, for error messages.
     pub name: String,
     /// The segment's id, which is part of handles.
@@ -49,7 +49,7 @@ pub struct Parts {
 }
 
 /// What a member passes to [`Region::over`], for memory that is mapped already.
-pub struct Over {
+pub struct MappedRegionParts {
     /// The region's name, for error messages.
     pub name: String,
     /// The segment's id, which is part of handles.
@@ -76,11 +76,11 @@ pub struct Region {
     /// The number of this mapping in this process. No number is used twice.
     pub(crate) serial: u64,
     /// The process that attached the region. A forked child of it must not use this value.
-    origin: fork::Origin,
+    process: fork::ProcessToken,
     /// The address of the count of deaths in the liveness table. It is kept here because looking it up would touch half
     /// a dozen pages.
     deaths: NonNull<AtomicU32>,
-    pub(crate) locals: Locals,
+    pub(crate) locals: LocalSlots,
     /// The count of deaths at the time when this process last healed the region.
     pub(crate) deaths_seen: AtomicU32,
     /// The number that [`Region::tag`] gives access to.
@@ -103,20 +103,20 @@ impl Region {
     /// # Errors
     /// `INVALID` if the segment is too small, `INCOMPATIBLE`, `CORRUPT`, `SYSTEM`, `NO_SPACE`, `TIMED_OUT` if another
     /// member takes too long to format it.
-    pub fn attach(parts: Parts) -> Result<Arc<Self>> {
+    pub fn attach(parts: RegionParts) -> Result<Arc<Self>> {
         let system = |e: crossdock_os::OsError| Error::os(&e).about(SegmentKind::Region, &parts.name);
         memfd::check(&parts.descriptor, parts.size).map_err(system)?;
         let access = if parts.writable { Access::ReadWrite } else { Access::Read };
         let mapping = Mapping::for_huge_pages(&parts.descriptor, parts.size as usize, access).map_err(system)?;
-        let Parts { name, segment, descriptor, writable, member, host, .. } = parts;
-        Self::over(mapping, Some(descriptor), Over { name, segment, writable, member, host })
+        let RegionParts { name, segment, descriptor, writable, member, host, .. } = parts;
+        Self::over(mapping, Some(descriptor), MappedRegionParts { name, segment, writable, member, host })
     }
 
     /// Makes a region in memory that is mapped already, for example in an item.
     ///
     /// # Errors
     /// The errors of [`Region::attach`].
-    pub fn over(mapping: Mapping, descriptor: Option<OwnedFd>, over: Over) -> Result<Arc<Self>> {
+    pub fn over(mapping: Mapping, descriptor: Option<OwnedFd>, over: MappedRegionParts) -> Result<Arc<Self>> {
         let size = mapping.length() as u64;
         let Some(geometry) = Geometry::of(size) else {
             let least = crossdock_layout::region::MIN_CAPACITY;
@@ -133,8 +133,8 @@ impl Region {
             deaths: NonNull::from(epoch_word(over.host.liveness())),
             host: over.host,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
-            origin: fork::Origin::here(),
-            locals: Locals::default(),
+            process: fork::ProcessToken::current(),
+            locals: LocalSlots::default(),
             deaths_seen: AtomicU32::new(0),
             claims: Mutex::default(),
             tag: AtomicU64::new(0),
@@ -295,7 +295,7 @@ impl Region {
     /// Tells whether this process opened the region itself, rather than inherited it by fork.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
-        self.origin.is_here()
+        self.process.is_current()
     }
 
     /// Makes an error that names this region.

@@ -19,14 +19,14 @@ const RECENT: usize = 64;
 
 /// A block that this thread freed. The block's slice belongs to this thread's slot.
 #[derive(Clone, Copy)]
-struct Recent {
+struct RecentBlock {
     offset: u64,
     state: *const AtomicU8,
 }
 
 /// The hints of a slot's holder about one size class.
 #[repr(align(64))]
-pub(super) struct LocalClass {
+pub(super) struct ClassHints {
     /// The number of entries of `recent` that are valid.
     count: usize,
     /// One bit for each block of the current group. A bit is set if its block was free when this thread looked.
@@ -43,10 +43,10 @@ pub(super) struct LocalClass {
     /// `Available::Active`.
     pub partial: Vec<u32>,
     /// The blocks that were freed last. They are used again first, because they are still in the CPU's caches.
-    recent: [Recent; RECENT],
+    recent: [RecentBlock; RECENT],
 }
 
-impl LocalClass {
+impl ClassHints {
     pub(super) fn new() -> Self {
         let none = std::ptr::null();
         Self {
@@ -57,7 +57,7 @@ impl LocalClass {
             slice: NONE,
             group: NONE,
             partial: Vec::new(),
-            recent: [Recent { offset: 0, state: none }; RECENT],
+            recent: [RecentBlock { offset: 0, state: none }; RECENT],
         }
     }
 
@@ -65,7 +65,7 @@ impl LocalClass {
     #[inline(always)]
     pub(super) fn remember(&mut self, offset: u64, state: *const AtomicU8) {
         if self.count < RECENT {
-            self.recent[self.count] = Recent { offset, state };
+            self.recent[self.count] = RecentBlock { offset, state };
             self.count += 1;
         }
     }

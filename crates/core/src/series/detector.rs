@@ -17,9 +17,9 @@ use std::ops::Range;
 
 use std::sync::Arc;
 
-use crossdock_os::pagemap::{Looking, PageMap};
-use crossdock_os::pinned::Pinned;
-use crossdock_os::userfault::WriteNotes;
+use crossdock_os::pagemap::{PageFilter, PageMap};
+use crossdock_os::pinned::PinnedMemory;
+use crossdock_os::userfault::WriteTracker;
 use crossdock_os::{OsError, OsResult};
 
 use super::costs::{Costs, learn};
@@ -47,14 +47,14 @@ pub struct Changing {
     pub pages: f64,
 }
 
-pub(super) struct Finder {
+pub(super) struct ChangeDetector {
     detect: Detect,
     pages: Pages,
-    pinned: Option<Arc<Pinned>>,
+    pinned: Option<Arc<PinnedMemory>>,
     /// True if this process had pinned memory, which devices can write, when changes were last searched for.
     blind: bool,
     map: Option<Arc<PageMap>>,
-    notes: Option<WriteNotes>,
+    notes: Option<WriteTracker>,
     /// The methods that this machine does not have, each with the reason.
     unavailable: Vec<(Method, String)>,
     pub method: Method,
@@ -69,7 +69,7 @@ pub(super) struct Finder {
     pub switches: u64,
 }
 
-impl Finder {
+impl ChangeDetector {
     pub fn new(detect: Detect, pages: Pages) -> Self {
         let mut unavailable = Vec::new();
         let wants_map = matches!(detect, Detect::Auto | Detect::PrivateCopies | Detect::WriteProtect);
@@ -82,7 +82,7 @@ impl Finder {
             }
         });
         let wants_notes = map.is_some() && matches!(detect, Detect::Auto | Detect::WriteProtect);
-        let notes = wants_notes.then(WriteNotes::open).and_then(|opened| match opened {
+        let notes = wants_notes.then(WriteTracker::open).and_then(|opened| match opened {
             Ok(notes) => Some(notes),
             Err(error) => {
                 unavailable.push((Method::WriteProtect, error.to_string()));
@@ -97,7 +97,7 @@ impl Finder {
         Self {
             detect,
             pages,
-            pinned: Pinned::shared().ok().filter(|_| notes.is_some()),
+            pinned: PinnedMemory::shared().ok().filter(|_| notes.is_some()),
             blind: false,
             map,
             notes,
@@ -163,7 +163,7 @@ impl Finder {
         }
     }
 
-    pub fn notes(&self) -> Option<&WriteNotes> {
+    pub fn notes(&self) -> Option<&WriteTracker> {
         self.notes.as_ref()
     }
 
@@ -174,8 +174,8 @@ impl Finder {
         let pages = addresses.len() as f64 / PAGE;
         let started = std::time::Instant::now();
         let (looking, cost) = match method {
-            Method::WriteProtect => (Looking::WrittenAndProtectAgain, &mut self.costs.scan_protect),
-            _ => (Looking::PrivateCopies, &mut self.costs.scan_private),
+            Method::WriteProtect => (PageFilter::WrittenAndProtectAgain, &mut self.costs.scan_protect),
+            _ => (PageFilter::PrivateCopies, &mut self.costs.scan_private),
         };
         map.scan(addresses, looking, found)?;
         if pages >= 256.0 {
@@ -310,7 +310,7 @@ impl Finder {
 fn open_map() -> Result<Arc<PageMap>, String> {
     let map = PageMap::shared().map_err(|e| e.to_string())?;
     let here = (&raw const map) as usize / 4096 * 4096;
-    map.scan(here..here + 4096, Looking::PrivateCopies, &mut Vec::new()).map_err(|e| e.to_string())?;
+    map.scan(here..here + 4096, PageFilter::PrivateCopies, &mut Vec::new()).map_err(|e| e.to_string())?;
     Ok(map)
 }
 
@@ -322,23 +322,23 @@ mod tests {
 
     /// Gives the method that is chosen in the end for a program that changes this much in each step. Checks that the
     /// choice then stays.
-    fn settled_in(mut finder: Finder, changing: Changing, from: Method) -> Method {
-        finder.tried = true;
-        finder.method = from;
+    fn settled_in(mut detector: ChangeDetector, changing: Changing, from: Method) -> Method {
+        detector.tried = true;
+        detector.method = from;
         let mut changes = 0;
         for _ in 0..40 {
-            finder.note(changing);
-            if let Some(method) = finder.choose(16384, GIB) {
-                finder.method = method;
+            detector.note(changing);
+            if let Some(method) = detector.choose(16384, GIB) {
+                detector.method = method;
                 changes += 1;
             }
         }
         assert!(changes <= 2, "{changing:?}: {changes} changes");
-        finder.method
+        detector.method
     }
 
     fn settled(changing: Changing, from: Method) -> Method {
-        settled_in(Finder::new(Detect::Auto, Pages::MayMove), changing, from)
+        settled_in(ChangeDetector::new(Detect::Auto, Pages::MayMove), changing, from)
     }
 
     const ALL: Changing = Changing { chunks: 1.0, pages: 1.0 };
@@ -346,8 +346,8 @@ mod tests {
 
     #[test]
     fn the_way_follows_how_much_changes() {
-        let finder = Finder::new(Detect::Auto, Pages::MayMove);
-        if !finder.has(Method::WriteProtect) {
+        let detector = ChangeDetector::new(Detect::Auto, Pages::MayMove);
+        if !detector.has(Method::WriteProtect) {
             return crossdock_os::testing::skip("write-protection");
         }
         for from in [Method::CopyAll, Method::PrivateCopies, Method::WriteProtect, Method::Compare] {
@@ -364,10 +364,10 @@ mod tests {
         for changes in 0..=20 {
             let part = f64::from(changes) / 20.0;
             for from in [Method::CopyAll, Method::WriteProtect, Method::Compare] {
-                let mut finder = Finder::new(Detect::Auto, Pages::Stay);
-                assert_ne!(finder.choose(16384, GIB), Some(Method::PrivateCopies), "the trial");
-                finder.trial = false;
-                let way = settled_in(finder, Changing { chunks: part, pages: part }, from);
+                let mut detector = ChangeDetector::new(Detect::Auto, Pages::Stay);
+                assert_ne!(detector.choose(16384, GIB), Some(Method::PrivateCopies), "the trial");
+                detector.trial = false;
+                let way = settled_in(detector, Changing { chunks: part, pages: part }, from);
                 assert_ne!(way, Method::PrivateCopies, "{part}");
             }
         }
@@ -376,9 +376,9 @@ mod tests {
     #[test]
     fn without_write_protection_little_is_compared_and_everything_is_copied() {
         let without = || {
-            let mut finder = Finder::new(Detect::Auto, Pages::Stay);
-            finder.give_up(Method::WriteProtect, "forbidden");
-            finder
+            let mut detector = ChangeDetector::new(Detect::Auto, Pages::Stay);
+            detector.give_up(Method::WriteProtect, "forbidden");
+            detector
         };
         assert_eq!(without().choose(16384, GIB), Some(Method::Compare), "the trial");
         assert_eq!(settled_in(without(), LITTLE, Method::CopyAll), Method::Compare);
@@ -387,23 +387,23 @@ mod tests {
 
     #[test]
     fn what_is_written_past_the_page_tables_is_not_left_to_write_protection() {
-        let mut finder = Finder::new(Detect::Auto, Pages::Stay);
-        finder.blind = true;
-        let cost = |method| finder.estimate(method, LITTLE, 16384, GIB);
+        let mut detector = ChangeDetector::new(Detect::Auto, Pages::Stay);
+        detector.blind = true;
+        let cost = |method| detector.estimate(method, LITTLE, 16384, GIB);
         assert!(cost(Method::Compare) < cost(Method::WriteProtect));
     }
 
     #[test]
     fn what_is_not_there_is_not_chosen() {
-        let mut finder = Finder::new(Detect::Auto, Pages::MayMove);
-        finder.give_up(Method::WriteProtect, "forbidden");
-        finder.give_up(Method::PrivateCopies, "too old");
-        finder.method = Method::Compare;
+        let mut detector = ChangeDetector::new(Detect::Auto, Pages::MayMove);
+        detector.give_up(Method::WriteProtect, "forbidden");
+        detector.give_up(Method::PrivateCopies, "too old");
+        detector.method = Method::Compare;
         for _ in 0..10 {
-            finder.note(Changing { chunks: 0.0, pages: 0.0 });
-            assert_eq!(finder.choose(16384, GIB), None);
+            detector.note(Changing { chunks: 0.0, pages: 0.0 });
+            assert_eq!(detector.choose(16384, GIB), None);
         }
-        let mut forced = Finder::new(Detect::WriteProtect, Pages::Stay);
+        let mut forced = ChangeDetector::new(Detect::WriteProtect, Pages::Stay);
         forced.give_up(Method::WriteProtect, "forbidden");
         assert_eq!(forced.choose(16384, GIB), None, "it stays with copying everything");
     }

@@ -8,9 +8,9 @@ use crate::fork;
 
 /// One value that all objects of a process share, for example a descriptor of a file below `/proc/self`. A forked child
 /// needs a value of its own, because in the child `/proc/self` is another process.
-pub(crate) struct PerProcess<T>(Mutex<Option<(u32, Weak<T>)>>);
+pub(crate) struct WeakSingleton<T>(Mutex<Option<(u32, Weak<T>)>>);
 
-impl<T> PerProcess<T> {
+impl<T> WeakSingleton<T> {
     pub const fn new() -> Self {
         Self(Mutex::new(None))
     }
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn there_is_one_as_long_as_it_is_used() {
-        static NUMBERS: PerProcess<u32> = PerProcess::new();
+        static NUMBERS: WeakSingleton<u32> = WeakSingleton::new();
         let first = NUMBERS.get(|| Ok(1)).unwrap();
         assert_eq!(*NUMBERS.get(|| Ok(2)).unwrap(), 1);
         drop(first);

@@ -10,24 +10,24 @@ use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use crate::error::{Context, OsResult};
 use crate::{Mapping, OsError};
 
-/// The size of a huge page. A `Place` begins at a multiple of it, so that huge pages fit into it.
+/// The size of a huge page. A `Reservation` begins at a multiple of it, so that huge pages fit into it.
 pub const HUGE: usize = 2 << 20;
 
 /// A reserved range of addresses in this process, which nothing else can take. It costs no memory while nothing is
 /// mapped in it.
 #[derive(Debug)]
-pub struct Place {
+pub struct Reservation {
     start: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: the place is an address range that stays until drop; it has no thread of its own. What is done through the
+// SAFETY: the reservation is an address range that stays until drop; it has no thread of its own. What is done through the
 // addresses is their users' business and unsafe there.
-unsafe impl Send for Place {}
+unsafe impl Send for Reservation {}
 // SAFETY: as for Send; the methods change only what the kernel maps there, which the kernel does in one step each.
-unsafe impl Sync for Place {}
+unsafe impl Sync for Reservation {}
 
-impl Place {
+impl Reservation {
     /// Reserves `length` bytes of addresses, rounded up to whole pages. Before something is mapped there, an access to
     /// them is a fault.
     pub fn reserve(length: usize) -> OsResult<Self> {
@@ -73,10 +73,10 @@ impl Place {
     fn range(&self, offset: usize, length: usize, call: &'static str) -> OsResult<*mut std::ffi::c_void> {
         let end = offset.checked_add(length).filter(|end| *end <= self.length);
         if end.is_none() || length == 0 || offset % 4096 != 0 || length % 4096 != 0 {
-            let what = format!("{length} bytes at {offset} of a place of {}", self.length);
+            let what = format!("{length} bytes at {offset} of a reservation of {}", self.length);
             return Err(OsError::new(call, what, rustix::io::Errno::INVAL));
         }
-        // SAFETY: within the range that this place owns.
+        // SAFETY: within the range that this reservation owns.
         Ok(unsafe { self.start.as_ptr().add(offset) }.cast())
     }
 
@@ -86,7 +86,7 @@ impl Place {
         let at = self.range(offset, length, "mmap")?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: replaces a range that this place owns; references into it are its users' business.
+        // SAFETY: replaces a range that this reservation owns; references into it are its users' business.
         unsafe { sys::mm::mmap_anonymous(at, length, protection, flags) }
             .context("mmap", || format!("{length} bytes of memory"))?;
         if length >= HUGE {
@@ -102,7 +102,7 @@ impl Place {
     pub fn start_afresh(&mut self) -> OsResult<()> {
         let length = std::mem::replace(&mut self.length, 0);
         let named = || format!("{length} bytes");
-        // SAFETY: exactly the range that this place owns; it counts as given up until it is mapped again.
+        // SAFETY: exactly the range that this reservation owns; it counts as given up until it is mapped again.
         unsafe { sys::mm::munmap(self.start.as_ptr().cast(), length) }.context("munmap", named)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: never replaces anything: if another thread took the addresses meanwhile, this fails.
@@ -144,7 +144,7 @@ impl Place {
     ) -> OsResult<()> {
         let at = self.range(offset, length, "mmap")?;
         let flags = flags | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: replaces a range that this place owns; references into it are its users' business.
+        // SAFETY: replaces a range that this reservation owns; references into it are its users' business.
         unsafe { sys::mm::mmap(at, length, protection, flags, fd, from) }
             .context("mmap", || format!("{length} bytes at {from} of a segment"))?;
         Ok(())
@@ -152,7 +152,7 @@ impl Place {
 
     /// Moves the mappings of the first `length` bytes of `other` into this range, without copying. Afterwards nothing
     /// is mapped in that part of `other`.
-    pub fn take_from(&self, other: &Place, length: usize) -> OsResult<()> {
+    pub fn take_from(&self, other: &Reservation, length: usize) -> OsResult<()> {
         let to = self.range(0, length, "mremap")?;
         let from = other.range(0, length, "mremap")?;
         let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
@@ -172,7 +172,7 @@ impl Place {
             return Err(OsError::new("mremap", what, rustix::io::Errno::INVAL));
         };
         // SAFETY: an old size of 0 leaves the source as it is and maps its pages a second time; the target is a range
-        // that this place owns.
+        // that this reservation owns.
         unsafe {
             sys::mm::mremap_fixed(source.as_ptr().cast(), 0, length, MremapFlags::MAYMOVE, at)
                 .context("mremap", || format!("{length} bytes a second time"))?;
@@ -186,7 +186,7 @@ impl Place {
         const MADV_POPULATE_WRITE: i32 = 23;
         let at = self.range(offset, length, "madvise")?;
         loop {
-            // SAFETY: a range that this place owns; the call changes no contents.
+            // SAFETY: a range that this reservation owns; the call changes no contents.
             if sys::raw("MADV_POPULATE", || unsafe { libc::madvise(at, length, MADV_POPULATE_WRITE) }) == 0 {
                 return Ok(());
             }
@@ -201,7 +201,7 @@ impl Place {
     pub fn clear(&self, offset: usize, length: usize) -> OsResult<()> {
         let at = self.range(offset, length, "mmap")?;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: replaces a range that this place owns; references into it are its users' business.
+        // SAFETY: replaces a range that this reservation owns; references into it are its users' business.
         unsafe { sys::mm::mmap_anonymous(at, length, ProtFlags::empty(), flags) }
             .context("mmap", || format!("{length} addresses"))?;
         Ok(())
@@ -211,12 +211,12 @@ impl Place {
     pub fn set_writable(&self, offset: usize, length: usize, writable: bool) -> OsResult<()> {
         let at = self.range(offset, length, "mprotect")?;
         let flags = if writable { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::READ };
-        // SAFETY: a range that this place owns.
+        // SAFETY: a range that this reservation owns.
         unsafe { sys::mm::mprotect(at, length, flags) }.context("mprotect", || format!("{length} bytes"))
     }
 }
 
-impl Drop for Place {
+impl Drop for Reservation {
     fn drop(&mut self) {
         if self.length == 0 {
             return;
@@ -232,26 +232,26 @@ mod tests {
     use super::*;
     use crate::memfd;
 
-    fn byte(place: &Place, offset: usize) -> *mut u8 {
-        assert!(offset < place.length());
-        // SAFETY: the address lies within the range of the place.
-        unsafe { place.start().as_ptr().add(offset) }
+    fn byte(reservation: &Reservation, offset: usize) -> *mut u8 {
+        assert!(offset < reservation.length());
+        // SAFETY: the address lies within the range of the reservation.
+        unsafe { reservation.start().as_ptr().add(offset) }
     }
 
     #[test]
     fn a_private_page_is_the_files_until_it_is_written() {
         let fd = memfd::create("crossdock-test", 3 * 4096).unwrap();
         let file = Mapping::new(&fd, 3 * 4096, crate::Access::ReadWrite).unwrap();
-        let place = Place::reserve(8192).unwrap();
-        assert_eq!(place.start().as_ptr() as usize % HUGE, 0);
-        place.put_private(0, 8192, &fd, 4096).unwrap();
+        let reservation = Reservation::reserve(8192).unwrap();
+        assert_eq!(reservation.start().as_ptr() as usize % HUGE, 0);
+        reservation.put_private(0, 8192, &fd, 4096).unwrap();
         // SAFETY: the addresses lie in live mappings that only this test uses.
         unsafe {
             file.start().as_ptr().add(4096).write_volatile(3);
-            assert_eq!(byte(&place, 0).read_volatile(), 3);
-            byte(&place, 0).write_volatile(4);
+            assert_eq!(byte(&reservation, 0).read_volatile(), 3);
+            byte(&reservation, 0).write_volatile(4);
             assert_eq!(file.start().as_ptr().add(4096).read_volatile(), 3);
-            assert_eq!(byte(&place, 0).read_volatile(), 4);
+            assert_eq!(byte(&reservation, 0).read_volatile(), 4);
         }
     }
 
@@ -259,39 +259,39 @@ mod tests {
     fn pages_that_were_made_own_are_the_files_no_more() {
         let fd = memfd::create("crossdock-test", 3 * 4096).unwrap();
         let file = Mapping::new(&fd, 3 * 4096, crate::Access::ReadWrite).unwrap();
-        let place = Place::reserve(3 * 4096).unwrap();
-        place.put_private(0, 3 * 4096, &fd, 0).unwrap();
+        let reservation = Reservation::reserve(3 * 4096).unwrap();
+        reservation.put_private(0, 3 * 4096, &fd, 0).unwrap();
         // SAFETY: the addresses lie in live mappings that only this test uses.
         unsafe {
             (0..3).for_each(|page| file.start().as_ptr().add(page * 4096).write_volatile(page as u8 + 1));
-            byte(&place, 4096).write_volatile(9);
-            place.make_own(0, 2 * 4096).unwrap();
+            byte(&reservation, 4096).write_volatile(9);
+            reservation.make_own(0, 2 * 4096).unwrap();
             (0..3).for_each(|page| file.start().as_ptr().add(page * 4096).write_volatile(77));
-            assert_eq!([0, 4096, 8192].map(|at| byte(&place, at).read_volatile()), [1, 9, 77]);
+            assert_eq!([0, 4096, 8192].map(|at| byte(&reservation, at).read_volatile()), [1, 9, 77]);
         }
     }
 
     #[test]
     fn memory_moves_to_another_place_with_its_contents() {
-        let (place, other) = (Place::reserve(16384).unwrap(), Place::reserve(16384).unwrap());
-        place.put_memory(0, 16384).unwrap();
+        let (reservation, other) = (Reservation::reserve(16384).unwrap(), Reservation::reserve(16384).unwrap());
+        reservation.put_memory(0, 16384).unwrap();
         other.put_memory(0, 16384).unwrap();
         // SAFETY: the address lies in memory that only this test uses.
         unsafe {
             byte(&other, 5000).write_volatile(9);
-            place.take_from(&other, 16384).unwrap();
-            assert_eq!(byte(&place, 5000).read_volatile(), 9);
+            reservation.take_from(&other, 16384).unwrap();
+            assert_eq!(byte(&reservation, 5000).read_volatile(), 9);
         }
     }
 
     #[test]
     fn memory_sealed_against_writers_can_be_mapped_again_by_its_own() {
         let (fd, mapping) = memfd::create_for_own_writing("crossdock-test", 4 * 4096).unwrap();
-        let place = Place::reserve(8192).unwrap();
-        place.put_again(4096, 4096, &mapping, 2 * 4096).unwrap();
+        let reservation = Reservation::reserve(8192).unwrap();
+        reservation.put_again(4096, 4096, &mapping, 2 * 4096).unwrap();
         // SAFETY: the addresses lie in live mappings that only this test uses.
         unsafe {
-            byte(&place, 4096).write_volatile(7);
+            byte(&reservation, 4096).write_volatile(7);
             assert_eq!(mapping.start().as_ptr().add(2 * 4096).read_volatile(), 7);
         }
         assert!(Mapping::new(&fd, 4096, crate::Access::ReadWrite).is_err());
@@ -299,10 +299,10 @@ mod tests {
 
     #[test]
     fn what_does_not_lie_within_is_refused() {
-        let place = Place::reserve(8192).unwrap();
-        assert!(place.put_memory(4096, 8192).is_err());
-        assert!(place.put_memory(1, 4096).is_err());
-        assert!(place.put_memory(usize::MAX - 4095, 4096).is_err());
-        assert!(place.clear(0, 0).is_err());
+        let reservation = Reservation::reserve(8192).unwrap();
+        assert!(reservation.put_memory(4096, 8192).is_err());
+        assert!(reservation.put_memory(1, 4096).is_err());
+        assert!(reservation.put_memory(usize::MAX - 4095, 4096).is_err());
+        assert!(reservation.clear(0, 0).is_err());
     }
 }

@@ -9,33 +9,33 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-pub(super) struct Latch<T> {
-    held: AtomicBool,
+pub(super) struct SpinLock<T> {
+    locked: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through `Held` alone, of which there is one at a time.
-unsafe impl<T: Send> Sync for Latch<T> {}
+// SAFETY: the value is reached through `SpinLockGuard` alone, of which there is one at a time.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
 
-pub(super) struct Held<'a, T>(&'a Latch<T>);
+pub(super) struct SpinLockGuard<'a, T>(&'a SpinLock<T>);
 
-impl<T> Latch<T> {
+impl<T> SpinLock<T> {
     pub fn new(value: T) -> Self {
-        Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     #[inline]
-    pub fn hold(&self) -> Held<'_, T> {
-        if self.held.swap(true, Acquire) {
-            self.hold_after_others();
+    pub fn lock(&self) -> SpinLockGuard<'_, T> {
+        if self.locked.swap(true, Acquire) {
+            self.lock_contended();
         }
-        Held(self)
+        SpinLockGuard(self)
     }
 
     #[cold]
-    fn hold_after_others(&self) {
+    fn lock_contended(&self) {
         for turn in 0u64.. {
-            if !self.held.load(Relaxed) && !self.held.swap(true, Acquire) {
+            if !self.locked.load(Relaxed) && !self.locked.swap(true, Acquire) {
                 return;
             }
             if turn % 64 < 63 { std::hint::spin_loop() } else { std::thread::yield_now() }
@@ -43,25 +43,25 @@ impl<T> Latch<T> {
     }
 }
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for SpinLockGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: this is the one `Held` of the latch.
+        // SAFETY: this is the one `SpinLockGuard` of the lock.
         unsafe { &*self.0.value.get() }
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<T> DerefMut for SpinLockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above, and it is borrowed mutably.
         unsafe { &mut *self.0.value.get() }
     }
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T> Drop for SpinLockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.held.store(false, Release);
+        self.0.locked.store(false, Release);
     }
 }
 
@@ -69,16 +69,16 @@ impl<T> Drop for Held<'_, T> {
 mod tests {
     #[test]
     fn threads_take_turns() {
-        let latch = super::Latch::new(0u32);
+        let spin_lock = super::SpinLock::new(0u32);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..10_000 {
-                        *latch.hold() += 1;
+                        *spin_lock.lock() += 1;
                     }
                 });
             }
         });
-        assert_eq!(*latch.hold(), 40_000);
+        assert_eq!(*spin_lock.lock(), 40_000);
     }
 }
