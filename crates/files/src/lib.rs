@@ -13,6 +13,7 @@ mod look;
 mod rules;
 mod service;
 mod spill;
+mod stage;
 mod store;
 mod view;
 mod writers;

@@ -459,7 +459,7 @@ impl State {
                 }
                 Action::Enter => {
                     if let Err(error) = self.enter(shared, &rest) {
-                        self.trouble(error.to_string());
+                        self.trouble(format!("{} cannot be watched: {error}", rest.display()));
                     }
                 }
                 Action::Nothing => {}
@@ -470,7 +470,7 @@ impl State {
     /// Watches a folder of `stage` and all folders below it. Then looks at the files in the folder, because they may
     /// have been made before the watch.
     fn enter(&mut self, shared: &Shared, rest: &Path) -> io::Result<()> {
-        let folder = self.store.layout.stage.join(rest);
+        let Some(folder) = self.store.layout.staged_folder(rest)? else { return Ok(()) };
         let number = match self.watch.add(&folder) {
             Ok(number) => number,
             // The folder was removed before it could be watched.
@@ -498,8 +498,8 @@ impl State {
 
     /// Publishes every finished file of a folder and of the folders below it. Watches the folders that are new.
     fn look_at_all(&mut self, shared: &Shared, rest: &Path) {
-        let folder = self.store.layout.stage.join(rest);
-        let entries: Vec<_> = fs::read_dir(&folder).into_iter().flatten().flatten().collect();
+        let folder = self.store.layout.staged_folder(rest).ok().flatten();
+        let entries: Vec<_> = folder.and_then(|f| fs::read_dir(&*f).ok()).into_iter().flatten().flatten().collect();
         for entry in entries {
             let below = rest.join(entry.file_name());
             if is_hidden(&below) {
@@ -508,7 +508,7 @@ impl State {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() && !self.folders.values().any(|f| *f == below) => {
                     if let Err(error) = self.enter(shared, &below) {
-                        self.trouble(error.to_string());
+                        self.trouble(format!("{} cannot be watched: {error}", below.display()));
                     }
                 }
                 Ok(kind) if kind.is_dir() => self.look_at_all(shared, &below),
@@ -525,18 +525,22 @@ impl State {
     /// can be in this state. The producer's close causes an event. A file that was closed before the folder was watched
     /// is published when it is old enough.
     fn publish_found(&mut self, shared: &Shared, rest: &Path) {
-        let meta = fs::symlink_metadata(self.store.layout.stage.join(rest));
-        if meta.is_ok_and(|meta| meta.len() == 0 && meta.nlink() == 1 && is_young(&meta)) {
+        if self.staged_meta(rest).is_some_and(|meta| meta.len() == 0 && meta.nlink() == 1 && is_young(&meta)) {
             self.written.insert(rest.to_owned());
         } else {
             self.publish(shared, rest);
         }
     }
 
+    /// Gives the metadata of a name in the producers' folder, without following a link.
+    fn staged_meta(&self, rest: &Path) -> Option<fs::Metadata> {
+        let place = self.store.layout.staged(rest).ok().flatten()?;
+        fs::symlink_metadata(&*place).ok()
+    }
+
     /// Publishes a file if it is finished. Otherwise the service looks at it again later.
     fn publish(&mut self, shared: &Shared, rest: &Path) {
-        let path = self.store.layout.stage.join(rest);
-        let Ok(meta) = fs::symlink_metadata(&path) else {
+        let Some(meta) = self.staged_meta(rest) else {
             self.written.remove(rest);
             return;
         };
@@ -629,7 +633,9 @@ impl State {
     fn drop_file(&mut self, rest: &Path) {
         // The file is first removed from the producers' folder. Otherwise a service that follows a killed one would
         // publish it again.
-        let _ = fs::remove_file(self.store.layout.stage.join(rest));
+        if let Ok(Some(place)) = self.store.layout.staged(rest) {
+            let _ = fs::remove_file(&*place);
+        }
         // The other hosts keep their copies of the file as long as the rule `keep` on those hosts says.
         self.ledger.dropped(rest);
         self.withdraw(rest);

@@ -102,7 +102,7 @@ impl Spill {
             } else if let Ok(copy) = fs::metadata(layout.spilled.join(&rest)) {
                 if copy.len() == meta.len() && copy.modified()? == meta.modified()? {
                     self.note(&copy, &meta);
-                    if same(&layout.stage.join(&rest), &meta) {
+                    if layout.is_staged(&rest, &meta) {
                         self.unstaged.push(rest.clone());
                     }
                     self.take_from_memory(layout, &rest, &meta)?;
@@ -182,17 +182,19 @@ impl Spill {
     /// Removes the names of a file in memory. The producers' name is removed first. A file without this name counts as
     /// published, so the next service does not publish it again.
     fn take_from_memory(&self, layout: &Layout, rest: &Path, meta: &fs::Metadata) -> io::Result<()> {
-        let remove = |path: PathBuf| match same(&path, meta).then(|| fs::remove_file(path)) {
+        let remove = |path: &Path| match same(path, meta).then(|| fs::remove_file(path)) {
             Some(Err(error)) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         };
-        remove(layout.stage.join(rest))?;
+        if let Some(place) = layout.staged(rest)? {
+            remove(&place)?;
+        }
         fault_point!("files.spill.unstaged");
         for folder in layout.singles() {
-            remove(folder.join(rest))?;
+            remove(&folder.join(rest))?;
         }
         fault_point!("files.spill.hidden");
-        remove(layout.published.join(rest))?;
+        remove(&layout.published.join(rest))?;
         fault_point!("files.spill.moved");
         Ok(())
     }
@@ -213,7 +215,7 @@ impl Copy {
 
     /// Tells whether the producers still have this very file under its name.
     pub fn is_staged(&self, layout: &Layout) -> bool {
-        same(&layout.stage.join(&self.rest), &self.meta)
+        layout.is_staged(&self.rest, &self.meta)
     }
 
     /// Deletes the copy of a file that is not moved after all.

@@ -182,8 +182,9 @@ impl Store {
         was_written: bool,
         is_torn: &mut dyn FnMut() -> bool,
     ) -> io::Result<Attempt> {
-        let (from, to) = (self.layout.stage.join(rest), self.layout.published.join(rest));
-        let Some(meta) = present(fs::symlink_metadata(&from))?.filter(fs::Metadata::is_file) else {
+        let to = self.layout.published.join(rest);
+        let Some(from) = self.layout.staged(rest)? else { return Ok(Attempt::Nothing) };
+        let Some(meta) = present(fs::symlink_metadata(&*from))?.filter(fs::Metadata::is_file) else {
             return Ok(Attempt::Nothing);
         };
         if same(&to, &meta) {
@@ -197,7 +198,7 @@ impl Store {
         }
         self.links += 1;
         let waiting = self.layout.new.join(self.links.to_string());
-        if present(fs::hard_link(&from, &waiting))?.is_none() {
+        if present(fs::hard_link(&*from, &waiting))?.is_none() {
             return Ok(Attempt::Nothing);
         }
         fault_point!("files.linked");
@@ -236,7 +237,7 @@ impl Store {
         file.set_permissions(fs::Permissions::from_mode(mode & 0o7555 | 0o444))?;
         fault_point!("files.final");
         // A process opened the file for writing before the file's mode changed, or another file has taken the name.
-        if held.is_being_broken() || !same(&self.layout.stage.join(rest), meta) {
+        if held.is_being_broken() || !self.layout.is_staged(rest, meta) {
             file.set_permissions(fs::Permissions::from_mode(mode))?;
             return Ok(Attempt::Written);
         }

@@ -3,6 +3,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,10 +18,14 @@ struct Directory {
 
 impl Directory {
     fn new(how: Publish) -> Self {
+        Self::keeping(how, Keep::All)
+    }
+
+    fn keeping(how: Publish, keep: Keep) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let root = PathBuf::from(format!("/dev/shm/crossdock-changes-{}-{number}", std::process::id()));
-        let service = Service::start(&root, &root.with_extension("notice"), "simulate", how, Keep::All).unwrap();
+        let service = Service::start(&root, &root.with_extension("notice"), "simulate", how, keep).unwrap();
         service.producers(Phase::Producing);
         Self { root, service: Some(service) }
     }
@@ -121,6 +126,65 @@ fn symbolic_links_are_not_published() {
     assert!(d.producer("ln -s /etc/passwd link; echo one > a"));
     d.comes("a");
     assert!(fs::symlink_metadata(d.published("link")).is_err());
+}
+
+/// A folder of the host that does not belong to the managed directory. It has the files `f` and `g`.
+struct Elsewhere(PathBuf);
+
+impl Elsewhere {
+    fn beside(d: &Directory) -> Self {
+        let folder = d.root.with_extension("elsewhere");
+        fs::create_dir(&folder).unwrap();
+        for name in ["f", "g"] {
+            fs::write(folder.join(name), "not for consumers").unwrap();
+            fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        Self(folder)
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn a_folder_that_becomes_a_symbolic_link_leads_the_service_to_no_file_outside() {
+    let d = Directory::new(Publish::Close);
+    let elsewhere = Elsewhere::beside(&d);
+    // The service finds `x/f` open for writing, and from then on looks at this name again and again.
+    assert!(d.producer("mkdir .x; echo one > .x/g"));
+    let mut writer = fs::File::create(d.stage(".x/f")).unwrap();
+    writer.write_all(b"of the producer").unwrap();
+    assert!(d.producer("mv .x x"));
+    d.comes("x/g");
+    assert!(d.producer(&format!("mv x y; ln -s {} x", elsewhere.0.display())));
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(1) {
+        assert!(!d.published("x/f").exists(), "consumers see a file from outside of the directory");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(writer);
+    d.comes("y/f");
+    for name in ["f", "g"] {
+        let mode = fs::metadata(elsewhere.0.join(name)).unwrap().mode() & 0o777;
+        assert_eq!(mode, 0o600, "the service changed the mode of {name}, which lies outside of the directory");
+    }
+}
+
+#[test]
+fn a_file_outside_of_the_directory_is_not_removed_when_old_files_are_dropped() {
+    let d = Directory::keeping(Publish::Close, Keep::Newest(1));
+    let elsewhere = Elsewhere::beside(&d);
+    assert!(d.producer("mkdir x; echo one > x/f"));
+    d.comes("x/f");
+    assert!(d.producer(&format!("mv x .y; ln -s {} x; echo two > b", elsewhere.0.display())));
+    d.comes("b");
+    // `b` is the newest file, so the service has dropped `x/f` by now.
+    assert!(d.producer("echo three > c"));
+    d.comes("c");
+    assert!(elsewhere.0.join("f").exists(), "the service removed a file that lies outside of the directory");
 }
 
 #[test]

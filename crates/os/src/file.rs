@@ -6,7 +6,7 @@ use crate::sys;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use std::path::Path;
+use std::path::{Component, Path};
 
 /// Reserves `more` bytes of disk space from the offset `from` on, and extends the file with zeros to the length `from +
 /// more`. A later write to this range cannot fail for lack of space.
@@ -72,6 +72,19 @@ pub fn duplicate_from(fd: impl AsFd, lowest: i32) -> OsResult<OwnedFd> {
 /// Opens an existing file for reading only.
 pub fn open_read_only(path: &Path) -> OsResult<OwnedFd> {
     sys::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path.display().to_string())
+}
+
+/// Opens the folder `rest` below the folder `top`, only as a place for further names (`O_PATH`). A part of `rest` that is a
+/// symbolic link gives ENOTDIR, whenever the link was made.
+pub fn folder_below(top: &Path, rest: &Path) -> OsResult<OwnedFd> {
+    let named = || top.join(rest).display().to_string();
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut folder = sys::fs::open(top, flags, Mode::empty()).context("open", named)?;
+    for part in rest.components() {
+        let Component::Normal(part) = part else { return Err(OsError::new("open", named(), Errno::INVAL)) };
+        folder = sys::fs::openat(&folder, part, flags, Mode::empty()).context("open", named)?;
+    }
+    Ok(folder)
 }
 
 /// Opens an ordinary file for reading. Gives `None` for a folder, a symbolic link, a pipe or a device.

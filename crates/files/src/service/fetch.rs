@@ -29,7 +29,6 @@ use super::backlog::{Backlog, Work};
 use super::words::{Answer, Meta, NEWS, Question, What};
 use super::{Shared, State, wishes};
 use crate::rules::Keep;
-use crate::store::same;
 
 /// The points at which a checked build can kill the service while it fetches a file.
 #[cfg(feature = "fault-points")]
@@ -414,7 +413,7 @@ impl State {
     /// to see that file.
     fn has_own(&self, rest: &Path) -> bool {
         let there = fs::symlink_metadata(self.store.layout.published.join(rest));
-        there.is_ok_and(|there| there.is_file() && same(&self.store.layout.stage.join(rest), &there))
+        there.is_ok_and(|there| there.is_file() && self.store.layout.is_staged(rest, &there))
     }
 
     /// Tells whether an earlier service of this host has fetched this very file.
@@ -424,7 +423,7 @@ impl State {
             let there = fs::symlink_metadata(folder.join(rest));
             there.is_ok_and(|there| {
                 let is_same = Meta::of(&there).size == meta.size && Meta::of(&there).modified == meta.modified;
-                there.is_file() && is_same && !same(&layout.stage.join(rest), &there)
+                there.is_file() && is_same && !layout.is_staged(rest, &there)
             })
         })
     }
@@ -472,7 +471,7 @@ impl State {
         for name in names {
             self.take_from_consumers(&name);
         }
-        if !self.store.layout.stage.join(rest).is_dir() {
+        if !matches!(self.store.layout.staged_folder(rest), Ok(Some(_))) {
             self.store.remove_empty(rest);
         }
     }

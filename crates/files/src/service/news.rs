@@ -15,7 +15,7 @@ use crossdock_os::{Deadline, event};
 use super::words::{Answer, Meta, NEWS, Question, What};
 use super::{Shared, State};
 use crate::rules::Keep;
-use crate::store::{ordinary, same};
+use crate::store::ordinary;
 
 /// The longest time that a request for changes waits. The asking host then asks again.
 const WAIT: Duration = Duration::from_secs(5);
@@ -204,7 +204,7 @@ impl State {
     /// disk.
     fn is_own(&self, rest: &Path, meta: &std::fs::Metadata) -> bool {
         let layout = &self.store.layout;
-        same(&layout.stage.join(rest), meta) || layout.spilled.join(rest).exists()
+        layout.is_staged(rest, meta) || layout.spilled.join(rest).exists()
     }
 }
 

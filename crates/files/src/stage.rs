@@ -1,0 +1,68 @@
+//! Places in the producers' folder, which the service reaches without following a symbolic link.
+//!
+//! A producer can replace a folder by a symbolic link at any moment, also between two calls of the service. A plain path
+//! would then lead to files outside of the managed directory, where the service may have rights that the producer lacks.
+//! So the service opens one folder after the other, never through a link, and reaches a file from the folder that it
+//! has open. The kernel reports no open to the thread that answers opens, because these folders are opened as places
+//! only (`O_PATH`).
+
+use std::fs;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use crossdock_os::file;
+
+use crate::store::{Layout, same};
+
+/// A name in the producers' folder, or a folder there. Its path is valid as long as this value exists.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The open folder to which the path refers; `None` if the path begins with `stage` itself, which no producer can
+    /// replace.
+    _folder: Option<OwnedFd>,
+    path: PathBuf,
+}
+
+impl Deref for Place {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Layout {
+    /// Gives the place of the name `rest` in the producers' folder; `None` if its folder does not exist. The last part of
+    /// the name may be a symbolic link, so calls that use the place must not follow links.
+    pub(crate) fn staged(&self, rest: &Path) -> io::Result<Option<Place>> {
+        match (rest.parent().filter(|folder| !folder.as_os_str().is_empty()), rest.file_name()) {
+            (Some(folder), Some(name)) => self.below(folder, Path::new(name)),
+            _ => Ok(Some(Place { _folder: None, path: self.stage.join(rest) })),
+        }
+    }
+
+    /// Gives the place of the folder `rest` in the producers' folder; `None` if there is no such folder.
+    pub(crate) fn staged_folder(&self, rest: &Path) -> io::Result<Option<Place>> {
+        if rest.as_os_str().is_empty() {
+            return Ok(Some(Place { _folder: None, path: self.stage.clone() }));
+        }
+        self.below(rest, Path::new("."))
+    }
+
+    /// Tells whether the name `rest` in the producers' folder belongs to the file that `meta` describes.
+    pub(crate) fn is_staged(&self, rest: &Path, meta: &fs::Metadata) -> bool {
+        self.staged(rest).ok().flatten().is_some_and(|place| same(&place, meta))
+    }
+
+    fn below(&self, rest: &Path, name: &Path) -> io::Result<Option<Place>> {
+        let folder = match file::folder_below(&self.stage, rest) {
+            Ok(folder) => folder,
+            Err(error) if error.is_absent() => return Ok(None),
+            Err(error) => return Err(io::Error::new(error.reason().kind(), error.to_string())),
+        };
+        let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+        Ok(Some(Place { _folder: Some(folder), path }))
+    }
+}
