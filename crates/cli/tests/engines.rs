@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use common::{Place, await_that, engines, finish, signal};
 use rustix::process::Signal;
@@ -73,6 +74,29 @@ tasks:
             assert!(pid < 100, "{engine}: own process ids");
         }
         place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn no_task_has_a_capability_or_can_make_a_read_only_mount_writable() {
+    for engine in engines().into_iter().filter(|engine| *engine != "process") {
+        for user in ["me", "root", "1000:1000"] {
+            let place = Place::new(&format!(
+                "workflow: w\ntasks:\n  t:\n    user: {user}\n    mounts: [{{host: in, task: /data/in}}]\n    \
+                 command: 'grep CapEff /proc/self/status; mount -o remount,rw,bind /data/in; touch /data/in/x; echo end'\n"
+            ));
+            fs::create_dir(place.path().join("in")).unwrap();
+            fs::set_permissions(place.path().join("in"), fs::Permissions::from_mode(0o777)).unwrap();
+            let run = place.run(engine, &[]);
+            assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
+            let log = place.log("t");
+            assert!(log.ends_with("end\n"), "{engine}: {log}");
+            assert!(!place.path().join("in/x").exists(), "{engine}, user {user}: a read-only mount was written: {log}");
+            // In charliecloud, root has capabilities in its own namespaces, where the read-only mounts are locked.
+            if engine != "charliecloud" {
+                assert!(log.contains("CapEff:\t0000000000000000\n"), "{engine}, user {user}: {log}");
+            }
+        }
     }
 }
 

@@ -16,8 +16,8 @@ fn task(folder: &Path, files: Files) -> Task {
     task.folder = folder.to_owned();
     task.files = files;
     task.mounts = vec![
-        Mount { host: folder.join("data, old"), task: "/data/in".into(), write: false, managed: false, link: None },
-        Mount { host: folder.join("out"), task: "/out".into(), write: true, managed: false, link: None },
+        Mount { host: folder.join("data, old"), task: "/data/in".into(), write: false, link: None },
+        Mount { host: folder.join("out"), task: "/out".into(), write: true, link: None },
     ];
     task.workdir = Some("/out/here".into());
     task.ranks = 2;

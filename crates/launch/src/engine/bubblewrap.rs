@@ -60,10 +60,11 @@ impl Engine for Bubblewrap {
         if let User::Ids(uid, gid) = r.task.user {
             add(&["--unshare-user", "--uid", &uid.to_string(), "--gid", &gid.to_string()]);
         }
-        // File modes do not restrict root, so this option drops the capability that overrides file modes. Other engines
-        // drop all capabilities.
-        if r.task.mounts.iter().any(|m| m.managed) && crossdock_os::child::user() == 0 {
-            add(&["--cap-drop", "CAP_DAC_OVERRIDE"]);
+        // A task that root starts would have all capabilities in its namespaces. With them it could mount the read-only
+        // folders anew for writing, among them the host's system folders and published files, and write files
+        // regardless of their modes. bwrap drops the capabilities of ordinary users without being told.
+        if r.run.uid == 0 {
+            add(&["--cap-drop", "ALL"]);
         }
         add(&["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]);
         if let Some(skeleton) = &r.prepared.skeleton {

@@ -166,7 +166,7 @@ fn mounts(item: &Item<'_>, folder: &Path, is_here: bool) -> Vec<Mount> {
             Some(text)
         });
         if let (Some(host), Some(task)) = (host, task) {
-            mounts.push(Mount { host, task, write, managed: false, link: None });
+            mounts.push(Mount { host, task, write, link: None });
         }
     }
     mounts

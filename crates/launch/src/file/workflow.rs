@@ -130,9 +130,6 @@ pub struct Mount {
     pub task: String,
     /// True if the task may write to the folder.
     pub write: bool,
-    /// True for the folder in which a producer of a managed directory writes. The published files in it are read-only,
-    /// also for a task that root starts.
-    pub managed: bool,
     /// The name of a link in the task's endpoint folder that leads to `host`. The folder of a managed directory of an MPI
     /// task with ranks on several hosts has another path on each host, but the link has the same name on all hosts.
     pub link: Option<String>,

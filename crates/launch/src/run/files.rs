@@ -170,7 +170,7 @@ impl Managed {
                 None => return None,
             };
             let link = task.is_over_hosts().then(|| format!("folder.{}", directory.number));
-            Some(Mount { host, task: directory.path.clone(), write, managed: write, link })
+            Some(Mount { host, task: directory.path.clone(), write, link })
         });
         mounts.collect()
     }
