@@ -44,7 +44,7 @@ pub use lane::Pulls;
 pub use link::Link;
 pub use peer::{LinkOptions, Node, Presence, Refusal, Seen, Wanted};
 pub use pull::Pulled;
-pub use server::{Counts, Peer, Serve, Server, Source};
+pub use server::{Buffer, Counts, Peer, Serve, Server, Source};
 pub use stream::{Accept, Arriving, Stream, Transport, bad_node_name};
 pub use tcp::Tcp;
 pub use trust::Trust;

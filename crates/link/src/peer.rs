@@ -21,10 +21,10 @@ pub struct LinkOptions {
     pub pulse: Duration,
     /// A peer that was silent for this time counts as away. It may come back, so its tasks do not count as dead.
     pub away: Duration,
-    /// The number of streams that share a large pull.
+    /// The most streams that share a pull.
     pub streams: usize,
-    /// A pull of at least this many bytes is large.
-    pub spread_from: usize,
+    /// The least number of bytes that each stream of a pull brings, if several streams share the pull.
+    pub share: usize,
     /// The most connections that a server serves at the same time.
     pub connections: usize,
 }
@@ -35,7 +35,7 @@ impl Default for LinkOptions {
             pulse: Duration::from_millis(500),
             away: Duration::from_secs(3),
             streams: 4,
-            spread_from: 32 << 20,
+            share: 256 << 10,
             connections: 1024,
         }
     }
@@ -161,5 +161,11 @@ impl Refusal {
         }
         text.truncate(end);
         Self { status, text }
+    }
+
+    /// Makes the refusal of a part of an object that does not exist, or does not exist any more.
+    #[must_use]
+    pub fn shorter() -> Self {
+        Self::new(Status::Corrupt, "the object became shorter while it was sent")
     }
 }

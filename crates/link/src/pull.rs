@@ -15,6 +15,8 @@ use crate::{Error, Link, Result, Stream, Wanted};
 use crossdock_layout::Status;
 use crossdock_layout::link::{NodeMessage, Purpose};
 use crossdock_os::Deadline;
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_64;
 
@@ -56,7 +58,7 @@ impl Link {
         }
         let standing = shared.standing(deadline).map_err(|error| error.trying(tried()))?;
         let options = &shared.options;
-        let streams = if length >= options.spread_from { options.streams.max(1) } else { 1 };
+        let streams = (length / options.share.max(1)).clamp(1, options.streams.max(1));
         let (lane, begun) = (shared.lanes.choose(length), Instant::now());
         let measure = |pulled: &Pulled| {
             if pulled.resumed == 0 && pulled.wrong == 0 {
@@ -73,22 +75,37 @@ impl Link {
             return one(0, memory).inspect(measure);
         }
         let parts = memory.chunks_mut(part).enumerate().map(|(n, memory)| (n * part, memory));
-        std::thread::scope(|scope| {
-            let pulls: Vec<_> = parts.map(|(at, memory)| scope.spawn(move || one(at, memory))).collect();
+        let parts: Mutex<VecDeque<_>> = Mutex::new(parts.collect());
+        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let work = || {
             let mut all = Pulled::default();
-            let mut failed = None;
-            for pull in pulls {
-                match pull.join().expect("a pull does not panic") {
-                    Ok(pulled) => {
-                        all.streams += pulled.streams;
-                        all.resumed += pulled.resumed;
-                        all.wrong += pulled.wrong;
-                    }
-                    Err(error) => failed = Some(error),
+            while let Some((at, memory)) = next() {
+                all.add(one(at, memory)?);
+            }
+            Ok(all)
+        };
+        std::thread::scope(|scope| {
+            // If no thread can be started, this thread brings the part.
+            let start = |_| std::thread::Builder::new().name("crossdock-pull".into()).spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..streams).map_while(start).collect();
+            let mut pulled = work();
+            for other in others {
+                match (&mut pulled, other.join().expect("a pull does not panic")) {
+                    (Ok(all), Ok(more)) => all.add(more),
+                    (Ok(_), failed) => pulled = failed,
+                    (Err(_), _) => {}
                 }
             }
-            failed.map_or(Ok(all), Err).inspect(measure)
+            pulled.inspect(measure)
         })
+    }
+}
+
+impl Pulled {
+    fn add(&mut self, more: Self) {
+        self.streams += more.streams;
+        self.resumed += more.resumed;
+        self.wrong += more.wrong;
     }
 }
 
@@ -199,7 +216,7 @@ impl Part<'_> {
 
     /// Takes a kept data connection of the present session by the transport `lane`; `None` if there is none.
     fn kept(&self, standing: &Standing, lane: Lane) -> Option<Taken> {
-        let mut idle = self.shared.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(session, ..)| *session == standing.session);
         let at = idle.iter().rposition(|(_, of, _)| *of == lane)?;
         let (session, lane, frames) = idle.remove(at);
@@ -207,7 +224,7 @@ impl Part<'_> {
     }
 
     fn keep(&self, Taken { session, lane, frames, .. }: Taken) {
-        let mut idle = self.shared.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < KEPT {
             idle.push((session, lane, frames));
         } else {

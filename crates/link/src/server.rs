@@ -10,7 +10,6 @@ use crate::{Accept, Arriving, Error, LinkOptions, Node, Presence, Refusal, Resul
 use crossdock_layout::Status;
 use crossdock_layout::link::{LINK_VERSION, MAX_BODY, NodeMessage, Purpose};
 use crossdock_os::{Deadline, child};
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,14 +25,14 @@ const GREETINGS: usize = 64;
 const QUESTIONS: usize = 64;
 /// The most threads that answer questions.
 const WORKERS: usize = 256;
-/// The number of bytes that are sent with one checksum. It is small, so that the bytes are still in the CPU's cache
-/// when they are sent after the checksum was computed.
-const CHECKED: u64 = 256 << 10;
-/// The number of bytes that are sent with one header if no checksum is wanted.
-const UNCHECKED: u64 = 1 << 20;
+/// The number of bytes that are sent with one header. It is small, so that the bytes are still in the CPU's cache when
+/// they are sent, after they were copied or their checksum was computed.
+const CHUNK: u64 = 256 << 10;
 /// A data connection that asks for no bytes during this time is closed. The peer makes another connection when it needs
 /// one.
 const IDLE: Duration = Duration::from_secs(60);
+/// A data connection that asks for no bytes during this time gives its buffer back.
+const PAUSE: Duration = Duration::from_secs(1);
 /// The longest time that an answer may take, even if the question allows more.
 const ANSWER: Duration = Duration::from_secs(3600);
 /// Stopping waits at most this long for questions that are being answered.
@@ -54,8 +53,29 @@ pub struct Peer {
 pub trait Source: Send + Sync {
     /// Gives the length in bytes.
     fn length(&self) -> u64;
-    /// Gives a part of the bytes. `None` if the part is out of bounds, or if these bytes no longer exist.
-    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>>;
+    /// Gives a part of the bytes: the bytes themselves, or a copy of them in `buffer`.
+    ///
+    /// # Errors
+    /// The part is out of bounds, these bytes no longer exist, or they may not go to another node after all.
+    fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> std::result::Result<&'a [u8], Refusal>;
+}
+
+/// Memory for a copy of a source's bytes. The next copy uses the same memory, because new memory costs page faults.
+#[derive(Debug, Default)]
+pub struct Buffer(Vec<u8>);
+
+impl Buffer {
+    /// Gives `length` bytes of the memory, with any content.
+    ///
+    /// # Errors
+    /// This process cannot address so many bytes.
+    pub fn room(&mut self, length: u64) -> std::result::Result<&mut [u8], Refusal> {
+        let length = usize::try_from(length).map_err(|_| Refusal::shorter())?;
+        if self.0.len() < length {
+            self.0.resize(length, 0);
+        }
+        Ok(&mut self.0[..length])
+    }
 }
 
 impl Source for Vec<u8> {
@@ -63,9 +83,12 @@ impl Source for Vec<u8> {
         self.len() as u64
     }
 
-    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
-        let from = usize::try_from(offset).ok()?;
-        self.get(from..from.checked_add(usize::try_from(length).ok()?)?).map(Cow::Borrowed)
+    fn bytes<'a>(&'a self, offset: u64, length: u64, _: &'a mut Buffer) -> std::result::Result<&'a [u8], Refusal> {
+        let range = || {
+            let from = usize::try_from(offset).ok()?;
+            self.get(from..from.checked_add(usize::try_from(length).ok()?)?)
+        };
+        range().ok_or_else(Refusal::shorter)
     }
 }
 
@@ -74,8 +97,8 @@ impl Source for crossdock_os::Mapping {
         self.length() as u64
     }
 
-    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
-        self.settled_bytes(offset, length).map(Cow::Borrowed)
+    fn bytes<'a>(&'a self, offset: u64, length: u64, _: &'a mut Buffer) -> std::result::Result<&'a [u8], Refusal> {
+        self.settled_bytes(offset, length).ok_or_else(Refusal::shorter)
     }
 }
 
@@ -480,14 +503,18 @@ impl Shared {
 
     /// Serves a data connection: sends bytes of objects until the peer closes it, or asks for none for too long.
     fn data(&self, frames: &mut Frames, peer: &Peer) -> Result<()> {
+        let mut buffer = Buffer::default();
+        let mut asked = Instant::now();
         loop {
-            match frames.next(Deadline::after(IDLE)) {
+            match frames.next(Deadline::after(PAUSE.min(IDLE.saturating_sub(asked.elapsed())))) {
+                Err(error) if error.status == Status::TimedOut && asked.elapsed() < IDLE => buffer = Buffer::default(),
                 Err(error) if error.status == Status::TimedOut => return Ok(()),
                 Err(error) => return Err(error),
                 Ok(None | Some((_, NodeMessage::Bye))) => return Ok(()),
                 Ok(Some((number, NodeMessage::Fetch { kind, checked, object, epoch, offset, length }))) => {
                     let wanted = Wanted { kind, object, epoch };
-                    self.send_bytes(&**frames.stream(), peer, number, (wanted, checked, offset, length))?;
+                    self.send_bytes(&**frames.stream(), peer, number, (wanted, checked, offset, length), &mut buffer)?;
+                    asked = Instant::now();
                 }
                 Ok(Some((_, other))) => return Err(unexpected(&other, peer)),
             }
@@ -500,6 +527,7 @@ impl Shared {
         peer: &Peer,
         number: u64,
         (wanted, checked, offset, length): (Wanted, bool, u64, u64),
+        buffer: &mut Buffer,
     ) -> Result<()> {
         let soon = || Deadline::after(self.options.give_up());
         let source = match self.serve.open(peer, &wanted) {
@@ -514,14 +542,17 @@ impl Shared {
             return send(stream, &NodeMessage::Failed { status: Status::Invalid, text }, number, soon());
         }
         while at < end {
-            let length = (end - at).min(if checked { CHECKED } else { UNCHECKED });
-            let Some(bytes) = source.bytes(at, length) else {
-                let text = format!("{wanted} became shorter while it was sent");
-                return send(stream, &NodeMessage::Failed { status: Status::Corrupt, text }, number, soon());
+            let length = (end - at).min(CHUNK);
+            let bytes = match source.bytes(at, length, buffer) {
+                Ok(bytes) => bytes,
+                Err(Refusal { status, text }) => {
+                    let text = format!("{wanted}: {text}");
+                    return send(stream, &NodeMessage::Failed { status, text }, number, soon());
+                }
             };
-            let sum = if checked { XxHash3_64::oneshot(&bytes) } else { 0 };
+            let sum = if checked { XxHash3_64::oneshot(bytes) } else { 0 };
             let chunk = NodeMessage::Chunk { offset: at, length, sum }.encode(number);
-            stream.write(&[&chunk, &bytes], soon())?;
+            stream.write(&[&chunk, bytes], soon())?;
             self.counts.sent.fetch_add(length, Ordering::Relaxed);
             at += length;
         }

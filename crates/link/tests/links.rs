@@ -69,7 +69,7 @@ fn a_large_pull_is_spread_over_several_streams() {
     for (a, b) in transports() {
         let store = with_object(&bytes);
         let server = serve(&b, "127.0.0.1:0", 5, &store);
-        let options = LinkOptions { spread_from: 1 << 20, streams: 4, ..quick() };
+        let options = LinkOptions { share: 256 << 10, streams: 4, ..quick() };
         let link = Link::open(a, node("a", 1), "b", server.address(), options).unwrap();
         let mut memory = vec![0; bytes.len()];
         let pulled = link.pull(&wanted(7), 0, &mut memory, soon()).unwrap();

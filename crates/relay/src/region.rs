@@ -15,7 +15,6 @@
 //! answer from what it has: the region with the name of the copy remembers the segment from which it was copied. So for
 //! a move, exactly one of the two regions stays.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -24,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_client::{Error, InUse, Mode, Region, Result, SegmentId, SegmentKind, Session, Status};
 use crossdock_core::shared_access;
-use crossdock_link::{Refusal, Source};
+use crossdock_link::{Buffer, Refusal, Source};
 use crossdock_os::Deadline;
 
 use crate::channel::reached;
@@ -48,6 +47,8 @@ pub const SERVICES: std::ops::RangeInclusive<u32> = HOLD..=SURE;
 /// The most bytes that one pull brings. On a slow network a pull brings less, but at least `SMALL_PART`.
 const PART: u64 = 64 << 20;
 const SMALL_PART: u64 = 1 << 20;
+/// How many bytes are copied at a time if the region is on this node.
+const PIECE: usize = 256 << 10;
 /// How long one pull may take before the region's node is asked whether it still has the bytes.
 const PULL: Duration = Duration::from_secs(3);
 /// The longest time of one question.
@@ -140,11 +141,11 @@ impl Source for Bytes {
         self.0.capacity()
     }
 
-    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
+    fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> std::result::Result<&'a [u8], Refusal> {
         // The bytes are copied, because the freeze may end while a late pull still reads them.
-        let mut bytes = vec![0; usize::try_from(length).ok()?];
-        shared_access::copy_out(self.0.mapping(), offset, &mut bytes)?;
-        Some(Cow::Owned(bytes))
+        let bytes = buffer.room(length)?;
+        shared_access::copy_out(self.0.mapping(), offset, bytes).ok_or_else(Refusal::shorter)?;
+        Ok(bytes)
     }
 }
 
@@ -289,9 +290,11 @@ impl Shared {
         }
         let Some(node) = node else {
             let source = lock(&self.offered).get(&ticket).cloned();
-            let bytes = source.as_ref().and_then(|source| source.bytes(at, memory.len() as u64));
-            memory
-                .copy_from_slice(&bytes.ok_or_else(|| Error::new(Status::Closed, "the region is not held any more"))?);
+            let over = || Error::new(Status::Closed, "the region is not held any more");
+            let (source, mut buffer) = (source.ok_or_else(over)?, Buffer::default());
+            for (at, piece) in (at..).step_by(PIECE).zip(memory.chunks_mut(PIECE)) {
+                piece.copy_from_slice(source.bytes(at, piece.len() as u64, &mut buffer).map_err(|_| over())?);
+            }
             return Ok(true);
         };
         match self.pull_into(node, ticket, at, memory, by.left().min(PULL)) {

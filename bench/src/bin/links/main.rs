@@ -131,7 +131,7 @@ fn main() {
     };
     let ([plain, grpc], [tls, grpc_tls]) = (of(&Trust::Network), of(&certificates));
     let link = |transport: &Arc<dyn Transport>, address: &str, streams: usize| {
-        let options = LinkOptions { streams, spread_from: 500_000, ..LinkOptions::default() };
+        let options = LinkOptions { streams, ..LinkOptions::default() };
         let own = Node { name: "a".into(), incarnation: 1 };
         Link::open(transport.clone(), own, "b", address, options).expect("a link")
     };

@@ -1,7 +1,6 @@
 //! The serving process. It serves the same bytes in three ways: raw TCP, links without TLS, and links with TLS. Both kinds
 //! of links may be over TCP or gRPC, and those without TLS over UCX, too.
 
-use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
@@ -9,7 +8,8 @@ use std::sync::Arc;
 
 use crossdock_bench::raw;
 use crossdock_link::{
-    Certificates, Choice, LinkOptions, Node, Papers, Peer, Refusal, Serve, Server, Source, Transports, Trust, Wanted,
+    Buffer, Certificates, Choice, LinkOptions, Node, Papers, Peer, Refusal, Serve, Server, Source, Transports, Trust,
+    Wanted,
 };
 use crossdock_os::Deadline;
 
@@ -34,8 +34,8 @@ impl Source for Bytes {
         self.0.len() as u64
     }
 
-    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
-        self.0.bytes(offset, length)
+    fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> Result<&'a [u8], Refusal> {
+        self.0.bytes(offset, length, buffer)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Answers the services of other hosts: changes of the directory, and the bytes of published files.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossdock_layout::Status;
-use crossdock_link::{Peer, Refusal, Serve, Source, Wanted};
+use crossdock_link::{Buffer, Peer, Refusal, Serve, Source, Wanted};
 use crossdock_os::{Deadline, event};
 
 use super::words::{Answer, Meta, NEWS, Question, What};
@@ -246,12 +245,12 @@ impl Source for Bytes {
         self.length
     }
 
-    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
-        let mut bytes = vec![0; usize::try_from(length).ok()?];
-        self.file.read_exact_at(&mut bytes, offset).ok()?;
+    fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> Result<&'a [u8], Refusal> {
+        let bytes = buffer.room(length)?;
+        self.file.read_exact_at(bytes, offset).map_err(|_| Refusal::shorter())?;
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         *sent = (sent.0 + length, Instant::now());
-        Some(Cow::Owned(bytes))
+        Ok(bytes)
     }
 }
 

@@ -192,7 +192,7 @@ pub fn node(name: &str, incarnation: u64) -> Node {
 
 /// Gives short times, so that tests see a peer go away. The times are still long enough for a loaded machine.
 pub fn quick() -> LinkOptions {
-    LinkOptions { pulse: 50 * MS, away: 2000 * MS, ..LinkOptions::default() }
+    LinkOptions { pulse: 50 * MS, away: 2000 * MS, streams: 1, ..LinkOptions::default() }
 }
 
 pub const MS: Duration = Duration::from_millis(1);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crossdock_client::Status;
-use crossdock_link::{Error, Source, Wanted};
+use crossdock_link::{Buffer, Error, Refusal, Source, Wanted};
 use crossdock_os::Deadline;
 use crossdock_relay::{Reach, Relay};
 
@@ -163,8 +163,10 @@ impl Reach for Way {
         }
         let relay = self.net.relay(node).ok_or_else(|| failed(Status::Disconnected, "pull"))?;
         let source: Arc<dyn Source> = relay.source(wanted).ok_or_else(|| failed(Status::NotFound, "pull"))?;
-        let bytes = source.bytes(offset, memory.len() as u64).ok_or_else(|| failed(Status::Invalid, "pull"))?;
-        memory.copy_from_slice(&bytes);
+        let mut buffer = Buffer::default();
+        let bytes = source.bytes(offset, memory.len() as u64, &mut buffer);
+        let refused = |refusal: Refusal| Error::new(refusal.status, "pull".to_owned(), refusal.text);
+        memory.copy_from_slice(bytes.map_err(refused)?);
         if let Defect::ChangesByte(at) = self.net.defect
             && let Some(byte) = memory.get_mut(at)
         {

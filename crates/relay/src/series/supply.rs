@@ -5,14 +5,13 @@
 //! chunks that have changed since: they lie in other slots than in the held version. So a supply lags like any other
 //! observer, and the publisher waits neither for it nor for the link.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crossdock_client::{Observer, Session, Status, Version};
 use crossdock_core::series::{ChunkRun, VersionHead, pieces};
-use crossdock_link::Source;
+use crossdock_link::{Buffer, Refusal, Source};
 
 use super::words::{Load, OVER, Offered, Over, Supplied, Taken, VERSION, fit};
 use crate::tell::{Side, Told, tell};
@@ -138,9 +137,9 @@ impl Supply {
         let bytes = Changed::new(version, &pieces);
         let (length, sequence) = (bytes.length, head.sequence);
         let load = if length <= SMALL {
-            match bytes.bytes(0, length) {
-                Some(bytes) => Load::Here(bytes.into_owned()),
-                None => return Some(false),
+            match bytes.bytes(0, length, &mut Buffer::default()) {
+                Ok(bytes) => Load::Here(bytes.to_vec()),
+                Err(_) => return Some(false),
             }
         } else {
             Load::Pull(peers.offer(Arc::new(bytes)), length)
@@ -200,9 +199,9 @@ impl Source for Changed {
         self.length
     }
 
-    fn bytes(&self, offset: u64, length: u64) -> Option<Cow<'_, [u8]>> {
-        let end = offset.checked_add(length).filter(|end| *end <= self.length)?;
-        let mut bytes = vec![0; usize::try_from(length).ok()?];
+    fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> std::result::Result<&'a [u8], Refusal> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.length).ok_or_else(Refusal::shorter)?;
+        let bytes = buffer.room(length)?;
         let mut at = offset;
         let mut part = self.parts.partition_point(|(start, ..)| *start <= offset).saturating_sub(1);
         while at < end {
@@ -211,10 +210,10 @@ impl Source for Changed {
             let more = (range.end - from).min(end - at);
             let to = &mut bytes[(at - offset) as usize..][..more as usize];
             // `copy_out` fails if the publisher has taken the version back meanwhile.
-            self.version.copy_out(variable, from, to).ok()?;
+            self.version.copy_out(variable, from, to).map_err(|_| Refusal::shorter())?;
             at += more;
             part += 1;
         }
-        Some(Cow::Owned(bytes))
+        Ok(bytes)
     }
 }
