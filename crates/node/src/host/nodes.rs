@@ -308,7 +308,7 @@ impl Host<'_> {
         };
         let (length, _) = file::sizes(fd).map_err(system)?;
         let length = usize::try_from(length).map_err(|_| Refusal::new(Status::Invalid, "it is too large"))?;
-        let mapping = Arc::new(Mapping::new(fd, length, Access::Read).map_err(system)?);
+        let mapping = Arc::new(Mapping::for_huge_pages(fd, length, Access::Read).map_err(system)?);
         self.files.note_pull(id, &mapping);
         Ok(mapping)
     }
@@ -337,6 +337,6 @@ fn pull(
         status: Status::NoSpace,
         text: format!("the node has no memory for {size} bytes: {error}"),
     })?;
-    let mut memory = Mapping::new(target, length, Access::ReadWrite).map_err(system)?;
+    let mut memory = Mapping::for_huge_pages(target, length, Access::ReadWrite).map_err(system)?;
     nodes.pull(node, wanted, 0, memory.fresh_bytes(), by).map(|_| ()).map_err(|error| failure(&error))
 }
