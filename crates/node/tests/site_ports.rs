@@ -97,13 +97,19 @@ fn objects(from: &Session, to: &Session, name: &str) {
     grid.copy_from(&[1, 2, 3, 4, 5, 6]).unwrap();
     let one = home.simple::<u64>("one", new, none).unwrap();
     one.set(77).unwrap();
-    let block = home.allocate(1000, 64).unwrap();
-    crossdock_core::shared_access::copy_in(home.mapping(), block, &[9u8; 1000]).unwrap();
+    let table = home.simple::<[f64; 4_000]>("table", new, none).unwrap();
+    let rows: [f64; 4_000] = std::array::from_fn(|n| n as f64);
+    table.set(rows).unwrap();
+    let block = |bytes: &[u8]| {
+        let block = home.allocate(bytes.len() as u64, 64).unwrap();
+        crossdock_core::shared_access::copy_in(home.mapping(), block, bytes).unwrap();
+        home.save(block).unwrap()
+    };
+    let large: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+    let (small_block, large_block) = (block(&[9; 1000]), block(&large));
     let handle = |name: &str| home.save(home.find(name).unwrap().offset).unwrap();
-    for (tag, handle) in [handle("many"), handle("text"), handle("grid"), handle("one"), home.save(block).unwrap()]
-        .into_iter()
-        .enumerate()
-    {
+    let named = ["many", "text", "grid", "one", "table"].map(handle);
+    for (tag, handle) in named.into_iter().chain([small_block, large_block]).enumerate() {
         let inline = Inline::new(&[tag as u8; 5]).unwrap();
         producer.send(&Message { inline, ..Message::new(handle, tag as u64) }, LONG).unwrap();
         let message = consumer.receive(LONG).unwrap();
@@ -121,10 +127,12 @@ fn objects(from: &Session, to: &Session, name: &str) {
                 assert_eq!((found.shape().unwrap(), found.to_vec().unwrap()), (vec![2, 3], vec![1, 2, 3, 4, 5, 6]));
             }
             3 => assert_eq!(there.load_simple::<u64>(message.handle).unwrap().get().unwrap(), 77),
+            4 => assert!(there.load_simple::<[f64; 4_000]>(message.handle).unwrap().get().unwrap() == rows),
             _ => {
-                let mut copy = [0u8; 1000];
+                let bytes = if tag == 5 { &[9; 1000] } else { &large[..] };
+                let mut copy = vec![0u8; bytes.len()];
                 crossdock_core::shared_access::copy_out(there.mapping(), message.handle.offset, &mut copy).unwrap();
-                assert_eq!(copy, [9; 1000]);
+                assert!(copy == bytes);
             }
         }
         consumer.release(&message).unwrap();
@@ -137,14 +145,16 @@ fn objects(from: &Session, to: &Session, name: &str) {
         assert_eq!(credit, Some(handle));
     }
     // The message arrives without an object that does not move by value. Opening the object fails with an error that
-    // says so.
-    let nested = home.allocate(64, 64).unwrap();
-    crossdock_core::shared_access::store(home.mapping(), nested + 16, (nested + 16).wrapping_neg()).unwrap();
-    producer.send(&Message::new(home.save(nested).unwrap(), 9), LONG).unwrap();
-    let message = consumer.receive(LONG).unwrap();
-    let error = to.region_of(message.handle).unwrap_err();
-    assert!(error.to_string().contains("item with a heap"), "{error}");
-    consumer.release(&message).unwrap();
+    // says so. The container in the second block is found only while the block's bytes are pulled.
+    for (size, at) in [(64, 16), (1 << 20, 700_000)] {
+        let nested = home.allocate(size, 64).unwrap();
+        crossdock_core::shared_access::store(home.mapping(), nested + at, (nested + at).wrapping_neg()).unwrap();
+        producer.send(&Message::new(home.save(nested).unwrap(), 9), LONG).unwrap();
+        let message = consumer.receive(LONG).unwrap();
+        let error = to.region_of(message.handle).unwrap_err();
+        assert!(error.to_string().contains("item with a heap"), "{error}");
+        consumer.release(&message).unwrap();
+    }
     drop(producer);
     assert_eq!(consumer.receive(LONG).unwrap_err().status, Status::Closed);
 }

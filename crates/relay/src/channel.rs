@@ -20,9 +20,9 @@ use crossdock_client::{
     Error, Handle, InUse, Inline, Message, Mode, Pattern, Port, Region, Result, SegmentId, SegmentKind, Session, Status,
 };
 use crossdock_core::queue::End;
-use crossdock_link::Refusal;
+use crossdock_link::{Refusal, Source};
 
-use crate::object::{Made, Object};
+use crate::object::{Made, Making, Object};
 use crate::tell::{AGAIN, Side, Told, may_pass, tell};
 use crate::words::{Cargo, DELIVER, Deliver, ENDED, Ended, How, Key, Parcel, RELEASED, Released, Word};
 use crate::{Peers, mirror_name};
@@ -33,11 +33,18 @@ const SLICE: Duration = Duration::from_millis(200);
 /// The bytes of messages that fit into one question.
 const BATCH: usize = 48 << 10;
 /// Objects of more bytes than this do not come with the message: the other side pulls them.
-const SMALL: usize = 16 << 10;
+const SMALL: u64 = 16 << 10;
 /// The most messages of one question.
 const MOST: usize = 256;
-/// The deadline of one pull. After it, the pull is tried again.
-const PULL: Duration = Duration::from_secs(60);
+/// The size of the first piece of a pulled object. The end of this side waits until the piece has come, because a piece
+/// is read directly into shared memory.
+const PIECE: usize = 8 << 20;
+/// The largest size of a piece. A piece that came in a tenth of a second doubles the size of the next one.
+const PIECE_MOST: usize = 64 << 20;
+/// The smallest size of a piece. A piece that did not come in time halves the size of the next one.
+const PIECE_LEAST: usize = 64 << 10;
+/// A piece that has not come within this time is asked for again.
+const PULL: Duration = Duration::from_secs(1);
 /// How often a source looks for the next message of a work queue while its task still works on a former message.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long a sink keeps its messages' objects after its task has left, if the port is on this node and has no
@@ -186,11 +193,17 @@ impl Channel {
         }
     }
 
-    /// Ends this side because the daemon ends. No more requests are sent to the daemon.
-    pub fn drop_now(&self) {
+    /// Makes the threads of this side end soon, because the daemon ends.
+    pub fn stop(&self) {
         self.over.store(true, Ordering::Release);
-        self.die();
         self.changed.notify_all();
+    }
+
+    /// Ends this side because the daemon ends. No more requests are sent to the daemon. Waits until a piece of an object
+    /// that is being pulled has come, or its deadline has passed.
+    pub fn drop_now(&self) {
+        self.stop();
+        self.die();
     }
 
     /// Notes that the other side does not know this channel any more, or that its node is lost. Messages that have come
@@ -294,7 +307,7 @@ impl Channel {
             };
             let mut parcels = vec![self.pack(peers, first)];
             let mut bytes = parcels[0].encode().len();
-            while !is_shared && parcels.len() < MOST && bytes < BATCH - SMALL - 1024 {
+            while !is_shared && parcels.len() < MOST && bytes < BATCH - SMALL as usize - 1024 {
                 let Ok(next) = self.port.receive(Some(Duration::ZERO)) else { break };
                 parcels.push(self.pack(peers, next));
                 bytes += parcels.last().map_or(0, |parcel| parcel.encode().len());
@@ -340,17 +353,18 @@ impl Channel {
         if !message.handle.is_none() {
             let read = self.session.region_of(message.handle).and_then(|from| {
                 region = (from.id().0, from.capacity(), from.name().to_owned());
-                Object::read(&from, message.handle)
+                let (mut object, original) = Object::find(&from, message.handle)?;
+                let length = original.length();
+                if length > SMALL {
+                    let number = peers.offer(Arc::new(original));
+                    ticket = Some(number);
+                    return Ok(Cargo::Pull { object, ticket: number, length });
+                }
+                object.bytes = original.bytes()?;
+                Ok(Cargo::Here(object))
             });
             cargo = match read {
-                Ok(object) if object.bytes.len() <= SMALL => Cargo::Here(object),
-                Ok(mut object) => {
-                    let bytes = std::mem::take(&mut object.bytes);
-                    let length = bytes.len() as u64;
-                    let number = peers.offer(Arc::new(bytes));
-                    ticket = Some(number);
-                    Cargo::Pull { object, ticket: number, length }
-                }
+                Ok(cargo) => cargo,
                 Err(error) => {
                     peers.log(&format!("port '{}': {error}", self.port.name()));
                     Cargo::Left
@@ -497,30 +511,73 @@ impl Channel {
     }
 
     fn unpack(&self, peers: &dyn Peers, parcel: &Parcel, number: u64) -> Result<(Handle, Option<Made>, u64)> {
-        let pulled;
-        let object = match &parcel.cargo {
+        let left = (Handle { segment: SegmentId::LEFT_BEHIND.0, offset: 0 }, None, 0);
+        let (object, pulled) = match &parcel.cargo {
             Cargo::None => return Ok((Handle::NONE, None, 0)),
-            Cargo::Left => return Ok((Handle { segment: SegmentId::LEFT_BEHIND.0, offset: 0 }, None, 0)),
-            Cargo::Here(object) => object,
-            Cargo::Pull { object, ticket, length } => {
-                let bytes = loop {
-                    match peers.pull(&self.peer, *ticket, *length, PULL) {
-                        Ok(bytes) => break bytes,
-                        Err(error) if self.is_over() || self.is_lost() => return Err(error),
-                        Err(error) if !may_pass(error.status) => return Err(error),
-                        Err(_) => self.pause(AGAIN),
-                    }
-                };
-                pulled = Object { bytes, ..object.clone() };
-                &pulled
-            }
+            Cargo::Left => return Ok(left),
+            Cargo::Here(object) => (object, None),
+            Cargo::Pull { object, ticket, length } => (object, Some((*ticket, *length))),
         };
         let (id, capacity, name) = &parcel.region;
-        let over = || Error::new(Status::Closed, "this end of the port has ended");
+        let (region, own) = {
+            let _work = self.work().ok_or_else(over)?;
+            (self.region(*id, *capacity, name)?, format!("message-{number}"))
+        };
+        let Some((ticket, length)) = pulled else {
+            let _work = self.work().ok_or_else(over)?;
+            let (handle, made) = object.make(&region, &own)?;
+            return Ok((handle, Some(made), object.bytes.len() as u64));
+        };
+        let mut making = {
+            let _work = self.work().ok_or_else(over)?;
+            Making::begin(object, &region, &own, length)?
+        };
+        let filled = self.fill(peers, ticket, &mut making);
+        // If the member of this end has ended, healing frees the memory.
         let _work = self.work().ok_or_else(over)?;
-        let region = self.region(*id, *capacity, name)?;
-        let (handle, made) = object.make(&region, &format!("message-{number}"))?;
-        Ok((handle, Some(made), object.bytes.len() as u64))
+        match filled {
+            Ok(()) => making.finish().map(|(handle, made)| (handle, Some(made), length)),
+            Err(error) => {
+                making.give_up();
+                if error.status != Status::Invalid {
+                    return Err(error);
+                }
+                // The source has found a container among the bytes.
+                peers.log(&format!("port '{}': a message of node {}: {error}", self.port.name(), self.peer));
+                Ok(left)
+            }
+        }
+    }
+
+    /// Pulls the bytes of an object into their place.
+    fn fill(&self, peers: &dyn Peers, ticket: u64, making: &mut Making<'_>) -> Result<()> {
+        let (mut at, mut piece) = (0, PIECE);
+        loop {
+            let work = self.work().filter(|_| !self.is_over()).ok_or_else(over)?;
+            let place = making.bytes()?;
+            if at == place.len() {
+                return Ok(());
+            }
+            let end = place.len().min(at + piece);
+            let asked = Instant::now();
+            let pulled = peers.pull_into(&self.peer, ticket, at as u64, &mut place[at..end], PULL);
+            drop(work);
+            match pulled {
+                Ok(()) => {
+                    at = end;
+                    if asked.elapsed() < PULL / 10 {
+                        piece = (piece * 2).min(PIECE_MOST);
+                    }
+                }
+                Err(error) if self.is_over() || self.is_lost() || !may_pass(error.status) => return Err(error),
+                Err(error) => {
+                    if error.status == Status::TimedOut {
+                        piece = (piece / 2).max(PIECE_LEAST);
+                    }
+                    self.pause(AGAIN);
+                }
+            }
+        }
     }
 
     /// Gives the region of this node for copies of the objects of one region of the other node. Makes the region if it
@@ -655,6 +712,10 @@ impl Channel {
             self.pause(Duration::from_millis(5));
         }
     }
+}
+
+fn over() -> Error {
+    Error::new(Status::Closed, "this end of the port has ended")
 }
 
 /// Makes an error about a port from an error of a link.

@@ -129,10 +129,6 @@ impl Reach for Nodes {
 /// What channels and mirrors use of their relay.
 trait Peers: Sync {
     fn ask(&self, node: &str, service: u32, body: &[u8], wait: Duration) -> Result<Vec<u8>>;
-    fn pull(&self, node: &str, ticket: u64, length: u64, wait: Duration) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-        self.pull_into(node, ticket, 0, &mut bytes, wait).map(|()| bytes)
-    }
     /// Pulls the bytes that the node `node` offers under the number `ticket`, from `offset` on, until `memory` is full.
     fn pull_into(&self, node: &str, ticket: u64, offset: u64, memory: &mut [u8], wait: Duration) -> Result<()>;
     /// Lets other nodes pull these bytes. Returns the ticket: the number by which the other nodes name the bytes.
@@ -289,9 +285,10 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        for channel in self.shared.all() {
-            channel.drop_now();
-        }
+        // All channels are told to stop before the first one is waited for, so that they do not stop one after another.
+        let channels = self.shared.all();
+        channels.iter().for_each(|channel| channel.stop());
+        channels.iter().for_each(|channel| channel.drop_now());
         self.shared.series.drop_now();
         self.shared.regions.drop_now();
         if let Some(thread) = self.thread.take() {

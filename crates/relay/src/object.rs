@@ -5,11 +5,16 @@
 //! the header of each container begins with a self-relative pointer to the region's first byte, which is the negative
 //! of the header's own offset. If the data of an object hold such a word, they hold a container, and the object does
 //! not move by value.
+//!
+//! The bytes of a large object do not pass through a copy of the object. The node of the original serves them from the
+//! region of the original ([`Original`]), and the other node reads them into their place in its own region ([`Making`]).
 
-use crossdock_client::{Handle, ObjectMode, Region, Status, TypeRef};
+use crossdock_client::{Handle, Region, Status, TypeRef};
+use crossdock_core::region::NewBlock;
 use crossdock_core::{Error, Result, shared_access};
 use crossdock_layout::region::{MAX_RANK, Order};
 use crossdock_layout::type_name::Type;
+use crossdock_link::{Buffer, Refusal, Source};
 
 /// The number of 8-byte words in the header of a vector, and of an ndarray.
 const VECTOR: usize = 4;
@@ -28,7 +33,7 @@ pub enum Shape {
     Ndarray([u64; NDARRAY - 3]),
 }
 
-/// A copy of an object, outside of any region.
+/// A copy of an object, outside of any region. The bytes of a large object are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     pub shape: Shape,
@@ -56,11 +61,55 @@ fn not_by_value(region: &Region, what: &str) -> Error {
     Error::new(Status::Invalid, text)
 }
 
-fn bytes_of(region: &Region, offset: u64, length: u64) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-    shared_access::copy_out(region.mapping(), offset, &mut bytes)
-        .ok_or_else(|| Error::new(Status::Corrupt, format!("{length} bytes at {offset:#x} are not in the region")))?;
-    Ok(bytes)
+/// The bytes of an object in its own region. They stay unchanged while the message is held.
+#[derive(Clone, Debug)]
+pub struct Original {
+    region: Region,
+    offset: u64,
+    length: u64,
+    /// Whether the type of the object is known. If it is not, the bytes may hold containers.
+    has_type: bool,
+}
+
+impl Original {
+    /// Copies these bytes from `from` on, counted from the first byte of the region, and checks them.
+    fn copy_out(&self, from: u64, to: &mut [u8]) -> Result<()> {
+        let length = to.len();
+        let outside = || Error::new(Status::Corrupt, format!("{length} bytes at {from:#x} are not in the region"));
+        shared_access::copy_out(self.region.mapping(), from, to).ok_or_else(outside)?;
+        if !self.has_type && holds_container(to, from) {
+            return Err(not_by_value(&self.region, "holds containers"));
+        }
+        Ok(())
+    }
+
+    /// Copies all bytes.
+    ///
+    /// # Errors
+    /// `INVALID` if they hold a container.
+    pub fn bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(self.length).unwrap_or(usize::MAX)];
+        self.copy_out(self.offset, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+impl Source for Original {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> std::result::Result<&'a [u8], Refusal> {
+        offset.checked_add(length).filter(|end| *end <= self.length).ok_or_else(Refusal::shorter)?;
+        // A task that changes the object against the rules must not make the checksum wrong, so the bytes are copied.
+        // Every word is checked as a whole, also if a pull continues in the middle of it.
+        let begin = self.offset + offset;
+        let first = (begin / 8 * 8).max(self.offset);
+        let end = (begin + length).next_multiple_of(8).min(self.offset + self.length);
+        let bytes = buffer.room(end - first)?;
+        self.copy_out(first, bytes).map_err(|error| Refusal::new(error.status, error.to_string()))?;
+        Ok(&bytes[(begin - first) as usize..][..length as usize])
+    }
 }
 
 fn word(region: &Region, offset: u64) -> Result<u64> {
@@ -68,27 +117,38 @@ fn word(region: &Region, offset: u64) -> Result<u64> {
         .ok_or_else(|| Error::new(Status::Corrupt, format!("the word at {offset:#x} is not in the region")))
 }
 
-/// Tells whether a word at a multiple of eight bytes is the first word of a container.
+/// Tells whether a word at a multiple of eight bytes is the first word of a container. The bytes begin at `offset`,
+/// which is a multiple of eight.
 fn holds_container(bytes: &[u8], offset: u64) -> bool {
-    bytes
-        .chunks_exact(8)
-        .zip((offset..).step_by(8))
-        .any(|(word, at)| u64::from_le_bytes(word.try_into().expect("eight bytes")) == at.wrapping_neg())
+    /// The bytes that are tested at a time.
+    const GROUP: usize = 4096;
+    let number = |half: &[u8]| u32::from_le_bytes(half.try_into().expect("four bytes"));
+    bytes.chunks(GROUP).zip((offset..).step_by(GROUP)).any(|(group, from)| {
+        // The upper half of such a word is the same for all places within 4 GiB. The compiler makes vector instructions
+        // of this first test, which few groups pass.
+        let upper = |at: u64| (at.wrapping_neg() >> 32) as u32;
+        let (first, last) = (upper(from), upper(from + group.len() as u64));
+        let may = group.chunks_exact(4).fold(false, |may, half| may | (number(half) == first) | (number(half) == last));
+        let is_header = |(word, at): (&[u8], u64)| {
+            u64::from(number(&word[..4])) | u64::from(number(&word[4..])) << 32 == at.wrapping_neg()
+        };
+        may && group.chunks_exact(8).zip((from..).step_by(8)).any(is_header)
+    })
 }
 
 impl Object {
-    /// Copies the object that a handle names.
+    /// Reads the kind and the size of the object that a handle names. Gives it without bytes, and where its bytes are.
     ///
     /// # Errors
     /// `BAD_HANDLE`, or `INVALID` if the object does not move by value.
-    pub fn read(region: &Region, handle: Handle) -> Result<Self> {
+    pub fn find(region: &Region, handle: Handle) -> Result<(Self, Original)> {
         let loaded = region.load(handle, None)?;
-        let Some(ty) = loaded.ty else { return Self::read_unnamed(region, loaded.offset, loaded.size) };
+        let Some(ty) = loaded.ty else { return Self::find_unnamed(region, loaded.offset, loaded.size) };
         let parsed = Type::parse(&ty.name).map_err(|bad| Error::new(Status::Corrupt, bad.to_string()))?;
         let element = |inner: &Type| is_plain(inner).then(|| inner.size_and_align()).flatten().map(|(size, _)| size);
         let offset = loaded.offset;
-        let (shape, bytes) = match &parsed {
-            plain if is_plain(plain) => (Shape::Plain, bytes_of(region, offset, ty.size)?),
+        let (shape, (at, length)) = match &parsed {
+            plain if is_plain(plain) => (Shape::Plain, (offset, ty.size)),
             Type::String => Self::vector(region, offset, 1)?,
             Type::Vector(inner) if element(inner).is_some() => {
                 Self::vector(region, offset, element(inner).unwrap_or(1))?
@@ -98,23 +158,23 @@ impl Object {
                 let mut words = [0; NDARRAY - 3];
                 words[0] = found.shape().len() as u64 | (found.order as u64) << 32;
                 words[1..=found.shape().len()].copy_from_slice(found.shape());
-                (Shape::Ndarray(words), found.data.map_or(Ok(Vec::new()), |data| bytes_of(region, data, found.bytes))?)
+                (Shape::Ndarray(words), found.data.map_or((0, 0), |data| (data, found.bytes)))
             }
             _ => return Err(not_by_value(region, &format!("is a {}", ty.name))),
         };
-        Ok(Self { shape, ty: Some(ty.name), bytes })
+        let original = Original { region: region.clone(), offset: at, length, has_type: true };
+        Ok((Self { shape, ty: Some(ty.name), bytes: Vec::new() }, original))
     }
 
-    fn vector(region: &Region, offset: u64, element: u64) -> Result<(Shape, Vec<u8>)> {
+    fn vector(region: &Region, offset: u64, element: u64) -> Result<(Shape, (u64, u64))> {
         let found = region.vector_at(offset, element)?;
-        let bytes = found.data.map_or(Ok(Vec::new()), |data| bytes_of(region, data, found.size * element))?;
-        Ok((Shape::Vector(found.size), bytes))
+        Ok((Shape::Vector(found.size), found.data.map_or((0, 0), |data| (data, found.size * element))))
     }
 
-    fn read_unnamed(region: &Region, offset: u64, size: u64) -> Result<Self> {
+    fn find_unnamed(region: &Region, offset: u64, size: u64) -> Result<(Self, Original)> {
         let is_container = size >= 8 * VECTOR as u64 && word(region, offset)? == offset.wrapping_neg();
-        let (shape, bytes, at) = if !is_container {
-            (Shape::Plain, bytes_of(region, offset, size)?, offset)
+        let (shape, at, length) = if !is_container {
+            (Shape::Plain, offset, size)
         } else {
             let to = word(region, offset + 8)?;
             let data = (offset + 8).wrapping_add(to);
@@ -126,7 +186,7 @@ impl Object {
                 for (n, word_of) in words.iter_mut().enumerate() {
                     *word_of = word(region, offset + 24 + 8 * n as u64)?;
                 }
-                (Shape::Ndarray(words), bytes_of(region, data, room.min(word(region, offset + 16)?))?, data)
+                (Shape::Ndarray(words), data, room.min(word(region, offset + 16)?))
             } else {
                 // The element size is the size of the data block divided by `capacity`, because the block has room for
                 // exactly `capacity` elements.
@@ -135,70 +195,138 @@ impl Object {
                 let used = count.checked_mul(element).filter(|used| *used <= room).ok_or_else(|| {
                     Error::new(Status::Corrupt, format!("the vector at {offset:#x} has {count} elements of {capacity}"))
                 })?;
-                (Shape::Vector(count), if used == 0 { Vec::new() } else { bytes_of(region, data, used)? }, data)
+                (Shape::Vector(count), data, used)
             }
         };
-        if holds_container(&bytes, at) {
-            return Err(not_by_value(region, "holds containers"));
-        }
-        Ok(Self { shape, ty: None, bytes })
+        let original = Original { region: region.clone(), offset: at, length, has_type: false };
+        Ok((Self { shape, ty: None, bytes: Vec::new() }, original))
     }
 
-    /// Makes the object in a region. If the original had a name, the copy gets the name `name`.
+    /// Makes the object in a region, from its bytes. If the original had a name, the copy gets the name `name`.
     ///
     /// # Errors
     /// `NO_SPACE`, or `INVALID` for a type that cannot be used here.
     pub fn make(&self, region: &Region, name: &str) -> Result<(Handle, Made)> {
-        let length = self.bytes.len() as u64;
-        let header = match self.shape {
+        let mut making = Making::begin(self, region, name, self.bytes.len() as u64)?;
+        match making.bytes() {
+            Ok(place) => place.copy_from_slice(&self.bytes),
+            Err(error) => {
+                making.give_up();
+                return Err(error);
+            }
+        }
+        making.finish()
+    }
+}
+
+/// An object that is being made in a region. No other member sees it yet.
+#[derive(Debug)]
+pub struct Making<'a> {
+    region: &'a Region,
+    name: Option<&'a str>,
+    shape: &'a Shape,
+    /// The block that becomes the object.
+    object: NewBlock,
+    /// The block of a container's elements.
+    elements: Option<NewBlock>,
+    length: u64,
+}
+
+impl<'a> Making<'a> {
+    /// Takes memory for a copy of `object` with `length` bytes. If the original had a name, the copy gets the name
+    /// `name`.
+    ///
+    /// # Errors
+    /// `NO_SPACE`, or `INVALID` for a type that cannot be used here.
+    pub fn begin(object: &'a Object, region: &'a Region, name: &'a str, length: u64) -> Result<Self> {
+        let header = match object.shape {
             Shape::Plain => length,
             Shape::Vector(_) => 8 * VECTOR as u64,
             Shape::Ndarray(_) => 8 * NDARRAY as u64,
         };
-        let claimed = match &self.ty {
+        let (block, name) = match &object.ty {
             Some(ty) => {
                 let ty = TypeRef::new(ty).map_err(|why| Error::new(Status::Invalid, why))?;
-                Some(region.claim(name, &ty, ObjectMode::CreateOnly, None)?.offset)
+                let is_whole = if object.shape == Shape::Plain { ty.size == length } else { ty.size >= header };
+                if !is_whole {
+                    return Err(Error::new(Status::Corrupt, format!("{header} bytes of a {}", ty.name)));
+                }
+                (NewBlock::claim(region, name, &ty)?, Some(name))
             }
-            None => None,
+            None => (NewBlock::prepare(region, header.max(1), ALIGN)?, None),
         };
-        let offset = claimed.map_or_else(|| region.allocate(header.max(1), ALIGN), Ok)?;
-        let filled = self.fill(region, offset);
-        match (claimed, &filled) {
-            (Some(_), Ok(_)) => region.commit(offset)?,
-            (Some(_), Err(_)) => drop(region.abandon(offset)),
-            (None, Ok(_)) => {}
-            (None, Err(_)) => drop(region.deallocate(offset)),
+        let mut making = Self { region, name, shape: &object.shape, object: block, elements: None, length };
+        if length > 0 && object.shape != Shape::Plain {
+            match NewBlock::prepare(region, length, ALIGN) {
+                Ok(block) => making.elements = Some(block),
+                Err(error) => {
+                    making.give_up();
+                    return Err(error);
+                }
+            }
         }
-        let made = Made { region: region.clone(), offset, name: claimed.map(|_| name.to_owned()), data: filled? };
+        Ok(making)
+    }
+
+    /// The place for the bytes of the object.
+    ///
+    /// # Errors
+    /// `CORRUPT` if another member has damaged the region.
+    pub fn bytes(&mut self) -> Result<&mut [u8]> {
+        let block = self.elements.as_mut().unwrap_or(&mut self.object);
+        Ok(if self.length == 0 { &mut [] } else { &mut block.bytes()?[..self.length as usize] })
+    }
+
+    /// Makes the object usable. All its bytes are in place.
+    ///
+    /// # Errors
+    /// `CORRUPT` if another member has damaged the region.
+    pub fn finish(self) -> Result<(Handle, Made)> {
+        match self.complete() {
+            Ok(done) => Ok(done),
+            Err(error) => {
+                self.give_up();
+                Err(error)
+            }
+        }
+    }
+
+    fn complete(&self) -> Result<(Handle, Made)> {
+        let (region, offset) = (self.region, self.object.offset());
+        let data = self.elements.as_ref().map_or(0, NewBlock::offset);
+        if *self.shape != Shape::Plain {
+            let pointer = if data == 0 { 0 } else { data.wrapping_sub(offset + 8) };
+            let mut words = vec![offset.wrapping_neg(), pointer];
+            match self.shape {
+                Shape::Vector(count) => words.extend([*count, *count]),
+                Shape::Ndarray(rest) => {
+                    words.push(self.length);
+                    words.extend(rest);
+                }
+                Shape::Plain => {}
+            }
+            region.replace(offset, &words, data, 0)?;
+        }
+        if self.name.is_some() {
+            region.commit(offset)?
+        } else {
+            region.keep(offset)?
+        }
+        let made = Made { region: region.clone(), offset, name: self.name.map(str::to_owned), data };
         Ok((region.save(offset)?, made))
     }
 
-    /// Writes the object's bytes at `offset`. For a container it writes the header there and the elements into another
-    /// block, and returns that block's offset; otherwise 0.
-    fn fill(&self, region: &Region, offset: u64) -> Result<u64> {
-        let outside = || Error::new(Status::Corrupt, "the heap gave a block outside of the region");
-        if self.shape == Shape::Plain {
-            shared_access::copy_in(region.mapping(), offset, &self.bytes).ok_or_else(outside)?;
-            return Ok(0);
+    /// Frees the memory of an object that was not finished.
+    pub fn give_up(self) {
+        // If another member has damaged the region, the blocks are not freed. The region itself is removed with the
+        // port.
+        for block in self.elements.iter().chain(self.name.is_none().then_some(&self.object)) {
+            let _ = self.region.keep(block.offset());
+            let _ = self.region.deallocate(block.offset());
         }
-        let length = self.bytes.len() as u64;
-        let data = if length == 0 { 0 } else { region.prepare(length, ALIGN)? };
-        if data != 0 {
-            shared_access::copy_in(region.mapping(), data, &self.bytes).ok_or_else(outside)?;
+        if self.name.is_some() {
+            let _ = self.region.abandon(self.object.offset());
         }
-        let pointer = if data == 0 { 0 } else { data.wrapping_sub(offset + 8) };
-        let mut words = vec![offset.wrapping_neg(), pointer];
-        match &self.shape {
-            Shape::Vector(count) => words.extend([*count, *count]),
-            Shape::Ndarray(rest) => {
-                words.push(length);
-                words.extend(rest);
-            }
-            Shape::Plain => {}
-        }
-        region.replace(offset, &words, data, 0)?;
-        Ok(data)
     }
 }
 
@@ -223,5 +351,28 @@ impl Made {
             let _ = self.region.deallocate(self.data);
         }
         let _ = self.region.deallocate(self.offset);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::holds_container;
+
+    #[test]
+    fn a_container_is_found_at_every_place() {
+        // The ranges begin at the lowest offset, across 4 GiB, and in the middle of a heap.
+        for from in [8, (4 << 30) - 8192, 123_456] {
+            let mut bytes: Vec<u8> = (0..20_003u32).map(|n| (n % 251) as u8).collect();
+            assert!(!holds_container(&bytes, from));
+            for at in (0..20_000).step_by(8) {
+                let word: [u8; 8] = bytes[at..at + 8].try_into().unwrap();
+                bytes[at..at + 8].copy_from_slice(&(from + at as u64).wrapping_neg().to_le_bytes());
+                assert!(holds_container(&bytes, from), "{at} from {from}");
+                bytes[at..at + 8].copy_from_slice(&word);
+            }
+            // The first word of a container that lies elsewhere is not the first word of a container here.
+            bytes[96..104].copy_from_slice(&(from + 104).wrapping_neg().to_le_bytes());
+            assert!(!holds_container(&bytes, from));
+        }
     }
 }

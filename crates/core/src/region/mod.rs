@@ -4,6 +4,7 @@
 //! blocks. All numbers in the mapping are unchecked: a number becomes an offset only through [`Memory`], which checks
 //! it.
 
+mod block;
 mod copied;
 mod table;
 
@@ -24,6 +25,7 @@ use crate::host::Host;
 use crate::liveness::epoch_word;
 use crate::{Error, Result, fault_point};
 
+pub use block::NewBlock;
 pub use copied::note_former;
 pub use table::{at_base, with_base};
 
