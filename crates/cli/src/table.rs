@@ -4,7 +4,18 @@ use std::io::Write;
 
 /// Prints one or more lines. It is no failure if the reader has closed the pipe.
 pub fn say(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+    let _ = say_if_read(text);
+}
+
+/// Prints one or more lines. Returns false if the reader has closed the pipe, so that a command that prints again and
+/// again can end.
+pub fn say_if_read(text: &str) -> bool {
+    is_read(&writeln!(std::io::stdout(), "{}", text.trim_end()))
+}
+
+/// Tells by the result of a write whether standard output still has a reader.
+pub fn is_read(written: &std::io::Result<()>) -> bool {
+    !written.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Prints an error.
@@ -12,8 +23,16 @@ pub fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "crossdock: {text}");
 }
 
-/// Writes columns under their heads, each as wide as its widest field.
+/// Replaces control characters by their escapes, such as `\n` and `\u{1b}`. Names come from tasks, which may write them to
+/// move the cursor of a terminal or to begin a line of their own.
+pub fn visible(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
+}
+
+/// Writes columns under their heads, each as wide as its widest field. Control characters are made visible.
 pub fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|field| visible(field)).collect()).collect();
     let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).chain([head[i].len()]).max().unwrap_or(0);
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let line = |fields: Vec<&str>| {
@@ -30,5 +49,17 @@ pub fn json(value: &impl serde::Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => say(&text),
         Err(e) => complain(&format!("cannot print as JSON: {e}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_field_of_a_table_controls_the_terminal_or_begins_a_line() {
+        let rows = [vec!["a\u{1b}[2J".to_owned(), "b\nc".to_owned()], vec!["ü".to_owned(), "d".to_owned()]];
+        let table = columns(&["X", "Y"], &rows);
+        assert_eq!(table, "X           Y\na\\u{1b}[2J  b\\nc\nü           d");
     }
 }

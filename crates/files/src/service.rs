@@ -727,7 +727,8 @@ impl State {
 
     fn trouble(&mut self, line: String) {
         if self.report.troubles.len() < TROUBLES {
-            self.report.troubles.push(line);
+            // A line has names of files. No name may control the terminal that shows the line.
+            self.report.troubles.push(line.replace(char::is_control, "·"));
         }
     }
 }
