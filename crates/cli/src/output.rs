@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::series::Stop;
 use crate::series::span;
-use crate::table::{complain, say};
+use crate::table::{complain, is_read, say_if_read};
 
 /// The formats in which a command prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -69,7 +69,9 @@ impl Output {
                     return code;
                 }
             };
-            self.print(&value, &text);
+            if !self.print(&value, &text) {
+                return 0;
+            }
             count += 1;
             if !(self.watch || self.times.is_some()) || self.times.is_some_and(|n| count >= n) {
                 return 0;
@@ -80,21 +82,25 @@ impl Output {
         }
     }
 
-    fn print(&self, value: &Value, text: &str) {
+    /// Returns false if the reader of the output has closed the pipe.
+    fn print(&self, value: &Value, text: &str) -> bool {
         match self.format() {
-            Some(Format::Json) if self.watch => say(&value.to_string()),
-            Some(Format::Json) => crate::table::json(value),
-            Some(Format::Yaml) if self.watch => say(&format!("---\n{}", yaml(value))),
-            Some(Format::Yaml) => say(&yaml(value)),
+            Some(Format::Json) if self.watch => say_if_read(&value.to_string()),
+            Some(Format::Json) => {
+                crate::table::json(value);
+                true
+            }
+            Some(Format::Yaml) if self.watch => say_if_read(&format!("---\n{}", yaml(value))),
+            Some(Format::Yaml) => say_if_read(&yaml(value)),
             _ if self.watch && std::io::stdout().is_terminal() => {
                 // Each print begins at the top of the screen and clears every line to its end, so that no text of the
                 // print before remains.
                 let text = text.trim_end().replace('\n', "\x1b[K\n");
-                let _ = write!(std::io::stdout(), "\x1b[H{text}\x1b[K\n\x1b[J");
-                let _ = std::io::stdout().flush();
+                let mut out = std::io::stdout();
+                is_read(&write!(out, "\x1b[H{text}\x1b[K\n\x1b[J").and_then(|()| out.flush()))
             }
-            _ if self.watch => say(&format!("{}\n", text.trim_end())),
-            _ => say(text),
+            _ if self.watch => say_if_read(&format!("{}\n", text.trim_end())),
+            _ => say_if_read(text),
         }
     }
 }

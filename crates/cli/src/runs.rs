@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use crate::args::{Attach, Logs, Ps, StopRun};
 use crate::output::{age, progress, wait};
 use crate::series::Stop;
-use crate::table::{columns, complain, say};
+use crate::table::{columns, complain, is_read, say};
 
 pub fn ps(options: &Ps) -> u8 {
     options.output.show(|| {
@@ -219,7 +219,9 @@ fn show_logs(options: &Logs) -> Result<(), String> {
     let mut tails: Vec<Tail> = ranks.iter().map(|r| Tail::new(&r.log, prefix(r))).collect();
     for tail in &mut tails {
         tail.skip_to_last(options.lines);
-        tail.print();
+        if !tail.print() {
+            return Ok(());
+        }
     }
     let stop = Stop::on_signals()?;
     // The run's state is read before the log is read for the last time, so that this read sees everything that was
@@ -227,7 +229,9 @@ fn show_logs(options: &Logs) -> Result<(), String> {
     let mut over = !options.follow;
     while !over {
         over = State::read(&run.folder).is_none() || wait(Duration::from_millis(200), &stop);
-        tails.iter_mut().for_each(Tail::print);
+        if !tails.iter_mut().all(Tail::print) {
+            return Ok(());
+        }
     }
     tails.iter_mut().for_each(Tail::finish);
     Ok(())
@@ -260,25 +264,26 @@ impl Tail {
         let _ = file.seek(SeekFrom::Start(at as u64));
     }
 
-    fn print(&mut self) {
-        self.read();
+    /// Prints what is new in the log. Returns false if the reader of the output has closed the pipe.
+    fn print(&mut self) -> bool {
+        let mut has_reader = self.read();
         if self.was_replaced() {
-            self.read();
+            has_reader &= self.read();
             self.file = File::open(&self.path).ok();
-            self.read();
+            has_reader &= self.read();
         }
+        has_reader
     }
 
-    fn read(&mut self) {
+    fn read(&mut self) -> bool {
         let Some(file) = &mut self.file else {
             self.file = File::open(&self.path).ok();
-            return;
+            return true;
         };
         let _ = file.read_to_end(&mut self.partial);
-        if let Some(end) = self.partial.iter().rposition(|b| *b == b'\n') {
-            let whole: Vec<u8> = self.partial.drain(..=end).collect();
-            self.out(&whole);
-        }
+        let Some(end) = self.partial.iter().rposition(|b| *b == b'\n') else { return true };
+        let whole: Vec<u8> = self.partial.drain(..=end).collect();
+        self.out(&whole)
     }
 
     fn was_replaced(&self) -> bool {
@@ -296,11 +301,14 @@ impl Tail {
         }
     }
 
-    fn out(&self, lines: &[u8]) {
+    /// Returns false if the reader of the output has closed the pipe.
+    fn out(&self, lines: &[u8]) -> bool {
         let mut out = std::io::stdout().lock();
+        let mut text = Vec::new();
         for line in lines.split_inclusive(|b| *b == b'\n') {
-            let _ = out.write_all(self.prefix.as_bytes()).and_then(|()| out.write_all(line));
+            text.extend_from_slice(self.prefix.as_bytes());
+            text.extend_from_slice(line);
         }
-        let _ = out.flush();
+        is_read(&out.write_all(&text).and_then(|()| out.flush()))
     }
 }

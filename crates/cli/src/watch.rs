@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::args::Watch;
 use crate::series::statistics;
 use crate::series::{self, LOOK, Stop, contents};
-use crate::table::{complain, say};
+use crate::table::{complain, say, say_if_read};
 
 pub fn watch(options: &Watch) -> u8 {
     match follow(options) {
@@ -55,7 +55,8 @@ fn follow(options: &Watch) -> Result<u8, String> {
             as_text(observer, &version, before.as_ref())
         };
         match lines {
-            Ok(text) => say(&text),
+            Ok(text) if say_if_read(&text) => {}
+            Ok(_) => return Ok(code::OK),
             // The publisher took the version back before the command had read it. A newer version follows.
             Err(e) if e.status == Status::NotFound => continue,
             Err(e) => return Err(e.to_string()),

@@ -96,3 +96,18 @@ fn a_series_is_listed_with_what_goes_on_in_it_and_nobody_but_its_publisher_can_w
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[test]
+fn commands_that_print_again_and_again_end_when_their_reader_has_closed_the_pipe() {
+    let place = Place::new("");
+    for words in
+        [&["top", "--every", "0.1 s"][..], &["ps", "-w", "--every", "0.1 s"], &["ls", "-w", "--every", "0.1 s"]]
+    {
+        let mut child = place.command(words).spawn().unwrap();
+        let mut reader = child.stdout.take().unwrap();
+        reader.read_exact(&mut [0]).unwrap();
+        drop(reader);
+        let mut child = Ending(child);
+        common::await_that("the command ends", || child.0.try_wait().unwrap().is_some());
+    }
+}

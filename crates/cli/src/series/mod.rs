@@ -112,7 +112,7 @@ pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String
             return Err(format!("{why}; waited {:.1} s (--wait)", wanted.wait.as_secs_f64()));
         }
         if !told {
-            complain(&format!("{why}; waiting up to {} s for its publisher (--wait)", wanted.wait.as_secs_f64()));
+            complain(&format!("{why}; waiting up to {:.1} s for its publisher (--wait)", wanted.wait.as_secs_f64()));
             told = true;
         }
         std::thread::sleep(LOOK / 4);
