@@ -1,7 +1,8 @@
 //! A catalog that etcd keeps (feature `etcd`).
 //!
 //! Each call goes to the member of the etcd cluster that answered last. If this member does not answer within a second,
-//! the call goes to the next one. A balanced channel would go on sending calls to a dead member. etcd's client ends
+//! the call goes to the next one. The name of the client decides which member is asked first, so the clients of a site
+//! are spread over all members. A balanced channel would go on sending calls to a dead member. etcd's client ends
 //! watches and keep-alive streams when their member is lost. So this catalog continues a watch at another member, from
 //! the revision that the watch had reached, and makes each keep-alive a call of its own.
 
@@ -40,6 +41,16 @@ pub struct EtcdOptions {
     pub authority: Option<Vec<u8>>,
     /// This client's own certificate and key, as PEM.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// The name of this client. Clients with different names begin with different members. A client without a name
+    /// begins with the first member.
+    pub name: String,
+}
+
+impl EtcdOptions {
+    /// Gives the index of the member that the client asks first.
+    fn first(&self) -> usize {
+        crc32fast::hash(self.name.as_bytes()) as usize % self.members.len()
+    }
 }
 
 struct Members {
@@ -95,7 +106,7 @@ impl Etcd {
             connect = connect.with_tls(tls);
         }
         let clients = options.members.iter().map(|member| (member.clone(), Mutex::new(None))).collect();
-        let members = Members { runtime, clients, options: connect, current: AtomicUsize::new(0) };
+        let members = Members { runtime, clients, options: connect, current: AtomicUsize::new(options.first()) };
         Ok(Self { members: Arc::new(members) })
     }
 
@@ -405,6 +416,29 @@ impl Watch for EtcdWatch {
             if !events.is_empty() {
                 return Ok(events);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_spread_over_all_members_and_a_client_without_a_name_begins_with_the_first() {
+        for count in 1..=7 {
+            let members = vec![String::new(); count];
+            let mut nodes = vec![0; count];
+            for number in 0..1000 {
+                nodes[EtcdOptions { members: members.clone(), name: format!("n{number}"), ..Default::default() }
+                    .first()] += 1;
+            }
+            let equal = 1000 / count;
+            assert!(
+                nodes.iter().all(|n| (equal * 3 / 4..=equal * 5 / 4 + 1).contains(n)),
+                "{count} members: {nodes:?}"
+            );
+            assert_eq!(EtcdOptions { members, ..Default::default() }.first(), 0);
         }
     }
 }

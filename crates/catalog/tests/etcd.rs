@@ -6,6 +6,7 @@
 mod conformance;
 mod members;
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use conformance::{CLAIMS, soon};
@@ -73,4 +74,22 @@ fn without_a_majority_calls_end_by_their_deadlines() {
     cluster.run(0, "existing");
     cluster.run(1, "existing");
     c.put("a", b"again", None, soon()).unwrap();
+}
+
+#[test]
+fn each_member_is_the_first_one_for_some_of_the_nodes() {
+    let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let members: Vec<_> = listeners.iter().map(|l| format!("http://{}", l.local_addr().unwrap())).collect();
+    listeners.iter().for_each(|listener| listener.set_nonblocking(true).unwrap());
+    let mut first = [0; 3];
+    for number in 0..9 {
+        let options = EtcdOptions { members: members.clone(), name: format!("n{number}"), ..EtcdOptions::default() };
+        // No member answers, and the deadline passes before the client asks the next one.
+        Etcd::new(&options).unwrap().get("a", Deadline::after(Duration::from_millis(400))).unwrap_err();
+        for (count, listener) in first.iter_mut().zip(&listeners) {
+            *count += usize::from(listener.accept().is_ok());
+        }
+    }
+    assert_eq!(first.iter().sum::<usize>(), 9, "a client asked several members, or none: {first:?}");
+    assert!(first.iter().all(|count| *count > 0), "{first:?}");
 }

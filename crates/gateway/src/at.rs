@@ -142,7 +142,7 @@ fn etcd(options: &GatewayOptions, members: &[String]) -> Result<Opened, String> 
             "{url} is plain text on a network; use https:// with --certificates, or --trusted-network"
         ));
     }
-    let mut etcd = EtcdOptions { members: members.to_vec(), ..EtcdOptions::default() };
+    let mut etcd = EtcdOptions { members: members.to_vec(), name: options.node.clone(), ..EtcdOptions::default() };
     if let Some(folder) = &options.certificates {
         let papers = crossdock_link::Papers::load(folder).map_err(|error| error.to_string())?;
         etcd.authority = Some(papers.authority.into_bytes());

@@ -5,6 +5,7 @@
 mod members;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossdock_catalog::Catalog;
 use crossdock_catalog::etcd::{Etcd, EtcdOptions};
@@ -18,15 +19,18 @@ use crate::watch::{SITE, name};
 const SHARED: usize = 10;
 
 /// Three members of etcd. They end when this value is dropped.
-pub struct Cluster(members::Cluster);
+pub struct Cluster {
+    members: members::Cluster,
+    clients: AtomicUsize,
+}
 
 impl Cluster {
     pub fn start() -> Self {
-        Self(members::Cluster::start())
+        Self { members: members::Cluster::start(), clients: AtomicUsize::new(0) }
     }
 
     fn urls(&self) -> Vec<String> {
-        (0..3).map(|member| self.0.url(member)).collect()
+        (0..3).map(|member| self.members.url(member)).collect()
     }
 
     /// Gives the option `--catalog` of a daemon.
@@ -34,9 +38,10 @@ impl Cluster {
         format!("etcd:{}", self.urls().join(","))
     }
 
-    /// Makes a client as a daemon makes it.
+    /// Makes a client as the daemon of another node makes it.
     pub fn client(&self) -> Arc<dyn Catalog> {
-        let options = EtcdOptions { members: self.urls(), ..EtcdOptions::default() };
+        let name = format!("n{}", self.clients.fetch_add(1, Ordering::Relaxed));
+        let options = EtcdOptions { members: self.urls(), name, ..EtcdOptions::default() };
         Arc::new(Etcd::new(&options).expect("a client of etcd"))
     }
 }
@@ -52,8 +57,11 @@ impl Puts {
     pub fn new(cluster: &Cluster, lanes: usize) -> Self {
         let runtime = Runtime::new().expect("threads");
         let urls = cluster.urls();
-        // As the clients of a daemon do, all clients ask the first member.
-        let connect = |_| runtime.block_on(Client::connect(&urls[..1], None)).expect("etcd answers");
+        // Each client asks one member, as the client of a daemon does.
+        let connect = |lane: usize| {
+            let member = &urls[lane % urls.len()];
+            runtime.block_on(Client::connect([member], None)).expect("etcd answers")
+        };
         let clients = (0..lanes.div_ceil(SHARED)).map(connect).collect();
         Self { runtime, clients, lanes }
     }
