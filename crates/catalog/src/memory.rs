@@ -210,10 +210,10 @@ impl Watch for MemoryWatch {
             state.expire();
             let faults = *lock(&self.faults);
             if !faults.cut && !faults.hold {
-                let events = state.store.since(&self.prefix, self.next)?;
+                let changes = state.store.since(&self.prefix, self.next)?;
                 self.next = self.next.max(state.store.revision() + 1);
-                if !events.is_empty() {
-                    return Ok(events);
+                if !changes.is_empty() {
+                    return Ok(changes.iter().map(|change| change.event.clone()).collect());
                 }
             }
             // Wake up now and then, because leases also end while no other call is made.

@@ -5,7 +5,9 @@
 //! again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, OnceLock};
 
+use crate::codec::Writer;
 use crate::entry::{check_key, check_prefix};
 use crate::{CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Operation, Revision};
 
@@ -38,6 +40,24 @@ struct Lease {
     keys: BTreeSet<String>,
 }
 
+/// A past change, and its encoding for the messages to watches.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub event: Event,
+    encoded: OnceLock<Vec<u8>>,
+}
+
+impl Change {
+    /// Gives the encoded event. The first call encodes it, for all watches.
+    pub fn encoded(&self) -> &[u8] {
+        self.encoded.get_or_init(|| {
+            let mut w = Writer::default();
+            w.event(&self.event);
+            w.0
+        })
+    }
+}
+
 /// The state: entries, leases, and the last changes.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
@@ -48,7 +68,7 @@ pub(crate) struct Store {
     leases: BTreeMap<LeaseId, Lease>,
     due: BTreeSet<(u64, LeaseId)>,
     next_lease: u64,
-    events: VecDeque<Event>,
+    changes: VecDeque<Arc<Change>>,
 }
 
 impl Store {
@@ -144,21 +164,28 @@ impl Store {
     }
 
     /// Gives the changes of keys below `prefix`, from the revision `from` on.
-    pub fn since(&self, prefix: &str, from: Revision) -> CatalogResult<Vec<Event>> {
+    pub fn since(&self, prefix: &str, from: Revision) -> CatalogResult<Vec<Arc<Change>>> {
         if from <= self.compacted {
             return Err(CatalogError::Compacted(self.compacted + 1));
         }
-        let newer = self.events.iter().rev().take_while(|event| event.revision() >= from);
-        let mut events: Vec<_> = newer.filter(|event| event.key().starts_with(prefix)).cloned().collect();
-        events.reverse();
-        Ok(events)
+        let newer = self.changes.iter().rev().take_while(|change| change.event.revision() >= from);
+        let mut changes: Vec<_> = newer.filter(|change| change.event.key().starts_with(prefix)).cloned().collect();
+        changes.reverse();
+        Ok(changes)
+    }
+
+    /// Tells whether a watch of `prefix` that has all changes up to the revision `seen` has something to report.
+    pub fn concerns(&self, prefix: &str, seen: Revision) -> bool {
+        // Changes that were forgotten concern every watch: it must list the entries again.
+        let mut newer = self.changes.iter().rev().take_while(|change| change.event.revision() > seen);
+        self.compacted > seen || newer.any(|change| change.event.key().starts_with(prefix))
     }
 
     /// Forgets all changes up to the revision `upto`.
     pub fn compact(&mut self, upto: Revision) {
         self.compacted = self.compacted.max(upto.min(self.revision));
-        while self.events.front().is_some_and(|event| event.revision() <= self.compacted) {
-            self.events.pop_front();
+        while self.changes.front().is_some_and(|change| change.event.revision() <= self.compacted) {
+            self.changes.pop_front();
         }
     }
 
@@ -212,8 +239,8 @@ impl Store {
 
     /// Forgets the oldest changes, in whole revisions, so that a watch gets all changes of a revision or none.
     fn forget_oldest(&mut self) {
-        while self.events.len() > HISTORY {
-            let oldest = self.events.front().map_or(0, Event::revision);
+        while self.changes.len() > HISTORY {
+            let oldest = self.changes.front().map_or(0, |change| change.event.revision());
             self.compact(oldest);
         }
     }
@@ -229,7 +256,7 @@ impl Store {
         }
         let entry = Entry { key: key.to_owned(), value: value.to_vec(), created, modified: self.revision, lease };
         self.entries.insert(key.to_owned(), entry.clone());
-        self.events.push_back(Event::Put(entry));
+        self.note(Event::Put(entry));
     }
 
     fn delete(&mut self, key: &str) {
@@ -237,7 +264,11 @@ impl Store {
         if let Some(lease) = gone.lease.and_then(|lease| self.leases.get_mut(&lease)) {
             lease.keys.remove(key);
         }
-        self.events.push_back(Event::Deleted { key: key.to_owned(), revision: self.revision });
+        self.note(Event::Deleted { key: key.to_owned(), revision: self.revision });
+    }
+
+    fn note(&mut self, event: Event) {
+        self.changes.push_back(Arc::new(Change { event, encoded: OnceLock::new() }));
     }
 
     /// Gives the records that make this state from an empty one, as few as possible.
@@ -265,7 +296,7 @@ impl Store {
             assert!(id.0 < self.next_lease);
         }
         assert_eq!(self.due.len(), self.leases.len());
-        assert!(self.events.iter().all(|event| event.revision() > self.compacted));
+        assert!(self.changes.iter().all(|change| change.event.revision() > self.compacted));
     }
 }
 
@@ -297,8 +328,8 @@ mod tests {
         assert_eq!(again.entries, store.entries);
         assert_eq!(again.leases, store.leases);
         assert_eq!((again.revision, again.next_lease), (store.revision, store.next_lease));
-        assert_eq!(again.since("", 2), Err(CatalogError::Compacted(3)));
-        assert_eq!(again.since("", 3), Ok(Vec::new()));
+        assert!(matches!(again.since("", 2), Err(CatalogError::Compacted(3))));
+        assert!(again.since("", 3).unwrap().is_empty());
     }
 
     #[test]
@@ -307,10 +338,32 @@ mod tests {
         for n in 0..HISTORY {
             commit(&mut store, &Commit::new().put("a", &n.to_le_bytes(), None).put("b", b"", None)).unwrap();
         }
-        assert!(store.events.len() <= HISTORY && store.events.len() % 2 == 0);
+        assert!(store.changes.len() <= HISTORY && store.changes.len() % 2 == 0);
         assert!(matches!(store.since("", 1), Err(CatalogError::Compacted(_))));
         let oldest = store.compacted + 1;
-        assert_eq!(store.since("b", oldest).unwrap().len(), store.events.len() / 2);
+        assert_eq!(store.since("b", oldest).unwrap().len(), store.changes.len() / 2);
+    }
+
+    #[test]
+    fn a_change_is_encoded_once_for_all_watches() {
+        let mut store = Store::new();
+        commit(&mut store, &Commit::new().put("a/1", b"1", None).put("b", b"2", None)).unwrap();
+        let [all, some] = ["", "a/"].map(|prefix| store.since(prefix, 1).unwrap());
+        assert_eq!((all.len(), some.len()), (2, 1));
+        assert!(std::ptr::eq(all[0].encoded(), some[0].encoded()));
+        let mut w = Writer::default();
+        w.event(&some[0].event);
+        assert_eq!(some[0].encoded(), w.0);
+    }
+
+    #[test]
+    fn a_change_concerns_the_watches_of_its_prefix_and_a_forgotten_one_concerns_all() {
+        let mut store = Store::new();
+        commit(&mut store, &Commit::new().put("a/1", b"", None)).unwrap();
+        assert_eq!(["", "a/", "b/"].map(|prefix| store.concerns(prefix, 0)), [true, true, false]);
+        assert!(!store.concerns("", 1));
+        store.compact(1);
+        assert!(store.concerns("b/", 0) && !store.concerns("b/", 1));
     }
 
     #[test]

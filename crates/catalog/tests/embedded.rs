@@ -8,11 +8,11 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conformance::{soon, tests};
 use crossdock_catalog::embedded::{Client, Keeper, KeeperOptions, Listening, TcpDial};
-use crossdock_catalog::{Catalog, CatalogError, Commit, Event, Follower};
+use crossdock_catalog::{Catalog, CatalogError, Commit, Event, Follower, News};
 use crossdock_os::Deadline;
 use tempfile::TempDir;
 
@@ -126,6 +126,82 @@ fn a_restarted_keeper_has_everything_and_clients_find_it_again() {
     while follower.known()["b"].value != [2] {
         follower.next(&c, by).ok();
         assert!(!by.passed());
+    }
+}
+
+/// Makes more changes than the keeper keeps for watches.
+fn make_many_changes(c: &Client, prefix: &str) {
+    for commit in 0..160 {
+        let keys = (0..64).map(|key| format!("{prefix}{key}"));
+        let commit = keys.fold(Commit::new(), |commit_of, key| commit_of.put(&key, &[commit], None));
+        assert!(c.commit(&commit, soon()).unwrap().done);
+    }
+}
+
+#[test]
+fn a_follower_that_missed_more_changes_than_are_kept_lists_again() {
+    let place = Place::new();
+    let c = place.client();
+    c.put("gone", b"", None, soon()).unwrap();
+    let mut follower = Follower::new("");
+    follower.next(&c, soon()).unwrap();
+    let revision = c.put("a", b"1", None, soon()).unwrap();
+    c.delete("gone", soon()).unwrap();
+    make_many_changes(&c, "many/");
+    let news = follower.next(&c, soon()).unwrap();
+    assert!(matches!(&news[0], News::Gone(entry) if entry.key == "gone"), "{:?}", news[0]);
+    assert_eq!((news.len(), follower.known()["a"].modified), (66, revision));
+    assert_eq!(follower.known()["many/63"].value, [159]);
+    // The new watch continues after the list.
+    c.put("b", b"2", None, soon()).unwrap();
+    assert!(matches!(&follower.next(&c, soon()).unwrap()[..], [News::Put(entry)] if entry.key == "b"));
+}
+
+#[test]
+fn many_changes_below_other_prefixes_cost_a_watch_nothing() {
+    let place = Place::new();
+    let c = place.client();
+    let from = c.list("", soon()).unwrap().revision + 1;
+    let mut watch = c.watch("quiet/", from).unwrap();
+    assert!(watch.next(Deadline::after(Duration::from_millis(200))).unwrap().is_empty());
+    make_many_changes(&c, "loud/");
+    let revision = c.put("quiet/a", b"", None, soon()).unwrap();
+    let by = soon();
+    let found = loop {
+        let found = watch.next(by).unwrap();
+        if !found.is_empty() {
+            break found;
+        }
+    };
+    assert_eq!(found.iter().map(Event::revision).collect::<Vec<_>>(), [revision]);
+}
+
+/// A watch that is not woken reports a change with the keeper's next heartbeat, up to a second later.
+#[test]
+fn a_watch_reports_a_change_without_waiting_for_a_heartbeat() {
+    let place = Place::new();
+    let (c, local) = (place.client(), place.running.as_ref().unwrap().1.local());
+    for watcher in [&c as &dyn Catalog, &local] {
+        let from = c.list("", soon()).unwrap().revision + 1;
+        let mut watch = watcher.watch("a/", from).unwrap();
+        let began = Instant::now();
+        for number in 0..30 {
+            thread::scope(|scope| {
+                let found = scope.spawn(|| {
+                    loop {
+                        let found = watch.next(soon()).unwrap();
+                        if let [event] = &found[..] {
+                            return event.revision();
+                        }
+                        assert!(found.is_empty(), "{found:?}");
+                    }
+                });
+                thread::sleep(Duration::from_millis(5));
+                let put = c.put(&format!("a/{number}"), b"", None, soon()).unwrap();
+                assert_eq!(found.join().unwrap(), put);
+            });
+            assert!(began.elapsed() < Duration::from_secs(12), "{number} changes took {:?}", began.elapsed());
+        }
     }
 }
 

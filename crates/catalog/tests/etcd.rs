@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use conformance::{CLAIMS, soon};
 use crossdock_catalog::etcd::{Etcd, EtcdOptions};
-use crossdock_catalog::{Catalog, CatalogError, Event};
+use crossdock_catalog::{Catalog, CatalogError, Event, Follower, News};
 use crossdock_os::Deadline;
 use members::Cluster;
 
@@ -58,6 +58,31 @@ fn a_killed_leader_costs_no_entry_no_lease_and_no_event() {
             }
         }
         cluster.run(leader, "existing");
+    }
+}
+
+#[test]
+fn a_follower_lists_again_after_a_compaction_of_etcd() {
+    let cluster = Cluster::start();
+    let c = cluster.client();
+    c.put("f/gone", b"", None, soon()).unwrap();
+    let mut follower = Follower::new("f/");
+    follower.next(&c, soon()).unwrap();
+    c.delete("f/gone", soon()).unwrap();
+    let revision = c.put("f/a", b"1", None, soon()).unwrap();
+    let compacted = tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let client = etcd_client::Client::connect([cluster.url(0)], None).await?;
+        client.kv_client().compact(revision as i64, None).await
+    });
+    compacted.unwrap();
+    // The follower's watch has not begun yet, and etcd has forgotten the changes from which it would begin.
+    let news = follower.next(&c, soon()).unwrap();
+    assert!(matches!(&news[..], [News::Gone(gone), News::Put(a)] if gone.key == "f/gone" && a.modified == revision));
+    c.put("f/b", b"2", None, soon()).unwrap();
+    let by = soon();
+    while !follower.known().contains_key("f/b") {
+        assert!(!by.passed());
+        follower.next(&c, by).unwrap();
     }
 }
 

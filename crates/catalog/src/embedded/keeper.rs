@@ -4,7 +4,7 @@ use std::io;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,8 +13,9 @@ use crossdock_os::{Deadline, event};
 use super::frame::{Framed, Stream};
 use super::journal::Journal;
 use super::local::Local;
-use super::message::{Answer, PAGE_BYTES, Request, VERSION};
-use crate::store::{Record, Store};
+use super::message::{self, Answer, PAGE_BYTES, Request, VERSION};
+use super::watchers::{Interest, Watchers};
+use crate::store::{Change, Record, Store};
 use crate::{CatalogError, CatalogResult, LEASE_MIN, Listing, Revision};
 
 /// The most connections at the same time.
@@ -45,8 +46,9 @@ struct State {
 }
 
 pub(super) struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
+    /// The threads of all watches read the state at the same time, because one change may wake a thousand of them.
+    state: RwLock<State>,
+    watchers: Arc<Watchers>,
     started: Instant,
     stopped: AtomicBool,
     connections: AtomicUsize,
@@ -82,8 +84,8 @@ impl Keeper {
         store.compact(revision);
         store.keep_all(0, options.grace.as_millis() as u64);
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { store, journal }),
-            changed: Condvar::new(),
+            state: RwLock::new(State { store, journal }),
+            watchers: Arc::default(),
             started: Instant::now(),
             stopped: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
@@ -169,8 +171,9 @@ pub type Greet = Box<dyn FnOnce() -> io::Result<Box<dyn Stream>> + Send>;
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        self.shared.changed.notify_all();
+        self.shared.watchers.wake(|_| true);
         if let Some(expiry) = self.expiry.take() {
+            expiry.thread().unpark();
             expiry.join().ok();
         }
         // Wait for all threads that use the journal, so that another keeper can open it afterwards.
@@ -196,8 +199,17 @@ impl Drop for Listening {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Makes a watch that changes below `prefix` wake.
+    pub(super) fn interest(&self, prefix: &str) -> Interest {
+        self.watchers.enter(prefix)
     }
 
     fn now(&self) -> u64 {
@@ -208,8 +220,9 @@ impl Shared {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Writes the change into the journal, then applies it to the state, then wakes the watches.
+    /// Writes the change into the journal, then applies it to the state, then wakes the watches that it concerns.
     fn apply(&self, state: &mut State, record: &Record) -> CatalogResult<()> {
+        let before = state.store.revision();
         state.journal.append(record)?;
         state.store.apply(record, self.now())?;
         if state.journal.wants_compacting() {
@@ -217,15 +230,17 @@ impl Shared {
                 eprintln!("catalog: the journal could not be written anew, it goes on growing: {error}");
             }
         }
-        self.changed.notify_all();
+        if state.store.revision() > before {
+            self.watchers.wake(|prefix| state.store.concerns(prefix, before));
+        }
         Ok(())
     }
 
     /// Runs the thread that ends leases that were not kept alive in time.
     fn expire(&self) {
-        let mut state = self.lock();
         while !self.stops() {
             let now = self.now();
+            let mut state = self.write();
             while let Some(lease) = state.store.expired(now) {
                 let ended = state.store.plan_end(lease).and_then(|record| self.apply(&mut state, &record));
                 if let Err(error) = ended {
@@ -234,8 +249,9 @@ impl Shared {
                 }
             }
             let wait = state.store.next_due().map_or(SLICE, |due| Duration::from_millis(due.saturating_sub(now)));
-            let wait = wait.clamp(Duration::from_millis(5), SLICE);
-            state = self.changed.wait_timeout(state, wait).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            drop(state);
+            // No new lease ends earlier than that, because each lasts for longer than a slice.
+            thread::park_timeout(wait.clamp(Duration::from_millis(5), SLICE));
         }
     }
 
@@ -299,7 +315,10 @@ impl Shared {
 
     /// Serves a request that has one answer.
     pub(super) fn answer(&self, request: Request) -> CatalogResult<Answer> {
-        let mut state = self.lock();
+        let mut state = match request {
+            Request::Get { key } => return Ok(Answer::Entry(self.read().store.get(&key)?)),
+            _ => self.write(),
+        };
         match request {
             Request::Commit(commit) => {
                 let (done, record) = state.store.plan(&commit)?;
@@ -308,7 +327,6 @@ impl Shared {
                 }
                 Ok(Answer::Committed(done))
             }
-            Request::Get { key } => Ok(Answer::Entry(state.store.get(&key)?)),
             Request::Grant { time_ms } => {
                 let time = Duration::from_millis(time_ms).clamp(LEASE_MIN, LEASE_MAX);
                 let (lease, record) = state.store.plan_grant(time.as_millis() as u64)?;
@@ -324,14 +342,14 @@ impl Shared {
                 self.apply(&mut state, &record)?;
                 Ok(Answer::Done)
             }
-            Request::Hello { .. } | Request::List { .. } | Request::Watch { .. } => {
+            Request::Hello { .. } | Request::Get { .. } | Request::List { .. } | Request::Watch { .. } => {
                 Err(CatalogError::Broken("a request that is served elsewhere".into()))
             }
         }
     }
 
     pub(super) fn list(&self, prefix: &str) -> CatalogResult<Listing> {
-        self.lock().store.list(prefix)
+        self.read().store.list(prefix)
     }
 
     fn send_list(&self, framed: &mut Framed, prefix: &str) -> io::Result<()> {
@@ -344,31 +362,40 @@ impl Shared {
         pages(listing.entries, size, |entries, more| framed.send(&Answer::Page { revision, more, entries }.encode()))
     }
 
-    /// Waits for changes below `prefix` from the revision `from` on, until the deadline or until the keeper stops. Gives
-    /// the changes, and the revision up to which they are complete.
+    /// Waits for changes that concern a watch, from the revision `from` on, until the deadline or until the keeper stops.
+    /// Gives the changes, and the revision up to which they are complete.
     pub(super) fn changes(
         &self,
-        prefix: &str,
+        interest: &Interest,
         mut from: Revision,
         by: Deadline,
-    ) -> CatalogResult<(Vec<crate::Event>, Revision)> {
-        let mut state = self.lock();
+    ) -> CatalogResult<(Vec<Arc<Change>>, Revision)> {
+        let mut seen = None;
         loop {
-            let events = state.store.since(prefix, from)?;
-            let upto = state.store.revision();
-            if !events.is_empty() || by.passed() || self.stops() {
-                return Ok((events, upto));
+            let (wakes, changes, upto) = {
+                let state = self.read();
+                let (wakes, upto) = (interest.wakes(), state.store.revision());
+                if seen == Some(wakes) {
+                    // No change concerned this watch, even if the store has forgotten changes meanwhile.
+                    from = from.max(upto + 1);
+                }
+                (wakes, state.store.since(interest.prefix(), from)?, upto)
+            };
+            if !changes.is_empty() || by.passed() || self.stops() {
+                return Ok((changes, upto));
             }
             // No change below the prefix, up to the present revision of the store, is left to report.
             from = from.max(upto + 1);
-            state = self.changed.wait_timeout(state, by.left()).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            seen = Some(wakes);
+            interest.wait(wakes, by);
         }
     }
 
     /// Sends the changes below `prefix` to a client that watches, until its connection ends.
     fn tell(&self, framed: &mut Framed, prefix: &str, mut from: Revision) -> io::Result<()> {
+        let interest = self.interest(prefix);
         loop {
-            let (events, upto) = match self.changes(prefix, from, Deadline::after(HEARTBEAT)) {
+            let (changes, upto) = match self.changes(&interest, from, Deadline::after(HEARTBEAT)) {
                 Ok(changes) => changes,
                 Err(error) => return framed.send(&Answer::Failed(error).encode()),
             };
@@ -376,11 +403,8 @@ impl Shared {
                 return Ok(());
             }
             from = from.max(upto + 1);
-            let size = |event: &crate::Event| match event {
-                crate::Event::Put(entry) => entry.key.len() + entry.value.len() + 64,
-                crate::Event::Deleted { key, .. } => key.len() + 64,
-            };
-            pages(events, size, |events, more| framed.send(&Answer::Events { upto, more, events }.encode()))?;
+            let size = |change: &Arc<Change>| change.encoded().len();
+            pages(changes, size, |changes, more| framed.send(&message::encode_changes(upto, more, &changes)))?;
         }
     }
 }

@@ -7,6 +7,7 @@ use crossdock_os::Deadline;
 
 use super::keeper::Shared;
 use super::message::{Answer, Request};
+use super::watchers::Interest;
 use crate::entry::{check_key, check_prefix};
 use crate::{Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Revision, Watch};
 
@@ -55,20 +56,21 @@ impl Catalog for Local {
 
     fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
         check_prefix(prefix)?;
-        Ok(Box::new(LocalWatch { keeper: self.0.clone(), prefix: prefix.to_owned(), next: from }))
+        let interest = reach(&self.0)?.interest(prefix);
+        Ok(Box::new(LocalWatch { keeper: self.0.clone(), interest, next: from }))
     }
 }
 
 struct LocalWatch {
     keeper: Weak<Shared>,
-    prefix: String,
+    interest: Interest,
     next: Revision,
 }
 
 impl Watch for LocalWatch {
     fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>> {
-        let (events, upto) = reach(&self.keeper)?.changes(&self.prefix, self.next, by)?;
+        let (changes, upto) = reach(&self.keeper)?.changes(&self.interest, self.next, by)?;
         self.next = self.next.max(upto + 1);
-        Ok(events)
+        Ok(changes.iter().map(|change| change.event.clone()).collect())
     }
 }

@@ -24,7 +24,10 @@
 //! A text, a key or a value is a u32 length, then as many bytes. An entry is key, value, u64 created, u64 modified, u64
 //! lease (0 for none). An event is u8 1 and an entry, or u8 2, key and u64 revision.
 
+use std::sync::Arc;
+
 use crate::codec::{Reader, Writer};
+use crate::store::Change;
 use crate::{COMMIT_MAX, CatalogError, CatalogResult, Commit, Committed, Entry, Event, Expect, LeaseId, Revision};
 
 pub(super) const VERSION: u32 = 1;
@@ -163,6 +166,21 @@ fn take_flag(r: &mut Reader<'_>) -> CatalogResult<bool> {
     }
 }
 
+fn begin_events(w: &mut Writer, upto: Revision, more: bool, count: usize) {
+    w.u8(6);
+    w.u64(upto);
+    w.u8(u8::from(more));
+    w.u32(count as u32);
+}
+
+/// Encodes the answer `Events` from changes that are encoded already.
+pub(super) fn encode_changes(upto: Revision, more: bool, changes: &[Arc<Change>]) -> Vec<u8> {
+    let mut w = Writer::default();
+    begin_events(&mut w, upto, more, changes.len());
+    changes.iter().for_each(|change| w.0.extend_from_slice(change.encoded()));
+    w.0
+}
+
 /// Each of these gives the value of an answer of one kind, and `None` for an answer of another kind.
 impl Answer {
     pub fn done(self) -> Option<()> {
@@ -210,10 +228,7 @@ impl Answer {
                 w.u64(lease.0);
             }
             Self::Events { upto, more, events } => {
-                w.u8(6);
-                w.u64(*upto);
-                w.u8(u8::from(*more));
-                w.u32(events.len() as u32);
+                begin_events(&mut w, *upto, *more, events.len());
                 events.iter().for_each(|event| w.event(event));
             }
             Self::Failed(error) => {

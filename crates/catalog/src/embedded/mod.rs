@@ -20,6 +20,7 @@ mod journal;
 mod keeper;
 mod local;
 mod message;
+mod watchers;
 
 pub use client::{Client, Dial, TcpDial};
 pub use frame::Stream;
