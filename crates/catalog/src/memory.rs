@@ -112,6 +112,12 @@ impl Memory {
         state.expire();
         let outcome = call(&mut state);
         self.shared.changed.notify_all();
+        drop(state);
+        let mut faults = lock(&self.faults);
+        if faults.lose > 0 {
+            faults.lose -= 1;
+            return Err(CatalogError::Unknown("its answer was made to be lost".into()));
+        }
         outcome
     }
 }
@@ -145,17 +151,11 @@ impl State {
 
 impl Catalog for Memory {
     fn commit(&self, commit: &Commit, _: Deadline) -> CatalogResult<Committed> {
-        let done = self.call(|state| {
+        self.call(|state| {
             let (done, record) = state.store.plan(commit)?;
             record.iter().for_each(|record| state.apply(record));
             Ok(done)
-        })?;
-        let mut faults = lock(&self.faults);
-        if faults.lose > 0 {
-            faults.lose -= 1;
-            return Err(CatalogError::Unknown("its answer was made to be lost".into()));
-        }
-        Ok(done)
+        })
     }
 
     fn get(&self, key: &str, _: Deadline) -> CatalogResult<Option<Entry>> {

@@ -35,12 +35,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_catalog::Catalog;
 use crossdock_catalog::embedded::{Keeper, Listening};
 use crossdock_link::{Node, Serve, Transports};
-use crossdock_os::event;
+use crossdock_os::{clock, event};
 
 pub use at::CatalogAt;
 #[doc(hidden)]
@@ -263,8 +263,7 @@ impl Gateway {
                 .map_err(|error| format!("no thread for the site: {error}"))
         };
         let catalog: Arc<dyn Catalog> = Arc::from(catalog);
-        let began = Instant::now();
-        let clock = move || began.elapsed().as_millis() as u64;
+        let clock = || clock::since_boot_ns() / 1_000_000;
         let hints = Arc::new(hints::Hints::new(&options.site, &options.node));
         let member =
             member::Member::new(options, &nodes.address(), Arc::clone(&catalog), Arc::clone(&hints), Box::new(clock));

@@ -16,7 +16,7 @@ use crate::{GatewayOptions, Name, Place, keys};
 /// lease.
 const CALL: Duration = Duration::from_secs(2);
 
-/// Milliseconds on a clock that never goes back.
+/// Milliseconds on a clock that never goes back, and that also advances while the node is suspended.
 pub(crate) type Clock = Box<dyn Fn() -> u64 + Send>;
 
 /// Why a call to the catalog did not succeed.
@@ -85,7 +85,7 @@ impl Member {
         }
     }
 
-    /// Milliseconds on a clock that never goes back.
+    /// Milliseconds on a clock that never goes back, and that also advances while the node is suspended.
     pub fn now(&self) -> u64 {
         (self.clock)()
     }

@@ -13,6 +13,12 @@ pub fn coarse_ns() -> u64 {
     read(ClockId::MonotonicCoarse)
 }
 
+/// The time in nanoseconds since the node was started. Unlike the monotonic clock, it also advances while the node is
+/// suspended. A lease must be measured by this clock, because other nodes do not wait for a suspended node.
+pub fn since_boot_ns() -> u64 {
+    read(ClockId::Boottime)
+}
+
 /// The node's wall clock in nanoseconds since 1970. It may jump, so it is for people and files only.
 pub fn since_1970_ns() -> u64 {
     read(ClockId::Realtime)
@@ -25,6 +31,14 @@ fn read(clock: ClockId) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn the_clock_since_boot_is_never_behind_the_monotonic_one() {
+        let monotonic = super::now_ns();
+        let boot = super::since_boot_ns();
+        assert!(boot >= monotonic, "{boot} {monotonic}");
+        assert!(super::since_boot_ns() >= boot);
+    }
+
     #[test]
     fn the_coarse_clock_lags_by_less_than_a_tick() {
         let coarse = super::coarse_ns();

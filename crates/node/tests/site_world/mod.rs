@@ -514,7 +514,8 @@ impl World {
                 let faults = match self.random.below(5) {
                     0 => Faults { cut: true, ..Faults::default() },
                     1 => Faults { fail: 2, ..Faults::default() },
-                    2 => Faults { lose: 1, hold: true, ..Faults::default() },
+                    // Only this direction is cut: the catalog gets what the node sends.
+                    2 => Faults { lose: [1, 5, 50][self.random.below(3)], hold: true, ..Faults::default() },
                     _ => Faults::default(),
                 };
                 self.nodes[n].memory.set_faults(faults);
@@ -525,7 +526,7 @@ impl World {
             87..89 => self.crash_broker(n),
             89..92 => self.fuse = Some(self.random.below(6)),
             92 => self.crash_daemon(n),
-            93..96 => self.network.cut(n, self.random.below(3)),
+            93..96 => self.network.cut(n, self.random.below(3), self.random.one_in(2)),
             96 => self.catalog.compact(),
             97..99 => self.tell_again(n),
             _ => {}

@@ -1,4 +1,5 @@
-//! The network between the brokers. Messages wait, get lost, arrive twice and in any order.
+//! The network between the brokers. Messages wait, get lost, arrive twice and in any order. Cuts stop all messages
+//! between two nodes, or those of one direction.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ enum Message {
         body: Vec<u8>,
     },
     Answer {
+        from: usize,
         to: usize,
         id: u64,
         outcome: Result<Vec<u8>, NodeFailure>,
@@ -43,6 +45,7 @@ enum Message {
         bytes: u64,
     },
     Failed {
+        from: usize,
         to: usize,
         id: u64,
         failure: NodeFailure,
@@ -59,13 +62,15 @@ enum Waiting {
 pub struct Network {
     messages: Vec<Message>,
     waiting: BTreeMap<(usize, u64), Waiting>,
+    /// Nothing passes from the first node of each pair to the second one.
     cuts: Vec<(usize, usize)>,
 }
 
 impl Network {
-    pub fn cut(&mut self, a: usize, b: usize) {
-        match self.cuts.len() < 2 && a != b {
-            true => self.cuts.push((a, b)),
+    /// Cuts the connection between two nodes, or one direction of it. If there are cuts already, heals them instead.
+    pub fn cut(&mut self, a: usize, b: usize, both: bool) {
+        match self.cuts.len() < 3 && a != b {
+            true => self.cuts.extend([(a, b), (b, a)].into_iter().take(1 + usize::from(both))),
             false => self.cuts.clear(),
         }
     }
@@ -75,7 +80,7 @@ impl Network {
     }
 
     fn is_cut(&self, a: usize, b: usize) -> bool {
-        self.cuts.iter().any(|cut| *cut == (a, b) || *cut == (b, a))
+        self.cuts.contains(&(a, b))
     }
 
     /// Tells whether bytes of this file are on their way to another node.
@@ -94,8 +99,8 @@ impl Network {
             if *node == n {
                 let (Waiting::Question { from, id } | Waiting::Opening { from, id, .. }) = *waiting;
                 lost.push(match waiting {
-                    Waiting::Question { .. } => Message::Answer { to: from, id, outcome: Err(failure()) },
-                    Waiting::Opening { .. } => Message::Failed { to: from, id, failure: failure() },
+                    Waiting::Question { .. } => Message::Answer { from: n, to: from, id, outcome: Err(failure()) },
+                    Waiting::Opening { .. } => Message::Failed { from: n, to: from, id, failure: failure() },
                 });
             }
             let (Waiting::Question { from, .. } | Waiting::Opening { from, .. }) = waiting;
@@ -167,14 +172,14 @@ impl World {
             }
             NodeOrder::Answer { id, outcome } => {
                 if let Some(Waiting::Question { from, id }) = self.network.waiting.remove(&(n, id)) {
-                    self.network.messages.push(Message::Answer { to: from, id, outcome });
+                    self.network.messages.push(Message::Answer { from: n, to: from, id, outcome });
                 }
             }
             NodeOrder::Opened { id, outcome } => {
                 if let Some(Waiting::Opening { from, id, into }) = self.network.waiting.remove(&(n, id)) {
                     self.network.messages.push(match outcome {
                         Ok(file) => Message::Bytes { from: n, to: from, id, file, into },
-                        Err(failure) => Message::Failed { to: from, id, failure },
+                        Err(failure) => Message::Failed { from: n, to: from, id, failure },
                     });
                 }
             }
@@ -189,10 +194,12 @@ impl World {
         let at = self.random.below(self.network.messages.len());
         let message = self.network.messages.swap_remove(at);
         let (from, to) = match &message {
-            Message::Ask { from, to, .. } | Message::Pull { from, to, .. } | Message::Bytes { from, to, .. } => {
-                (*from, *to)
-            }
-            Message::Answer { to, .. } | Message::Failed { to, .. } | Message::Filling { to, .. } => (*to, *to),
+            Message::Ask { from, to, .. }
+            | Message::Pull { from, to, .. }
+            | Message::Bytes { from, to, .. }
+            | Message::Answer { from, to, .. }
+            | Message::Failed { from, to, .. } => (*from, *to),
+            Message::Filling { to, .. } => (*to, *to),
         };
         if self.nodes[to].stopped {
             return self.network.messages.push(message);
@@ -203,17 +210,20 @@ impl World {
             let failure = NodeFailure { status: Status::TimedOut, text: "nothing came".into() };
             return match message {
                 Message::Ask { from, id, .. } => {
-                    self.network.messages.push(Message::Answer { to: from, id, outcome: Err(failure) });
+                    // The asking node notices by itself that no answer comes. No message passes the cut.
+                    self.network.messages.push(Message::Answer { from, to: from, id, outcome: Err(failure) });
                 }
-                Message::Pull { from, id, .. } => self.network.messages.push(Message::Failed { to: from, id, failure }),
+                Message::Pull { from, id, .. } => {
+                    self.network.messages.push(Message::Failed { from, to: from, id, failure })
+                }
                 Message::Bytes { to, id, .. } | Message::Filling { to, id, .. } => {
-                    self.network.messages.push(Message::Failed { to, id, failure })
+                    self.network.messages.push(Message::Failed { from: to, to, id, failure })
                 }
                 // If an answer is lost, the asking broker gets a failure.
                 Message::Answer { to, id, .. } => {
                     self.event(to, Event::Nodes(NodeNews::Answered { id, outcome: Err(failure) }));
                 }
-                Message::Failed { to, id, failure } => {
+                Message::Failed { to, id, failure, .. } => {
                     self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome: Err(failure) }));
                 }
             };
@@ -225,7 +235,7 @@ impl World {
                 let node = NAMES[from].to_owned();
                 self.event(to, Event::Nodes(NodeNews::Asked { id: question, node, service, body }));
             }
-            Message::Answer { to, id, outcome } => {
+            Message::Answer { to, id, outcome, .. } => {
                 self.event(to, Event::Nodes(NodeNews::Answered { id, outcome }));
             }
             Message::Pull { from, to, id, order } => {
@@ -252,7 +262,7 @@ impl World {
                 }
                 self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome: Ok(()) }));
             }
-            Message::Failed { to, id, failure } => {
+            Message::Failed { to, id, failure, .. } => {
                 self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome: Err(failure) }));
             }
         }

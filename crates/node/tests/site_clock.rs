@@ -1,0 +1,146 @@
+//! The wall clocks of nodes jump by months, forwards and backwards, while items pass between the nodes. A small library
+//! in the daemons shifts what they read from this clock, so the clock of the machine stays as it is.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crossdock_client::{ConnectOptions, ItemOptions, Mode, Session};
+use crossdock_layout::Status;
+use crossdock_layout::wire::NodeState;
+use support::sites::{Site, connect, until};
+use support::{Daemon, spawn_in};
+
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(120));
+const DAY: i64 = 86_400;
+
+/// Adds the seconds in the file `CLOCK_SHIFT` to the wall clock.
+const SHIFT: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static volatile const long *shift;
+__attribute__((constructor)) static void begin(void) {
+    int file = open(getenv("CLOCK_SHIFT"), O_RDONLY | O_CLOEXEC);
+    void *at = mmap(0, sizeof(long), PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (at == MAP_FAILED) abort();
+    shift = at;
+}
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    int failed = syscall(SYS_clock_gettime, clock, time);
+    if (!failed && clock == CLOCK_REALTIME) time->tv_sec += *shift;
+    return failed;
+}
+"#;
+
+/// A daemon whose wall clock the test can shift.
+struct Shifted {
+    daemon: Daemon,
+    shift: PathBuf,
+}
+
+impl Shifted {
+    fn start(site: &Site, node: &str, catalog: &str, library: &Path, days: i64) -> Self {
+        let folder = Daemon::folder();
+        let shift = library.with_file_name(node);
+        std::fs::write(&shift, (days * DAY).to_le_bytes()).unwrap();
+        let variables = [("LD_PRELOAD", library), ("CLOCK_SHIFT", &shift)];
+        let keeper = spawn_in(&folder.path().join("endpoint.sock"), &site.arguments(node, catalog), &variables);
+        let daemon = Daemon { folder, keeper };
+        until("the daemon listens", || Session::connect(&daemon.options()).is_ok());
+        Self { daemon, shift }
+    }
+
+    /// Lets the clock jump.
+    fn jump(&self, days: i64) {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::File::options().write(true).open(&self.shift).unwrap();
+        file.write_all_at(&(days * DAY).to_le_bytes(), 0).unwrap();
+    }
+
+    fn is_joined_with(&self, other: &str) -> bool {
+        let session = Session::connect(&ConnectOptions { visitor: true, ..self.daemon.options() }).unwrap();
+        let nodes = session.nodes().unwrap();
+        let has = |name: &str, state| nodes.iter().any(|node| (node.name.as_str(), node.state) == (name, state));
+        let own = if other == "b" { "a" } else { "b" };
+        has(own, NodeState::Here) && has(other, NodeState::Joined)
+    }
+}
+
+#[test]
+fn jumps_of_wall_clocks_end_no_lease_and_repeat_no_id() {
+    let library = tempfile::tempdir().unwrap();
+    let (source, built) = (library.path().join("shift.c"), library.path().join("shift.so"));
+    std::fs::write(&source, SHIFT).unwrap();
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&built).arg(&source).status().unwrap();
+    assert!(made.success());
+    let site = Site::new();
+    let a = Shifted::start(&site, "a", &format!("keep:{}", site.catalog), &built, 0);
+    let catalog = format!("embedded:{}", site.catalog);
+    let b = Shifted::start(&site, "b", &catalog, &built, 0);
+    until("they see each other", || a.is_joined_with("b") && b.is_joined_with("a"));
+    let (one, two) = (connect(&a.daemon, "one"), connect(&b.daemon, "two"));
+    let region = |session: &Session, name: &str| session.region(name, Mode::CreateOnly, 1 << 20, None);
+    let item = one.create_item("ball", &ItemOptions::bytes(1 << 20)).unwrap();
+    item.transfer("two").unwrap();
+    let (mut ids, mut held) = (BTreeSet::new(), Vec::new());
+    let began = Instant::now();
+    let jumps = [0, 250, -250, 3000, 0, -30];
+    for (turn, days) in jumps.into_iter().enumerate() {
+        // First one clock jumps, then the other one.
+        for (node, session, other, name) in [(&a, &one, &two, "a"), (&b, &two, &one, "b")] {
+            node.jump(days);
+            for (part, restart) in [false, true].into_iter().enumerate() {
+                if restart {
+                    // The next broker of the node reads the new time when it starts.
+                    node.daemon.kill_broker();
+                    until("they are together again", || a.is_joined_with("b") && b.is_joined_with("a"));
+                }
+                let made = format!("{name}-{turn}-{part}");
+                let fresh = region(session, &made).unwrap();
+                assert!(ids.insert(fresh.id()), "{} was given out twice", fresh.id());
+                held.push(fresh);
+                let error = region(other, &made).unwrap_err();
+                assert_eq!(error.status, Status::Exists, "{error}");
+                assert!(error.to_string().contains(&format!("is on node {name}")), "{error}");
+                for (session, next) in [(&two, "one"), (&one, "two")] {
+                    let mut item = session.access_item("ball", PATIENCE).unwrap();
+                    item.bytes_mut()[0] += 1;
+                    item.transfer(next).unwrap();
+                }
+                assert!(a.is_joined_with("b") && b.is_joined_with("a"), "a jump ended a lease");
+            }
+        }
+    }
+    // The lease was renewed several times meanwhile. At last the names are still those of their nodes.
+    while began.elapsed() < Duration::from_secs(8) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(a.is_joined_with("b") && b.is_joined_with("a"));
+    assert!(region(&two, "a-0-0").unwrap_err().to_string().contains("is on node a"));
+    let item = two.access_item("ball", PATIENCE).unwrap();
+    assert_eq!(usize::from(item.bytes()[0]), 8 * jumps.len());
+    item.destroy().unwrap();
+    // Daemons of another node show that they did read the shifted clock: the first id of a daemon contains the time in
+    // microseconds.
+    let first = [0, 3000, -250].map(|days| {
+        let c = Shifted::start(&site, "c", &catalog, &built, days);
+        let session = connect(&c.daemon, "three");
+        let id = region(&session, "c").unwrap().id();
+        assert!(ids.insert(id), "{id} was given out twice");
+        drop(session);
+        c.daemon.stop();
+        id.0 as i64
+    });
+    let day = DAY * 1_000_000;
+    let later = first.map(|id| (id - first[0] + day / 2).div_euclid(day));
+    assert_eq!(later, [0, 3000, -250], "the clocks were not shifted");
+}
