@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use crossdock_client::{
-    ConnectOptions, Contents, End, ItemLevel, ItemOptions, ItemState, ObjectMode, OnDeath, Party, PortOptions, Session,
+    ConnectOptions, Contents, End, ItemLevel, ItemOptions, ItemState, Mode, ObjectMode, OnDeath, Party, PortOptions,
+    Session,
 };
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
@@ -268,6 +269,50 @@ fn a_reader_gets_what_was_shared_although_its_owner_writes_again_at_once() {
     assert!(read >= 2, "only {read} readers had the bytes");
     item.destroy().unwrap();
     until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
+}
+
+/// A node is killed with all that it has: an item that was made there, and one that came there from another node.
+#[test]
+fn what_only_a_killed_node_had_is_reported_as_lost_and_nothing_is_left_on_the_others() {
+    let mut nodes = site();
+    let owner = session(&nodes[0], "one");
+    let other = session(&nodes[1], "two");
+    let gone = nodes.pop().unwrap();
+    let there = session(&gone, "three");
+    let _made = there.create_item("made", &ItemOptions::bytes(100_000)).unwrap();
+    let _region = there.region("region", Mode::CreateOnly, 1 << 20, None).unwrap();
+    owner.create_item("moved", &ItemOptions::bytes(3 << 20)).unwrap().transfer("three").unwrap();
+    let mut moved = there.access_item("moved", PATIENCE).unwrap();
+    fill(moved.bytes_mut(), 1);
+    until("the first node has forgotten the bytes", || files(&nodes[0]) == 0);
+    gone.kill_node();
+    // While the lease of the node lasts, an error says which node does not answer.
+    let error = other.access_item("moved", Some(Duration::from_millis(300))).unwrap_err();
+    assert!(error.to_string().contains("node c"), "{error}");
+    let is_lost = |error: crossdock_client::Error, name: &str| {
+        let text = error.to_string();
+        assert!(!text.contains("is lost") || text.contains("was on node c"), "{text}");
+        text.contains(name) && text.contains("what only that node had is lost")
+    };
+    for session in [&owner, &other] {
+        for name in ["made", "moved"] {
+            until("it is lost", || is_lost(session.access_item(name, None).unwrap_err(), name));
+            until("it is lost", || is_lost(session.find_item(name).unwrap_err(), name));
+        }
+        let open = || session.region("region", Mode::OpenOnly, 0, None).unwrap_err();
+        until("it is lost", || is_lost(open(), "region"));
+    }
+    let late = owner.access_item("made", Some(Duration::from_millis(100))).unwrap_err();
+    assert!(late.status == Status::TimedOut && is_lost(late, "made"));
+    // The names are free, and the errors speak of the new objects only.
+    let again = other.create_item("made", &ItemOptions::bytes(100)).unwrap();
+    again.destroy().unwrap();
+    let error = other.access_item("made", None).unwrap_err();
+    assert!(error.status == Status::NotFound && !error.to_string().contains("is lost"), "{error}");
+    until("nothing is left", || nodes.iter().all(|node| files(node) == 0));
+    for session in [&owner, &other] {
+        assert!(session.list().unwrap().items.is_empty());
+    }
 }
 
 /// If a node with readers is lost, the owner does not wait for that node for ever, and not longer than the owner asked

@@ -234,10 +234,11 @@ impl Broker {
             return self.fail(asker, Status::Busy, text);
         }
         let (workflow, kind, name) = &parked.key;
+        let lost = self.departed_with(*workflow, *kind, name);
         let workflow = self.lasting.workflows.get(workflow).map_or("", |w| &w.name);
         // A caller may wait in several requests, so only the caller knows how long it waited in all.
         let text = format!(
-            "{} '{name}' of workflow '{workflow}' was not made before the deadline; is the task that makes it running?",
+            "{} '{name}' of workflow '{workflow}' was not made before the deadline; is the task that makes it running?{lost}",
             kind.word()
         );
         let former = *kind == SegmentKind::Series && self.lasting.names.contains_key(&parked.key);

@@ -7,6 +7,7 @@
 //! keeps all that the killed one promised.
 
 mod check;
+mod departed;
 mod event;
 mod fuzz;
 mod hello;

@@ -47,7 +47,8 @@ impl Broker {
                 self.fail(asker, Status::NotFound, text);
             }
             None => {
-                let text = format!("there is no series '{}'; start its publisher, or wait for it", key.2);
+                let lost = self.departed_with(key.0, SegmentKind::Series, &key.2);
+                let text = format!("there is no series '{}'; start its publisher, or wait for it{lost}", key.2);
                 self.fail(asker, Status::NotFound, text);
             }
         }

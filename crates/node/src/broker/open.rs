@@ -65,7 +65,8 @@ impl Broker {
             }
             (None, OpenMode::OpenOnly) if wait_ms > 0 => self.park(asker, key, access, wait_ms, None),
             (None, OpenMode::OpenOnly) => {
-                let text = format!("there is no {} '{}'; make it first, or wait for it", kind.word(), key.2);
+                let lost = self.departed_with(key.0, kind, &key.2);
+                let text = format!("there is no {} '{}'; make it first, or wait for it{lost}", kind.word(), key.2);
                 self.fail(asker, Status::NotFound, text);
             }
             (instead, _) => {

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crossdock_layout::wire::{NodeEntry, NodeState, Request, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
+use super::departed::Departed;
 use super::mirrors::is_mirror;
 use super::{Asker, Broker, Connection, Effect, ItemRecord, PARKED, Record};
 
@@ -241,6 +242,8 @@ pub(super) struct Site {
     links: BTreeMap<String, (SiteLink, u64)>,
     /// Names that belong to other nodes, each with its node.
     elsewhere: BTreeMap<SiteName, String>,
+    /// Names that belonged to other nodes.
+    pub(super) departed: Departed,
     /// Names that belong to this node, contested ones included.
     owned: BTreeSet<SiteName>,
     contested: BTreeMap<SiteName, SiteNode>,
@@ -263,6 +266,7 @@ impl Site {
             lapsed: BTreeSet::new(),
             links: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
+            departed: Departed::default(),
             owned: BTreeSet::new(),
             contested: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -284,6 +288,11 @@ impl Site {
     /// Tells whether the node `node` has a lease, as far as this node knows.
     pub(super) fn is_there(&self, node: &str) -> bool {
         self.nodes.get(node).is_some_and(|known| known.gone.is_none())
+    }
+
+    /// Gives the time at which the lease of the node `node` ended; `None` if it has a lease, or is not known.
+    pub(super) fn gone_since(&self, node: &str) -> Option<u64> {
+        self.nodes.get(node)?.gone
     }
 
     /// Notes that the name goes to another node together with its item.
@@ -563,6 +572,7 @@ impl Broker {
                 }
             }
             SiteNews::Named { name, node } => {
+                site.departed.is_back(&name);
                 if node != site.limits.node {
                     site.given.remove(&name);
                     let known = site.nodes.get(&node);
@@ -596,7 +606,9 @@ impl Broker {
             }
             SiteNews::Unnamed { name } => {
                 site.given.remove(&name);
-                site.elsewhere.remove(&name);
+                if let Some(node) = site.elsewhere.remove(&name) {
+                    site.departed.dropped(name.clone(), node, now);
+                }
                 // A region of this name was about to move to another node, which gave the name up. So the region stays
                 // here.
                 if self.regions.leaving.remove(&name) {

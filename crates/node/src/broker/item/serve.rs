@@ -162,7 +162,10 @@ impl Broker {
             return Ok(());
         }
         let entry = found.filter(|_| visible).and_then(|item| self.item_entry(item, asker.member));
-        let entry = entry.ok_or_else(|| (Status::NotFound, format!("there is no item '{key}'")))?;
+        let entry = entry.ok_or_else(|| {
+            let lost = if visible { self.departed_with(workflow, SegmentKind::Item, key) } else { String::new() };
+            (Status::NotFound, format!("there is no item '{key}'{lost}"))
+        })?;
         self.answer(asker, &Answer::ItemInfo(entry));
         Ok(())
     }

@@ -80,7 +80,10 @@ impl Broker {
     fn not_yet(&self, keys: &[String], workflow: u64, read: bool) -> Refusal {
         let mut found = keys.iter().filter_map(|k| self.key(workflow, k));
         match found.next() {
-            None => (Status::NotFound, format!("there is no item '{}'", keys[0])),
+            None => {
+                let lost = self.departed_with(workflow, SegmentKind::Item, &keys[0]);
+                (Status::NotFound, format!("there is no item '{}'{lost}", keys[0]))
+            }
             Some(item) => {
                 let whose = self.whose(item, &self.lasting.items.all[&item]);
                 let why = if read { "it is not shared: " } else { "" };
@@ -215,8 +218,10 @@ impl Broker {
                 )
             }
             None => format!(
-                "there was no item '{}'{others} within {} ms; is the task that makes it running?",
-                wait.keys[0], wait.waited_ms
+                "there was no item '{}'{others} within {} ms; is the task that makes it running?{}",
+                wait.keys[0],
+                wait.waited_ms,
+                self.departed_with(wait.workflow, SegmentKind::Item, &wait.keys[0])
             ),
         };
         self.fail(wait.asker, Status::TimedOut, text);

@@ -1,0 +1,86 @@
+//! Names of other nodes that went with their node. An error about such a name says on which node the object was.
+//!
+//! When the lease of a node ends, the catalog drops the entries of its names, and reports this together with the end of
+//! the node. A name that is dropped at another time was removed by its node.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crossdock_layout::wire::SegmentKind;
+
+use super::Broker;
+use super::site::SiteName;
+
+/// The most names that are remembered. Beyond this number, the names that were dropped first are forgotten.
+const MOST: usize = 16_384;
+/// The longest time, in milliseconds, between the reports of a node's end and of the end of its names.
+const TOGETHER: u64 = 1000;
+
+/// The names that other nodes had, each with the time at which the catalog dropped it.
+#[derive(Default)]
+pub(super) struct Departed {
+    names: BTreeMap<SiteName, (String, u64)>,
+    /// The names in the order in which they were dropped.
+    order: VecDeque<(SiteName, u64)>,
+}
+
+impl Departed {
+    /// Notes that a name of the node `node` was dropped.
+    pub fn dropped(&mut self, name: SiteName, node: String, now: u64) {
+        self.names.insert(name.clone(), (node, now));
+        self.order.push_back((name, now));
+        while self.order.len() > MOST {
+            let Some((oldest, at)) = self.order.pop_front() else { return };
+            if self.names.get(&oldest).is_some_and(|(_, last)| *last == at) {
+                self.names.remove(&oldest);
+            }
+        }
+    }
+
+    /// Notes that the name belongs to a node again.
+    pub fn is_back(&mut self, name: &SiteName) {
+        self.names.remove(name);
+    }
+}
+
+impl Broker {
+    /// Gives the end of an error text about a name that does not exist: the node that took the object with it, and
+    /// since when this node is gone. Empty if no node is known to have done so.
+    pub(super) fn departed_with(&self, workflow: u64, kind: SegmentKind, name: &str) -> String {
+        let found = self.site.as_ref().zip(self.site_name(workflow, kind, name)).and_then(|(site, name)| {
+            let (node, at) = site.departed.names.get(&name)?;
+            let since = site.gone_since(node)?;
+            (since.abs_diff(*at) <= TOGETHER).then_some((node, since))
+        });
+        let Some((node, since)) = found else { return String::new() };
+        let ago = self.now.saturating_sub(since) as f64 / 1000.0;
+        format!("; it was on node {node}, which has been gone for {ago:.1} s: what only that node had is lost")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: usize) -> SiteName {
+        SiteName { workflow: "w".into(), kind: SegmentKind::Item, name: number.to_string() }
+    }
+
+    #[test]
+    fn the_names_that_were_dropped_first_are_forgotten_first() {
+        let mut departed = Departed::default();
+        departed.dropped(name(0), "a".into(), 1);
+        // This name is dropped twice, so it counts as dropped the second time.
+        departed.dropped(name(1), "a".into(), 1);
+        departed.dropped(name(1), "b".into(), 2);
+        for number in 2..MOST {
+            departed.dropped(name(number), "c".into(), 3);
+        }
+        assert_eq!((departed.order.len(), departed.names.contains_key(&name(0))), (MOST, false));
+        departed.dropped(name(MOST), "c".into(), 3);
+        assert_eq!(departed.names[&name(1)], ("b".into(), 2));
+        departed.is_back(&name(1));
+        departed.dropped(name(MOST + 1), "c".into(), 3);
+        assert!(!departed.names.contains_key(&name(1)));
+        assert!(departed.names.len() <= MOST && departed.order.len() <= MOST);
+    }
+}
