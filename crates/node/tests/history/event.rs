@@ -43,6 +43,8 @@ pub enum Outcome {
     NotFound,
     /// The item belongs to another task, or is in use.
     NotYet,
+    /// The item's node, or the catalog, could not be asked. The call has changed nothing.
+    Failed,
 }
 
 impl Outcome {
@@ -57,6 +59,7 @@ impl Outcome {
             Self::Exists => ("exists", 0),
             Self::NotFound => ("not-found", 0),
             Self::NotYet => ("not-yet", 0),
+            Self::Failed => ("failed", 0),
         }
     }
 }
@@ -185,6 +188,7 @@ pub fn read(path: &Path) -> Vec<Event> {
                     "exists" => Outcome::Exists,
                     "not-found" => Outcome::NotFound,
                     "not-yet" => Outcome::NotYet,
+                    "failed" => Outcome::Failed,
                     other => panic!("unknown outcome {other}"),
                 });
             }

@@ -9,7 +9,8 @@ use crossdock_client::{ConnectOptions, Item, ItemLevel, ItemOptions, Party, Sess
 use crate::event::{Dice, Kind, Log, Outcome, id};
 use crate::{KEYS, TASKS};
 
-pub fn run(task: u64, incarnation: u64, seed: u64, socket: &Path, file: &Path) {
+/// `across` is true if the tasks run on several nodes.
+pub fn run(task: u64, incarnation: u64, seed: u64, across: bool, socket: &Path, file: &Path) {
     let who = id(task, incarnation);
     let mut dice = Dice::new(seed.wrapping_add(who * 7919));
     let mut log = Log::new(file, who);
@@ -36,7 +37,10 @@ pub fn run(task: u64, incarnation: u64, seed: u64, socket: &Path, file: &Path) {
         match (held.remove(&key), dice.below(16)) {
             (None, 0..=2) => create(&session, &mut log, &mut held, key),
             (None, 3) => find(&session, &mut log, key),
-            (None, _) => access(&session, &mut log, &mut held, key, dice.below(10).saturating_sub(6)),
+            (None, _) => {
+                let wait = dice.below(10).saturating_sub(6);
+                access(&session, &mut log, &mut held, key, if across { wait * 100 } else { wait });
+            }
             (Some(item), 0) => end(&mut log, key, Kind::Destroy, item),
             (Some(item), 1) => end(&mut log, key, Kind::Release, item),
             (Some(mut item), 2..=6) => {
@@ -50,6 +54,11 @@ pub fn run(task: u64, incarnation: u64, seed: u64, socket: &Path, file: &Path) {
             }
         }
     }
+}
+
+/// Tells whether another node or the catalog could not be asked. This does not happen on one node.
+fn is_network(error: &crossdock_client::Error) -> bool {
+    matches!(error.status, Status::Disconnected | Status::TimedOut)
 }
 
 fn name(key: u64) -> String {
@@ -66,6 +75,7 @@ fn create(session: &Session, log: &mut Log, held: &mut BTreeMap<u64, Item>, key:
             held.insert(key, item);
         }
         Err(error) if error.status == Status::Exists => log.answer(call, Outcome::Exists),
+        Err(error) if is_network(&error) => log.answer(call, Outcome::Failed),
         Err(error) => panic!("create: {error}"),
     }
 }
@@ -78,6 +88,7 @@ fn find(session: &Session, log: &mut Log, key: u64) {
             log.answer(call, Outcome::Saw(task[1..].parse().unwrap()));
         }
         Err(error) if error.status == Status::NotFound => log.answer(call, Outcome::NotFound),
+        Err(error) if is_network(&error) => log.answer(call, Outcome::Failed),
         Err(error) => panic!("find: {error}"),
     }
 }
@@ -94,8 +105,10 @@ fn access(session: &Session, log: &mut Log, held: &mut BTreeMap<u64, Item>, key:
         Err(error) => match error.status {
             Status::NotFound => log.answer(call, Outcome::NotFound),
             // This error comes at the deadline of a wait. It only says that the item did not exist at that moment.
+            // On several nodes this is what the task's node knew, which may be old at that moment.
             Status::TimedOut if error.to_string().contains("there was no item") => log.answer(call, Outcome::NotFound),
             Status::TimedOut | Status::NotYet => log.answer(call, Outcome::NotYet),
+            _ if is_network(&error) => log.answer(call, Outcome::Failed),
             _ => panic!("access: {error}"),
         },
     }
