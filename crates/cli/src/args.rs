@@ -221,7 +221,7 @@ Exit codes:
 
 Environment:
   CROSSDOCK_SOCKET   the daemon to use
-  CROSSDOCK_RUNS     where runs keep sockets and other small things [default: $XDG_RUNTIME_DIR, else /tmp/crossdock-UID]
+  CROSSDOCK_RUNS     where runs keep sockets and other small things [default: $XDG_RUNTIME_DIR if it is yours, else crossdock-UID in $TMPDIR or /tmp]
   DOCKER_HOST        where docker listens
 
 Examples:
@@ -252,8 +252,8 @@ const SERVE_HELP: &str = "\
 Seldom needed: `crossdock run` and the library start a daemon of their own when they find none. One for the whole node is \
 for workflows that start apart and meet there.
 
-The socket is --socket, else /run/crossdock/endpoint.sock for root, else $XDG_RUNTIME_DIR/crossdock/endpoint.sock, else \
-/tmp/crossdock-UID/endpoint.sock.
+The socket is --socket, else /run/crossdock/endpoint.sock for root, else $XDG_RUNTIME_DIR/crossdock/endpoint.sock if \
+that runtime folder is yours, else /tmp/crossdock-UID/endpoint.sock.
 
 Examples:
   crossdock serve

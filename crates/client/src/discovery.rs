@@ -125,7 +125,7 @@ pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
 
 /// The folder of the user's own daemon.
 fn user_folder() -> PathBuf {
-    match variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir()) {
+    match file::runtime_folder() {
         Some(folder) => folder.join("crossdock"),
         None => PathBuf::from(format!("/tmp/crossdock-{}", child::user())),
     }

@@ -30,17 +30,15 @@ pub struct LivingRun {
     pub attach: Option<(PathBuf, String)>,
 }
 
-/// The folder of the user's runs: `$CROSSDOCK_RUNS`, else `$XDG_RUNTIME_DIR/crossdock/runs`, else
-/// `/tmp/crossdock-UID/runs`.
+/// The folder of the user's runs: `$CROSSDOCK_RUNS`, else `$XDG_RUNTIME_DIR/crossdock/runs` if this is a folder of the
+/// user, else `crossdock-UID/runs` in `$TMPDIR` or `/tmp`.
 #[must_use]
 pub fn base() -> PathBuf {
     if let Some(folder) = std::env::var_os("CROSSDOCK_RUNS").map(PathBuf::from).filter(|f| f.is_absolute()) {
         return folder.join("crossdock").join("runs");
     }
     let uid = child::user();
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let owned = |p: &PathBuf| p.is_absolute() && fs::metadata(p).is_ok_and(|m| m.is_dir() && m.uid() == uid);
-    match runtime.filter(owned) {
+    match crossdock_os::file::runtime_folder() {
         Some(folder) => folder.join("crossdock").join("runs"),
         None => std::env::temp_dir().join(format!("crossdock-{uid}")).join("runs"),
     }

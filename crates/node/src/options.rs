@@ -89,7 +89,7 @@ pub fn default_socket() -> PathBuf {
     if user == 0 {
         return PathBuf::from("/run/crossdock/endpoint.sock");
     }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
-    let folder = runtime.map_or_else(|| PathBuf::from(format!("/tmp/crossdock-{user}")), |f| f.join("crossdock"));
+    let folder = crossdock_os::file::runtime_folder()
+        .map_or_else(|| PathBuf::from(format!("/tmp/crossdock-{user}")), |f| f.join("crossdock"));
     folder.join("endpoint.sock")
 }

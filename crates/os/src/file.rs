@@ -6,7 +6,7 @@ use crate::sys;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// Reserves `more` bytes of disk space from the offset `from` on, and extends the file with zeros to the length `from +
 /// more`. A later write to this range cannot fail for lack of space.
@@ -306,9 +306,37 @@ pub fn private_folder(path: &Path) -> OsResult<bool> {
     Ok(made)
 }
 
+/// The user's runtime folder, which the variable XDG_RUNTIME_DIR names. Gives `None` if the folder does not exist or
+/// belongs to another user: after `su` and `sudo`, the variable often still names the folder of the former user.
+pub fn runtime_folder() -> Option<PathBuf> {
+    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| is_own_folder(folder))
+}
+
+fn is_own_folder(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let own = rustix::process::geteuid().as_raw();
+    path.is_absolute() && std::fs::metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == own)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_of_another_user_is_no_runtime_folder() {
+        let path = std::env::temp_dir().join(format!("crossdock-runtime-{}", std::process::id()));
+        assert!(!is_own_folder(&path));
+        std::fs::create_dir(&path).unwrap();
+        assert!(is_own_folder(&path));
+        match rustix::process::geteuid().as_raw() {
+            0 => {
+                std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+                assert!(!is_own_folder(&path));
+            }
+            _ => assert!(!is_own_folder(Path::new("/usr"))),
+        }
+        std::fs::remove_dir(&path).unwrap();
+    }
 
     #[test]
     fn a_lock_is_one_descriptions_only() {
