@@ -261,7 +261,10 @@ def killed(suite, victim):
 def cut(suite, host):
     child = waiting(suite)
     with suite.cut_off(host):
-        suite.expect(suite.end(child), 69, f"host {host}: ", f"was lost with its host {host}")
+        ended = suite.end(child)
+        suite.expect(ended, 69, f"host {host}: ", f"was lost with its host {host}")
+        # The host's lease ends before the run gives the host up, so the consumers' log says that the host is lost.
+        says(suite, suite.log("sleep", "read"), f"host {host} is lost: its lease in the catalog has ended")
         suite.until(f"the tasks of {host} have ended", lambda: not suite.pids(host, "sleep 600|cat /f/never"))
 
 

@@ -22,7 +22,9 @@ pub use look::{Line, Look, State, User, look};
 pub use rules::{Keep, Publish};
 #[cfg(feature = "fault-points")]
 pub use service::FETCH_FAULT_POINTS;
-pub use service::{Across, Exchange, Report, Service};
+#[doc(hidden)]
+pub use service::fuzz_entry;
+pub use service::{Across, Announcement, Exchange, Report, Role, Service, Site, key as entry_key};
 #[cfg(feature = "fault-points")]
 pub use spill::SPILL_FAULT_POINTS;
 #[cfg(feature = "fault-points")]

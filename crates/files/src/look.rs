@@ -35,6 +35,8 @@ pub enum State {
     Dropped,
     /// Another host has published the file, and this host fetches it as soon as there is room.
     NoRoom,
+    /// Another host has published the file and is lost, and this host had not fetched the file.
+    Lost,
     /// This host gave up fetching the file, for example because there was no room for too long. The log says why.
     NotFetched,
     /// A consumer waits for a file of this name.
@@ -54,6 +56,7 @@ impl State {
             Self::Cut => "beyond quota",
             Self::Dropped => "dropped",
             Self::NoRoom => "waits for room",
+            Self::Lost => "lost",
             Self::NotFetched => "not fetched",
             Self::Awaited => "awaited",
         }
@@ -97,6 +100,7 @@ impl Line {
             State::Cut => Some("closed while no room was left, so its end may be missing; write it again"),
             State::Torn => Some("its writer was killed"),
             State::NoRoom => Some("this host has no room for it; it is fetched when there is room"),
+            State::Lost => Some("the host that published it is lost"),
             State::NotFetched => Some("this host gave up fetching it; the log says why"),
             State::Dropped => Some("the rule `keep` dropped it"),
             _ => None,
@@ -158,7 +162,8 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
         }
         walk(folder, Path::new(""), &mut |name, meta| {
             let known = lines.entry(name.clone()).or_insert_with(|| line_of(name.clone(), state));
-            if state != State::Unpublished || matches!(known.state, State::Dropped | State::NoRoom | State::NotFetched)
+            if state != State::Unpublished
+                || matches!(known.state, State::Dropped | State::NoRoom | State::NotFetched | State::Lost)
             {
                 known.state = state;
             }
@@ -209,6 +214,7 @@ fn take_in(events: &str, lines: &mut BTreeMap<PathBuf, Line>) {
             "cut" => State::Cut,
             "room" => State::NoRoom,
             "unfetched" => State::NotFetched,
+            "lost" => State::Lost,
             "done" => {
                 lines.remove(Path::new(name));
                 continue;

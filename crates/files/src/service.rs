@@ -6,11 +6,14 @@
 //! rename: the next service removes the link from `new`. Between rename and announcement: the file is published, and a
 //! waiting consumer finds it within 100 ms, because it checks the folder that often.
 
+mod announcement;
 mod backlog;
 mod exchange;
 mod fetch;
+mod hosts;
 mod ledger;
 mod news;
+mod registry;
 mod wishes;
 mod words;
 
@@ -29,9 +32,13 @@ use crossdock_os::event::{self, Epoll};
 use crossdock_os::inotify::{FolderWatch, NameChange};
 use crossdock_os::{Deadline, OsResult};
 
+#[doc(hidden)]
+pub use announcement::fuzz_entry;
+pub use announcement::{Announcement, Role, key};
 pub use exchange::{Across, Exchange};
 #[cfg(feature = "fault-points")]
 pub use fetch::FETCH_FAULT_POINTS;
+pub use registry::Site;
 
 use self::fetch::Origin;
 use self::ledger::Ledger;

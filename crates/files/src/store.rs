@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 use crossdock_core::fault_point;
 use crossdock_core::files::NoticeWriter;
-use crossdock_layout::files::Phase;
+use crossdock_layout::files::{Lost, Phase, Silent};
 use crossdock_os::lease::{self, Proof};
 use crossdock_os::{clock, file, futex, mount};
 
@@ -359,10 +359,20 @@ impl Store {
         fault_point!("files.told");
     }
 
-    /// Tells consumers that a file of another host will not come, because that host has dropped the file.
-    pub(crate) fn tell_lost(&self, rest: &Path) {
-        self.notice.lose(rest.as_os_str().as_bytes());
+    /// Tells consumers that a file of another host will not come.
+    pub(crate) fn tell_lost(&self, rest: &Path, why: Lost) {
+        self.notice.lose(rest.as_os_str().as_bytes(), why);
         self.tell();
+    }
+
+    /// Tells consumers that a file may come after all, because its lost host is back.
+    pub(crate) fn tell_found(&self, rest: &Path) {
+        self.notice.find_with_host(rest.as_os_str().as_bytes());
+    }
+
+    /// Tells consumers which host with producers does not answer.
+    pub(crate) fn tell_silent(&self, silent: Option<&Silent>) {
+        self.notice.tell_silent(silent);
     }
 
     pub(crate) fn tell_torn(&self) {

@@ -1,7 +1,8 @@
 //! Tests of a managed directory on several hosts. As in a run, each host has a service with a store of its own, and
 //! they talk through mutual TLS.
 
-use std::collections::BTreeMap;
+mod told;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crossdock_catalog::Memory;
 use crossdock_core::files::{FileWaitOutcome, Views};
 use crossdock_files::{Across, Exchange, Keep, Publish, Service};
 use crossdock_layout::files::Phase;
@@ -34,6 +36,8 @@ struct Host {
     transports: Transports,
     across: Across,
     keep: Keep,
+    /// The catalog of this host alone. Tests write into it what other hosts announce.
+    catalog: Memory,
     exchange: Option<Exchange>,
     service: Option<Service>,
 }
@@ -46,7 +50,8 @@ impl Host {
         let papers = authority.issue(name).unwrap();
         let trust = Trust::Certificates(Arc::new(Certificates::new(&papers).unwrap()));
         let transports = Transports::new(&trust, Choice::Auto).unwrap();
-        let mut host = Self { name, root, transports, across, keep: keep.clone(), exchange: None, service: None };
+        let (keep, catalog) = (keep.clone(), Memory::new());
+        let mut host = Self { name, root, transports, across, keep, catalog, exchange: None, service: None };
         host.start();
         host
     }
@@ -62,7 +67,8 @@ impl Host {
         let notice = self.root.with_extension("notice");
         let service = Service::start(&self.root, &notice, "simulate on a", Publish::Close, self.keep.clone()).unwrap();
         let directories = [("frames", &service, &self.across)];
-        let exchange = Exchange::start(&self.transports, self.name, "127.0.0.1:0", &directories).unwrap();
+        let site = told::site(self.catalog.client());
+        let exchange = Exchange::start(&self.transports, self.name, "127.0.0.1:0", &site, &directories).unwrap();
         (self.service, self.exchange) = (Some(service), Some(exchange));
     }
 
@@ -70,10 +76,10 @@ impl Host {
         self.service.as_ref().unwrap()
     }
 
-    fn meet(&mut self, addresses: &[(&str, &str)]) {
-        let addresses: BTreeMap<String, String> =
-            addresses.iter().map(|(node, address)| ((*node).to_owned(), (*address).to_owned())).collect();
-        self.exchange.as_mut().unwrap().meet(&addresses).unwrap();
+    fn meet(&self, addresses: &[(&str, &str)]) {
+        for (node, address) in addresses {
+            told::announce(&self.catalog, "frames", node, address);
+        }
     }
 
     fn address(&self) -> String {
@@ -122,14 +128,15 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 fn across(produces: bool, readers: &[&str], origins: &[&str]) -> Across {
-    Across { produces, readers: names(readers), origins: names(origins), wait: LONG, path: "/data/frames".into() }
+    let (consumes, path) = (!origins.is_empty(), "/data/frames".into());
+    Across { produces, consumes, readers: names(readers), origins: names(origins), wait: LONG, path }
 }
 
 /// Makes the host `a` with producers and the host `b` with consumers.
 fn two(keep: &Keep) -> (Host, Host) {
     let authority = Authority::make("files", HOURS).unwrap();
     let a = Host::new(&authority, "a", keep, across(true, &["b"], &[]));
-    let mut b = Host::new(&authority, "b", keep, across(false, &[], &["a"]));
+    let b = Host::new(&authority, "b", keep, across(false, &[], &["a"]));
     b.meet(&[("a", &a.address())]);
     a.service().producers(Phase::Producing);
     (a, b)
@@ -181,7 +188,7 @@ fn a_failure_of_one_host_is_told_when_the_producers_of_all_hosts_are_gone() {
     let authority = Authority::make("files", HOURS).unwrap();
     let a = Host::new(&authority, "a", &Keep::All, across(true, &["c"], &[]));
     let b = Host::new(&authority, "b", &Keep::All, across(true, &["c"], &[]));
-    let mut c = Host::new(&authority, "c", &Keep::All, across(false, &[], &["a", "b"]));
+    let c = Host::new(&authority, "c", &Keep::All, across(false, &[], &["a", "b"]));
     c.meet(&[("a", &a.address()), ("b", &b.address())]);
     a.write("of-a", b"a");
     a.service().producers(Phase::Failed);
@@ -227,8 +234,8 @@ fn what_a_producer_removes_renames_and_replaces_does_so_on_the_other_host() {
 #[test]
 fn files_of_this_host_and_of_another_one_lie_side_by_side_and_go_each_with_its_producer() {
     let authority = Authority::make("files", HOURS).unwrap();
-    let mut a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &["b"]));
-    let mut b = Host::new(&authority, "b", &Keep::All, across(true, &["a"], &["a"]));
+    let a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &["b"]));
+    let b = Host::new(&authority, "b", &Keep::All, across(true, &["a"], &["a"]));
     let (at_a, at_b) = (a.address(), b.address());
     a.meet(&[("b", &at_b)]);
     b.meet(&[("a", &at_a)]);
@@ -251,8 +258,8 @@ fn files_of_this_host_and_of_another_one_lie_side_by_side_and_go_each_with_its_p
 #[test]
 fn a_name_that_producers_of_two_hosts_write_is_each_hosts_own() {
     let authority = Authority::make("files", HOURS).unwrap();
-    let mut a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &["b"]));
-    let mut b = Host::new(&authority, "b", &Keep::All, across(true, &["a"], &["a"]));
+    let a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &["b"]));
+    let b = Host::new(&authority, "b", &Keep::All, across(true, &["a"], &["a"]));
     a.write("x", b"of a");
     b.write("x", b"of b");
     for host in [&a, &b] {
@@ -295,14 +302,14 @@ fn several_directories_share_a_link_and_each_gets_its_own_files() {
     let authority = Authority::make("files", HOURS).unwrap();
     let a = [(); 3].map(|()| Host::alone(&authority, "a", across(true, &["b"], &[])));
     let b = [(); 3].map(|()| Host::alone(&authority, "b", across(false, &[], &["a"])));
+    let catalog = Memory::new();
     let exchange = |hosts: &[Host]| {
         let all: Vec<_> =
             hosts.iter().zip(["x", "y", "z"]).map(|(host, name)| (name, host.service(), &host.across)).collect();
-        Exchange::start(&hosts[0].transports, hosts[0].name, "127.0.0.1:0", &all).unwrap()
+        let site = told::site(catalog.client());
+        Exchange::start(&hosts[0].transports, hosts[0].name, "127.0.0.1:0", &site, &all).unwrap()
     };
-    let from = exchange(&a);
-    let mut to = exchange(&b);
-    to.meet(&BTreeMap::from([("a".to_owned(), from.address().to_owned())])).unwrap();
+    let (_from, _to) = (exchange(&a), exchange(&b));
     for (number, (here, there)) in a.iter().zip(&b).enumerate() {
         here.write("f", number.to_string().as_bytes());
         assert_eq!(there.wait("f"), FileWaitOutcome::Published);
@@ -316,8 +323,8 @@ fn a_file_is_kept_until_the_consumers_of_all_hosts_have_read_it() {
     let authority = Authority::make("files", HOURS).unwrap();
     let keep = |readers: &[u32]| Keep::Consumed { readers: readers.to_vec() };
     let a = Host::new(&authority, "a", &keep(&[0]), across(true, &["b", "c"], &[]));
-    let mut b = Host::new(&authority, "b", &keep(&[1, 1]), across(false, &[], &["a"]));
-    let mut c = Host::new(&authority, "c", &keep(&[0]), across(false, &[], &["a"]));
+    let b = Host::new(&authority, "b", &keep(&[1, 1]), across(false, &[], &["a"]));
+    let c = Host::new(&authority, "c", &keep(&[0]), across(false, &[], &["a"]));
     b.meet(&[("a", &a.address())]);
     a.service().producers(Phase::Producing);
     fs::create_dir(a.root.join("stage/d")).unwrap();
@@ -361,7 +368,7 @@ fn each_host_keeps_its_newest_files() {
 fn a_node_without_consumers_of_the_directory_gets_nothing() {
     let authority = Authority::make("files", HOURS).unwrap();
     let a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &[]));
-    let mut stranger = Host::new(&authority, "c", &Keep::All, across(false, &[], &["a"]));
+    let stranger = Host::new(&authority, "c", &Keep::All, across(false, &[], &["a"]));
     stranger.meet(&[("a", &a.address())]);
     a.write("x", b"x");
     await_that("the refusal", || {
@@ -462,7 +469,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, limit: Option<Limit<'_>>) {
 fn a_link_that_is_cut_in_the_middle_of_a_file_shows_nothing_and_the_fetch_goes_on() {
     let authority = Authority::make("files", HOURS).unwrap();
     let a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &[]));
-    let mut b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
+    let b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
     let wire = Wire::to(a.address());
     b.meet(&[("a", &wire.address)]);
     a.write("first", b"x");
@@ -489,7 +496,7 @@ fn a_link_that_is_cut_in_the_middle_of_a_file_shows_nothing_and_the_fetch_goes_o
 fn two_with_a_wire(keep: &Keep) -> (Host, Host, Wire) {
     let authority = Authority::make("files", HOURS).unwrap();
     let a = Host::new(&authority, "a", keep, across(true, &["b"], &[]));
-    let mut b = Host::new(&authority, "b", keep, across(false, &[], &["a"]));
+    let b = Host::new(&authority, "b", keep, across(false, &[], &["a"]));
     let wire = Wire::to(a.address());
     b.meet(&[("a", &wire.address)]);
     a.service().producers(Phase::Producing);
@@ -543,7 +550,7 @@ fn a_wait_for_a_file_that_was_dropped_before_it_was_fetched_ends_at_once_and_nam
     let authority = Authority::make("files", HOURS).unwrap();
     let keep = Keep::Newest(2);
     let a = Host::new(&authority, "a", &keep, across(true, &["b"], &[]));
-    let mut b = Host::new(&authority, "b", &keep, across(false, &[], &["a"]));
+    let b = Host::new(&authority, "b", &keep, across(false, &[], &["a"]));
     a.service().producers(Phase::Producing);
     for number in 0..5 {
         a.write(&number.to_string(), b"x");
@@ -563,7 +570,7 @@ fn a_wait_for_a_file_that_was_dropped_before_it_was_fetched_ends_at_once_and_nam
 fn a_silent_host_is_named_in_the_consumers_log_and_the_exchange_ends_all_the_same() {
     let authority = Authority::make("files", HOURS).unwrap();
     let a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &[]));
-    let mut b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
+    let b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
     b.meet(&[("a", &a.address())]);
     a.write("x", b"x");
     assert_eq!(b.wait("x"), FileWaitOutcome::Published);
@@ -583,7 +590,7 @@ fn a_file_that_went_to_the_disk_of_the_producers_host_still_comes() {
     a.write("x", &[3; 5000]);
     let spilled = a.root.join("spilled/x");
     await_that("the move to the disk", || spilled.exists() && !a.published("x").exists());
-    let mut b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
+    let b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
     b.meet(&[("a", &a.address())]);
     assert_eq!(b.wait("x"), FileWaitOutcome::Published);
     assert_eq!(fs::read(b.published("x")).unwrap(), [3; 5000]);

@@ -3,6 +3,8 @@
 //! left behind.
 #![cfg(feature = "fault-points")]
 
+mod told;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -10,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crossdock_catalog::Memory;
 use crossdock_core::fault;
 use crossdock_core::files::{FileWaitOutcome, Views};
 use crossdock_files::{Across, Exchange, FAULT_POINTS, FETCH_FAULT_POINTS, Keep, Publish, SPILL_FAULT_POINTS, Service};
@@ -92,14 +95,16 @@ fn fetching(root: &Path, from: &str) -> (Service, Exchange) {
     let service = start(root, true);
     let across = Across {
         produces: false,
+        consumes: true,
         readers: Vec::new(),
         origins: vec!["a".into()],
         wait: LONG,
         path: "/data/frames".into(),
     };
     let transports = Transports::new(&Trust::Loopback, Choice::Auto).unwrap();
-    let mut exchange = Exchange::start(&transports, "b", "", &[("f", &service, &across)]).unwrap();
-    exchange.meet(&[("a".to_owned(), from.to_owned())].into()).unwrap();
+    let catalog = Memory::new();
+    told::announce(&catalog, "f", "a", from);
+    let exchange = Exchange::start(&transports, "b", "", &told::site(catalog), &[("f", &service, &across)]).unwrap();
     (service, exchange)
 }
 
@@ -232,13 +237,16 @@ fn a_service_that_dies_at_any_step_of_a_fetch_shows_nothing_in_part_and_the_next
         let producers = start(&here.0, false);
         let across = Across {
             produces: true,
+            consumes: false,
             readers: vec!["b".into()],
             origins: Vec::new(),
             wait: LONG,
             path: "/data/frames".into(),
         };
         let transports = Transports::new(&Trust::Loopback, Choice::Auto).unwrap();
-        let exchange = Exchange::start(&transports, "a", "127.0.0.1:0", &[("f", &producers, &across)]).unwrap();
+        let exchange =
+            Exchange::start(&transports, "a", "127.0.0.1:0", &told::site(Memory::new()), &[("f", &producers, &across)]);
+        let exchange = exchange.unwrap();
         let from = exchange.address().to_owned();
         let root = &there.0;
         let mut service = play_with("fetches", root, &[("CROSSDOCK_FAULT", *point), (FROM, &from)]);

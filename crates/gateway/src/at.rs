@@ -1,14 +1,15 @@
 //! The address of a site's catalog, and the client that reaches the catalog.
 
 use std::net::ToSocketAddrs;
+use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_catalog::Catalog;
 use crossdock_catalog::embedded::{Client, Keeper, KeeperOptions, Listening};
 use crossdock_link::Transports;
 
-use crate::GatewayOptions;
 use crate::streams::{Dial, Over};
 
 /// The program that keeps the catalog of a site, and its address.
@@ -93,12 +94,58 @@ pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
     Ok(std::net::SocketAddr::new(address.ip(), 0).to_string())
 }
 
-type Opened = (Box<dyn Catalog>, Option<(Keeper, Listening)>);
+/// How a process reaches or keeps the catalog of a site.
+#[derive(Clone, Copy, Debug)]
+pub struct CatalogOptions<'a> {
+    /// The program that keeps the catalog, and its address.
+    pub at: &'a CatalogAt,
+    /// The name of this node.
+    pub node: &'a str,
+    /// A folder with `authority.pem`, `node.pem` and `node.key`. If it is given, all connections use mutual TLS.
+    pub certificates: Option<&'a Path>,
+    /// True if plain text is allowed on other addresses than loopback when there are no certificates.
+    pub trusted_network: bool,
+    /// The folder for the catalog's journal, if this process keeps the catalog. It is made if it does not exist.
+    pub folder: &'a Path,
+}
 
-/// Makes a client of the catalog. If this daemon keeps the catalog, the catalog's server is started first, and the client
-/// needs no connection to it.
-pub(crate) fn open(options: &GatewayOptions, transports: &Transports) -> Result<Opened, String> {
-    match &options.catalog {
+/// A client of a site's catalog. If this process keeps the catalog, dropping this value ends the catalog.
+pub struct SiteCatalog {
+    client: Arc<dyn Catalog>,
+    // The order matters: no connection may be accepted any more when the keeper ends.
+    _listening: Option<Listening>,
+    _keeper: Option<Keeper>,
+}
+
+impl std::fmt::Debug for SiteCatalog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SiteCatalog").field("is_keeper", &self._keeper.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl SiteCatalog {
+    /// Makes a client of the catalog. If this process keeps the catalog, the catalog's server is started first, and the
+    /// client needs no connection to it. Otherwise the client connects with its first call.
+    ///
+    /// # Errors
+    /// The options contradict each other, or certificates, an address or the catalog's journal cannot be used.
+    pub fn open(options: &CatalogOptions<'_>, transports: &Transports) -> Result<Self, String> {
+        let (client, kept) = open(options, transports)?;
+        let (keeper, listening) = kept.map_or((None, None), |(keeper, listening)| (Some(keeper), Some(listening)));
+        Ok(Self { client, _listening: listening, _keeper: keeper })
+    }
+
+    /// The client. Its calls fail once this value is dropped, if this process keeps the catalog.
+    #[must_use]
+    pub fn client(&self) -> Arc<dyn Catalog> {
+        Arc::clone(&self.client)
+    }
+}
+
+type Opened = (Arc<dyn Catalog>, Option<(Keeper, Listening)>);
+
+fn open(options: &CatalogOptions<'_>, transports: &Transports) -> Result<Opened, String> {
+    match options.at {
         CatalogAt::Embedded { node, address } => {
             if options.certificates.is_some() && node.is_empty() {
                 return Err(format!(
@@ -108,13 +155,13 @@ pub(crate) fn open(options: &GatewayOptions, transports: &Transports) -> Result<
             }
             let transport = transports.best().clone();
             let dial = Dial { transport, node: node.to_owned(), address: address.to_owned() };
-            Ok((Box::new(Client::new(dial)), None))
+            Ok((Arc::new(Client::new(dial)), None))
         }
         CatalogAt::Keep(address) => {
             let accept = transports.listen(address).map_err(|error| error.to_string())?;
-            std::fs::create_dir_all(&options.folder)
+            std::fs::create_dir_all(options.folder)
                 .map_err(|error| format!("{} cannot be made: {error}", options.folder.display()))?;
-            let keeper = Keeper::open(&KeeperOptions { folder: options.folder.clone(), grace: GRACE })
+            let keeper = Keeper::open(&KeeperOptions { folder: options.folder.to_owned(), grace: GRACE })
                 .map_err(|error| format!("the catalog: {error}"))?;
             let establish = move |by| {
                 let Some(arriving) = accept.accept(by).map_err(std::io::Error::other)? else { return Ok(None) };
@@ -127,14 +174,14 @@ pub(crate) fn open(options: &GatewayOptions, transports: &Transports) -> Result<
                 Ok(Some(Box::new(greet) as crossdock_catalog::embedded::Greet))
             };
             let listening = keeper.listen_to(establish).map_err(|error| format!("the catalog: {error}"))?;
-            Ok((Box::new(keeper.local()), Some((keeper, listening))))
+            Ok((Arc::new(keeper.local()), Some((keeper, listening))))
         }
         CatalogAt::Etcd(members) => etcd(options, members),
     }
 }
 
 #[cfg(feature = "etcd")]
-fn etcd(options: &GatewayOptions, members: &[String]) -> Result<Opened, String> {
+fn etcd(options: &CatalogOptions<'_>, members: &[String]) -> Result<Opened, String> {
     use crossdock_catalog::etcd::{Etcd, EtcdOptions};
     let plain = members.iter().find(|url| url.starts_with("http://") && !url.starts_with("http://127."));
     if let Some(url) = plain.filter(|_| !options.trusted_network) {
@@ -142,18 +189,18 @@ fn etcd(options: &GatewayOptions, members: &[String]) -> Result<Opened, String> 
             "{url} is plain text on a network; use https:// with --certificates, or --trusted-network"
         ));
     }
-    let mut etcd = EtcdOptions { members: members.to_vec(), name: options.node.clone(), ..EtcdOptions::default() };
-    if let Some(folder) = &options.certificates {
+    let mut etcd = EtcdOptions { members: members.to_vec(), name: options.node.to_owned(), ..EtcdOptions::default() };
+    if let Some(folder) = options.certificates {
         let papers = crossdock_link::Papers::load(folder).map_err(|error| error.to_string())?;
         etcd.authority = Some(papers.authority.into_bytes());
         etcd.identity = Some((papers.certificate.into_bytes(), papers.key.into_bytes()));
     }
     let catalog = Etcd::new(&etcd).map_err(|error| error.to_string())?;
-    Ok((Box::new(catalog), None))
+    Ok((Arc::new(catalog), None))
 }
 
 #[cfg(not(feature = "etcd"))]
-fn etcd(_: &GatewayOptions, _: &[String]) -> Result<Opened, String> {
+fn etcd(_: &CatalogOptions<'_>, _: &[String]) -> Result<Opened, String> {
     Err("this crossdock was built without etcd; build it with `--features etcd`, or use an embedded catalog".into())
 }
 

@@ -37,12 +37,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crossdock_catalog::Catalog;
-use crossdock_catalog::embedded::{Keeper, Listening};
 use crossdock_link::{Node, Serve, Transports};
 use crossdock_os::{clock, event};
 
-pub use at::CatalogAt;
+pub use at::{CatalogAt, CatalogOptions, SiteCatalog};
 #[doc(hidden)]
 pub use fuzz::fuzz_entry;
 pub use keys::Name;
@@ -230,10 +228,9 @@ pub struct Gateway {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     nodes: Arc<Nodes>,
-    // These two fields are dropped last. This node may keep the catalog, and it gives its own lease back through that
-    // catalog when it leaves.
-    _listening: Option<Listening>,
-    _keeper: Option<Keeper>,
+    // This field is dropped last. This node may keep the catalog, and it gives its own lease back through that catalog
+    // when it leaves.
+    _catalog: SiteCatalog,
 }
 
 impl Gateway {
@@ -246,12 +243,11 @@ impl Gateway {
         options.check()?;
         let trust = options.trust()?;
         let transports = Transports::new(&trust, options.transport).map_err(|error| error.to_string())?;
-        let (catalog, kept) = at::open(options, &transports)?;
+        let opened = SiteCatalog::open(&options.catalog_options(), &transports)?;
         let own = Node { name: options.node.clone(), incarnation: options.token };
         let listen = options.listen.clone().map_or_else(|| at::own_address(&options.catalog), Ok)?;
         let nodes = Nodes::new(transports, own, Some((&listen, serve)))
             .map_err(|error| format!("{error}; --listen HOST:PORT says where other nodes reach this one"))?;
-        let (keeper, listening) = kept.map_or((None, None), |(keeper, listening)| (Some(keeper), Some(listening)));
         let bell = event::eventfd().map_err(|error| error.to_string())?;
         let mailbox = Arc::new(Mailbox { news: Mutex::default(), bell });
         let stop = Arc::new(AtomicBool::new(false));
@@ -262,7 +258,7 @@ impl Gateway {
                 .spawn(run)
                 .map_err(|error| format!("no thread for the site: {error}"))
         };
-        let catalog: Arc<dyn Catalog> = Arc::from(catalog);
+        let catalog = opened.client();
         let clock = || clock::since_boot_ns() / 1_000_000;
         let hints = Arc::new(hints::Hints::new(&options.site, &options.node));
         let member =
@@ -274,8 +270,7 @@ impl Gateway {
             stop: Arc::clone(&stop),
             threads: Vec::new(),
             nodes: Arc::clone(&nodes),
-            _listening: listening,
-            _keeper: keeper,
+            _catalog: opened,
         };
         gateway.threads.push(spawn("site-lease", Box::new(move || worker.run()))?);
         let site = options.site.clone();

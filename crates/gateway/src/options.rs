@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossdock_layout::name;
 use crossdock_link::{Certificates, Choice, Papers, Trust, bad_node_name};
 
-use crate::CatalogAt;
+use crate::{CatalogAt, CatalogOptions};
 
 /// The options of a gateway.
 #[derive(Clone, Debug)]
@@ -55,6 +55,16 @@ impl GatewayOptions {
             );
         }
         Ok(())
+    }
+
+    pub(crate) fn catalog_options(&self) -> CatalogOptions<'_> {
+        CatalogOptions {
+            at: &self.catalog,
+            node: &self.node,
+            certificates: self.certificates.as_deref(),
+            trusted_network: self.trusted_network,
+            folder: &self.folder,
+        }
     }
 
     pub(crate) fn trust(&self) -> Result<Trust, String> {

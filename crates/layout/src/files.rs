@@ -17,6 +17,8 @@ pub const PRODUCERS_BYTES: usize = 256;
 
 /// The number of lost names that a notice remembers. A lost name is that of a file that can no longer come.
 pub const LOST: usize = 256;
+/// The number of bytes for the name of a silent host.
+pub const SILENT_BYTES: usize = 64;
 
 /// The phase of a directory's producers: whether files can still come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +47,26 @@ impl Phase {
     }
 }
 
+/// Why a file can no longer come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lost {
+    /// The host that published the file dropped it before this host had fetched it.
+    Dropped,
+    /// The host that published the file is lost, and this host had not fetched the file.
+    WithHost,
+}
+
+/// A host with producers that does not answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Silent {
+    /// The name of the host's node.
+    pub host: String,
+    /// The time since which it does not answer, in nanoseconds of the monotonic clock.
+    pub since_ns: u64,
+    /// True if the host is lost: its lease in the catalog has ended, too.
+    pub is_lost: bool,
+}
+
 /// A managed directory's notice: one page of shared memory.
 #[repr(C, align(64))]
 pub struct Notice {
@@ -69,23 +91,22 @@ pub struct Notice {
     /// `magic`.
     pub producers: [AtomicU64; PRODUCERS_BYTES / 8],
     /// The hashes of the most recently lost names; 0 in a free word. A name is lost if another host published its file
-    /// and dropped the file before this host had fetched it. A consumer that waits for a lost name gets an error at
-    /// once. If a file of this name is published after all, the service removes the hash.
+    /// and, before this host had fetched it, dropped the file or was lost itself. The two reasons have different hashes.
+    /// A consumer that waits for a lost name gets an error at once. If a file of this name is published after all, or
+    /// the lost host comes back, the service removes the hash.
     pub lost: [AtomicU64; LOST],
+    /// The time since which the host in `silent` does not answer, in nanoseconds of the monotonic clock; 0 if every host
+    /// with producers answers. The lowest bit is 1 if that host is lost. The service sets this word to 0 before it
+    /// changes `silent`, so a reader that finds the same value before and after has read the right name.
+    pub silent_since: AtomicU64,
+    /// The name of a host with producers that does not answer, in UTF-8, with zero bytes at the end.
+    pub silent: [AtomicU64; SILENT_BYTES / 8],
 }
 
 impl Notice {
     /// Makes a notice of zeroed memory. Only the service calls it.
     pub fn format(&self, producers: &str) {
-        let mut bytes = [0; PRODUCERS_BYTES];
-        let mut length = producers.len().min(PRODUCERS_BYTES - 1);
-        while !producers.is_char_boundary(length) {
-            length -= 1;
-        }
-        bytes[..length].copy_from_slice(&producers.as_bytes()[..length]);
-        for (word, bytes) in self.producers.iter().zip(bytes.chunks_exact(8)) {
-            word.store(u64::from_le_bytes(bytes.try_into().expect("chunks of eight")), Ordering::Relaxed);
-        }
+        store(&self.producers, producers);
         self.version.store(LAYOUT_VERSION, Ordering::Relaxed);
         self.magic.store(NOTICE_MAGIC, Ordering::Release);
     }
@@ -97,28 +118,61 @@ impl Notice {
 
     /// Notes that the file of this name will not come. The name is relative to the directory. Only the service calls
     /// it.
-    pub fn lose(&self, name: &[u8]) {
-        let hash = hash_of(name);
-        if !self.has_lost(name) {
+    pub fn lose(&self, name: &[u8], why: Lost) {
+        let hash = hash_of(name, why);
+        if !self.lost.iter().any(|lost| lost.load(Ordering::Relaxed) == hash) {
             let count = self.lost_count.fetch_add(1, Ordering::Relaxed);
             self.lost[(count % LOST as u64) as usize].store(hash, Ordering::Release);
         }
     }
 
+    /// Removes this name from the names that were lost with their host, because the host is back. Only the service calls
+    /// it.
+    pub fn find_with_host(&self, name: &[u8]) {
+        self.remove(hash_of(name, Lost::WithHost));
+    }
+
     /// Removes this name from the lost names, because its file was published. Only the service calls it.
     pub fn find(&self, name: &[u8]) {
         if self.lost_count.load(Ordering::Relaxed) > 0 {
-            let hash = hash_of(name);
-            self.lost.iter().filter(|lost| lost.load(Ordering::Relaxed) == hash).for_each(|lost| {
-                lost.store(0, Ordering::Release);
-            });
+            self.remove(hash_of(name, Lost::Dropped));
+            self.remove(hash_of(name, Lost::WithHost));
         }
     }
 
-    /// Tells whether this is one of the most recently lost names.
-    pub fn has_lost(&self, name: &[u8]) -> bool {
-        let hash = hash_of(name);
-        self.lost_count.load(Ordering::Relaxed) > 0 && self.lost.iter().any(|lost| lost.load(Ordering::Acquire) == hash)
+    fn remove(&self, hash: u64) {
+        self.lost.iter().filter(|lost| lost.load(Ordering::Relaxed) == hash).for_each(|lost| {
+            lost.store(0, Ordering::Release);
+        });
+    }
+
+    /// Tells why the file of this name cannot come, if it is one of the most recently lost names.
+    pub fn has_lost(&self, name: &[u8]) -> Option<Lost> {
+        if self.lost_count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let is_there = |why: &Lost| {
+            let hash = hash_of(name, *why);
+            self.lost.iter().any(|lost| lost.load(Ordering::Acquire) == hash)
+        };
+        [Lost::Dropped, Lost::WithHost].into_iter().find(is_there)
+    }
+
+    /// Notes which host with producers does not answer; `None` if all answer. Only the service calls it.
+    pub fn tell_silent(&self, silent: Option<&Silent>) {
+        self.silent_since.store(0, Ordering::SeqCst);
+        let Some(Silent { host, since_ns, is_lost }) = silent else { return };
+        store(&self.silent, host);
+        self.silent_since.store((since_ns | 2) & !1 | u64::from(*is_lost), Ordering::SeqCst);
+    }
+
+    /// The host with producers that does not answer; `None` if all answer.
+    pub fn silent(&self) -> Option<Silent> {
+        let since = self.silent_since.load(Ordering::SeqCst);
+        let host = text(&self.silent);
+        // If the service changes the name at this moment, the next look shows the new one.
+        let is_same = self.silent_since.load(Ordering::SeqCst) == since;
+        (since != 0 && is_same).then_some(Silent { host, since_ns: since & !1, is_lost: since & 1 == 1 })
     }
 
     /// The phase of the producers.
@@ -128,16 +182,42 @@ impl Notice {
 
     /// The producers' names, for error messages.
     pub fn producers(&self) -> String {
-        let bytes: Vec<u8> = self.producers.iter().flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes()).collect();
-        let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-        String::from_utf8_lossy(&bytes[..end]).into_owned()
+        text(&self.producers)
     }
 }
 
+/// Writes a text into the words, with a zero byte at its end. A text that is too long is cut at a character.
+fn store(words: &[AtomicU64], text: &str) {
+    let mut length = text.len().min(words.len() * 8 - 1);
+    while !text.is_char_boundary(length) {
+        length -= 1;
+    }
+    let text = &text.as_bytes()[..length];
+    for (number, word) in words.iter().enumerate() {
+        let mut bytes = [0; 8];
+        let part = text.get(number * 8..).unwrap_or_default();
+        let count = part.len().min(8);
+        bytes[..count].copy_from_slice(&part[..count]);
+        word.store(u64::from_le_bytes(bytes), Ordering::SeqCst);
+    }
+}
+
+/// Reads the text in the words, up to its zero byte.
+fn text(words: &[AtomicU64]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.load(Ordering::SeqCst).to_le_bytes()).collect();
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
 /// FNV-1a, and never 0. Two names of one directory have the same hash once in 2^64 pairs.
-fn hash_of(name: &[u8]) -> u64 {
+fn hash_of(name: &[u8], why: Lost) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    name.iter().fold(0xcbf2_9ce4_8422_2325, step).max(1)
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);
+    match why {
+        Lost::Dropped => hash.max(1),
+        // No name contains a zero byte, so this is the hash of no dropped name.
+        Lost::WithHost => step(hash, &0).max(1),
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +238,8 @@ mod tests {
             lost_count: AtomicU64::new(0),
             producers: [const { AtomicU64::new(0) }; PRODUCERS_BYTES / 8],
             lost: [const { AtomicU64::new(0) }; LOST],
+            silent_since: AtomicU64::new(0),
+            silent: [const { AtomicU64::new(0) }; SILENT_BYTES / 8],
         }
     }
 
@@ -166,21 +248,51 @@ mod tests {
         assert_eq!((offset_of!(Notice, news), offset_of!(Notice, phase)), (12, 16));
         assert_eq!((offset_of!(Notice, published), offset_of!(Notice, producers)), (24, 56));
         assert_eq!((offset_of!(Notice, lost_count), offset_of!(Notice, lost)), (48, 312));
+        assert_eq!((offset_of!(Notice, silent_since), offset_of!(Notice, silent)), (2360, 2368));
         assert!(size_of::<Notice>() <= 4096);
     }
 
     #[test]
     fn the_names_that_were_lost_last_are_known_until_they_are_published() {
         let notice = fresh();
-        assert!(!notice.has_lost(b"a"));
-        notice.lose(b"a");
-        notice.lose(b"a");
-        assert!(notice.has_lost(b"a") && !notice.has_lost(b"b"));
+        let dropped = |name: &[u8]| notice.has_lost(name) == Some(Lost::Dropped);
+        assert!(!dropped(b"a"));
+        notice.lose(b"a", Lost::Dropped);
+        notice.lose(b"a", Lost::Dropped);
+        assert!(dropped(b"a") && notice.has_lost(b"b").is_none());
         assert_eq!(notice.lost_count.load(Ordering::Relaxed), 1);
+        notice.find_with_host(b"a");
+        assert!(dropped(b"a"), "it was not lost with its host");
         notice.find(b"a");
-        assert!(!notice.has_lost(b"a"));
-        (0..=LOST).for_each(|number| notice.lose(number.to_string().as_bytes()));
-        assert!(!notice.has_lost(b"0") && notice.has_lost(b"1") && notice.has_lost(LOST.to_string().as_bytes()));
+        assert!(!dropped(b"a"));
+        (0..=LOST).for_each(|number| notice.lose(number.to_string().as_bytes(), Lost::Dropped));
+        assert!(!dropped(b"0") && dropped(b"1") && dropped(LOST.to_string().as_bytes()));
+    }
+
+    #[test]
+    fn a_name_that_was_lost_with_its_host_is_found_when_the_host_is_back_or_the_file_is_published() {
+        let notice = fresh();
+        for name in [b"a", b"b"] {
+            notice.lose(name, Lost::WithHost);
+            assert_eq!(notice.has_lost(name), Some(Lost::WithHost));
+        }
+        notice.find_with_host(b"a");
+        notice.find(b"b");
+        assert_eq!((notice.has_lost(b"a"), notice.has_lost(b"b")), (None, None));
+    }
+
+    #[test]
+    fn a_silent_host_is_named_until_it_answers() {
+        let notice = fresh();
+        assert_eq!(notice.silent(), None);
+        let mut silent = Silent { host: "n1".into(), since_ns: 1000, is_lost: false };
+        notice.tell_silent(Some(&silent));
+        assert_eq!(notice.silent().map(|found| (found.host, found.is_lost)), Some(("n1".into(), false)));
+        silent = Silent { host: "n".repeat(63), is_lost: true, ..silent };
+        notice.tell_silent(Some(&silent));
+        assert_eq!(notice.silent().map(|found| (found.host, found.is_lost)), Some(("n".repeat(63), true)));
+        notice.tell_silent(None);
+        assert_eq!(notice.silent(), None);
     }
 
     #[test]

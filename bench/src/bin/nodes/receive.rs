@@ -15,7 +15,7 @@ use crossdock_files::{Across, Exchange, Service};
 use crossdock_os::clock::now_ns;
 
 use crate::content;
-use crate::send::{DIRECTORY, PORT, RECEIVER, WAIT, join_at, remove, service};
+use crate::send::{DIRECTORY, PORT, RECEIVER, WAIT, join_at, remove, service, site_of_files};
 use crate::site::{Setting, SiteSetting, transports};
 
 /// Serves until the standard input of this process ends.
@@ -123,11 +123,12 @@ impl Directory {
         let (published, notice) = (root.join("published"), root.with_extension("notice"));
         let text = |path: &PathBuf| path.to_str().expect("plain letters").to_owned();
         let wait = WAIT.expect("a time");
-        let across = Across { origins: vec!["a".into()], wait, path: text(&published), ..Across::default() };
+        let across =
+            Across { consumes: true, origins: vec!["a".into()], wait, path: text(&published), ..Across::default() };
         let transports = transports(site.papers.as_deref(), "b");
-        let mut exchange =
-            Exchange::start(&transports, "b", "", &[(DIRECTORY, &service, &across)]).expect("an exchange");
-        exchange.meet(&BTreeMap::from([("a".to_owned(), site.files.clone())])).expect("the other node's address");
+        let files = site_of_files(Some(&site.files));
+        let exchange = Exchange::start(&transports, "b", "", &files, &[(DIRECTORY, &service, &across)]);
+        let exchange = exchange.expect("an exchange");
         let views = Views::parse(&Views::line(&text(&published), &text(&notice), wait, &[])).expect("a directory");
         Self { root, views, service: Some(service), exchange: Some(exchange) }
     }

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_bench::Daemon;
+use crossdock_catalog::Memory;
 use crossdock_client::{
     ConnectOptions, End, Handle, Item, ItemOptions, Message, Mode, Pattern, Port, PortOptions, Publisher, Region,
     SeriesOptions, Session, Variable,
 };
-use crossdock_files::{Across, Exchange, Keep, Publish, Service};
+use crossdock_files::{Across, Announcement, Exchange, Keep, Publish, Role, Service, entry_key};
 use crossdock_layout::files::Phase;
+use crossdock_os::Deadline;
 
 use crate::content;
 use crate::site::{Site, transports};
@@ -181,9 +184,37 @@ impl Files {
         service.producers(Phase::Producing);
         let across = Across { produces: true, readers: vec!["b".into()], ..Across::default() };
         let transports = transports(site.papers.as_deref(), "a");
-        let exchange = Exchange::start(&transports, "a", &format!("{}:0", site.own), &[(DIRECTORY, &service, &across)]);
+        let (address, files) = (format!("{}:0", site.own), site_of_files(None));
+        let exchange = Exchange::start(&transports, "a", &address, &files, &[(DIRECTORY, &service, &across)]);
         Self { root, service: Some(service), exchange: Some(exchange.expect("an exchange")), open: None }
     }
+}
+
+/// Gives a site whose catalog is in this process. The two nodes of the benchmark tell each other the address of the
+/// files by themselves, so a file's way does not depend on the catalog. `of_a` is the address of node `a`.
+pub fn site_of_files(of_a: Option<&str>) -> crossdock_files::Site {
+    let site = crossdock_files::Site {
+        catalog: Arc::new(Memory::new()),
+        name: "bench".into(),
+        workflow: "bench".into(),
+        lease: crossdock_files::Site::LEASE,
+    };
+    if let Some(address) = of_a {
+        let announced = Announcement {
+            life: 1,
+            role: Role::Produces,
+            phase: Some(Phase::Producing),
+            published: 0,
+            bytes: 0,
+            torn: 0,
+            fetched: 0,
+            address: address.to_owned(),
+        };
+        let key = entry_key(&site.name, &site.workflow, DIRECTORY, "a");
+        let by = Deadline::after(Duration::from_secs(10));
+        site.catalog.put(&key, &announced.value(), None, by).expect("a catalog in memory");
+    }
+    site
 }
 
 /// Starts the service of a managed directory that keeps one file.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-use crossdock_layout::files::Phase;
+use crossdock_layout::files::{Lost, Phase, Silent};
 use crossdock_os::{Deadline, clock, file, futex};
 
 use super::{View, Views};
@@ -22,8 +22,8 @@ pub enum FileWaitOutcome {
     Pass,
     /// The file exists now: the program's call is tried again.
     Published,
-    /// All producers have ended or failed, or the host that published the file removed it before this host had fetched
-    /// it: the program gets ENOENT.
+    /// All producers have ended or failed, or their hosts are lost, or the host that published the file dropped it or
+    /// was lost before this host had fetched it: the program gets ENOENT.
     Gone(WaitFailure),
     /// The deadline passed: the program gets ETIMEDOUT.
     TimedOut(WaitFailure),
@@ -41,7 +41,8 @@ pub struct WaitFailure {
     published: u64,
     last: Option<Duration>,
     torn: u64,
-    is_lost: bool,
+    lost: Option<Lost>,
+    silent: Option<(Silent, Duration)>,
 }
 
 impl Views {
@@ -66,12 +67,13 @@ impl Views {
     }
 
     /// Tells whether a producer may still publish a file of this name. The answer is `false` when the producers have
-    /// ended. It is also `false` if the host that published the file removed it before this host had fetched it.
+    /// ended. It is also `false` if the host that published the file dropped it, or was lost, before this host had
+    /// fetched it.
     #[must_use]
     pub fn is_coming(&self, path: &[u8]) -> bool {
         let Some((view, rest)) = self.find(path).filter(|(view, rest)| view.awaits(rest)) else { return false };
         let Some(notice) = view.notice() else { return false };
-        !matches!(notice.phase(), Phase::Ended | Phase::Failed) && !notice.has_lost(rest)
+        !matches!(notice.phase(), Phase::Ended | Phase::Failed) && notice.has_lost(rest).is_none()
     }
 
     /// Tells whether [`Views::await_file`] would begin to wait for the file at this absolute, normalised path. The file
@@ -93,11 +95,11 @@ impl View {
             // last. If the file is published before one of these steps, that step or a later one notices it.
             let news = notice.news.load(Acquire);
             let phase = notice.phase();
-            let is_lost = notice.has_lost(rest);
+            let lost = notice.has_lost(rest);
             if file::exists(&name) {
                 return FileWaitOutcome::Published;
             }
-            let over = is_lost || matches!(phase, Phase::Ended | Phase::Failed);
+            let over = lost.is_some() || matches!(phase, Phase::Ended | Phase::Failed);
             if over || deadline.passed() {
                 let last = notice.last_ns.load(Relaxed);
                 let now = clock::now_ns();
@@ -109,7 +111,11 @@ impl View {
                     published: notice.published.load(Relaxed),
                     last: (last != 0).then(|| Duration::from_nanos(now.saturating_sub(last))),
                     torn: notice.torn.load(Relaxed),
-                    is_lost,
+                    lost,
+                    silent: notice.silent().map(|silent| {
+                        let ago = Duration::from_nanos(now.saturating_sub(silent.since_ns));
+                        (silent, ago)
+                    }),
                 };
                 return if over { FileWaitOutcome::Gone(story) } else { FileWaitOutcome::TimedOut(story) };
             }
@@ -124,7 +130,13 @@ impl fmt::Display for WaitFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, producers, published, .. } = self;
         match self.phase {
-            _ if self.is_lost => {
+            _ if self.lost == Some(Lost::WithHost) => {
+                write!(
+                    f,
+                    "{path} of {producers} will not come: the host that published it is lost, and this host had not fetched it"
+                )?;
+            }
+            _ if self.lost == Some(Lost::Dropped) => {
                 let why =
                     "the rule `keep` dropped it before this host had fetched it; `keep: consumed` waits for all hosts";
                 write!(f, "{path} of {producers} will not come: {why}")?;
@@ -152,6 +164,10 @@ impl fmt::Display for WaitFailure {
         }
         if self.torn > 0 {
             write!(f, "; {} files were not published because their writer was killed", self.torn)?;
+        }
+        if let Some((Silent { host, is_lost, .. }, ago)) = &self.silent {
+            let what = if *is_lost { "is lost: its lease has ended, and it has been" } else { "has been" };
+            write!(f, "; host {host} {what} silent for {:.1} s", ago.as_secs_f64())?;
         }
         Ok(())
     }

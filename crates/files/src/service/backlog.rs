@@ -153,6 +153,15 @@ impl Backlog {
         }
     }
 
+    /// Gives the files that are not fetched yet, in the order of their names.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let pending = self.pending.values().filter(|work| matches!(work.entry.what, What::File(_)));
+        let mut files: Vec<_> = pending.map(|work| work.entry.rest.clone()).collect();
+        files.extend(self.flights.values().filter(|flight| !flight.is_overtaken).map(|flight| flight.rest.clone()));
+        files.sort();
+        files
+    }
+
     /// Gives the lowest number of a change that is not done; `None` if all changes are done.
     pub fn lowest(&self) -> Option<u64> {
         let pending = self.pending.values().map(|work| work.entry.number);

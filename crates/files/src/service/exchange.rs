@@ -1,19 +1,21 @@
 //! The exchange of files with other hosts: the changes that this host's services report, and the files that they fetch.
+//! The hosts find each other through the site's catalog.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossdock_layout::Status;
 use crossdock_layout::files::Phase;
-use crossdock_link::{Error, Link, LinkOptions, Node, Result, Server, Transports};
+use crossdock_link::{Error, LinkOptions, Node, Result, Server, Transports, bad_node_name};
 use crossdock_os::child;
 
 use super::fetch::{Fetcher, Origin, Stop};
+use super::hosts::Hosts;
 use super::ledger::Ledger;
 use super::news::Served;
+use super::registry::{Registry, Site};
 use super::{Service, Shared};
 
 /// The other hosts of a managed directory.
@@ -21,6 +23,8 @@ use super::{Service, Shared};
 pub struct Across {
     /// True if this host has producers.
     pub produces: bool,
+    /// True if this host has consumers.
+    pub consumes: bool,
     /// Nodes with consumers; they fetch what this host's producers publish.
     pub readers: Vec<String>,
     /// Nodes with producers; this host fetches what they publish, because it has consumers.
@@ -31,21 +35,28 @@ pub struct Across {
     pub path: String,
 }
 
-/// The exchange of one host. Dropping it ends the fetches.
+impl Across {
+    /// Tells whether a node other than this host has producers or consumers of the directory.
+    pub(super) fn has(&self, node: &str) -> bool {
+        self.readers.iter().chain(&self.origins).any(|other| other == node)
+    }
+}
+
+/// The exchange of one host. Dropping it ends the fetches and removes this host's entries from the catalog.
 pub struct Exchange {
-    transports: Transports,
     own: Node,
-    directories: Vec<Directory>,
+    directories: Arc<Vec<Directory>>,
     server: Option<Server>,
-    links: BTreeMap<String, Arc<Link>>,
+    hosts: Arc<Hosts>,
     threads: Vec<JoinHandle<()>>,
     stop: Arc<Stop>,
 }
 
-struct Directory {
-    name: String,
-    shared: Arc<Shared>,
-    across: Across,
+/// A managed directory that is shared with other hosts.
+pub(super) struct Directory {
+    pub name: String,
+    pub shared: Arc<Shared>,
+    pub across: Across,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -55,19 +66,24 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// Starts the exchange of the node `own`. The exchange listens at `address` if another host fetches files from this
-    /// host.
+    /// Starts the exchange of the node `own`, and announces it in the catalog of `site`. The exchange listens at
+    /// `address` if another host fetches files from this host. It begins to fetch from each host with producers as soon
+    /// as that host has an entry in the catalog. The call does not wait for the catalog.
     ///
     /// # Errors
-    /// The exchange cannot listen at `address`.
+    /// `own` cannot be the name of a node, the exchange cannot listen at `address`, or no thread can be started.
     pub fn start(
         transports: &Transports,
         own: &str,
         address: &str,
+        site: &Site,
         directories: &[(&str, &Service, &Across)],
     ) -> Result<Self> {
+        if let Some(why) = bad_node_name(own) {
+            return Err(Error::new(Status::Invalid, "start", format!("'{own}' is no name of a node: {why}")));
+        }
         let random = child::random().map_err(|error| Error::new(Status::System, "start", error.to_string()))?;
-        let own = Node { name: own.to_owned(), incarnation: u64::from_le_bytes(random) };
+        let own = Node { name: own.to_owned(), incarnation: u64::from_le_bytes(random).max(1) };
         let mut all = Vec::new();
         for (name, service, across) in directories {
             service.shared.share(across, own.incarnation);
@@ -81,8 +97,12 @@ impl Exchange {
         } else {
             None
         };
-        let (links, threads, stop) = (BTreeMap::new(), Vec::new(), Arc::default());
-        Ok(Self { transports: transports.clone(), own, directories: all, server, links, threads, stop })
+        let hosts = Arc::new(Hosts::new(transports, own.clone()));
+        let (threads, stop) = (Vec::new(), Arc::default());
+        let mut exchange = Self { own, directories: Arc::new(all), server, hosts, threads, stop };
+        exchange.register(site)?;
+        exchange.fetch()?;
+        Ok(exchange)
     }
 
     /// Gives the address where other hosts reach this one; empty if no host fetches from it.
@@ -91,40 +111,49 @@ impl Exchange {
         self.server.as_ref().map_or("", Server::address)
     }
 
-    /// Begins to fetch. `addresses` maps the name of each node with producers to its address.
-    ///
-    /// # Errors
-    /// A node with producers has no address, or no thread can be started.
-    pub fn meet(&mut self, addresses: &BTreeMap<String, String>) -> Result<()> {
-        for directory in &self.directories {
+    /// Starts the two threads that use the catalog.
+    fn register(&mut self, site: &Site) -> Result<()> {
+        let registry = Arc::new(Registry {
+            site: site.clone(),
+            node: self.own.name.clone(),
+            life: self.own.incarnation,
+            address: self.address().to_owned(),
+            directories: self.directories.clone(),
+            hosts: self.hosts.clone(),
+            stop: self.stop.clone(),
+            is_overwritten: AtomicBool::new(false),
+        });
+        let other = registry.clone();
+        self.spawn("crossdock-lease", move || registry.announce())?;
+        self.spawn("crossdock-hosts", move || other.follow())
+    }
+
+    /// Starts a thread for each directory and host from which this host fetches.
+    fn fetch(&mut self) -> Result<()> {
+        for directory in self.directories.clone().iter() {
             for (origin, node) in directory.across.origins.iter().enumerate() {
-                let tried = || format!("fetch files of `{}` from node '{node}'", directory.name);
-                let Some(address) = addresses.get(node).filter(|address| !address.is_empty()) else {
-                    return Err(Error::new(Status::NotFound, tried(), "it has told no address"));
-                };
-                let link = match self.links.get(node) {
-                    Some(link) => link.clone(),
-                    None => {
-                        let (own, dials) = (self.own.clone(), self.transports.dials());
-                        let link = Link::negotiate(dials, own, node, address, LinkOptions::default())?;
-                        self.links.entry(node.clone()).or_insert(Arc::new(link)).clone()
-                    }
-                };
                 let fetcher = Fetcher {
                     shared: directory.shared.clone(),
                     directory: directory.name.clone(),
                     origin,
-                    link,
+                    node: node.clone(),
+                    hosts: self.hosts.clone(),
                     stop: self.stop.clone(),
                     wait: directory.across.wait,
                     backlog: Mutex::default(),
+                    retold: AtomicU64::new(0),
                     changed: Condvar::new(),
                 };
-                let thread = std::thread::Builder::new().name("crossdock-fetch".into());
-                let started = thread.spawn(move || fetcher.run());
-                self.threads.push(started.map_err(|e| Error::new(Status::System, tried(), e.to_string()))?);
+                self.spawn("crossdock-fetch", move || fetcher.run())?;
             }
         }
+        Ok(())
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+        let thread = thread.map_err(|error| Error::new(Status::System, "start a thread", error.to_string()))?;
+        self.threads.push(thread);
         Ok(())
     }
 }
@@ -132,13 +161,12 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.stop.set();
-        // Closing a link ends its requests and pulls at once, or within seconds if the peer is silent.
-        self.links.values().for_each(|link| link.close());
+        self.hosts.close();
         for thread in self.threads.drain(..) {
             // If the thread panicked, its panic message has been printed already.
             let _ = thread.join();
         }
-        for directory in &self.directories {
+        for directory in self.directories.iter() {
             directory.shared.unshare();
         }
     }
@@ -152,7 +180,7 @@ impl Shared {
         state.seen_at = vec![across.path.clone(), state.store.layout.published.display().to_string()];
         state.ledger = Ledger::of(&across.readers);
         state.own = across.produces.then_some(Phase::Coming);
-        let origin = |node: &String| Origin { node: node.clone(), phase: Phase::Coming, torn: 0 };
+        let origin = |node: &String| Origin { node: node.clone(), phase: Phase::Coming, torn: 0, silent: None };
         state.origins = across.origins.iter().map(origin).collect();
         if state.ledger.readers() > 0 {
             state.note_all(std::path::Path::new(""));

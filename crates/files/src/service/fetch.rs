@@ -1,6 +1,6 @@
 //! Fetches the files that producers of another host publish, with one thread for each directory and host.
 //!
-//! The thread asks for changes, and puts them into a backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads,
+//! The thread finds the other host in the site's catalog (`hosts.rs`), asks it for changes, and puts them into a backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads,
 //! called lanes, carry out what is in the backlog; they exist while there is something to do. A lane makes a file in
 //! the hidden folder `fetched` with its whole size, so that the room is reserved. It pulls the bytes, and sets the mode
 //! and the time of the original. One rename shows the file to consumers. A file for which there is no room is tried
@@ -8,24 +8,28 @@
 //!
 //! What if this host's service dies? The next one removes what is in `fetched`, asks for all changes again, and skips
 //! the files that consumers see already. What if the other host's service dies? Its successor has another `life`, so
-//! all changes are asked for again.
+//! all changes are asked for again. What if the other host is lost: it does not answer, and its entry in the catalog is
+//! gone? The consumers' logs say so, and what is lost with it. After a while its producers count as failed, and waits for
+//! the files that are still in the backlog end with an error. If the host comes back, everything continues where it was.
 
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant, SystemTime};
 
 use crossdock_core::fault_point;
 use crossdock_layout::Status;
-use crossdock_layout::files::Phase;
+use crossdock_layout::files::{Lost, Phase, Silent};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{Link, Wanted};
-use crossdock_os::{Access, Deadline, Mapping, file};
+use crossdock_os::{Access, Deadline, Mapping, clock, file};
 
 use super::backlog::{Backlog, Work};
+use super::hosts::{Hosts, NoLink};
 use super::words::{Answer, Meta, NEWS, Question, What};
 use super::{Shared, State, wishes};
 use crate::rules::Keep;
@@ -35,13 +39,19 @@ use crate::rules::Keep;
 pub const FETCH_FAULT_POINTS: &[&str] =
     &["files.fetch.made", "files.fetch.filled", "files.fetch.final", "files.fetch.shown", "files.fetch.told"];
 
-/// The timeout of a request for changes.
-const ASK: Duration = Duration::from_secs(10);
+/// The timeout of a request for changes. The other host answers within five seconds.
+const ASK: Duration = Duration::from_secs(7);
 /// The pause after a failed request, after an answer that came at once without changes, and before another attempt to
 /// fetch files for which there was no room.
 const PAUSE: Duration = Duration::from_millis(100);
 /// If the other host has not answered for this time, the consumers' logs say so.
 const SILENT: Duration = Duration::from_secs(5);
+/// If the other host has not announced itself in the catalog for this time, the consumers' logs say so. A host may need
+/// this long to prepare its part of a run.
+const COMING: Duration = Duration::from_secs(60);
+/// A host that is lost is given up when it has been silent for this time: waits for its files end. A run ends earlier
+/// than that, because it lost the host. So its reason is the lost host, and not a task whose wait has ended.
+const GIVE_UP: Duration = Duration::from_secs(25);
 /// The size of the first piece of a file. Between two pieces the thread checks whether it must end.
 const PIECE: usize = 4 << 20;
 /// The largest size of a piece. A piece that came within half a second doubles the size of the next one.
@@ -70,7 +80,7 @@ impl Stop {
     }
 
     /// Waits for `time`, or until the thread must end. Returns true if the thread must end.
-    fn within(&self, time: Duration) -> bool {
+    pub fn within(&self, time: Duration) -> bool {
         let guard = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(guard, time, |is_over| !*is_over);
         *waited.unwrap_or_else(PoisonError::into_inner).0
@@ -83,14 +93,39 @@ pub(super) struct Origin {
     pub node: String,
     pub phase: Phase,
     pub torn: u64,
+    /// Set while the host does not answer.
+    pub silent: Option<Quiet>,
+}
+
+/// A host that does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Quiet {
+    /// Since when, in nanoseconds of the monotonic clock.
+    pub since_ns: u64,
+    pub stage: Stage,
+}
+
+/// What is known of a host that does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// It may only be cut off from this host.
+    Silent,
+    /// Its entry in the catalog is gone, too.
+    Lost,
+    /// It has been lost for so long that waits for its files end.
+    GivenUp,
 }
 
 /// The silence of another host: since when the host has not answered.
 #[derive(Default)]
 struct Silence {
     since: Option<Instant>,
+    /// True if the other host has not announced itself in the catalog yet.
+    is_before: bool,
     /// True if the consumers' logs already say that the other host is silent.
     is_told: bool,
+    /// True if the consumers' logs already say that the other host is lost.
+    is_told_lost: bool,
 }
 
 /// Why a file was not fetched.
@@ -116,11 +151,15 @@ pub(super) struct Fetcher {
     pub directory: String,
     /// The index of the other host among the origins of this directory.
     pub origin: usize,
-    pub link: Arc<Link>,
+    /// The name of the other host's node.
+    pub node: String,
+    pub hosts: Arc<Hosts>,
     pub stop: Arc<Stop>,
     /// How long a file may wait until there is room for it.
     pub wait: Duration,
     pub backlog: Mutex<Backlog>,
+    /// After the other host's service was started anew: changes up to this number may be told for the second time.
+    pub retold: AtomicU64,
     /// Signalled when a change was added to the backlog, and when one is done.
     pub changed: Condvar,
 }
@@ -133,11 +172,11 @@ impl Fetcher {
 
     /// Asks the other host for changes, until the thread must end.
     fn hear<'s>(&'s self, scope: &'s Scope<'s, '_>) {
-        let (mut life, mut since) = (0, 0);
+        let (mut life, mut since, mut is_retold) = (0, 0, false);
         let mut silence = Silence::default();
         loop {
             let asked = Instant::now();
-            let answer = match self.ask(life, since) {
+            let answer = match self.ask(life, since, silence.since.is_some()) {
                 Ok(answer) => answer,
                 Err(why) => {
                     self.is_silent(&mut silence, &why);
@@ -147,15 +186,20 @@ impl Fetcher {
                     continue;
                 }
             };
-            silence = Silence::default();
+            self.speaks(std::mem::take(&mut silence));
             // The other host answers at once if too many requests for changes wait on that host.
             let is_early = answer.entries.is_empty() && asked.elapsed() < PAUSE;
             {
                 let mut backlog = self.backlog();
                 if answer.life != life {
                     // The other service was started anew, so ask for all changes from the first one.
+                    is_retold = life != 0;
                     (life, since) = (answer.life, 0);
                     backlog.forget();
+                }
+                if is_retold {
+                    self.retold.store(answer.upto, Ordering::Relaxed);
+                    is_retold = !answer.is_complete;
                 }
                 for entry in answer.entries {
                     since = entry.number;
@@ -228,23 +272,93 @@ impl Fetcher {
         self.backlog().close_lane();
     }
 
-    /// Tells the consumers, once, that the other host does not answer.
+    /// Handles a request that was not answered. Tells the consumers once that the other host does not answer, and once
+    /// that it is lost.
     fn is_silent(&self, silence: &mut Silence, why: &str) {
-        let began = *silence.since.get_or_insert_with(Instant::now);
-        if began.elapsed() > SILENT && !std::mem::replace(&mut silence.is_told, true) {
-            self.trouble(&format!("no word of the files of host {}: {why}", self.link.seen().node));
+        let silent = self.tell_silence(silence, why).elapsed();
+        let is_gone = self.hosts.is_gone(&self.node, &self.directory);
+        let stage = match is_gone {
+            true if silent > GIVE_UP => Stage::GivenUp,
+            true if silent > SILENT => Stage::Lost,
+            _ => Stage::Silent,
+        };
+        let mut state = self.shared.state();
+        let Origin { phase, silent: former, .. } = state.origins[self.origin].clone();
+        if former.is_none_or(|former| former.stage != stage) {
+            let silent_ns = u64::try_from(silent.as_nanos()).unwrap_or(u64::MAX);
+            let since_ns = former.map_or(clock::now_ns().saturating_sub(silent_ns), |former| former.since_ns);
+            state.is_quiet(self.origin, Some(Quiet { since_ns, stage }));
+        }
+        let was = former.map_or(Stage::Silent, |former| former.stage);
+        if matches!(phase, Phase::Ended | Phase::Failed) || was == stage {
+            return;
+        }
+        let missing = self.backlog().files();
+        if was == Stage::Silent {
+            missing.iter().for_each(|rest| state.is_lost(rest));
+            if !std::mem::replace(&mut silence.is_told_lost, true) {
+                state.trouble(lost(&self.node, &missing));
+            }
+        }
+        match stage {
+            // The other host is in the catalog again, so it may answer soon.
+            Stage::Silent => missing.iter().for_each(|rest| state.is_found(rest)),
+            Stage::Lost => {}
+            Stage::GivenUp => missing.iter().for_each(|rest| state.is_given_up(rest)),
         }
     }
 
-    /// Asks the other host for changes. While the backlog is not empty, the answer comes within a second.
-    fn ask(&self, life: u64, since: u64) -> Result<Answer, String> {
+    /// Tells the consumers once that the other host does not answer. Returns since when it does not.
+    fn tell_silence(&self, silence: &mut Silence, why: &str) -> Instant {
+        let is_met = self.hosts.is_met(&self.node);
+        if is_met && std::mem::take(&mut silence.is_before) {
+            // The other host has just started, so its silence begins now.
+            silence.since = None;
+        }
+        silence.is_before = !is_met;
+        let began = *silence.since.get_or_insert_with(|| {
+            let (now, heard) = (Instant::now(), self.hosts.heard(&self.node).unwrap_or_default());
+            now.checked_sub(heard).unwrap_or(now)
+        });
+        let patience = if is_met { SILENT } else { COMING };
+        if began.elapsed() > patience && !std::mem::replace(&mut silence.is_told, true) {
+            self.trouble(&format!("no word of the files of host {}: {why}", self.node));
+        }
+        began
+    }
+
+    /// Handles an answer of the other host after this silence.
+    fn speaks(&self, silence: Silence) {
+        if silence.since.is_none() {
+            return;
+        }
+        let mut state = self.shared.state();
+        state.is_quiet(self.origin, None);
+        if silence.is_told_lost {
+            self.backlog().files().iter().for_each(|rest| state.is_found(rest));
+            state.trouble(format!("host {} is back", self.node));
+        }
+    }
+
+    /// Asks the other host for changes. While the backlog is not empty, the answer comes within a second. A host that was
+    /// silent is asked for a second only, so that its loss is noticed soon.
+    fn ask(&self, life: u64, since: u64, was_silent: bool) -> Result<Answer, String> {
+        let link = self.link()?;
         let Origin { phase, torn, .. } = self.shared.state().origins[self.origin].clone();
         let lowest = self.backlog().lowest();
         let done = lowest.map_or(since, |number| number - 1);
         let question = Question { directory: self.directory.clone(), life, since, done, phase, torn };
-        let by = Deadline::after(if lowest.is_none() { ASK } else { Duration::from_secs(1) });
-        let said = self.link.ask(NEWS, &question.write(), by).map_err(|error| error.to_string())?;
+        let is_calm = lowest.is_none() && !was_silent;
+        let by = Deadline::after(if is_calm { ASK } else { Duration::from_secs(1) });
+        let said = link.ask(NEWS, &question.write(), by).map_err(|error| error.to_string())?;
         Answer::read(&said).ok_or_else(|| "its answer cannot be read".to_owned())
+    }
+
+    fn link(&self) -> Result<Arc<Link>, String> {
+        self.hosts.link(&self.node).map_err(|why| match why {
+            NoLink::Over => "the exchange has ended".to_owned(),
+            NoLink::Because(why) => why,
+        })
     }
 
     /// Carries out one change of the backlog.
@@ -290,18 +404,19 @@ impl Fetcher {
                 return Ok(());
             }
         };
-        let node = self.link.seen().node;
         let mut state = self.shared.state();
         state.waits_no_longer(&work.entry.rest);
         state.store.note("unfetched", &work.entry.rest);
         drop(state);
-        self.trouble(&format!("{} was not fetched from host {node}: {why}", work.entry.rest.display()));
+        self.trouble(&format!("{} was not fetched from host {}: {why}", work.entry.rest.display(), self.node));
         Ok(())
     }
 
     fn bring(&self, work: &Work, meta: &Meta) -> Result<(), Failed> {
         let entry = &work.entry;
-        let Some((path, made)) = self.shared.state().begin(self.origin, &entry.rest, meta)? else { return Ok(()) };
+        let is_retold = entry.number <= self.retold.load(Ordering::Relaxed);
+        let begun = self.shared.state().begin(self.origin, &entry.rest, meta, is_retold)?;
+        let Some((path, made)) = begun else { return Ok(()) };
         fault_point!("files.fetch.made");
         let wanted = Wanted { kind: SegmentKind::Item, object: entry.number, epoch: work.directory };
         let filled = self.fill(&made, work, &wanted, meta);
@@ -346,10 +461,18 @@ impl Fetcher {
             }
             let end = length.min(offset + piece);
             let asked = Instant::now();
-            match self.link.pull(wanted, offset as u64, &mut bytes[offset..end], Deadline::after(PULL)) {
+            let link = match self.link() {
+                Ok(link) => link,
+                Err(why) => {
+                    self.tell_silence(&mut silence, &why);
+                    self.stop.within(PAUSE);
+                    continue;
+                }
+            };
+            match link.pull(wanted, offset as u64, &mut bytes[offset..end], Deadline::after(PULL)) {
                 Ok(_) => (offset, silence) = (end, Silence::default()),
-                Err(error) if is_cut(&error) => {
-                    self.is_silent(&mut silence, &error.to_string());
+                Err(error) if is_cut(&error) || link.is_closed() => {
+                    self.tell_silence(&mut silence, &error.to_string());
                     self.stop.within(PAUSE);
                 }
                 Err(error) => return Err(Failed::Bytes(error)),
@@ -366,6 +489,21 @@ impl Fetcher {
     fn trouble(&self, line: &str) {
         self.shared.state().trouble(line.to_owned());
     }
+}
+
+/// The most names in the line about a lost host.
+const NAMES: usize = 5;
+
+/// Says what is lost with a host.
+fn lost(node: &str, missing: &[PathBuf]) -> String {
+    let names: Vec<String> = missing.iter().take(NAMES).map(|rest| rest.display().to_string()).collect();
+    let more = if missing.len() > NAMES { ", …" } else { "" };
+    let files = match missing.len() {
+        0 => "this host has all of its files that it knew of".to_owned(),
+        1 => format!("1 file that this host had not fetched is lost with it: {}", names[0]),
+        count => format!("{count} files that this host had not fetched are lost with it: {}{more}", names.join(", ")),
+    };
+    format!("host {node} is lost: its lease in the catalog has ended, and it does not answer; {files}")
 }
 
 /// Tells whether the connection broke or was too slow, so that the bytes are asked for again.
@@ -388,15 +526,23 @@ fn finish(made: &File, meta: &Meta) -> io::Result<()> {
 }
 
 impl State {
-    /// Makes the hidden file for a file of another host. Returns `None` if consumers see the file already.
-    fn begin(&mut self, origin: usize, rest: &Path, meta: &Meta) -> Result<Option<(PathBuf, File)>, Failed> {
+    /// Makes the hidden file for a file of another host. Returns `None` if consumers see the file already. `is_retold`
+    /// says that the other host's service was started anew and tells of all of its files again.
+    fn begin(
+        &mut self,
+        origin: usize,
+        rest: &Path,
+        meta: &Meta,
+        is_retold: bool,
+    ) -> Result<Option<(PathBuf, File)>, Failed> {
         if self.is_over {
             return Err(Failed::Over);
         }
         if self.has_own(rest) {
             return Ok(None);
         }
-        if !self.fetched.contains_key(rest) && self.has_from_before(rest, meta) {
+        let may_be_same = is_retold || !self.fetched.contains_key(rest);
+        if may_be_same && self.has_from_before(rest, meta) {
             self.fetched.insert(rest.to_owned(), origin);
             return Ok(None);
         }
@@ -479,11 +625,55 @@ impl State {
     /// Handles a file that another host has dropped. If this host does not have the file, consumers that wait for it
     /// get an error.
     fn lost(&mut self, rest: &Path) {
-        let layout = &self.store.layout;
-        if !layout.published.join(rest).exists() && !layout.spilled.join(rest).exists() {
+        if !self.has(rest) {
             self.store.note("dropped", rest);
-            self.store.tell_lost(rest);
+            self.store.tell_lost(rest, Lost::Dropped);
         }
+    }
+
+    /// Notes for `crossdock ls --files` that this host does not have a file of a lost host.
+    fn is_lost(&mut self, rest: &Path) {
+        if !self.has(rest) {
+            self.store.note("lost", rest);
+        }
+    }
+
+    /// Handles a file of a lost host that is given up. If this host does not have the file, consumers that wait for it
+    /// get an error.
+    fn is_given_up(&mut self, rest: &Path) {
+        if !self.has(rest) {
+            self.store.tell_lost(rest, Lost::WithHost);
+        }
+    }
+
+    /// Takes back that a file was lost with its host, because the host is back.
+    fn is_found(&mut self, rest: &Path) {
+        self.store.note("done", rest);
+        self.store.tell_found(rest);
+    }
+
+    /// Tells whether consumers of this host see a file of this name.
+    fn has(&self, rest: &Path) -> bool {
+        let layout = &self.store.layout;
+        layout.published.join(rest).exists() || layout.spilled.join(rest).exists()
+    }
+
+    /// Notes that another host does not answer, or that it answers again. Consumers are told the host that is lost, or
+    /// the one that has been silent for the longest time.
+    fn is_quiet(&mut self, number: usize, silent: Option<Quiet>) {
+        self.origins[number].silent = silent;
+        let is_over = |origin: &&Origin| matches!(origin.phase, Phase::Ended | Phase::Failed);
+        let waiting = self.origins.iter().filter(|origin| !is_over(origin));
+        let quiet = waiting.filter_map(|origin| Some((origin.silent?, &origin.node)));
+        let is_lost = |quiet: &Quiet| quiet.stage != Stage::Silent;
+        let first = quiet.min_by_key(|(quiet, _)| (!is_lost(quiet), quiet.since_ns));
+        let first = first.map(|(quiet, node)| Silent {
+            host: node.clone(),
+            since_ns: quiet.since_ns,
+            is_lost: is_lost(&quiet),
+        });
+        self.store.tell_silent(first.as_ref());
+        self.tell_phase();
     }
 
     /// Notes what the producers of another host do. Consumers are told once they see all files that those producers
@@ -499,9 +689,15 @@ impl State {
         self.tell_phase();
     }
 
-    /// Tells consumers what the producers of all hosts do.
+    /// Tells consumers what the producers of all hosts do. The producers of a host that was given up count as
+    /// failed, unless all of their files have come.
     pub(super) fn tell_phase(&self) {
-        let phases: Vec<Phase> = self.own.into_iter().chain(self.origins.iter().map(|origin| origin.phase)).collect();
+        let phase = |origin: &Origin| match (origin.phase, origin.silent) {
+            (phase @ (Phase::Ended | Phase::Failed), _) => phase,
+            (_, Some(Quiet { stage: Stage::GivenUp, .. })) => Phase::Failed,
+            (phase, _) => phase,
+        };
+        let phases: Vec<Phase> = self.own.into_iter().chain(self.origins.iter().map(phase)).collect();
         let is_over = |phase: &Phase| matches!(phase, Phase::Ended | Phase::Failed);
         let phase = if phases.is_empty() || phases.iter().all(|phase| *phase == Phase::Coming) {
             Phase::Coming

@@ -1,26 +1,39 @@
-//! Managed directories whose producers and consumers run on several hosts: which host fetches from which, and under
-//! which names and addresses the hosts know each other.
+//! Managed directories whose producers and consumers run on several hosts: which host fetches from which. The hosts find
+//! each other's addresses in the catalog of the run's site.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossdock_files::{Across, Exchange, Service};
+use crossdock_gateway::CatalogAt;
 use crossdock_link::{Choice, Transports};
 
 use super::site::Protection;
 use crate::file::{Directory, Places, Workflow};
 
-/// What one host of the run knows about the other hosts and the managed directories.
+/// This host's part in the run's site.
 #[derive(Clone, Debug)]
-pub struct Neighbours {
-    /// The name of this host's node in the run's site.
-    pub own: String,
+pub struct Own {
+    /// The name of the site.
+    pub site: String,
+    /// The address of the site's catalog.
+    pub catalog: CatalogAt,
+    /// The name of this host's node in the site.
+    pub node: String,
     /// The address at which other hosts reach this host; the system chooses the port.
     pub address: String,
     /// What protects the connections to the other hosts.
     pub protection: Protection,
     /// The choice of transports that carry bytes between the hosts.
     pub transport: Choice,
+}
+
+/// What one host of the run knows about the other hosts and the managed directories.
+#[derive(Clone, Debug)]
+pub struct Neighbours {
+    own: Own,
+    /// The name of the workflow.
+    workflow: String,
     /// What this host knows about each managed directory, by the directory's name.
     directories: BTreeMap<String, Of>,
 }
@@ -49,12 +62,7 @@ fn ends(directory: &Directory, workflow: &Workflow, places: &Places) -> (Vec<usi
 impl Neighbours {
     /// Collects what the host with this number needs to know. `nodes` has two names for each host: the host's name in
     /// messages, and the name of its node.
-    pub fn of(
-        (workflow, places): (&Workflow, &Places),
-        nodes: &[(String, String)],
-        number: usize,
-        (own, address, protection, transport): (String, String, Protection, Choice),
-    ) -> Self {
+    pub fn of((workflow, places): (&Workflow, &Places), nodes: &[(String, String)], number: usize, own: Own) -> Self {
         let mut directories = BTreeMap::new();
         for directory in &workflow.directories {
             let (from, to) = ends(directory, workflow, places);
@@ -65,6 +73,7 @@ impl Neighbours {
             let (produces, consumes) = (from.contains(&number), to.contains(&number));
             let across = Across {
                 produces,
+                consumes,
                 readers: others(&to, produces),
                 origins: others(&from, consumes),
                 wait: Duration::from_secs(directory.wait_s.into()),
@@ -78,7 +87,7 @@ impl Neighbours {
             let producers: Vec<String> = directory.produce.iter().map(with_hosts).collect();
             directories.insert(directory.name.clone(), Of { across, producers: producers.join(", ") });
         }
-        Self { own, address, protection, transport, directories }
+        Self { own, workflow: workflow.name.clone(), directories }
     }
 
     /// Gives the producers of a directory with their hosts, as messages show them.
@@ -86,16 +95,19 @@ impl Neighbours {
         self.directories.get(directory).map(|of| of.producers.as_str())
     }
 
-    /// Starts the exchange, which listens to the hosts that fetch from this host.
+    /// Starts the exchange, which listens to the hosts that fetch from this host, and announces this host in the
+    /// catalog.
     pub fn exchange(&self, directories: &[(Directory, Service)]) -> Result<Exchange, String> {
-        let transports = Transports::new(&self.protection.trust()?, self.transport).map_err(|e| e.to_string())?;
+        let Own { site, catalog, node, address, protection, transport } = &self.own;
+        let transports = Transports::new(&protection.trust()?, *transport).map_err(|e| e.to_string())?;
+        let site = protection.site_of_files((site, catalog, node), &self.workflow, &transports)?;
         let alone = Across { produces: true, ..Across::default() };
         let all = directories.iter().map(|(directory, service)| {
             let across = self.directories.get(&directory.name).map_or(&alone, |of| &of.across);
             (directory.name.as_str(), service, across)
         });
         let all: Vec<(&str, &Service, &Across)> = all.collect();
-        let started = Exchange::start(&transports, &self.own, &format!("{}:0", self.address), &all);
+        let started = Exchange::start(&transports, node, &format!("{address}:0"), &site, &all);
         started.map_err(|e| format!("managed directories cannot be shared with other hosts: {e}"))
     }
 }
@@ -112,7 +124,14 @@ mod tests {
         let hosts = ["n1", "n2", "n3"].map(str::to_owned);
         let (workflow, places) = parse_on(Path::new("w.yaml"), &text, &hosts, None).unwrap();
         let nodes = hosts.map(|host| (host.clone(), format!("node-{host}")));
-        let own = ("x".to_owned(), "127.0.0.1".to_owned(), Protection::TrustedNetwork, Choice::Auto);
+        let own = Own {
+            site: "s".to_owned(),
+            catalog: "embedded:x@127.0.0.1:1".parse().unwrap(),
+            node: "x".to_owned(),
+            address: "127.0.0.1".to_owned(),
+            protection: Protection::TrustedNetwork,
+            transport: Choice::Auto,
+        };
         let of = Neighbours::of((&workflow, &places), &nodes, number, own).directories.remove("f")?;
         needed(&workflow, &places).then_some((of.across, of.producers))
     }
@@ -123,6 +142,7 @@ mod tests {
         let wait = Duration::from_secs(300);
         let across = |produces, readers: &[&str], origins: &[&str]| Across {
             produces,
+            consumes: !origins.is_empty(),
             readers: readers.iter().map(|n| (*n).to_owned()).collect(),
             origins: origins.iter().map(|n| (*n).to_owned()).collect(),
             wait,

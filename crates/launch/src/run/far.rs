@@ -111,8 +111,6 @@ pub struct Far {
     pub shared: Option<String>,
     /// The MPI tasks with ranks on several hosts, each with the folder of its endpoint on the part's host.
     pub endpoints: Vec<(String, PathBuf)>,
-    /// The address where other hosts fetch files from the part's host; empty if no host fetches from it.
-    pub files: String,
     /// The id of the process, ssh or srun, that connects this host with the part's host.
     pub pid: i32,
     down: Option<Sender<String>>,
@@ -176,7 +174,6 @@ impl Far {
             is_broken: false,
             shared: None,
             endpoints: Vec::new(),
-            files: String::new(),
             pid,
             down: Some(down),
             heard: Instant::now(),
@@ -217,17 +214,10 @@ impl Far {
     }
 
     /// Notes that the part is ready to start tasks.
-    pub fn ready(
-        &mut self,
-        engine: &str,
-        version: String,
-        shared: Option<String>,
-        endpoints: Vec<(String, PathBuf)>,
-        files: String,
-    ) {
+    pub fn ready(&mut self, engine: &str, version: String, shared: Option<String>, endpoints: Vec<(String, PathBuf)>) {
         let engine = engine::by_name(engine).unwrap_or_else(engine::no_container);
         self.phase = Phase::Ready(Arc::from(engine), version);
-        (self.shared, self.endpoints, self.files) = (shared, endpoints, files);
+        (self.shared, self.endpoints) = (shared, endpoints);
     }
 
     /// Tells whether the part may still send messages.

@@ -5,7 +5,7 @@
 //! notice, whose path is in the consumer's environment, and the files that the consumer's door needs (`door.rs`). A
 //! consumer that sees the directory through a view (`views.rs`) gets only the view, as its mount.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -149,14 +149,9 @@ impl Managed {
         Ok(managed)
     }
 
-    /// The address where other hosts fetch files from this host; empty if no host fetches from it.
-    pub fn address(&self) -> &str {
-        self.exchange.as_ref().map_or("", Exchange::address)
-    }
-
-    /// Begins to fetch files. `addresses` maps the node names of the producers' hosts to their addresses.
-    pub fn meet(&mut self, addresses: &BTreeMap<String, String>) -> Result<(), String> {
-        self.exchange.as_mut().map_or(Ok(()), |exchange| exchange.meet(addresses)).map_err(|error| error.to_string())
+    /// Ends the exchange with other hosts. The catalog must still be kept.
+    pub fn leave(&mut self) {
+        self.exchange = None;
     }
 
     /// Gives the mounts through which a task sees its directories.

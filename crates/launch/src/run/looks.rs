@@ -2,6 +2,7 @@
 //!
 //! In a run on several hosts, the supervisor listens at a socket in the run's folder. For each connection, the
 //! supervisor asks the run's parts on the other hosts to look into their directories, and sends their answers as JSON.
+//! If a part does not answer, the answer says what its host has announced in the catalog of the run's site.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -12,10 +13,13 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossdock_files::{Look, look};
+use crossdock_files::{Announcement, Look, Site, look};
+use crossdock_layout::files::Phase;
+use crossdock_os::Deadline;
 use serde::{Deserialize, Serialize};
 
 use super::files::{Told, told};
+use super::hosts::node_name;
 
 /// The name of the socket in the run's folder.
 const SOCKET: &str = "looks";
@@ -23,6 +27,8 @@ const SOCKET: &str = "looks";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long `crossdock ls` waits for the supervisor, and the supervisor for `crossdock ls` to read the answer.
 const LONGEST: Duration = Duration::from_secs(15);
+/// How long the catalog may take to say what silent hosts have announced.
+const CATALOG: Duration = Duration::from_secs(2);
 /// The most questions that wait for answers. Further connections are closed at once.
 const QUESTIONS: usize = 64;
 
@@ -86,6 +92,8 @@ pub fn elsewhere(run: &Path) -> Looks {
 /// The supervisor's side: the socket, and the questions that were not answered yet.
 pub struct Questions {
     listener: UnixListener,
+    /// The run's site, if files go from host to host.
+    site: Option<Site>,
     open: BTreeMap<u64, Question>,
     last: u64,
 }
@@ -100,15 +108,15 @@ struct Question {
 }
 
 impl Questions {
-    /// Makes the socket in the run's folder.
-    pub fn make(run: &Path) -> Result<Self, String> {
+    /// Makes the socket in the run's folder. `site` is the run's site, if files go from host to host.
+    pub fn make(run: &Path, site: Option<Site>) -> Result<Self, String> {
         let path = run.join(SOCKET);
         let listener = UnixListener::bind(&path).and_then(|listener| {
             listener.set_nonblocking(true)?;
             Ok(listener)
         });
         let listener = listener.map_err(|e| format!("cannot make the socket {}: {e}", path.display()))?;
-        Ok(Self { listener, open: BTreeMap::new(), last: 0 })
+        Ok(Self { listener, site, open: BTreeMap::new(), last: 0 })
     }
 
     /// The descriptor that is readable when a question waits.
@@ -144,13 +152,14 @@ impl Questions {
         let is_ready = |question: &Question| question.left.is_empty() || now > question.until;
         let ready: Vec<u64> = self.open.iter().filter(|(_, q)| is_ready(q)).map(|(number, _)| *number).collect();
         for question in ready.iter().filter_map(|number| self.open.remove(number)) {
-            let silent = question.left.iter().map(|host| format!("host {host}: no answer within {PATIENCE:?}"));
-            let mut found = question.found;
-            found.troubles.extend(silent);
+            let Question { mut asker, left, mut found, .. } = question;
             found.seen.sort_by(|a, b| (&a.told.name, &a.host).cmp(&(&b.told.name, &b.host)));
-            let (mut asker, text) = (question.asker, serde_json::to_vec(&found).unwrap_or_default());
-            // A thread sends the answer, because the asker may read it slowly.
+            let site = self.site.clone();
+            // A thread asks the catalog and sends the answer, because the catalog may answer late, and the asker may
+            // read slowly.
             thread::spawn(move || {
+                found.troubles.extend(silent(&left, site.as_ref()));
+                let text = serde_json::to_vec(&found).unwrap_or_default();
                 let sent = asker.set_write_timeout(Some(LONGEST)).and_then(|()| asker.write_all(&text));
                 let _ = sent.and_then(|()| asker.shutdown(Shutdown::Both));
             });
@@ -158,10 +167,46 @@ impl Questions {
     }
 }
 
+/// Says for each silent host what it has announced in the catalog.
+fn silent(hosts: &[String], site: Option<&Site>) -> Vec<String> {
+    let is_asked = site.filter(|_| !hosts.is_empty());
+    let announced = is_asked.map(|site| site.announced(Deadline::after(CATALOG)));
+    let line = |host: &String| {
+        let known = match &announced {
+            None => String::new(),
+            Some(Err(error)) => format!("; {error}"),
+            Some(Ok(announced)) => {
+                let of_host = announced.iter().filter(|(_, node, _)| *node == node_name(host));
+                let lines: Vec<String> = of_host.map(|(directory, _, found)| words(directory, found)).collect();
+                match lines.is_empty() {
+                    true => {
+                        "; the catalog has no entry of it, so it has not started yet, or its lease has ended".into()
+                    }
+                    false => format!("; in the catalog it has announced: {}", lines.join(", ")),
+                }
+            }
+        };
+        format!("host {host}: no answer within {PATIENCE:?}{known}")
+    };
+    hosts.iter().map(line).collect()
+}
+
+/// Says in words what a host has announced about a directory.
+fn words(directory: &str, found: &Announcement) -> String {
+    let Announcement { published, bytes, fetched, .. } = found;
+    let phase = match found.phase {
+        None => "",
+        Some(Phase::Coming) => ", its producers have not started",
+        Some(Phase::Producing) => ", its producers run",
+        Some(Phase::Ended) => ", its producers have ended",
+        Some(Phase::Failed) => ", its producers have failed",
+    };
+    format!("`{directory}` ({published} files published with {bytes} bytes, {fetched} files fetched{phase})")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossdock_layout::files::Phase;
 
     fn looks(name: &str) -> Looks {
         let look = Look {
@@ -190,7 +235,7 @@ mod tests {
     fn an_answer_has_what_all_hosts_have_said_and_names_the_silent_ones() {
         let folder = tempfile::tempdir().unwrap();
         assert!(elsewhere(folder.path()).seen.is_empty(), "a run on one host has no socket");
-        let mut questions = Questions::make(folder.path()).unwrap();
+        let mut questions = Questions::make(folder.path(), None).unwrap();
         let hosts = ["n2".to_owned(), "n3".to_owned()];
         let ask = || {
             let path = folder.path().to_owned();

@@ -206,10 +206,12 @@ impl Part {
         }
     }
 
-    /// Collects the final figures of ports, series, items, regions and directories, and ends the daemon. Problems go to
-    /// `alarm`.
+    /// Collects the final figures of ports, series, items, regions and directories, and ends the exchange of files and
+    /// the daemon. Problems go to `alarm`.
     pub fn end(&mut self, alarm: &dyn Fn(&str)) -> Figures {
         let files = self.files.report();
+        // The daemon may keep the catalog, from which the exchange removes its entries.
+        self.files.leave();
         let mut figures = Figures::default();
         if let Some(mut hosted) = self.hosted.take() {
             let told = match hosted.dead() {

@@ -19,7 +19,7 @@ use crossdock_link::Papers;
 use crossdock_os::spawn::host_name;
 use crossdock_os::{Deadline, child, event};
 
-use super::across::{self, Neighbours};
+use super::across::{self, Neighbours, Own};
 use super::daemon::{self, Site, Which};
 use super::folder::{self, RunFolder};
 use super::hosts::{PART_SUPERVISOR, node_name};
@@ -268,13 +268,21 @@ fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part,
         .map_err(|problems| Refused { code: code::FILE, reason: problems.to_string() })?;
     let site = order.site.as_ref().map(|site| join(site, &folder)).transpose();
     let site = site.map_err(|reason| Refused { code: code::SYSTEM, reason })?;
-    let neighbours = site.as_ref().filter(|_| across::needed(&workflow, &places)).map(|site| {
+    let neighbours = site.as_ref().filter(|_| across::needed(&workflow, &places)).map(|site| -> Result<_, String> {
         let nodes: Vec<_> = order.hosts.iter().map(|host| (host.clone(), node_name(host))).collect();
         let to_runner = order.site.as_ref().and_then(|site| site.address.clone()).or_else(runner);
         let address = to_runner.and_then(|host| own_address(&host)).unwrap_or_else(host_name);
-        let own = (site.node.clone(), address, site.protection.clone(), site.transport);
-        Neighbours::of((&workflow, &places), &nodes, order.number, own)
+        let own = Own {
+            site: site.name.clone(),
+            catalog: site.catalog.parse()?,
+            node: site.node.clone(),
+            address,
+            protection: site.protection.clone(),
+            transport: site.transport,
+        };
+        Ok(Neighbours::of((&workflow, &places), &nodes, order.number, own))
     });
+    let neighbours = neighbours.transpose().map_err(|reason| Refused { code: code::SYSTEM, reason })?;
     let which = site.filter(|_| daemon::needed(&workflow)).map(Which::Site);
     let note = |text: &str| voice.say(&Up::Note(text.to_owned()));
     let grace = Duration::from_secs(u64::from(workflow.grace_s));
@@ -283,7 +291,7 @@ fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part,
     let part = Part::prepare(here, &places.counts(&workflow, order.number), &order.engine, folder, reach, &note)?;
     let (engine, version) = (part.engine.name().to_owned(), part.version.clone());
     let (shared, endpoints) = (part.engine.isolation().shared(), part.endpoints_of_jobs());
-    voice.say(&Up::Ready { engine, version, shared, endpoints, files: part.files.address().to_owned() });
+    voice.say(&Up::Ready { engine, version, shared, endpoints });
     Ok((part, grace))
 }
 
@@ -353,7 +361,6 @@ impl<'a> Serving<'a> {
             loop {
                 match self.ear.queue.try_recv() {
                     Ok(Down::Start { index, task, rank, job }) => self.start(index, task, rank, job.as_deref()),
-                    Ok(Down::Files(addresses)) => self.meet(&addresses),
                     Ok(Down::JobBegan(task)) => self.part.began(&task),
                     Ok(Down::JobEnded(task, well)) => self.part.ended(&task, well),
                     Ok(Down::Look(number)) => {
@@ -403,12 +410,6 @@ impl<'a> Serving<'a> {
             }
         }
         let _ = event::wait_any(&fds, Some(Deadline::after(Duration::from_millis(100))));
-    }
-
-    fn meet(&mut self, addresses: &BTreeMap<String, String>) {
-        if let Err(why) = self.part.files.meet(addresses) {
-            self.voice.say(&Up::Alarm(format!("crossdock: {why}")));
-        }
     }
 
     fn start(&mut self, index: usize, task: String, rank: u32, job: Option<&JobHosts>) {

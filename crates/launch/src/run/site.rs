@@ -1,13 +1,16 @@
 //! The site of a run on several hosts: its name, its certificates and its catalog. The certificates are made for this
-//! run only; a run with `--trusted-network` has none. The daemon on the supervisor's host keeps the catalog.
+//! run only; a run with `--trusted-network` has none. The daemon on the supervisor's host keeps the catalog. If the run
+//! needs no daemon, the supervisor itself keeps it.
 
 use std::ffi::OsString;
 use std::net::{TcpListener, ToSocketAddrs, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_link::{Authority, Certificates, Papers, Trust};
+use crossdock_files as files;
+use crossdock_gateway::{CatalogAt, CatalogOptions, SiteCatalog};
+use crossdock_link::{Authority, Certificates, Papers, Transports, Trust};
 
 use super::daemon::Site;
 use super::folder::RunFolder;
@@ -44,6 +47,32 @@ impl Protection {
             }
             Self::TrustedNetwork => Ok(Trust::Network),
         }
+    }
+
+    /// Gives the site with this name and catalog, as managed directories of the node `node` use it.
+    pub fn site_of_files(
+        &self,
+        (name, at, node): (&str, &CatalogAt, &str),
+        workflow: &str,
+        transports: &Transports,
+    ) -> Result<files::Site, String> {
+        // A catalog that this process does not keep needs no folder.
+        let catalog = self.catalog((at, node), Path::new(""), transports)?.client();
+        Ok(files::Site { catalog, name: name.to_owned(), workflow: workflow.to_owned(), lease: files::Site::LEASE })
+    }
+
+    /// Makes this process, on the node `node`, a client of the catalog at `at`, or its keeper, with a journal in `folder`.
+    fn catalog(
+        &self,
+        (at, node): (&CatalogAt, &str),
+        folder: &Path,
+        transports: &Transports,
+    ) -> Result<SiteCatalog, String> {
+        let (certificates, trusted_network) = match self {
+            Self::Certificates(folder) => (Some(folder.as_path()), false),
+            Self::TrustedNetwork => (None, true),
+        };
+        SiteCatalog::open(&CatalogOptions { at, node, certificates, trusted_network, folder }, transports)
     }
 }
 
@@ -82,6 +111,35 @@ impl RunSite {
             protection: self.protection.clone(),
             transport: self.hosts.transport,
         }
+    }
+
+    /// The name of the site.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Keeps the site's catalog in this process, until the returned value is dropped.
+    pub fn keep(&self, folder: &RunFolder) -> Result<SiteCatalog, String> {
+        let at = CatalogAt::Keep(format!("0.0.0.0:{}", self.port));
+        self.protection.catalog((&at, &self.hosts.own_node()), &folder.path.join("catalog"), &self.transports()?)
+    }
+
+    /// The site as managed directories use it, with a client of the catalog for this process.
+    pub fn of_files(&self, workflow: &str) -> Result<files::Site, String> {
+        self.protection.site_of_files(
+            (&self.name, &self.catalog(), &self.hosts.own_node()),
+            workflow,
+            &self.transports()?,
+        )
+    }
+
+    fn transports(&self) -> Result<Transports, String> {
+        Transports::new(&self.protection.trust()?, self.hosts.transport).map_err(|e| e.to_string())
+    }
+
+    /// The address of the catalog for processes of this host.
+    pub fn catalog(&self) -> CatalogAt {
+        CatalogAt::Embedded { node: self.hosts.own_node(), address: format!("127.0.0.1:{}", self.port) }
     }
 
     /// Gives this host's address on the route to the first other host.

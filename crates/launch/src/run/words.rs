@@ -1,7 +1,6 @@
 //! The messages between a run's supervisor and its parts on other hosts: one line of JSON each. They are lines, because
 //! `srun` passes output on line by line.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 use std::path::PathBuf;
 
@@ -29,8 +28,6 @@ pub enum Down {
     /// The first message instead of `Part`: the order to remove what a killed part has left. The field is the name of
     /// the part's folder.
     Sweep(String),
-    /// All hosts are ready. The message maps the nodes from which files are fetched to their addresses.
-    Files(BTreeMap<String, String>),
     /// Start a rank. Later messages name the rank by `index`.
     Start {
         /// The number of the rank in the run.
@@ -71,9 +68,6 @@ pub enum Up {
         shared: Option<String>,
         /// The MPI tasks with ranks on several hosts, each with the folder of its endpoint on this host.
         endpoints: Vec<(String, PathBuf)>,
-        /// The address where other hosts fetch files from this host; empty if no host fetches from it.
-        #[serde(default)]
-        files: String,
     },
     /// This host's part of the run cannot be prepared.
     Refused {
@@ -154,9 +148,9 @@ pub struct SiteOrder {
     pub name: String,
     /// The name of this node.
     pub node: String,
-    /// The node whose daemon keeps the catalog.
+    /// The node whose daemon or supervisor keeps the catalog.
     pub keeper: String,
-    /// The address of the host whose daemon keeps the catalog. With `None` it is the host from which the connection
+    /// The address of the host on which the catalog is kept. With `None` it is the host from which the connection
     /// came.
     pub address: Option<String>,
     /// The port where the catalog listens.

@@ -1,6 +1,5 @@
 //! The run's parts on other hosts: takes their messages, notices lost hosts, and ends the parts.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -84,27 +83,6 @@ impl Run {
         (found.len() > 1).then(|| JobHosts::new(&found, ranks, hosts))
     }
 
-    /// Tells each host the addresses from which files are fetched. It is called once, when all hosts are ready and
-    /// before the first task starts.
-    pub(super) fn introduce_hosts(&mut self) {
-        if std::mem::replace(&mut self.is_introduced, true) {
-            return;
-        }
-        let Some(hosts) = &self.options.hosts else { return };
-        let far = self.far.iter().enumerate();
-        let far = far.filter_map(|(number, far)| Some((hosts.node(number), far.as_ref()?.files.clone())));
-        let mut addresses: BTreeMap<String, String> = far.collect();
-        addresses.insert(hosts.own_node(), self.part.files.address().to_owned());
-        addresses.retain(|_, address| !address.is_empty());
-        if addresses.is_empty() {
-            return;
-        }
-        self.say_to_hosts(&Down::Files(addresses.clone()));
-        if let Err(why) = self.part.files.meet(&addresses) {
-            self.begin_stop(Stop::failed(code::SYSTEM, why));
-        }
-    }
-
     pub(super) fn say_to_hosts(&self, message: &Down) {
         self.far.iter().flatten().for_each(|far| far.say(message));
     }
@@ -149,10 +127,10 @@ impl Run {
                     far.phase = Phase::Preparing;
                 }
             }
-            Event::Said(_, Up::Ready { engine, version, shared, endpoints, files }) => {
+            Event::Said(_, Up::Ready { engine, version, shared, endpoints }) => {
                 if far.is_there() {
                     let note = format!("host {host}: ready, engine {engine} {version}");
-                    far.ready(&engine, version, shared, endpoints, files);
+                    far.ready(&engine, version, shared, endpoints);
                     self.view.note(note.trim_end());
                 }
             }

@@ -80,6 +80,7 @@ impl Run {
         for figures in others {
             summary.figures.add(figures);
         }
+        self.kept = None;
         folder::clean(&self.part.folder.id, &self.part.folder.path);
         if self.options.json {
             say(&summary.json());

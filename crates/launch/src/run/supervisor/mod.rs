@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crossdock_gateway::SiteCatalog;
 use crossdock_os::{Deadline, child, event, pipe};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -139,8 +140,8 @@ struct Run {
     events: Option<Events>,
     /// Answers `crossdock ls --files`, in a run on several hosts with managed directories.
     questions: Option<Questions>,
-    /// True after the hosts were told from where they fetch files.
-    is_introduced: bool,
+    /// The catalog of the run's site, if this process keeps it: in a run on several hosts that needs no daemon.
+    kept: Option<SiteCatalog>,
     logs: PathBuf,
     _logs_lock: File,
     ranks: Vec<Rank>,
@@ -204,7 +205,6 @@ impl Run {
         if !self.hosts_are_ready() {
             return;
         }
-        self.introduce_hosts();
         for index in 0..self.ranks.len() {
             let rank = &self.ranks[index];
             if rank.running.is_some() || rank.end.is_some() || self.stop.is_some() {

@@ -9,7 +9,7 @@ use crossdock_os::spawn::host_name;
 
 use super::{Rank, Run, Stop};
 use crate::file::{self, Places, Workflow};
-use crate::run::across::{self, Neighbours};
+use crate::run::across::{self, Neighbours, Own};
 use crate::run::daemon::{self, Which};
 use crate::run::far::{Events, Far};
 use crate::run::folder::RunFolder;
@@ -58,6 +58,10 @@ impl Run {
             Some(hosts) if is_needed || are_files => Some(RunSite::make(hosts, &folder).map_err(system)?),
             _ => None,
         };
+        let kept = match &site {
+            Some(site) if !is_needed => Some(site.keep(&folder).map_err(system)?),
+            _ => None,
+        };
         let which = is_needed.then(|| match &site {
             Some(site) => Which::Site(site.own()),
             None => Which::Here(options.daemon.clone()),
@@ -68,7 +72,14 @@ impl Run {
             (Some(hosts), Some(site)) if are_files && here.is_some() => {
                 let nodes = (0..hosts.names.len()).map(|n| (hosts.names[n].clone(), hosts.node(n)));
                 let address = site.address().unwrap_or_else(host_name);
-                let own = (hosts.own_node(), address, site.protection().clone(), hosts.transport);
+                let own = Own {
+                    site: site.name().to_owned(),
+                    catalog: site.catalog(),
+                    node: hosts.own_node(),
+                    address,
+                    protection: site.protection().clone(),
+                    transport: hosts.transport,
+                };
                 Some(Neighbours::of((&workflow, &places), &nodes.collect::<Vec<_>>(), number, own))
             }
             _ => None,
@@ -95,8 +106,10 @@ impl Run {
             }
         }
         let is_asked = options.hosts.is_some() && !workflow.directories.is_empty();
+        // The run can do without the catalog's words about hosts that do not answer.
+        let of_files = site.as_ref().filter(|_| are_files).and_then(|site| site.of_files(&workflow.name).ok());
         // The run can do without the socket. The path of a socket may have 107 bytes only.
-        let questions = is_asked.then(|| Questions::make(&part.folder.path)).and_then(|made| {
+        let questions = is_asked.then(|| Questions::make(&part.folder.path, of_files)).and_then(|made| {
             made.map_err(|e| view.note(&format!("note: `crossdock ls --files` will not show other hosts: {e}"))).ok()
         });
         let mut run = Self {
@@ -107,7 +120,7 @@ impl Run {
             far,
             events,
             questions,
-            is_introduced: false,
+            kept,
             logs,
             _logs_lock: lock,
             ranks,

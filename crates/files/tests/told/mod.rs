@@ -1,0 +1,33 @@
+//! What tests write into a catalog in place of another host, whose address they choose.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossdock_catalog::Catalog;
+use crossdock_files::{Announcement, Role, Site, entry_key};
+use crossdock_layout::files::Phase;
+use crossdock_os::Deadline;
+
+const SITE: &str = "site";
+const WORKFLOW: &str = "flow";
+
+/// Gives the site of this catalog.
+pub fn site(catalog: impl Catalog + 'static) -> Site {
+    Site { catalog: Arc::new(catalog), name: SITE.into(), workflow: WORKFLOW.into(), lease: Site::LEASE }
+}
+
+/// Announces a host with producers. It never loses its entry.
+pub fn announce(catalog: &dyn Catalog, directory: &str, node: &str, address: &str) {
+    let announced = Announcement {
+        life: 1,
+        role: Role::Produces,
+        phase: Some(Phase::Producing),
+        published: 0,
+        bytes: 0,
+        torn: 0,
+        fetched: 0,
+        address: address.to_owned(),
+    };
+    let key = entry_key(SITE, WORKFLOW, directory, node);
+    catalog.put(&key, &announced.value(), None, Deadline::after(Duration::from_secs(60))).unwrap();
+}
