@@ -18,6 +18,10 @@ use super::place::{Place, private_shm};
 use crate::engine::{ENDPOINT_FOLDER, tool};
 use std::time::Duration;
 
+/// The options by which bubblewrap, podman and docker leave a rank this capability alone. MPI reads the memory of
+/// neighbouring ranks on a host, which docker's system call filter allows only with it.
+const CAPABILITIES: [&str; 4] = ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_PTRACE"];
+
 /// Devices that MPI and solvers use. The container gets those that the host has.
 const DEVICES: [&str; 14] = [
     "/dev/infiniband",
@@ -230,7 +234,10 @@ fn bubblewrap(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, S
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
     add(&["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]);
     add(&["--as-pid-1"]);
-    if spawn::user_and_group().0 != 0 {
+    if spawn::user_and_group().0 == 0 {
+        // With all capabilities, a rank that root starts could mount the host's read-only folders anew for writing.
+        add(&CAPABILITIES);
+    } else {
         add(&["--unshare-user"]);
     }
     for folder in outline.folders() {
@@ -325,9 +332,7 @@ fn run_words(job: &Job, program: &[&str], binds: &[Bind], outline: Option<&Outli
     if !binds.iter().any(|b| b.inside == "/tmp") {
         add(&["--tmpfs", "/tmp:exec,mode=1777"]);
     }
-    // MPI reads the memory of neighbouring ranks on a host, which docker's system call filter allows only with this
-    // capability.
-    add(&["--cap-drop", "ALL", "--cap-add", "SYS_PTRACE"]);
+    add(&CAPABILITIES);
     // By default the size is half of the memory, as for the kernel's own `/dev/shm`. An engine's default of 64 MB is
     // too little for any MPI.
     let shm = job.shm.unwrap_or_else(|| crossdock_os::process::total_memory() / 2);
