@@ -3,9 +3,10 @@
 //! A task with `after:` waits for the end of the named tasks. A consumer of a directory with `publish: end` waits for
 //! the end of the producers. If a producer cannot end before its consumer has ended, the consumer never gets a file, so
 //! this is an error. Directories that publish finished files at once may form a cycle, because two coupled codes that
-//! feed each other are usual.
+//! feed each other are usual. Before the start of such a run the user gets a note, because each task of the cycle may
+//! wait for a file of the next one.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::directories::Directory;
 use super::reader::{Notes, clip};
@@ -29,6 +30,37 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
             notes.add(d.position, &format!("files.{}.consume", clip(&d.name)), what, hint);
         }
     }
+}
+
+/// Describes the cycles in which each task reads files that the next one writes, a line for each cycle.
+#[must_use]
+pub fn circles(w: &Workflow) -> Vec<String> {
+    let producers = |task: &Task| -> Vec<&str> {
+        let read = w.directories.iter().filter(|d| d.consume.contains(&task.name));
+        read.flat_map(|d| d.produce.iter().map(String::as_str)).collect()
+    };
+    let (mut known, mut lines) = (BTreeSet::new(), Vec::new());
+    for d in &w.directories {
+        let pairs = d.consume.iter().flat_map(|c| d.produce.iter().map(move |p| (c, p)));
+        for (consumer, producer) in pairs.filter(|(consumer, producer)| consumer != producer) {
+            let chain = chain(w, producer, consumer, |task| {
+                let names = producers(task);
+                w.tasks.iter().map(|t| t.name.as_str()).filter(|name| names.contains(name)).collect()
+            });
+            let Some(chain) = chain else { continue };
+            if !known.insert(chain.iter().copied().collect::<BTreeSet<_>>()) {
+                continue;
+            }
+            let names = [consumer.as_str()].into_iter().chain(chain).map(|name| format!("`{}`", clip(name)));
+            let names = names.collect::<Vec<_>>().join(" → ");
+            lines.push(format!(
+                "note: managed directories form a cycle, in which each task reads files of the next one: {names}. If each \
+                 of these tasks waits for a file of the next one, the waits end only after the time `wait` (line {})",
+                d.position.line
+            ));
+        }
+    }
+    lines
 }
 
 /// Finds a chain of tasks from the producer to the consumer, in which each task waits for the end of the next one;
@@ -77,4 +109,35 @@ pub(super) fn chain<'w>(
 fn ends_of_producers<'w>(w: &'w Workflow, task: &Task) -> Vec<&'w str> {
     let waited = w.directories.iter().filter(|d| d.publish == END && d.consume.contains(&task.name));
     waited.flat_map(|d| d.produce.iter().map(String::as_str)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn circles_of(files: &str) -> Vec<String> {
+        let tasks = ["a", "b", "c", "d"].map(|name| format!("  {name}: {{command: [x]}}\n")).concat();
+        let text = format!("workflow: w\nfiles:\n{files}tasks:\n{tasks}");
+        circles(&crate::file::parse(Path::new("w.yaml"), &text).unwrap())
+    }
+
+    #[test]
+    fn tasks_that_read_each_others_directories_get_one_note_for_each_cycle() {
+        let lines = circles_of("  f: {path: /f, produce: a, consume: b}\n  g: {path: /g, produce: b, consume: a}\n");
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("each task reads files of the next one: `b` → `a` → `b`. If"), "{lines:?}");
+        assert!(lines[0].ends_with("(line 3)"), "{lines:?}");
+        let three = "  f: {path: /f, produce: a, consume: b}\n  g: {path: /g, produce: b, consume: [c, d]}\n  \
+                     h: {path: /h, produce: c, consume: a}\n";
+        let lines = circles_of(three);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains(": `b` → `a` → `c` → `b`. If"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_chain_of_directories_and_a_directory_that_several_tasks_read_and_write_are_no_cycle() {
+        let chain = "  f: {path: /f, produce: [a, b], consume: [c]}\n  g: {path: /g, produce: [a, c], consume: d}\n";
+        assert_eq!(circles_of(chain), Vec::<String>::new());
+    }
 }

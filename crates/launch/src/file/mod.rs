@@ -18,6 +18,7 @@ mod workflow;
 
 use std::path::Path;
 
+pub use cycles::circles;
 pub use grants::TaskGrant;
 pub use keys::ENGINES;
 pub use placement::{Count, Places, share};

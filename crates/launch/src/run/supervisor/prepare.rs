@@ -45,6 +45,7 @@ impl Run {
         }
         let names: Vec<String> = ranks.iter().map(|r| r.name.clone()).collect();
         let view = View::new(options.show, &names);
+        crate::file::circles(&workflow).iter().for_each(|line| view.note(line));
         let here = options.hosts.as_ref().map_or(Some(0), |hosts| hosts.here);
         // The connections to the other hosts are made while this host prepares itself.
         let events = options.hosts.as_ref().map(|_| Events::new()).transpose().map_err(system)?;
