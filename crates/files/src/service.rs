@@ -552,7 +552,10 @@ impl State {
             return;
         };
         let was_written = self.written.contains(rest);
-        match self.store.publish(rest, was_written, &mut || shared.writers().is_torn(meta.ino())) {
+        let outdated = self.outdated(rest);
+        let mut is_torn = || shared.writers().is_torn(meta.ino());
+        let mut before = |store: &Store| outdated.iter().for_each(|old| store.drop_file(old));
+        match self.store.publish(rest, was_written, &mut is_torn, &mut before) {
             Ok(Attempt::Done) => {
                 self.written.remove(rest);
                 self.torn.remove(rest);
@@ -602,8 +605,8 @@ impl State {
         if let Some(Err(error)) = spill.as_mut().map(|spill| spill.published(&store.layout, rest)) {
             self.trouble(format!("{}: an older file stays on the disk: {error}", rest.display()));
         }
-        self.store.tell_published(rest);
         self.drop_old(rest);
+        self.store.tell_published(rest);
         shared.room.notify_all();
         shared.told.notify_all();
     }
@@ -625,24 +628,29 @@ impl State {
         }
     }
 
+    /// Lists the published files that are dropped when `newest` is published, the oldest first. Consumers never see more
+    /// files than the rule `keep` says, so these files are taken from consumers before consumers see the newest one.
+    fn outdated(&self, newest: &Path) -> Vec<PathBuf> {
+        let Keep::Newest(keep) = self.keep else { return Vec::new() };
+        let others: Vec<&PathBuf> = self.order.iter().filter(|rest| *rest != newest).collect();
+        let count = (others.len() + 1).saturating_sub(keep.max(1));
+        others.into_iter().take(count).cloned().collect()
+    }
+
     /// If only a limited number of files is kept, drops the oldest ones from the folders of producers and consumers. A
     /// consumer that has such a file open keeps it.
     fn drop_old(&mut self, newest: &Path) {
-        let Keep::Newest(keep) = self.keep else { return };
-        self.order.retain(|rest| rest != newest);
-        self.order.push(newest.to_owned());
-        while self.order.len() > keep.max(1) {
-            let old = self.order.remove(0);
-            self.drop_file(&old);
+        if !matches!(self.keep, Keep::Newest(_)) {
+            return;
         }
+        let outdated = self.outdated(newest);
+        self.order.retain(|rest| rest != newest && !outdated.contains(rest));
+        self.order.push(newest.to_owned());
+        outdated.iter().for_each(|old| self.drop_file(old));
     }
 
     fn drop_file(&mut self, rest: &Path) {
-        // The file is first removed from the producers' folder. Otherwise a service that follows a killed one would
-        // publish it again.
-        if let Ok(Some(place)) = self.store.layout.staged(rest) {
-            let _ = fs::remove_file(&*place);
-        }
+        self.store.remove_staged(rest);
         // The other hosts keep their copies of the file as long as the rule `keep` on those hosts says.
         self.ledger.dropped(rest);
         self.withdraw(rest);

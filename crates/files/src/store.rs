@@ -170,7 +170,7 @@ impl Store {
 
     /// Publishes a file of `stage` under the same name in the consumers' folder, if no process writes the file. `rest`
     /// is the file's path relative to each of the two folders. `is_torn` is called once the lease has proved that no
-    /// writer is left.
+    /// writer is left, and `before` is called just before consumers see the file.
     ///
     /// The file is first linked into the folder `new` and opened there. An open in `stage` would wait for the thread
     /// that answers opens (`writers.rs`), and consumers would get the file later. If `was_written` is true, a process
@@ -181,6 +181,7 @@ impl Store {
         rest: &Path,
         was_written: bool,
         is_torn: &mut dyn FnMut() -> bool,
+        before: &mut dyn FnMut(&Self),
     ) -> io::Result<Attempt> {
         let to = self.layout.published.join(rest);
         let Some(from) = self.layout.staged(rest)? else { return Ok(Attempt::Nothing) };
@@ -202,7 +203,7 @@ impl Store {
             return Ok(Attempt::Nothing);
         }
         fault_point!("files.linked");
-        let tried = self.publish_link(rest, &waiting, &meta, is_torn);
+        let tried = self.publish_link(rest, &waiting, &meta, is_torn, before);
         if !matches!(tried, Ok(Attempt::Done)) {
             present(fs::remove_file(&waiting))?;
         }
@@ -217,6 +218,7 @@ impl Store {
         waiting: &Path,
         meta: &fs::Metadata,
         is_torn: &mut dyn FnMut() -> bool,
+        before: &mut dyn FnMut(&Self),
     ) -> io::Result<Attempt> {
         // The link leads to another file than the one that `meta` describes, because another file took the name `rest`
         // before the link was made.
@@ -241,6 +243,7 @@ impl Store {
             file.set_permissions(fs::Permissions::from_mode(mode))?;
             return Ok(Attempt::Written);
         }
+        before(self);
         self.show_everywhere(waiting, rest).map(|()| Attempt::Done)
     }
 
@@ -302,6 +305,21 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Removes a published file from the folders of producers and consumers. The service does this again when it notes
+    /// that the file was dropped, and then reports an error.
+    pub(crate) fn drop_file(&self, rest: &Path) {
+        self.remove_staged(rest);
+        let _ = self.withdraw(rest);
+    }
+
+    /// Removes a file from the producers' folder. When a file is dropped, this comes first: otherwise a service that
+    /// follows a killed one would publish the file again.
+    pub(crate) fn remove_staged(&self, rest: &Path) {
+        if let Ok(Some(place)) = self.layout.staged(rest) {
+            let _ = fs::remove_file(&*place);
+        }
     }
 
     /// Tells whether no process has this published file open or mapped.

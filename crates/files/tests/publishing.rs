@@ -300,6 +300,12 @@ fn only_the_newest_files_are_kept_where_that_was_asked_for() {
     let f = Fixture::keeping(Publish::Close, Keep::Newest(3));
     for number in 0..10 {
         fs::write(f.stage(&number.to_string()), "1").unwrap();
+        let is_seen = |number: u64| f.layout.published.join(number.to_string()).exists();
+        let until = Instant::now() + Duration::from_secs(10);
+        while !is_seen(number) {
+            assert!(Instant::now() < until, "{number} is not published");
+        }
+        assert!(number < 3 || !is_seen(number - 3), "a consumer that sees {number} does not see {}", number - 3);
         let until = Instant::now() + Duration::from_secs(10);
         while f.service().report().published <= number && Instant::now() < until {
             std::thread::yield_now();

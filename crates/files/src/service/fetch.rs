@@ -586,6 +586,7 @@ impl State {
         if let Some(folder) = rest.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             self.show_folder(folder);
         }
+        self.outdated(rest).iter().for_each(|old| self.store.drop_file(old));
         self.store.show_everywhere(path, rest)?;
         fault_point!("files.fetch.shown");
         self.fetched.insert(rest.to_owned(), origin);
