@@ -1,13 +1,13 @@
 //! `crossdock ls --files`: the managed directories of living runs.
 
-use crossdock_files::{Line, User};
+use crossdock_files::{Line, Refused, RefusedRole, User};
 use crossdock_launch::file::units;
 use crossdock_launch::run::looks::{self, Seen};
 use crossdock_launch::run::{self, code};
 use crossdock_layout::files::Phase;
 use serde_json::{Value, json};
 
-use crate::output::Output;
+use crate::output::{Output, age};
 use crate::table::{columns, complain};
 
 pub fn list(output: &Output) -> u8 {
@@ -86,11 +86,28 @@ fn text(run: &str, Seen { host, told, look }: &Seen) -> String {
         row
     };
     let rows: Vec<Vec<String>> = look.lines.iter().map(row).collect();
-    if rows.is_empty() {
-        return head;
+    let mut text = head;
+    if !rows.is_empty() {
+        let titles = ["FILE", "STATE", "SIZE", "WRITTEN BY", "READ BY", "AWAITED BY", "REASON"];
+        text += &format!("\n{}", columns(&titles[..if has_reasons { 7 } else { 6 }], &rows));
     }
-    let titles = ["FILE", "STATE", "SIZE", "WRITTEN BY", "READ BY", "AWAITED BY", "REASON"];
-    format!("{head}\n{}", columns(&titles[..if has_reasons { 7 } else { 6 }], &rows))
+    if !look.refused.is_empty() {
+        let rows: Vec<Vec<String>> = look.refused.iter().map(refusal).collect();
+        text += &format!("\n{}", columns(&["REFUSED", "TIMES", "LAST FILE", "LAST", "ERROR", "REASON"], &rows));
+    }
+    text
+}
+
+/// The row of a task that tried in vain to change files of the directory.
+fn refusal(refused: &Refused) -> Vec<String> {
+    vec![
+        refused.task.clone(),
+        refused.times.to_string(),
+        refused.last.clone(),
+        format!("{} ago", age(refused.seconds_ago as f64)),
+        refused.errno().to_owned(),
+        refused.reason().to_owned(),
+    ]
 }
 
 fn value(run: &str, Seen { host, told, look }: &Seen) -> Value {
@@ -103,10 +120,21 @@ fn value(run: &str, Seen { host, told, look }: &Seen) -> Value {
             "read_by": users(&line.readers), "awaited_by": users(&line.waiters), "reason": line.reason(look.is_full),
         })
     };
+    let refused = |refused: &Refused| {
+        let role = match refused.role {
+            RefusedRole::Consumer => "consumer",
+            RefusedRole::Producer => "producer",
+        };
+        json!({
+            "task": refused.task, "role": role, "times": refused.times, "last": refused.last,
+            "seconds_ago": refused.seconds_ago, "error": refused.errno(), "reason": refused.reason(),
+        })
+    };
     json!({
         "run": run, "host": host, "name": told.name, "path": told.path, "publish": told.publish, "keep": told.keep, "quota": told.quota,
         "producers": told.produce, "consumers": told.consume, "state": phase(look.phase), "published": look.published,
         "used": told.quota.map(|_| look.used), "full": look.is_full,
         "files": look.lines.iter().map(line).collect::<Vec<_>>(),
+        "refused": look.refused.iter().map(refused).collect::<Vec<_>>(),
     })
 }

@@ -10,6 +10,7 @@
 //! continues.
 
 mod look;
+mod refusals;
 mod rules;
 mod service;
 mod spill;
@@ -19,6 +20,7 @@ mod view;
 mod writers;
 
 pub use look::{Line, Look, State, User, look};
+pub use refusals::{Guarded, Refusals, Refused, RefusedRole};
 pub use rules::{Keep, Publish};
 #[cfg(feature = "fault-points")]
 pub use service::FETCH_FAULT_POINTS;

@@ -13,6 +13,7 @@ use crossdock_os::mount;
 use crossdock_os::seccomp::MemoryReader;
 use serde::{Deserialize, Serialize};
 
+use crate::refusals::{self, Refused};
 use crate::store::Layout;
 
 /// The state of one file name in a managed directory.
@@ -124,6 +125,8 @@ pub struct Look {
     pub is_full: bool,
     /// A line for each name, sorted by name.
     pub lines: Vec<Line>,
+    /// The tasks that tried in vain to change files of the directory.
+    pub refused: Vec<Refused>,
 }
 
 /// The producers' phase as a number, because the crate of the memory layouts knows no text formats.
@@ -201,6 +204,7 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
         used: mount::used(&layout.stage),
         is_full: mount::is_full(&layout.stage),
         lines: lines.into_values().collect(),
+        refused: refusals::read(&layout.refusals()),
     })
 }
 

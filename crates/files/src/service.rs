@@ -275,12 +275,6 @@ impl Service {
         }
     }
 
-    /// Returns a function that adds a line to [`Report::troubles`]. A view calls it when a wait ended without a file.
-    pub fn tells(&self) -> impl Fn(String) + Send + Sync + 'static {
-        let shared = self.shared.clone();
-        move |line| shared.state().trouble(line)
-    }
-
     /// Gives the paths of the store's folders.
     #[must_use]
     pub fn layout(&self) -> Layout {

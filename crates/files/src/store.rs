@@ -6,6 +6,7 @@
 //! ROOT/for.N/       what the consumer N sees, where files go when all consumers have read them; else all see `published`
 //! ROOT/events       why files were not published or not fetched, and what was dropped: a line each
 //! ROOT.events       the same list, if ROOT is memory with a limit, where a line would have no room when it matters
+//! ROOT.refusals   which tasks tried in vain to change files (refusals.rs)
 //! ROOT/spilled      where some files of `published` are moved to a disk: a link to the folder there (spill.rs)
 //! ROOT/fetched/     a file of another host is filled here, before its rename into `published` (service/fetch.rs)
 //! ROOT/new/         a link waits here for its rename into `published`, so that a file takes its name in one step
@@ -110,9 +111,19 @@ impl Layout {
     /// limit, because such a store may be full.
     #[must_use]
     pub fn events(&self) -> [PathBuf; 2] {
-        let mut beside = self.root.clone().into_os_string();
-        beside.push(".events");
-        [self.root.join("events"), beside.into()]
+        [self.root.join("events"), self.beside(".events")]
+    }
+
+    /// The path of the list of refusals. It lies beside the store, because the store may be full.
+    #[must_use]
+    pub fn refusals(&self) -> PathBuf {
+        self.beside(".refusals")
+    }
+
+    fn beside(&self, ending: &str) -> PathBuf {
+        let mut path = self.root.clone().into_os_string();
+        path.push(ending);
+        path.into()
     }
 }
 

@@ -39,11 +39,11 @@ impl Scene {
         let (of_reads, of_stories) = (reads.clone(), stories.clone());
         let told = Told {
             read: Box::new(move |rest| of_reads.lock().unwrap().push(rest.to_owned())),
-            story: Box::new(move |story| of_stories.lock().unwrap().push(story)),
+            story: Box::new(move |_, story| of_stories.lock().unwrap().push(story)),
         };
         let faces = vec![service.layout().published];
-        let show =
-            Show { faces, notice: root.with_extension("notice"), wait, awaits: Vec::new(), moved: Moved::default() };
+        let (notice, awaits, moved) = (root.with_extension("notice"), Vec::new(), Moved::default());
+        let show = Show { faces, seen_at: "/data/frames".into(), notice, wait, awaits, moved };
         let mut scene = Self { root, at, service: Some(service), view: None, reads, stories };
         if crossdock_os::child::user() != 0 || !Path::new("/dev/fuse").exists() {
             return None;
@@ -181,9 +181,16 @@ fn a_wait_ends_with_its_time_and_with_the_producers_and_says_why() {
     let Some(s) = Scene::new(Duration::from_millis(300)) else { return crossdock_os::testing::skip("fuse") };
     let error = File::open(s.at.join("never")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(110), "ETIMEDOUT");
-    assert!(s.stories.lock().unwrap().iter().any(|story| story.contains("simulate still runs")));
+    let stories = s.stories.lock().unwrap().clone();
+    assert!(!stories.is_empty());
+    for story in stories {
+        assert!(story.starts_with("/data/frames/never was not published within 0.3 s: simulate still runs"), "{story}");
+    }
     s.service.as_ref().unwrap().producers(Phase::Ended);
     assert_eq!(File::open(s.at.join("never")).unwrap_err().raw_os_error(), Some(2));
+    let stories = s.stories.lock().unwrap().clone();
+    let wanted = "/data/frames/never will not come: simulate ended in order";
+    assert!(stories.last().unwrap().starts_with(wanted), "{stories:?}");
 }
 
 #[test]
@@ -236,8 +243,9 @@ fn serve(root: &Path) -> ! {
     service.producers(Phase::Producing);
     File::create(service.layout().stage.join("a")).unwrap().write_all(b"whole").unwrap();
     let faces = vec![service.layout().published];
-    let show = Show { faces, notice, wait: LONG, awaits: Vec::new(), moved: Moved::default() };
-    let told = Told { read: Box::new(|_| ()), story: Box::new(|_| ()) };
+    let seen_at = "/data/frames".into();
+    let show = Show { faces, seen_at, notice, wait: LONG, awaits: Vec::new(), moved: Moved::default() };
+    let told = Told { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
     let _view = View::mount(&std::env::temp_dir().join(root.file_name().unwrap()), show, told).unwrap();
     loop {
         std::thread::park();
@@ -251,12 +259,13 @@ fn a_mount_point_that_is_not_empty_is_refused() {
     fs::write(at.join("x"), "x").unwrap();
     let show = Show {
         faces: vec![s.root.join("published")],
+        seen_at: at.clone(),
         notice: s.root.with_extension("notice"),
         wait: LONG,
         awaits: Vec::new(),
         moved: Moved::default(),
     };
-    let told = Told { read: Box::new(|_| ()), story: Box::new(|_| ()) };
+    let told = Told { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
     let error = View::mount(&at, show, told).unwrap_err().to_string();
     assert!(error.contains("is not empty"), "{error}");
 }

@@ -11,6 +11,7 @@ pub mod link;
 pub mod liveness;
 pub mod name;
 pub mod queue;
+pub mod refusal;
 pub mod region;
 pub mod rights;
 pub mod series;

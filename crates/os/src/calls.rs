@@ -38,6 +38,46 @@ pub fn written_name(number: libc::c_long, arguments: [libc::c_long; 3]) -> Optio
     }
 }
 
+/// A change of a name by a system call that does not open a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// The call sets the file's length.
+    Cut,
+    /// The call makes a file, a folder or a link.
+    Make,
+    /// The call removes a file or a folder.
+    Remove,
+    /// The call renames a file or a folder.
+    Rename,
+}
+
+/// If this system call changes names or the length of a file, gives the change, and for each name the folder's
+/// descriptor and the address of the name.
+pub fn changed_names(number: libc::c_long, arguments: [libc::c_long; 4]) -> Option<(Change, Vec<(i32, usize)>)> {
+    let [a, b, c, d] = arguments;
+    let here = libc::AT_FDCWD;
+    let one = |change, folder: libc::c_long, path: libc::c_long| Some((change, vec![(folder as i32, path as usize)]));
+    match number {
+        libc::SYS_truncate => one(Change::Cut, here.into(), a),
+        libc::SYS_unlinkat => one(Change::Remove, a, b),
+        libc::SYS_mkdirat | libc::SYS_mknodat => one(Change::Make, a, b),
+        libc::SYS_symlinkat => one(Change::Make, b, c),
+        libc::SYS_linkat => one(Change::Make, c, d),
+        libc::SYS_renameat2 => Some((Change::Rename, vec![(a as i32, b as usize), (c as i32, d as usize)])),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_renameat => Some((Change::Rename, vec![(a as i32, b as usize), (c as i32, d as usize)])),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_rename => Some((Change::Rename, vec![(here, a as usize), (here, b as usize)])),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_unlink | libc::SYS_rmdir => one(Change::Remove, here.into(), a),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_mkdir | libc::SYS_mknod => one(Change::Make, here.into(), a),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_symlink | libc::SYS_link => one(Change::Make, here.into(), b),
+        _ => None,
+    }
+}
+
 /// Tells whether an open with these flags makes the file if there is none.
 pub fn creates(flags: u64) -> bool {
     flags & libc::O_CREAT as u64 != 0
@@ -55,10 +95,10 @@ pub fn flags_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<u6
     (number == libc::SYS_openat2).then_some(arguments[2] as u64)
 }
 
-/// Tells whether an open with these flags neither creates a file nor allows writing to it.
+/// Tells whether an open with these flags neither creates nor truncates a file, nor allows writing to it.
 pub fn only_reads(flags: u64) -> bool {
-    let creates = libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY);
-    flags & (libc::O_ACCMODE | creates) as u64 == 0
+    let changes = libc::O_CREAT | libc::O_TRUNC | (libc::O_TMPFILE & !libc::O_DIRECTORY);
+    flags & (libc::O_ACCMODE | changes) as u64 == 0
 }
 
 #[cfg(test)]
@@ -75,5 +115,21 @@ mod tests {
         }
         assert_eq!(written_name(libc::SYS_openat, [7, 0x1000, libc::O_RDONLY.into()]), None);
         assert_eq!(name_of(libc::SYS_read, [0, 0, 0]), None);
+    }
+
+    #[test]
+    fn a_change_has_its_names() {
+        let here = libc::AT_FDCWD;
+        for (number, wanted) in [
+            (libc::SYS_truncate, (Change::Cut, vec![(here, 1)])),
+            (libc::SYS_unlinkat, (Change::Remove, vec![(1, 2)])),
+            (libc::SYS_mkdirat, (Change::Make, vec![(1, 2)])),
+            (libc::SYS_symlinkat, (Change::Make, vec![(2, 3)])),
+            (libc::SYS_linkat, (Change::Make, vec![(3, 4)])),
+            (libc::SYS_renameat2, (Change::Rename, vec![(1, 2), (3, 4)])),
+        ] {
+            assert_eq!(changed_names(number, [1, 2, 3, 4]), Some(wanted), "call {number}");
+        }
+        assert_eq!(changed_names(libc::SYS_openat, [1, 2, 3, 4]), None);
     }
 }

@@ -93,6 +93,7 @@ pub fn wait_for_ends(bell: impl AsFd, sockets: &[BorrowedFd<'_>], deadline: Dead
 pub const ROUND: usize = 256;
 
 /// A set of descriptors to wait for. Each has a number that the caller chose.
+#[derive(Debug)]
 pub struct Epoll {
     fd: OwnedFd,
 }

@@ -7,6 +7,7 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// Reserves `more` bytes of disk space from the offset `from` on, and extends the file with zeros to the length `from +
 /// more`. A later write to this range cannot fail for lack of space.
@@ -144,6 +145,44 @@ pub fn folder_of_process(thread: i32, number: Option<i32>) -> OsResult<Vec<u8>> 
 /// and not through the C library.
 pub fn exists(path: &std::ffi::CStr) -> bool {
     rustix::fs::lstat(path).is_ok()
+}
+
+/// What the kernel says about a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Look {
+    /// True for an ordinary file.
+    pub is_ordinary: bool,
+    /// True for a folder.
+    pub is_folder: bool,
+    /// The permissions.
+    pub mode: u32,
+    /// The number of names of the file.
+    pub links: u64,
+    /// When the file's permissions, names or contents changed last.
+    pub changed: SystemTime,
+}
+
+/// Looks at a name, without a call of the C library. A symbolic link at the end is not followed.
+pub fn look(path: &std::ffi::CStr) -> OsResult<Look> {
+    let stat = rustix::fs::lstat(path).context("lstat", || path.to_string_lossy().into_owned())?;
+    let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+    let since =
+        Duration::new(u64::try_from(stat.st_ctime).unwrap_or(0), u32::try_from(stat.st_ctime_nsec).unwrap_or(0));
+    Ok(Look {
+        is_ordinary: kind.is_file(),
+        is_folder: kind.is_dir(),
+        mode: stat.st_mode & 0o7777,
+        links: stat.st_nlink,
+        changed: SystemTime::UNIX_EPOCH + since,
+    })
+}
+
+/// Tells whether the kernel would let this process open the file for writing. A name without a file counts as `true`.
+pub fn may_write(path: &std::ffi::CStr) -> bool {
+    !matches!(
+        rustix::fs::accessat(CWD, path, rustix::fs::Access::WRITE_OK, rustix::fs::AtFlags::EACCESS),
+        Err(Errno::ACCESS | Errno::ROFS | Errno::PERM)
+    )
 }
 
 /// Opens the same file once more, for reading and writing, as a file description of this process alone.

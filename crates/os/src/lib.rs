@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod child;
 pub mod clock;
 pub mod copy;
+pub mod datagram;
 pub mod deadline;
 pub mod error;
 pub mod event;

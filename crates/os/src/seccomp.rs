@@ -1,9 +1,10 @@
 //! Stops those system calls of a program that look up a file's name, before the kernel does them. So another process
 //! can make the program wait.
 //!
-//! The filter stops only calls that look up a name or open a file. All other calls run as before, for example `close`,
-//! `fork` and `fstat`. `io_uring_setup` fails with ENOSYS, because an `io_uring` would open files past
-//! every filter. The filter does not stop a program of another instruction set (32 bits).
+//! The filter for consumers of files stops only calls that look up a name, open a file or change a name. All other calls
+//! run as before, for example `close`, `fork` and `fstat`. `io_uring_setup` fails with ENOSYS, because an `io_uring`
+//! would open files past every filter. The filter for producers stops only opens for writing. No filter stops a program
+//! of another instruction set (32 bits).
 //!
 //! This is no security boundary. A program can change the name in its memory after the supervisor has read it and
 //! before the kernel reads it. So the supervisor never opens a file for the program. It only lets the call go on with
@@ -66,7 +67,47 @@ const CALLS: &[(libc::c_long, Option<(u32, u32)>)] = &[
     #[cfg(target_arch = "x86_64")] (libc::SYS_access, None),
 ];
 
-fn filter() -> Vec<libc::sock_filter> {
+/// An open with one of these flags writes, creates or truncates a file. (`O_TMPFILE` includes the bit of `O_DIRECTORY`,
+/// which is removed here, because an open of a folder writes nothing.)
+const WRITES: u32 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
+
+/// The numbers of the calls that change a file. If a call has flags, the argument and the bits follow; only a call that
+/// has one of these bits set is stopped.
+#[rustfmt::skip]
+const CHANGES: &[(libc::c_long, Option<(u32, u32)>)] = &[
+    (libc::SYS_openat, Some((2, WRITES))),
+    (libc::SYS_openat2, None),
+    (libc::SYS_truncate, None),
+    #[cfg(target_arch = "x86_64")] (libc::SYS_open, Some((1, WRITES))),
+    #[cfg(target_arch = "x86_64")] (libc::SYS_creat, None),
+];
+
+/// The numbers of the calls that change names. The filter for consumers stops them, because consumers may not do them
+/// in a managed directory.
+#[rustfmt::skip]
+const NAMES: &[libc::c_long] = &[
+    libc::SYS_truncate, libc::SYS_unlinkat, libc::SYS_mkdirat, libc::SYS_mknodat, libc::SYS_symlinkat,
+    libc::SYS_linkat, libc::SYS_renameat2,
+    #[cfg(target_arch = "x86_64")] libc::SYS_renameat,
+    #[cfg(target_arch = "x86_64")] libc::SYS_rename,
+    #[cfg(target_arch = "x86_64")] libc::SYS_unlink,
+    #[cfg(target_arch = "x86_64")] libc::SYS_rmdir,
+    #[cfg(target_arch = "x86_64")] libc::SYS_mkdir,
+    #[cfg(target_arch = "x86_64")] libc::SYS_mknod,
+    #[cfg(target_arch = "x86_64")] libc::SYS_symlink,
+    #[cfg(target_arch = "x86_64")] libc::SYS_link,
+];
+
+/// Which calls of a program are stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stops {
+    /// All calls that look up a name, or change a file or a name; `io_uring_setup` fails.
+    All,
+    /// The calls that open a file for writing or set its length.
+    Writes,
+}
+
+fn filter(stops: Stops) -> Vec<libc::sock_filter> {
     let load = |offset: usize| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset as u32);
     let equal = |value: u32, yes: u8, no: u8| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, yes, no, value);
     let any_bit = |bits: u32, yes: u8, no: u8| step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, yes, no, bits);
@@ -78,9 +119,27 @@ fn filter() -> Vec<libc::sock_filter> {
         equal(ARCHITECTURE, 1, 0),
         answer(RET_ALLOW),
         load(number),
-        equal(libc::SYS_io_uring_setup as u32, 0, 1),
-        answer(RET_NOSYS),
     ];
+    if stops == Stops::Writes {
+        for (call, only_if) in CHANGES {
+            match only_if {
+                None => steps.extend([equal(*call as u32, 0, 1), answer(RET_NOTIFY)]),
+                Some((argument, bits)) => steps.extend([
+                    equal(*call as u32, 0, 4),
+                    load(arguments + 8 * *argument as usize),
+                    any_bit(*bits, 0, 1),
+                    answer(RET_NOTIFY),
+                    answer(RET_ALLOW),
+                ]),
+            }
+        }
+        steps.push(answer(RET_ALLOW));
+        return steps;
+    }
+    steps.extend([equal(libc::SYS_io_uring_setup as u32, 0, 1), answer(RET_NOSYS)]);
+    for call in NAMES {
+        steps.extend([equal(*call as u32, 0, 1), answer(RET_NOTIFY)]);
+    }
     for (call, unless) in CALLS {
         match unless {
             None => steps.extend([equal(*call as u32, 0, 1), answer(RET_NOTIFY)]),
@@ -106,8 +165,8 @@ fn step(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
 /// Makes the command start its program behind the filter, which then stops the calls of the program and of all its
 /// descendants. The listener arrives at the other end of `to`, which must be one end of a [`socket::pair`]. The program
 /// can no longer gain rights by exec.
-pub fn stop_at_names(command: &mut Command, to: OwnedFd) {
-    let steps = filter();
+pub fn stop_calls(command: &mut Command, stops: Stops, to: OwnedFd) {
+    let steps = filter(stops);
     // SAFETY: system calls between fork and exec, on memory that was made before; the closure owns the socket.
     unsafe {
         command.pre_exec(move || {
@@ -136,7 +195,7 @@ pub fn stop_at_names(command: &mut Command, to: OwnedFd) {
 }
 
 impl Listener {
-    /// Makes a listener from the descriptor that [`stop_at_names`] sent.
+    /// Makes a listener from the descriptor that [`stop_calls`] sent.
     ///
     /// # Errors
     /// The descriptor is not a listener for stopped calls.
@@ -315,15 +374,19 @@ pub fn is_supported() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calls::{name_of, written_name};
+    use crate::calls::{changed_names, name_of, written_name};
+
+    fn judge(number: libc::c_long, arguments: [u64; 6]) -> u32 {
+        judge_by(Stops::All, number, arguments)
+    }
 
     /// Computes the filter's answer to a call, as the kernel would.
-    fn judge(number: libc::c_long, arguments: [u64; 6]) -> u32 {
+    fn judge_by(stops: Stops, number: libc::c_long, arguments: [u64; 6]) -> u32 {
         let mut data = Vec::from((number as u32).to_le_bytes());
         data.extend(ARCHITECTURE.to_le_bytes());
         data.extend(0u64.to_le_bytes());
         arguments.iter().for_each(|a| data.extend(a.to_le_bytes()));
-        let steps = filter();
+        let steps = filter(stops);
         let (mut at, mut a) = (0, 0u32);
         loop {
             let libc::sock_filter { code, jt, jf, k } = steps[at];
@@ -359,6 +422,28 @@ mod tests {
         for (call, _) in CALLS {
             assert!(name_of(*call, [0; 3]).is_some() || written_name(*call, [0; 3]).is_some(), "call {call}");
             assert_eq!(judge(*call, [0; 6]), RET_NOTIFY);
+        }
+        for call in NAMES {
+            assert!(changed_names(*call, [0; 4]).is_some(), "call {call}");
+            assert_eq!(judge(*call, [0; 6]), RET_NOTIFY);
+        }
+    }
+
+    #[test]
+    fn of_a_producer_only_opens_for_writing_are_stopped() {
+        let open = |flags: i32| judge_by(Stops::Writes, libc::SYS_openat, [0, 0, flags as u64, 0, 0, 0]);
+        for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_CREAT, libc::O_TRUNC, libc::O_TMPFILE | libc::O_RDWR] {
+            assert_eq!(open(flags), RET_NOTIFY, "{flags:o}");
+        }
+        for flags in [libc::O_RDONLY, libc::O_RDONLY | libc::O_CLOEXEC | libc::O_DIRECTORY] {
+            assert_eq!(open(flags), RET_ALLOW, "{flags:o}");
+        }
+        let others = [libc::SYS_newfstatat, libc::SYS_unlinkat, libc::SYS_io_uring_setup, libc::SYS_read];
+        for call in others {
+            assert_eq!(judge_by(Stops::Writes, call, [0; 6]), RET_ALLOW, "call {call}");
+        }
+        for call in [libc::SYS_openat2, libc::SYS_truncate] {
+            assert_eq!(judge_by(Stops::Writes, call, [0; 6]), RET_NOTIFY, "call {call}");
         }
     }
 

@@ -5,7 +5,9 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crossdock_core::files::{FileWaitOutcome, VARIABLE, Views, absolute, normalise};
+use crossdock_core::files::{
+    Deed, FileWaitOutcome, VARIABLE, Views, WATCHED, Watched, WriteRefusal, absolute, normalise,
+};
 use crossdock_os::file;
 
 use crate::next::{EACCES, ENOENT, EROFS, errno, set_errno};
@@ -19,9 +21,9 @@ const LINES: u32 = 20;
 /// The program's settings at its start. They are kept, because a program may clear its environment.
 pub(crate) struct Start {
     pub views: Views,
-    /// The value of the library's own environment variable. The next field has the value of LD_PRELOAD.
-    pub text: Option<String>,
-    pub preload: Option<String>,
+    pub watched: Watched,
+    /// The library's own environment variables and LD_PRELOAD: those that were set, with their values.
+    pub variables: Vec<(&'static str, String)>,
     /// Device and inode of the file that was standard error at the start.
     errors: Option<(u64, u64)>,
 }
@@ -40,14 +42,16 @@ static AT_LOAD: extern "C" fn() = {
 
 pub(crate) fn start() -> &'static Start {
     START.get_or_init(|| {
-        let text = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
+        let of = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         let errors = file::identity(2).ok();
-        let views = text.as_deref().map_or_else(|| Ok(Views::default()), Views::parse);
+        let views = of(VARIABLE).as_deref().map_or_else(|| Ok(Views::default()), Views::parse);
         let views = views.unwrap_or_else(|why| {
             file::complain(&format!("crossdock: {why}; no file is awaited\n"));
             Views::default()
         });
-        Start { views, text, preload: std::env::var("LD_PRELOAD").ok(), errors }
+        let watched = of(WATCHED).and_then(|text| Watched::parse(&text).ok()).unwrap_or_default();
+        let variables = [VARIABLE, WATCHED, "LD_PRELOAD"].into_iter().filter_map(|name| Some((name, of(name)?)));
+        Start { views, watched, variables: variables.collect(), errors }
     })
 }
 
@@ -92,24 +96,47 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
     false
 }
 
-/// Decides what follows after an open for writing that failed. In a directory whose files this program only reads, the
-/// errno is EROFS and the reason goes to the log, also if the kernel's errno was EACCES because the published file is
-/// read-only.
+/// Decides what follows after a call that failed and would have changed a file or a name. In a directory whose files
+/// this program only reads, the errno is EROFS, also if the kernel's errno was EACCES because the published file is
+/// read-only. The reason goes to the log, also if this program tried to write a published file of its own.
 ///
 /// # Safety
 /// `path` must be null or a terminated string.
-pub(crate) unsafe fn refused(folder: c_int, path: *const c_char) {
+pub(crate) unsafe fn refused(deed: Deed, folder: c_int, path: *const c_char) {
     let found = errno();
-    if path.is_null() || !matches!(found, EACCES | EROFS) || start().views.is_empty() {
-        return;
+    // SAFETY: the caller guarantees it.
+    let given = unsafe { why_refused(deed, found, folder, path) };
+    set_errno(given);
+}
+
+/// As [`refused`], for a call that failed with the errno `found`. Returns the errno that the program gets.
+///
+/// # Safety
+/// `path` must be null or a terminated string.
+pub(crate) unsafe fn why_refused(deed: Deed, found: c_int, folder: c_int, path: *const c_char) -> c_int {
+    let start = start();
+    let is_watched = !start.views.is_empty() || !start.watched.is_empty();
+    if path.is_null() || !matches!(found, EACCES | EROFS) || !is_watched {
+        return found;
     }
     // SAFETY: the path is not null, and the caller guarantees that it is terminated.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let refusal = whole(folder, path).and_then(|whole| start().views.refuse_writing(&whole));
-    if let Some(refusal) = &refusal {
-        tell(start(), refusal);
+    let Some(whole) = whole(folder, path) else { return found };
+    if let Some(refusal) = start.views.refuse(deed, &whole) {
+        report(start, &refusal);
+        return EROFS;
     }
-    set_errno(if refusal.is_some() { EROFS } else { found });
+    if deed == Deed::Write
+        && let Some(refusal) = start.watched.refuse_writing(&whole)
+    {
+        report(start, &refusal);
+    }
+    found
+}
+
+fn report(start: &Start, refusal: &WriteRefusal) {
+    tell(start, refusal);
+    refusal.report();
 }
 
 /// Makes a path absolute. `None` if it is empty, or if its folder is not known.
@@ -121,8 +148,8 @@ fn whole(folder: c_int, path: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Writes to the task's log why a file did not come or may not be written. The log is standard error, if that is still the file with which
-/// the program started.
+/// Writes to the task's log why a file did not come or may not be written. The log is standard error, if that is still
+/// the file with which the program started.
 fn tell(start: &Start, story: &dyn std::fmt::Display) {
     static LINES_WRITTEN: AtomicU32 = AtomicU32::new(0);
     let is_log = start.errors.is_some() && file::identity(2).ok() == start.errors;

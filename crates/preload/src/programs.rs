@@ -1,31 +1,33 @@
-//! Shims for functions that start programs with a given environment. They add the library's two variables to this
+//! Shims for functions that start programs with a given environment. They add the library's variables to this
 //! environment, so that the programs wait for files too.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-use crossdock_core::files::VARIABLE;
+use crossdock_core::files::Deed;
 
-use crate::absent::start;
-use crate::next::Real;
+use crate::absent::{AT_FDCWD, start, why_refused};
+use crate::next::{EROFS, Real};
 
 type Text = *const c_char;
 type Texts = *const Text;
 
-/// An environment with both variables, and the strings that were added to it.
+/// An environment with all variables, and the strings that were added to it.
 struct Environment {
     list: Vec<Text>,
     _own: Vec<CString>,
 }
 
-/// Returns an environment that has both variables of this library. Returns `None` if the environment `given` has them
+/// Returns an environment that has all variables of this library. Returns `None` if the environment `given` has them
 /// already, or if this program waits for no files.
 ///
 /// # Safety
 /// `given` is null or a list of terminated strings that ends with a null.
 unsafe fn complete(given: Texts) -> Option<Environment> {
-    let start = start();
-    let (Some(views), Some(preload)) = (&start.text, &start.preload) else { return None };
-    let wanted = [(VARIABLE, views), ("LD_PRELOAD", preload)];
+    let wanted = &start().variables;
+    // Without LD_PRELOAD, and without a directory of this program, the other programs have no use for the variables.
+    if wanted.len() < 2 {
+        return None;
+    }
     let mut list = Vec::new();
     let mut at = given;
     // SAFETY: the caller guarantees a list that ends with a null, and the loop ends there.
@@ -140,10 +142,15 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
     }
     // SAFETY: the C library's function of this name has this signature.
     let real: unsafe extern "C" fn(Any, c_int, Text, c_int, u32) -> c_int = unsafe { std::mem::transmute(real) };
-    // SAFETY: the caller gives what the real function takes, and the shim reads the path only.
+    // SAFETY: the caller gives what the real function takes, and the shims read the path only.
     unsafe {
-        if flags & 3 == 0 {
+        if crossdock_os::calls::only_reads(flags as u64) {
             crate::shims::access(path, 0);
+        } else if !path.is_null()
+            && (crossdock_os::calls::creates(flags as u64) || crossdock_os::file::exists(CStr::from_ptr(path)))
+        {
+            // The child opens the file without a shim. So the reason why this open will fail is written here.
+            why_refused(Deed::Write, EROFS, AT_FDCWD, path);
         }
         real(actions, descriptor, path, flags, mode)
     }

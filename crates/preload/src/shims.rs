@@ -3,17 +3,15 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
+use crossdock_core::files::Deed;
+use crossdock_os::calls;
+
 use crate::absent::{AT_FDCWD, refused, retry};
 use crate::next::Real;
 
-/// Only an open that neither creates nor writes may wait, because consumers can only read in a managed directory. These
-/// flags show what an open does.
-const O_ACCMODE: c_int = 3;
-const O_CREAT: c_int = 0o100;
-const O_TMPFILE: c_int = 0o20_000_000;
-
+/// Only an open that neither creates nor writes may wait, because consumers can only read in a managed directory.
 fn only_reads(flags: c_int) -> bool {
-    flags & O_ACCMODE == 0 && flags & (O_CREAT | O_TMPFILE) == 0
+    calls::only_reads(flags as u64)
 }
 
 /// # Safety
@@ -61,7 +59,7 @@ macro_rules! shims {
                     unsafe {
                         let answer = real($($argument),*);
                         if failure(&answer) {
-                            refused($folder, $path);
+                            refused(Deed::Write, $folder, $path);
                         }
                         return answer;
                     }
@@ -171,7 +169,7 @@ unsafe fn freopen_with(name: &std::ffi::CStr, real: &Real, path: Text, mode: Tex
         }
         let answer = real(path, mode, stream);
         if answer.is_null() && !reads(mode) {
-            refused(AT_FDCWD, path);
+            refused(Deed::Write, AT_FDCWD, path);
         }
         answer
     }
@@ -224,19 +222,121 @@ pub unsafe extern "C" fn syscall(
     let real: Call = unsafe { std::mem::transmute(real) };
     // SAFETY: the caller gives what the C library's `syscall` takes.
     let call = || unsafe { real(number, a, b, c, d, e, f) };
-    let (folder, path) = match crossdock_os::calls::name_of(number, [a, b, c]) {
-        Some((folder, path)) => (folder, path as Text),
-        None => {
-            let answer = call();
-            if let Some((folder, path, _)) = crossdock_os::calls::written_name(number, [a, b, c])
-                && answer < 0
-            {
-                // SAFETY: a call that takes a name at this place takes a terminated string.
-                unsafe { refused(folder, path as Text) };
-            }
-            return answer;
-        }
-    };
     // SAFETY: a call that takes a name at this place takes a terminated string.
-    unsafe { retry(folder, path, |answer: &c_long| *answer < 0, call) }
+    let explain = |deed, (folder, path): (c_int, usize)| unsafe { refused(deed, folder, path as Text) };
+    let written = calls::written_name(number, [a, b, c]).map(|(folder, path, _)| (folder, path));
+    // SAFETY: `openat2` takes the address of its flags at this place.
+    let written = written.or_else(|| unsafe { written_by_openat2(number, a, b, c, d) });
+    if let Some(name) = written {
+        let answer = call();
+        if answer < 0 {
+            explain(Deed::Write, name);
+        }
+        return answer;
+    }
+    if let Some((change, names)) = calls::changed_names(number, [a, b, c, d]) {
+        let answer = call();
+        if answer < 0 {
+            let deed = match change {
+                calls::Change::Cut => Deed::Write,
+                calls::Change::Make => Deed::Make,
+                calls::Change::Remove => Deed::Remove,
+                calls::Change::Rename => Deed::Rename,
+            };
+            // The names of a rename lie in the same directory, because it is a mount.
+            names.into_iter().take(1).for_each(|name| explain(deed, name));
+        }
+        return answer;
+    }
+    match calls::name_of(number, [a, b, c]) {
+        // SAFETY: a call that takes a name at this place takes a terminated string.
+        Some((folder, path)) => unsafe { retry(folder, path as Text, |answer: &c_long| *answer < 0, call) },
+        None => call(),
+    }
+}
+
+/// The name that this call opens for writing, if it is `openat2`.
+///
+/// # Safety
+/// If the call is `openat2`, `how` is null or the address of `size` bytes that can be read.
+unsafe fn written_by_openat2(
+    number: c_long,
+    folder: c_long,
+    path: c_long,
+    how: c_long,
+    size: c_long,
+) -> Option<(c_int, usize)> {
+    let flags = calls::flags_of(number, [folder, path, how])?;
+    if flags == 0 || size < 8 {
+        return None;
+    }
+    // SAFETY: the address is not null, and the caller guarantees that at least 8 bytes can be read at it.
+    let flags = unsafe { (flags as *const u64).read_unaligned() };
+    (!calls::only_reads(flags)).then_some((folder as c_int, path as usize))
+}
+
+/// Declares shims for functions that only change files or names: each with its name, arguments and return type, what it
+/// does, and the folder and the name that it changes. The reason of a refusal goes to the task's log.
+macro_rules! changes {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty, $deed:ident at $folder:expr, $path:ident, fails $failed:expr;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "` that writes the reason of a refusal to the task's log.")]
+        ///
+        /// # Safety
+        /// The same rules as for the C library's function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
+            static REAL: Real = Real::new();
+            let failure: fn(&$answer) -> bool = $failed;
+            let real = REAL.find(const {
+                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!("a name holds a zero byte"),
+                }
+            });
+            if real.is_null() {
+                return failed_answer::<$answer>();
+            }
+            // SAFETY: the C library's function of this name has this signature.
+            let real: unsafe extern "C" fn($($type),*) -> $answer = unsafe { std::mem::transmute(real) };
+            // SAFETY: the caller gives what the real function takes, so the path is a terminated string.
+            unsafe {
+                let answer = real($($argument),*);
+                if failure(&answer) {
+                    refused(Deed::$deed, $folder, $path);
+                }
+                answer
+            }
+        }
+    )*};
+}
+
+type Own = *mut c_char;
+
+changes! {
+    fn mkstemp(path: Own) -> c_int, Make at AT_FDCWD, path, fails minus;
+    fn mkstemp64(path: Own) -> c_int, Make at AT_FDCWD, path, fails minus;
+    fn mkstemps(path: Own, ending: c_int) -> c_int, Make at AT_FDCWD, path, fails minus;
+    fn mkstemps64(path: Own, ending: c_int) -> c_int, Make at AT_FDCWD, path, fails minus;
+    fn mkostemp(path: Own, flags: c_int) -> c_int, Make at AT_FDCWD, path, fails minus;
+    fn mkostemp64(path: Own, flags: c_int) -> c_int, Make at AT_FDCWD, path, fails minus;
+    fn mkostemps(path: Own, ending: c_int, flags: c_int) -> c_int, Make at AT_FDCWD, path, fails minus;
+    fn mkostemps64(path: Own, ending: c_int, flags: c_int) -> c_int, Make at AT_FDCWD, path, fails minus;
+    fn mkdtemp(path: Own) -> Own, Make at AT_FDCWD, path, fails null;
+    fn mkdir(path: Text, mode: c_uint) -> c_int, Make at AT_FDCWD, path, fails minus;
+    fn mkdirat(folder: c_int, path: Text, mode: c_uint) -> c_int, Make at folder, path, fails minus;
+    fn mkfifo(path: Text, mode: c_uint) -> c_int, Make at AT_FDCWD, path, fails minus;
+    fn mkfifoat(folder: c_int, path: Text, mode: c_uint) -> c_int, Make at folder, path, fails minus;
+    fn link(from: Text, to: Text) -> c_int, Make at AT_FDCWD, to, fails minus;
+    fn linkat(a: c_int, from: Text, b: c_int, to: Text, flags: c_int) -> c_int, Make at b, to, fails minus;
+    fn symlink(from: Text, to: Text) -> c_int, Make at AT_FDCWD, to, fails minus;
+    fn symlinkat(from: Text, folder: c_int, to: Text) -> c_int, Make at folder, to, fails minus;
+    fn rename(from: Text, to: Text) -> c_int, Rename at AT_FDCWD, from, fails minus;
+    fn renameat(a: c_int, from: Text, b: c_int, to: Text) -> c_int, Rename at a, from, fails minus;
+    fn renameat2(a: c_int, from: Text, b: c_int, to: Text, flags: c_uint) -> c_int, Rename at a, from, fails minus;
+    fn unlink(path: Text) -> c_int, Remove at AT_FDCWD, path, fails minus;
+    fn unlinkat(folder: c_int, path: Text, flags: c_int) -> c_int, Remove at folder, path, fails minus;
+    fn remove(path: Text) -> c_int, Remove at AT_FDCWD, path, fails minus;
+    fn rmdir(path: Text) -> c_int, Remove at AT_FDCWD, path, fails minus;
+    fn truncate(path: Text, length: c_long) -> c_int, Write at AT_FDCWD, path, fails minus;
+    fn truncate64(path: Text, length: c_long) -> c_int, Write at AT_FDCWD, path, fails minus;
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use crossdock_core::files::{VARIABLE, Views};
+use crossdock_core::files::{VARIABLE, Views, WATCHED, Watched};
 use crossdock_files::{Keep, Publish, Service};
 use crossdock_layout::files::Phase;
 
@@ -118,13 +118,17 @@ try:
 except PermissionError:
     print("other files keep their errno")
 "#;
-    let mut command = scene.command(&["python3", "-c", code]);
-    if crossdock_os::child::user() == 0 {
-        command.uid(65534).gid(65534);
-    }
-    let output = command.output().unwrap();
-    let (said, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{log}");
+    let run = |code: &str| {
+        let mut command = scene.command(&["python3", "-c", code]);
+        if crossdock_os::child::user() == 0 {
+            command.uid(65534).gid(65534);
+        }
+        let output = command.output().unwrap();
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{log}");
+        (String::from_utf8_lossy(&output.stdout).into_owned(), log)
+    };
+    let (said, log) = run(code);
     assert_eq!(said, "other files keep their errno\n");
     let words = format!(
         "crossdock: {} cannot be opened for writing: this task only reads the files of {} (written by simulate); hint: ",
@@ -133,6 +137,86 @@ except PermissionError:
     );
     assert_eq!(log.lines().filter(|line| line.starts_with(&words)).count(), 20, "{log}");
     assert_eq!(log.lines().count(), 20, "the number of lines is limited: {log}");
+
+    // Calls that are no open of the C library. Each process writes its own lines.
+    let code = r#"
+import ctypes, errno, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def check(name, call, *path):
+    ctypes.set_errno(0)
+    answer = call(*path)
+    assert answer in (-1, None), (name, answer)
+    assert ctypes.get_errno() == errno.EROFS, (name, errno.errorcode.get(ctypes.get_errno()))
+libc.mkdtemp.restype = ctypes.c_void_p
+how = ctypes.create_string_buffer(struct.pack("QQQ", os.O_RDWR, 0, 0))
+check("openat2", lambda: libc.syscall(437, -100, b"a", how, ctypes.c_long(24)))
+for name in ("mkstemp", "mkstemp64", "mkdtemp"):
+    check(name, getattr(libc, name), ctypes.create_string_buffer(b"tmp-XXXXXX"))
+check("mkostemp", libc.mkostemp, ctypes.create_string_buffer(b"tmp-XXXXXX"), 0)
+check("mkstemps", libc.mkstemps, ctypes.create_string_buffer(b"tmp-XXXXXX.h5"), 3)
+check("mkdir", libc.mkdir, b"new", 0o755)
+check("symlink", libc.symlink, b"a", b"new")
+check("rename", libc.rename, b"a", b"b")
+check("renameat2", libc.renameat2, -100, b"a", -100, b"b", 0)
+check("unlink", libc.unlink, b"a")
+check("unlinkat", libc.unlinkat, -100, b"a", 0)
+check("remove", libc.remove, b"a")
+check("truncate", libc.truncate, b"a", ctypes.c_long(0))
+check("unlinkat by syscall", lambda: libc.syscall(ctypes.c_long({"x86_64": 263, "aarch64": 35}[os.uname().machine]), -100, b"a", 0))
+try:
+    os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 1, "a", os.O_WRONLY, 0)])
+except PermissionError:
+    print("posix_spawn fails")
+assert open("a").read() == "whole"
+"#;
+    let (said, log) = run(code);
+    assert_eq!(said, "posix_spawn fails\n", "{log}");
+    let count = |words: &str| log.matches(&format!("cannot be {words}: this task only reads the files of ")).count();
+    let counts = ["opened for writing", "made", "renamed", "removed"].map(count);
+    assert_eq!((counts, log.lines().count()), ([3, 7, 2, 4], 16), "{log}");
+}
+
+#[test]
+fn a_producer_with_the_library_learns_why_it_cannot_write_a_published_file() {
+    use std::os::unix::process::CommandExt;
+    let scene = Scene::new("producer");
+    let file = scene.root.join("stage/a");
+    fs::write(&file, "whole").unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while !scene.published().join("a").exists() {
+        assert!(Instant::now() < end, "the file was not published");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let line = Watched::line(scene.root.join("stage").to_str().unwrap(), &scene.root.join("refusals"), None);
+    // The second process is started with an empty environment, and gets the library's variables all the same.
+    let code = r#"
+import errno, os, subprocess, sys
+def refused(path):
+    try:
+        os.open(path, os.O_WRONLY | os.O_CREAT)
+    except OSError as error:
+        assert error.errno == errno.EACCES, error
+        return
+    sys.exit("it may be written")
+refused("a")
+if sys.argv[1:]:
+    sys.exit()
+subprocess.run([sys.executable, sys.argv[0], "again"], env={}, check=True)
+open("b", "w").write("new")
+os.replace("b", "a")
+"#;
+    let program = scene.root.join("program.py");
+    fs::write(&program, code).unwrap();
+    let mut command = Command::new("python3");
+    command.arg(&program).env("LD_PRELOAD", library()).env(WATCHED, line).current_dir(scene.root.join("stage"));
+    if crossdock_os::child::user() == 0 {
+        command.uid(65534).gid(65534);
+    }
+    let output = command.output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{log}");
+    let begin = format!("crossdock: {} cannot be opened for writing: it was published ", file.display());
+    assert!(log.lines().count() == 2 && log.lines().all(|line| line.starts_with(&begin)), "{log}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! The door for static programs, by seccomp notification: `crossdock-shim door auto|notification PRELOAD -- PROGRAM
-//! ARGUMENT…`.
+//! The door for static programs, by seccomp notification: `crossdock-shim door auto|notification|watch PRELOAD --
+//! PROGRAM ARGUMENT…`. With `watch` no call waits, and only opens for writing are stopped, to write the reason to the
+//! task's log if one fails in a managed directory. It is for producers, and for consumers that see a view.
 //!
 //! ```text
 //! guard      the task's first process: hands signals on, says why if the next one is killed
@@ -16,19 +17,17 @@
 //! kills the remaining processes. If the guard is killed, the kernel kills the server, and with it the program.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::fs;
+use std::ffi::{CString, c_long};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossdock_core::files::{FileWaitOutcome, Views, WriteRefusal, absolute, normalise};
+use crossdock_core::files::{Deed, FileWaitOutcome, Views, Watched, WriteRefusal, absolute, normalise};
 use crossdock_os::child::{self, ExitStatus, Signal};
-use crossdock_os::seccomp::{self, Listener, MemoryReader, StoppedCall};
+use crossdock_os::seccomp::{self, Listener, MemoryReader, StoppedCall, Stops};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::spawn::{self, Reaped};
 use crossdock_os::{Deadline, calls, event, file, process};
@@ -52,11 +51,13 @@ const LINES: u32 = 100;
 /// its time.
 const RESTARTED: Duration = Duration::from_secs(1);
 
-/// Runs `door auto|notification PRELOAD -- PROGRAM ARGUMENT…` and returns the exit code.
+/// Runs `door auto|notification|watch PRELOAD -- PROGRAM ARGUMENT…` and returns the exit code.
 pub fn run(words: &[String]) -> i32 {
     let [which, preload, dashes, command @ ..] = words else { return usage() };
     let Some((first, _)) = command.split_first().filter(|_| dashes == "--") else { return usage() };
     let wanted = match which.as_str() {
+        "watch" if seccomp::is_supported() => return guard(command, Stops::Writes),
+        "watch" => return start(command, None),
         "notification" => Door::Notification,
         "auto" => {
             let folder = std::env::current_dir().unwrap_or_default();
@@ -67,7 +68,7 @@ pub fn run(words: &[String]) -> i32 {
         _ => return usage(),
     };
     match wanted {
-        Door::Notification if seccomp::is_supported() => guard(command),
+        Door::Notification if seccomp::is_supported() => guard(command, Stops::All),
         Door::Notification => {
             eprintln!("crossdock: this kernel has no seccomp notification; {first} does not wait for files");
             start(command, None)
@@ -77,7 +78,7 @@ pub fn run(words: &[String]) -> i32 {
 }
 
 fn usage() -> i32 {
-    eprintln!("crossdock-shim door: auto|notification PRELOAD -- PROGRAM ARGUMENT…");
+    eprintln!("crossdock-shim door: auto|notification|watch PRELOAD -- PROGRAM ARGUMENT…");
     2
 }
 
@@ -103,7 +104,7 @@ fn broken(what: &str, why: impl std::fmt::Display) -> i32 {
 }
 
 /// Runs the guard, the task's first process: it starts the server and passes signals on.
-fn guard(command: &[String]) -> i32 {
+fn guard(command: &[String], stops: Stops) -> i32 {
     let signals = match event::signalfd(&SIGNALS) {
         Ok(signals) => signals,
         Err(error) => return broken("signals", error),
@@ -111,7 +112,7 @@ fn guard(command: &[String]) -> i32 {
     // If this process cannot adopt orphans, the launcher ends them, so an error is ignored.
     let _ = spawn::adopt_orphans();
     let own = std::process::id() as i32;
-    let server = match child::fork(|| serve(command, own)) {
+    let server = match child::fork(|| serve(command, own, stops)) {
         Ok(server) => server,
         Err(error) => return broken("its second process", error),
     };
@@ -149,7 +150,7 @@ fn watch(signals: &OwnedFd, of: i32) -> ExitStatus {
 
 /// Runs the server, the second process: it starts the program and answers its stopped calls. Returns the program's end
 /// as an exit code.
-fn serve(command: &[String], guard: i32) -> i32 {
+fn serve(command: &[String], guard: i32, stops: Stops) -> i32 {
     let _ = process::set_parent_death_signal(Signal::KILL);
     if child::parent() != guard {
         return BROKEN;
@@ -166,7 +167,7 @@ fn serve(command: &[String], guard: i32) -> i32 {
     program.args(&command[1..]);
     spawn::die_with_parent(&mut program);
     spawn::default_signals(&mut program);
-    seccomp::stop_at_names(&mut program, theirs);
+    seccomp::stop_calls(&mut program, stops, theirs);
     let started = program.spawn();
     let listener = match socket::receive(&ours, &mut [0; 16]) {
         Ok(Some(Received::Message(_, descriptors))) => descriptors.into_iter().next(),
@@ -174,6 +175,8 @@ fn serve(command: &[String], guard: i32) -> i32 {
     };
     let program_pid = match &started {
         Ok(child) => child.id() as i32,
+        // Without the filter only lines are missing in the log, so the program runs without it.
+        Err(_) if listener.is_none() && stops == Stops::Writes => return start(command, None),
         Err(why) if listener.is_none() => return broken("a filter of this program's calls", why),
         Err(why) => return not_started(&command[0], why),
     };
@@ -195,7 +198,8 @@ fn answer(listener: Listener) {
     if let Some(why) = Views::of_process().trouble() {
         eprintln!("crossdock: {why}");
     }
-    let desk = Arc::new(Desk { listener, views: Views::of_process(), waits: Mutex::default() });
+    let (views, watched) = (Views::of_process(), Watched::of_process());
+    let desk = Arc::new(Desk { listener, views, watched, waits: Mutex::default() });
     let mut reader = MemoryReader::default();
     loop {
         let call = match desk.listener.next() {
@@ -207,11 +211,17 @@ fn answer(listener: Listener) {
                 std::process::exit(BROKEN);
             }
         };
-        match judge(desk.views, &mut reader, &call) {
+        match desk.judge(&mut reader, &call) {
             None => desk.listener.let_go(call.id),
             Some(Verdict::Refuse(refusal)) => {
                 desk.waits().tell(&refusal);
+                refusal.report();
                 desk.listener.refuse(call.id, EROFS);
+            }
+            Some(Verdict::Explain(refusal)) => {
+                desk.waits().tell(&refusal);
+                refusal.report();
+                desk.listener.let_go(call.id);
             }
             Some(Verdict::Wait(path)) if desk.waits().takes_over(&call, &path) => {}
             Some(Verdict::Wait(path)) => {
@@ -232,48 +242,102 @@ fn answer(listener: Listener) {
 enum Verdict {
     /// Tasks wait for the file at this path, and there is none.
     Wait(Vec<u8>),
-    /// The call opens a file for writing that the program may only read.
+    /// The call changes a file that the program may only read. The server lets it fail with EROFS.
     Refuse(WriteRefusal),
+    /// The kernel will let the call fail, and the task's log gets the reason.
+    Explain(WriteRefusal),
 }
 
-/// Decides about a stopped call. `None` if the kernel does the call at once.
-fn judge(views: &Views, reader: &mut MemoryReader, call: &StoppedCall) -> Option<Verdict> {
-    let first = [0, 1, 2].map(|n| call.arguments[n] as std::ffi::c_long);
-    let written = calls::written_name(call.number, first);
-    let (folder, address) =
-        written.map(|(folder, address, _)| (folder, address)).or_else(|| calls::name_of(call.number, first))?;
+/// Gives the path that the name at `address` stands for in the memory of the thread that made `call`.
+fn path_of(reader: &mut MemoryReader, call: &StoppedCall, (folder, address): (i32, usize)) -> Option<Vec<u8>> {
     let path = reader.text(call.thread, address as u64)?;
-    let whole = match path.first()? {
-        b'/' => normalise(&path),
-        _ => absolute(&file::folder_of_process(call.thread, (folder >= 0).then_some(folder)).ok()?, &path),
-    };
-    views.find(&whole)?;
-    let flags = match calls::flags_of(call.number, first) {
-        Some(flags) => Some(reader.word(call.thread, flags)?),
-        None => written.map(|(_, _, flags)| flags),
-    };
-    match flags.filter(|flags| !calls::only_reads(*flags)) {
-        Some(flags) if is_written(Path::new(OsStr::from_bytes(&whole)), flags) => {
-            views.refuse_writing(&whole).map(Verdict::Refuse)
+    match path.first()? {
+        b'/' => Some(normalise(&path)),
+        _ => Some(absolute(&file::folder_of_process(call.thread, (folder >= 0).then_some(folder)).ok()?, &path)),
+    }
+}
+
+impl Desk {
+    /// Decides about a stopped call. `None` if the kernel does the call at once, and the log needs no line.
+    fn judge(&self, reader: &mut MemoryReader, call: &StoppedCall) -> Option<Verdict> {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|n| call.arguments[n] as c_long);
+        if let Some((change, names)) = calls::changed_names(call.number, [a, b, c, d]) {
+            return self.judge_change(reader, call, change, &names);
         }
-        Some(_) => None,
-        None => views.is_missing(&whole).then_some(Verdict::Wait(whole)),
+        let written = calls::written_name(call.number, [a, b, c]);
+        let name = written.map(|(folder, address, _)| (folder, address));
+        let whole = path_of(reader, call, name.or_else(|| calls::name_of(call.number, [a, b, c]))?)?;
+        let is_awaited = self.views.find(&whole).is_some();
+        if !is_awaited && self.watched.is_empty() {
+            return None;
+        }
+        let flags = match calls::flags_of(call.number, [a, b, c]) {
+            Some(flags) => Some(reader.word(call.thread, flags)?),
+            None => written.map(|(_, _, flags)| flags),
+        };
+        match flags.filter(|flags| !calls::only_reads(*flags)) {
+            Some(flags) if is_awaited && is_written(&whole, flags) => {
+                self.views.refuse(Deed::Write, &whole).map(Verdict::Refuse)
+            }
+            // An open that fails with EEXIST writes to no file of another process.
+            Some(flags) if !is_awaited && !calls::creates_only(flags) => {
+                self.watched.refuse_writing(&whole).map(Verdict::Explain)
+            }
+            None if is_awaited && self.views.is_missing(&whole) => Some(Verdict::Wait(whole)),
+            _ => None,
+        }
+    }
+
+    /// Decides about a call that changes names, or the length of a file.
+    fn judge_change(
+        &self,
+        reader: &mut MemoryReader,
+        call: &StoppedCall,
+        change: calls::Change,
+        names: &[(i32, usize)],
+    ) -> Option<Verdict> {
+        let whole = path_of(reader, call, *names.first()?)?;
+        let (view, _) = match self.views.find(&whole) {
+            Some(found) => found,
+            None if change == calls::Change::Cut => return self.watched.refuse_writing(&whole).map(Verdict::Explain),
+            None => return None,
+        };
+        let seen = file::look(&CString::new(&whole[..]).ok()?).ok();
+        let (deed, is_refused) = match change {
+            calls::Change::Cut => (Deed::Write, seen.is_some_and(|seen| !seen.is_folder)),
+            calls::Change::Make => (Deed::Make, seen.is_none() && has_folder(&whole)),
+            calls::Change::Remove => (Deed::Remove, seen.is_some()),
+            calls::Change::Rename => {
+                // To a name outside of the directory, the kernel answers EXDEV, and programs then copy the file.
+                let to = path_of(reader, call, *names.get(1)?)?;
+                let is_inside = self.views.find(&to).is_some_and(|(other, _)| other.path == view.path);
+                (Deed::Rename, seen.is_some() && is_inside)
+            }
+        };
+        if is_refused { self.views.refuse(deed, &whole).map(Verdict::Refuse) } else { None }
     }
 }
 
 /// Tells whether an open with these flags, which allow writing, would find or make a file at this path. Otherwise the
 /// kernel's own errno tells more, for example ENOENT or EEXIST.
-fn is_written(path: &Path, flags: u64) -> bool {
-    match fs::symlink_metadata(path) {
-        Ok(found) => !found.is_dir() && !calls::creates_only(flags),
-        Err(_) => calls::creates(flags) && path.parent().is_some_and(Path::is_dir),
+fn is_written(path: &[u8], flags: u64) -> bool {
+    match CString::new(path).ok().and_then(|path| file::look(&path).ok()) {
+        Some(found) => !found.is_folder && !calls::creates_only(flags),
+        None => calls::creates(flags) && has_folder(path),
     }
+}
+
+/// Tells whether the folder of the name at this path exists.
+fn has_folder(path: &[u8]) -> bool {
+    let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    CString::new(&path[..end]).is_ok_and(|folder| file::look(&folder).is_ok_and(|found| found.is_folder))
 }
 
 /// The state that the threads of the server share. Each of these threads waits for a file in place of the program.
 struct Desk {
     listener: Listener,
     views: &'static Views,
+    watched: &'static Watched,
     waits: Mutex<Waits>,
 }
 

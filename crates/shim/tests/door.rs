@@ -7,10 +7,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crossdock_core::files::{VARIABLE, Views};
+use crossdock_core::files::{VARIABLE, Views, WATCHED, Watched};
 use crossdock_files::{Keep, Publish, Service};
 use crossdock_layout::files::Phase;
-use crossdock_os::spawn;
+use crossdock_layout::refusal;
+use crossdock_os::{datagram, spawn};
 use crossdock_shim::program::{self, Door, Kind};
 
 /// How long the producer waits before it publishes.
@@ -186,6 +187,91 @@ fn an_open_for_writing_gives_a_consumer_erofs_and_the_reason_in_its_log() {
         assert_eq!((&*said.0, &*said.1), (wanted, ""), "{what} {path}");
     }
     fs::remove_file(other).unwrap();
+}
+
+#[test]
+fn a_change_of_a_name_gives_a_consumer_erofs_and_the_reason_in_its_log() {
+    let scene = Scene::new("changes");
+    scene.publish("a", b"whole");
+    let (file, none) = (scene.published("a"), scene.published("b"));
+    await_that("the file", || Path::new(&file).exists());
+    for (what, path, word) in [
+        ("truncate", &file, "opened for writing"),
+        ("unlink", &file, "removed"),
+        ("rename", &file, "renamed"),
+        ("mkdir", &none, "made"),
+        ("symlink", &none, "made"),
+    ] {
+        let output = scene.run(&[what, path]);
+        let said = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let wanted = format!("crossdock: {path} cannot be {word}: this task only reads the files of ");
+        assert!(said.0 == "EROFS\n" && said.1.starts_with(&wanted) && said.1.lines().count() == 1, "{what}: {said:?}");
+    }
+    assert_eq!((fs::read(&file).unwrap(), Path::new(&none).exists()), (b"whole".to_vec(), false));
+    // The kernel's own answers stay, also the one that makes `mv` copy a file.
+    for (what, path, wanted) in [
+        ("mkdir", file.as_str(), "EEXIST\n"),
+        ("unlink", &none, "ENOENT\n"),
+        ("rename", &none, "ENOENT\n"),
+        ("move", &file, "EXDEV\n"),
+        ("mkdir", &format!("{none}/c"), "ENOENT\n"),
+    ] {
+        let output = scene.run(&[what, path]);
+        let said = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!((&*said.0, &*said.1), (wanted, ""), "{what} {path}");
+    }
+}
+
+#[test]
+fn a_producer_learns_why_it_cannot_write_a_published_file_and_all_else_is_as_without_the_door() {
+    use std::os::unix::process::CommandExt;
+    let scene = Scene::new("producer");
+    scene.publish("a", b"whole");
+    await_that("the file", || Path::new(&scene.published("a")).exists());
+    let stage = scene.root.join("stage");
+    let socket = datagram::receiver(&scene.root, "refusals").unwrap();
+    let watched = Watched::line(stage.to_str().unwrap(), &scene.root.join("refusals"), None);
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock-shim"));
+        command.args(["door", "watch", "/no/preload.so", "--"]).arg(probe()).args(words).env(WATCHED, &watched);
+        if crossdock_os::child::user() == 0 {
+            // Root may write every file.
+            command.uid(65534).gid(65534);
+        }
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let file = stage.join("a").to_str().unwrap().to_owned();
+    let refused = ["create", "write", "append", "creat", "write2", "truncate"];
+    for what in refused {
+        let output = run(&[what, &file]);
+        let said = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let wanted = format!("crossdock: {file} cannot be opened for writing: it was published ");
+        assert!(said.0 == "EACCES\n" && said.1.starts_with(&wanted) && said.1.lines().count() == 1, "{what}: {said:?}");
+    }
+    let mut message = [0; refusal::MESSAGE_BYTES];
+    let mut reported = 0;
+    while let Some(length) = datagram::receive(&socket, &mut message).unwrap() {
+        let (count, path) = refusal::read(&message[..length]).unwrap();
+        assert_eq!((count.unchecked_for_display(), path), (1, file.as_bytes()));
+        reported += 1;
+    }
+    assert_eq!(reported, refused.len());
+    let new = stage.join("b").to_str().unwrap().to_owned();
+    for (what, path, wanted) in [
+        ("open", &file, "whole"),
+        ("anew", &file, "EEXIST\n"),
+        ("write", &new, "ENOENT\n"),
+        ("creat", &new, ""),
+        ("open", &new, ""),
+        ("rename", &file, ""),
+    ] {
+        let output = run(&[what, path]);
+        let said = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!((&*said.0, &*said.1), (wanted, ""), "{what} {path}");
+    }
+    // An io_uring may be made: a producer waits for nothing that an io_uring could bypass.
+    assert_ne!(run(&["ring", "-"]).stdout, b"ENOSYS\n");
+    assert_eq!(run(&["abort", "-"]).status.code(), Some(128 + 6));
 }
 
 #[test]

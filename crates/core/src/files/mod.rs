@@ -15,9 +15,11 @@ mod path;
 mod refusal;
 mod views;
 mod wait;
+mod watched;
 
 pub use notice::{NoticeReader, NoticeWriter};
 pub use path::{absolute, normalise};
-pub use refusal::WriteRefusal;
+pub use refusal::{Deed, WriteRefusal};
 pub use views::{VARIABLE, View, Views};
 pub use wait::{FileWaitOutcome, WaitFailure};
+pub use watched::{WATCHED, Watched};

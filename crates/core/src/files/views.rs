@@ -1,7 +1,9 @@
 //! The managed directories whose files this process consumes. The launcher lists them in the environment.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crossdock_layout::refusal;
 use crossdock_os::fork::PerProcess;
 
 use super::notice::NoticeReader;
@@ -104,6 +106,11 @@ impl View {
         let hidden = rest.split(|b| *b == b'/').any(|part| part.is_empty() || part[0] == b'.');
         let last = rest.rsplit(|b| *b == b'/').next().unwrap_or(rest);
         !hidden && (self.patterns.is_empty() || self.patterns.iter().any(|p| matches(p.as_bytes(), last)))
+    }
+
+    /// The path of the socket that takes reports of refusals. It lies beside the notice.
+    pub(super) fn refusals(&self) -> PathBuf {
+        Path::new(&self.notice).with_file_name(refusal::SOCKET)
     }
 
     /// The directory's notice, mapped at the first call; `None` if it cannot be mapped.

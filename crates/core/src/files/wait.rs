@@ -126,6 +126,14 @@ impl View {
     }
 }
 
+impl WaitFailure {
+    /// Gives the same story about the path by which a program knows the file. A view waits at another path.
+    #[must_use]
+    pub fn about(self, path: &[u8]) -> Self {
+        Self { path: OsStr::from_bytes(path).to_string_lossy().into_owned(), ..self }
+    }
+}
+
 impl fmt::Display for WaitFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, producers, published, .. } = self;

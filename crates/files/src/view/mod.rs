@@ -35,6 +35,8 @@ pub struct Show {
     /// The folders with the files. If a name is in several folders, the first of these folders counts. A wait looks
     /// only at the first folder of the list.
     pub faces: Vec<PathBuf>,
+    /// The path at which programs see the view, for messages.
+    pub seen_at: PathBuf,
     /// The path of the directory's notice.
     pub notice: PathBuf,
     /// How long an open waits for its file.
@@ -87,7 +89,7 @@ impl View {
         if let Some(trouble) = views.trouble() {
             return Err(io::Error::other(trouble));
         }
-        let shared = Arc::new(Shared::new(show.faces, views, show.moved, told));
+        let shared = Arc::new(Shared::new(show.faces, show.seen_at, views, show.moved, told));
         let mut config = Config::default();
         config.mount_options = vec![
             MountOption::FSName("crossdock".into()),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crossdock_core::files::{FileWaitOutcome, Views};
+use crossdock_core::files::{FileWaitOutcome, Views, WaitFailure};
 use crossdock_os::process;
 use fuser::{
     BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -27,8 +27,8 @@ use crate::rules::is_hidden;
 pub struct Told {
     /// Called when a process has closed a file that it had opened for reading; the path is relative to the directory.
     pub read: Box<dyn Fn(&Path) + Send + Sync>,
-    /// Called with the reason when a wait ended without a file.
-    pub story: Box<dyn Fn(String) + Send + Sync>,
+    /// Called when a wait ended without a file, with the thread that waited and the reason.
+    pub story: Box<dyn Fn(u32, String) + Send + Sync>,
 }
 
 impl std::fmt::Debug for Told {
@@ -43,6 +43,8 @@ const NO_TIME: Duration = Duration::ZERO;
 #[derive(Debug)]
 pub(super) struct Shared {
     faces: Vec<PathBuf>,
+    /// The path at which programs see the view.
+    seen_at: PathBuf,
     views: Views,
     moved: Moved,
     told: Told,
@@ -76,9 +78,9 @@ pub(super) struct Server(pub Arc<Shared>);
 type Refused = Errno;
 
 impl Shared {
-    pub fn new(faces: Vec<PathBuf>, views: Views, moved: Moved, told: Told) -> Self {
+    pub fn new(faces: Vec<PathBuf>, seen_at: PathBuf, views: Views, moved: Moved, told: Told) -> Self {
         let state = State { nodes: Nodes::new(), handles: HashMap::new(), folders: HashMap::new(), last: 0 };
-        Self { faces, views, moved, told, state: Mutex::new(state), over: AtomicBool::new(false) }
+        Self { faces, seen_at, views, moved, told, state: Mutex::new(state), over: AtomicBool::new(false) }
     }
 
     /// Ends all waits.
@@ -126,17 +128,21 @@ impl Shared {
                 && self.find(rest).is_none()
                 && !i32::try_from(thread).is_ok_and(|thread| thread != 0 && process::has_signal(thread))
         };
+        let tell = |story: WaitFailure| {
+            let path = self.seen_at.join(rest);
+            (self.told.story)(thread, story.about(path.as_os_str().as_bytes()).to_string());
+        };
         match self.views.await_file_while(&self.awaited(rest), Duration::ZERO, &is_wanted) {
             FileWaitOutcome::Published => Ok(()),
             FileWaitOutcome::Pass => Err(Errno::ENOENT),
             FileWaitOutcome::Interrupted if self.find(rest).is_some() => Ok(()),
             FileWaitOutcome::Interrupted => Err(Errno::EINTR),
             FileWaitOutcome::Gone(story) => {
-                (self.told.story)(story.to_string());
+                tell(story);
                 Err(Errno::ENOENT)
             }
             FileWaitOutcome::TimedOut(story) => {
-                (self.told.story)(story.to_string());
+                tell(story);
                 Err(Errno::ETIMEDOUT)
             }
         }
@@ -304,7 +310,7 @@ impl Filesystem for Server {
         Ok(())
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let shared = &self.0;
         let rest = match shared.rest_of(parent) {
             Ok(parent) => parent.join(name),
@@ -323,7 +329,11 @@ impl Filesystem for Server {
                 let number = shared.state().nodes.look_up(&rest, None);
                 reply.entry(&NO_TIME, &awaited(number), Generation(0));
             }
-            None => reply.error(Errno::ENOENT),
+            // No producer can publish the name any more, so this wait ends at once, and says why.
+            None => {
+                let _ = shared.wait(&rest, request.pid());
+                reply.error(Errno::ENOENT);
+            }
         }
     }
 

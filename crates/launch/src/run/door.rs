@@ -1,5 +1,7 @@
 //! Prepares a task's door: the mechanism by which its opens wait for files. It is the preload library, or seccomp
-//! notification, by which the kernel stops the system calls of a static program.
+//! notification, by which the kernel stops the system calls of a static program. A producer's opens do not wait; its
+//! door only explains why an open for writing fails. This door is seccomp notification, because the preload library
+//! does not work in programs of musl and in programs with AddressSanitizer.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -112,6 +114,23 @@ fn shim(task: &Task) -> Result<PathBuf, Unavailable> {
         return Err(Unavailable::new(why, hint));
     }
     Ok(shim)
+}
+
+/// Prepares the door of a task that waits for no file: it only writes the reason to the task's log if an open for
+/// writing fails in a managed directory. If this is not possible here, the task has no door: then the log lacks this
+/// line, and nothing else.
+///
+/// # Errors
+/// The folder of runs has no room.
+pub fn watch(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavailable> {
+    match task.door {
+        DoorKey::None => Ok(Way::default()),
+        DoorKey::Preload => preload(task, library, endpoint),
+        DoorKey::Auto | DoorKey::View | DoorKey::Notification => match shim(task) {
+            Ok(shim) => words(endpoint, &shim, "watch"),
+            Err(_) => Ok(Way::default()),
+        },
+    }
 }
 
 fn put(from: &Path, to: &Path) -> Result<(), Unavailable> {

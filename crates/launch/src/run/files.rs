@@ -10,9 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crossdock_core::files::{VARIABLE, Views};
-use crossdock_files::{Exchange, Keep, Moved, Publish, Service};
+use crossdock_core::files::{VARIABLE, Views, WATCHED, Watched};
+use crossdock_files::{Exchange, Guarded, Keep, Moved, Publish, Refusals, Service};
 use crossdock_layout::files::Phase;
+use crossdock_layout::refusal;
 use crossdock_os::mount;
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +75,8 @@ pub struct Managed {
     failed: Vec<bool>,
     /// For each directory, how many of its problems are already in the producers' logs.
     told: Vec<usize>,
+    /// Records the refusals that tasks report; `None` if the run has no managed directories.
+    refusals: Option<Refusals>,
 }
 
 impl Managed {
@@ -93,11 +96,12 @@ impl Managed {
             busy: Vec::new(),
             failed: Vec::new(),
             told: Vec::new(),
+            refusals: None,
         };
         if !workflow.directories.is_empty() {
             managed.library = Some(library().map_err(|e| format!("{}; {}", e.why, e.hint))?);
         }
-        let mut told = Vec::new();
+        let (mut told, mut guarded) = (Vec::new(), Vec::new());
         for (index, directory) in workflow.directories.iter().enumerate() {
             let store = store(directory, folder, index)?;
             let producers = neighbours.and_then(|neighbours| neighbours.producers(&directory.name));
@@ -122,6 +126,11 @@ impl Managed {
             };
             let shown = Shown::mount(directory, workflow, &store, &notice, &service, &moved)?;
             managed.shown.push(shown);
+            guarded.push(Guarded {
+                path: directory.path.clone(),
+                file: service.layout().refusals(),
+                producers: directory.produce.clone(),
+            });
             told.push(Told {
                 name: directory.name.clone(),
                 path: directory.path.clone(),
@@ -141,6 +150,9 @@ impl Managed {
         }
         if let Some(neighbours) = neighbours.filter(|_| !managed.directories.is_empty()) {
             managed.exchange = Some(neighbours.exchange(&managed.directories)?);
+        }
+        if !guarded.is_empty() {
+            managed.refusals = Some(Refusals::start(guarded).map_err(|e| format!("the list of refusals: {e}"))?);
         }
         if !told.is_empty() {
             let text = serde_json::to_vec(&told).map_err(|e| e.to_string())?;
@@ -170,18 +182,37 @@ impl Managed {
         mounts.collect()
     }
 
-    /// Copies the files that a consumer needs into the folder of its endpoint. Returns the task's environment variables
-    /// and the door by which it waits.
+    /// Copies the files that a task needs into the folder of its endpoint. Returns the task's environment variables and
+    /// the door by which it waits, or by which it learns why it cannot write.
     pub fn door(&self, task: &Task, endpoint: &Path) -> Result<Way, Unavailable> {
-        let waits = |(index, (directory, _)): &(usize, &(Directory, Service))| {
-            let number = directory.consume.iter().position(|name| *name == task.name);
-            number.is_some_and(|number| self.shown[*index].of_consumer(number).is_none())
+        let (mut waits, mut watched, mut own) = (Vec::new(), Vec::new(), Vec::new());
+        let socket = Path::new(ENDPOINT_FOLDER).join(refusal::SOCKET);
+        for (index, (directory, _)) in self.directories.iter().enumerate() {
+            let consumer = directory.consume.iter().position(|name| *name == task.name);
+            match consumer {
+                Some(number) if self.shown[index].of_consumer(number).is_none() => waits.push(directory),
+                Some(_) => {
+                    let producers = directory.produce.join(", ");
+                    watched.push(Watched::line(&directory.path, &socket, Some(&producers)));
+                }
+                None if directory.produce.contains(&task.name) => {
+                    watched.push(Watched::line(&directory.path, &socket, None));
+                }
+                None => continue,
+            }
+            own.push(index);
+        }
+        let Some(library) = self.library.as_ref().filter(|_| !own.is_empty()) else { return Ok(Way::default()) };
+        if let Some(refusals) = &self.refusals {
+            let made = refusals.listen(&task.name, &own, endpoint);
+            made.map_err(|e| Unavailable::new(e.to_string(), "make room in the folder of runs"))?;
+        }
+        let mut way = match waits.is_empty() {
+            true => door::watch(task, library, endpoint)?,
+            false => door::open(task, library, endpoint)?,
         };
-        let consumed: Vec<_> = self.directories.iter().enumerate().filter(waits).collect();
-        let Some(library) = self.library.as_ref().filter(|_| !consumed.is_empty()) else { return Ok(Way::default()) };
-        let mut way = door::open(task, library, endpoint)?;
         let mut lines = Vec::new();
-        for (_, (directory, _)) in consumed {
+        for directory in &waits {
             let name = format!("files.{}", directory.number);
             let (from, to) = (endpoint.join(&name), endpoint.join("../..").join(&name));
             if !from.exists() {
@@ -192,7 +223,9 @@ impl Managed {
             let wait = Duration::from_secs(directory.wait_s.into());
             lines.push(Views::line(&directory.path, &format!("{ENDPOINT_FOLDER}/{name}"), wait, &directory.awaits));
         }
-        way.environment.push((VARIABLE.into(), lines.join("\n")));
+        let variables = [(VARIABLE, lines), (WATCHED, watched)];
+        let variables = variables.into_iter().filter(|(_, lines)| !lines.is_empty());
+        way.environment.extend(variables.map(|(name, lines)| (name.to_owned(), lines.join("\n"))));
         Ok(way)
     }
 
@@ -228,6 +261,14 @@ impl Managed {
             for line in service.report().troubles.into_iter().skip(self.told[index]) {
                 self.told[index] += 1;
                 news.push((hear.clone(), format!("{}: {line}", directory.path)));
+            }
+            for (consumer, line) in self.shown[index].stories() {
+                let hear = match consumer.and_then(|number| directory.consume.get(number)) {
+                    Some(task) => vec![task.clone()],
+                    // A tool of the host has no log here.
+                    None => directory.produce.clone(),
+                };
+                news.push((hear, line));
             }
         }
         news

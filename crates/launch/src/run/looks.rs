@@ -216,6 +216,7 @@ mod tests {
             used: 0,
             is_full: false,
             lines: Vec::new(),
+            refused: Vec::new(),
         };
         let told = Told {
             name: name.into(),

@@ -2,16 +2,30 @@
 //! through a view.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossdock_files::{Moved, Service, Show, Told, View};
 
 use crate::file::{Directory, DoorKey, Workflow};
 
+/// The most lines about one view that are written to logs.
+const LINES: usize = 100;
+
+/// The reasons why waits of one view ended without a file, until they are written to a log.
+#[derive(Default)]
+struct Stories {
+    /// How many there were so far.
+    count: usize,
+    waiting: Vec<String>,
+}
+
 /// The mounted views of one managed directory.
 pub struct Shown {
     /// For each consumer the path of its view; `None` if the consumer sees the folder itself.
     consumers: Vec<Option<PathBuf>>,
+    /// For each view the reasons to be written, and the consumer that sees it; `None` for the host's view.
+    stories: Vec<(Option<usize>, Arc<Mutex<Stories>>)>,
     /// The views, which are unmounted when this struct is dropped.
     _views: Vec<View>,
 }
@@ -27,13 +41,34 @@ impl Shown {
         moved: &Moved,
     ) -> Result<Self, String> {
         let layout = service.layout();
-        let mount = |at: &Path, face: &Path, read: Box<dyn Fn(&Path) + Send + Sync>| {
+        let mut stories = Vec::new();
+        let mut mount = |at: &Path, face: &Path, consumer: Option<usize>| {
+            let read: Box<dyn Fn(&Path) + Send + Sync> = match consumer {
+                Some(number) => Box::new(service.reads_by_view(number)),
+                None => Box::new(|_| ()),
+            };
+            // A task knows the directory's own path, and a tool of the host knows the path of the view.
+            let seen_at = if consumer.is_some() { Path::new(&directory.path) } else { at };
+            let told = Arc::new(Mutex::new(Stories::default()));
+            stories.push((consumer, told.clone()));
+            let story = move |thread, story| {
+                let story = match consumer {
+                    Some(_) => story,
+                    None => format!("{} waited in vain: {story}", asker(thread)),
+                };
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                told.count += 1;
+                if told.count <= LINES {
+                    told.waiting.push(story);
+                }
+            };
             let mut faces = vec![face.to_owned()];
             faces.extend(directory.spill.is_some().then(|| layout.spilled.clone()));
             let wait = Duration::from_secs(directory.wait_s.into());
             let awaits = directory.awaits.clone();
-            let show = Show { faces, notice: notice.to_owned(), wait, awaits, moved: moved.clone() };
-            View::mount(at, show, Told { read, story: Box::new(service.tells()) }).map_err(|e| {
+            let seen_at = seen_at.to_owned();
+            let show = Show { faces, seen_at, notice: notice.to_owned(), wait, awaits, moved: moved.clone() };
+            View::mount(at, show, Told { read, story: Box::new(story) }).map_err(|e| {
                 let hint = match crossdock_os::child::user() {
                     0 => "",
                     _ => "; hint: only root may mount a view; start the run as root, or remove `host`, `spill` and `door: view`",
@@ -43,7 +78,7 @@ impl Shown {
         };
         let mut views = Vec::new();
         if let Some(host) = &directory.host {
-            views.push(mount(host, &layout.published, Box::new(|_| ()))?);
+            views.push(mount(host, &layout.published, None)?);
         }
         let mut consumers = Vec::new();
         for (number, name) in directory.consume.iter().enumerate() {
@@ -53,14 +88,31 @@ impl Shown {
                 continue;
             }
             let at = PathBuf::from(format!("{}.view.{number}", store.display()));
-            views.push(mount(&at, layout.for_consumer(number), Box::new(service.reads_by_view(number)))?);
+            views.push(mount(&at, layout.for_consumer(number), Some(number))?);
             consumers.push(Some(at));
         }
-        Ok(Self { consumers, _views: views })
+        Ok(Self { consumers, stories, _views: views })
+    }
+
+    /// Takes the reasons why waits ended without a file since the last call, each with the number of the consumer that
+    /// waited; `None` for a tool of the host.
+    pub fn stories(&self) -> Vec<(Option<usize>, String)> {
+        let take = |(consumer, stories): &(Option<usize>, Arc<Mutex<Stories>>)| {
+            let waiting = std::mem::take(&mut stories.lock().unwrap_or_else(PoisonError::into_inner).waiting);
+            waiting.into_iter().map(|story| (*consumer, story)).collect::<Vec<_>>()
+        };
+        self.stories.iter().flat_map(take).collect()
     }
 
     /// Gives the path of the view for the consumer with this number.
     pub fn of_consumer(&self, number: usize) -> Option<&Path> {
         self.consumers.get(number)?.as_deref()
     }
+}
+
+/// The name of the program that this thread of the host belongs to, with its number.
+fn asker(thread: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
+    let name: String = name.trim().chars().filter(|c| !c.is_control()).collect();
+    format!("{} (process {thread})", if name.is_empty() { "a program" } else { &name })
 }

@@ -99,6 +99,20 @@ int main(int argc, char **argv) {
     } else if (!strcmp(what, "write2")) {
         unsigned long how[3] = {O_RDWR, 0, 0};
         say_all(syscall(SYS_openat2, AT_FDCWD, path, how, sizeof how));
+    } else if (!strcmp(what, "truncate")) {
+        say_all(truncate(path, 0) ? -1 : open("/dev/null", O_RDONLY));
+    } else if (!strcmp(what, "unlink")) {
+        say_all(unlink(path) ? -1 : open("/dev/null", O_RDONLY));
+    } else if (!strcmp(what, "mkdir")) {
+        say_all(mkdir(path, 0755) ? -1 : open("/dev/null", O_RDONLY));
+    } else if (!strcmp(what, "symlink")) {
+        say_all(symlink("x", path) ? -1 : open("/dev/null", O_RDONLY));
+    } else if (!strcmp(what, "rename")) {
+        char to[4096];
+        snprintf(to, sizeof to, "%s-renamed", path);
+        say_all(rename(path, to) ? -1 : open("/dev/null", O_RDONLY));
+    } else if (!strcmp(what, "move")) {
+        say_all(rename(path, "/proc/moved") ? -1 : open("/dev/null", O_RDONLY));
     } else if (!strcmp(what, "restarted")) {
         every_10_ms(SA_RESTART);
         say_all(open(path, O_RDONLY));
