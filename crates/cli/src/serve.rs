@@ -31,6 +31,7 @@ pub fn serve(options: Serve) -> u8 {
         site,
         node: options.node.unwrap_or_else(host_name),
         catalog,
+        catalog_socket: options.catalog_socket,
         listen: options.listen,
         certificates: options.certificates,
         trusted_network: options.trusted_network,

@@ -1,6 +1,7 @@
 //! The address of a site's catalog, and the client that reaches the catalog.
 
 use std::net::ToSocketAddrs;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -107,6 +108,8 @@ pub struct CatalogOptions<'a> {
     pub trusted_network: bool,
     /// The folder for the catalog's journal, if this process keeps the catalog. It is made if it does not exist.
     pub folder: &'a Path,
+    /// A socket that listens already at the address where this process keeps the catalog. `None`: the socket is made.
+    pub socket: Option<BorrowedFd<'a>>,
 }
 
 /// A client of a site's catalog. If this process keeps the catalog, dropping this value ends the catalog.
@@ -158,7 +161,11 @@ fn open(options: &CatalogOptions<'_>, transports: &Transports) -> Result<Opened,
             Ok((Arc::new(Client::new(dial)), None))
         }
         CatalogAt::Keep(address) => {
-            let accept = transports.listen(address).map_err(|error| error.to_string())?;
+            let accept = match options.socket {
+                Some(socket) => transports.listen_on(socket.try_clone_to_owned().map_err(|error| error.to_string())?),
+                None => transports.listen(address),
+            };
+            let accept = accept.map_err(|error| error.to_string())?;
             std::fs::create_dir_all(options.folder)
                 .map_err(|error| format!("{} cannot be made: {error}", options.folder.display()))?;
             let keeper = Keeper::open(&KeeperOptions { folder: options.folder.to_owned(), grace: GRACE })

@@ -38,6 +38,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossdock_link::{Node, Serve, Transports};
+use crossdock_os::spawn::inherited;
 use crossdock_os::{clock, event};
 
 pub use at::{CatalogAt, CatalogOptions, SiteCatalog};
@@ -243,7 +244,10 @@ impl Gateway {
         options.check()?;
         let trust = options.trust()?;
         let transports = Transports::new(&trust, options.transport).map_err(|error| error.to_string())?;
-        let opened = SiteCatalog::open(&options.catalog_options(), &transports)?;
+        // The descriptor stays open for the daemon's next broker, so this one takes a copy.
+        let socket = options.catalog_socket.map(inherited).transpose().map_err(|error| error.to_string())?;
+        let socket = socket.as_ref().map(AsFd::as_fd);
+        let opened = SiteCatalog::open(&CatalogOptions { socket, ..options.catalog_options() }, &transports)?;
         let own = Node { name: options.node.clone(), incarnation: options.token };
         let listen = options.listen.clone().map_or_else(|| at::own_address(&options.catalog), Ok)?;
         let nodes = Nodes::new(transports, own, Some((&listen, serve)))

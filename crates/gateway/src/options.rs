@@ -18,6 +18,9 @@ pub struct GatewayOptions {
     pub node: String,
     /// The address of the catalog.
     pub catalog: CatalogAt,
+    /// The number of a descriptor that this process inherited: a socket that listens at the address where this daemon
+    /// keeps the catalog. `None`: the daemon makes the socket.
+    pub catalog_socket: Option<i32>,
     /// Where this node listens for other nodes, as `host:port`. The node announces this address. `None`: the address
     /// from which this node connects to the catalog, and a port that the kernel chooses.
     pub listen: Option<String>,
@@ -64,6 +67,7 @@ impl GatewayOptions {
             certificates: self.certificates.as_deref(),
             trusted_network: self.trusted_network,
             folder: &self.folder,
+            socket: None,
         }
     }
 

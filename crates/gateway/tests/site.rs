@@ -38,6 +38,7 @@ fn options(node: &str, catalog: CatalogAt, folder: &Path) -> GatewayOptions {
         site: "here".into(),
         node: node.into(),
         catalog,
+        catalog_socket: None,
         listen: None,
         certificates: None,
         trusted_network: false,

@@ -6,6 +6,7 @@ use crate::listener::{self, Accepts};
 use crate::{Accept, Error, Pulls, Result, Tcp, Transport, Trust, Ucx};
 use crossdock_layout::Status;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -124,6 +125,15 @@ impl Transports {
     /// address is not one.
     pub fn listen(&self, address: &str) -> Result<Box<dyn Accept>> {
         listener::listen(&self.trust, address, self.accepts.clone())
+    }
+
+    /// Accepts connections from a socket that listens already.
+    ///
+    /// # Errors
+    /// The descriptor is no TCP socket; or `trust` allows only loopback addresses, and the socket listens at another
+    /// one.
+    pub fn listen_on(&self, socket: OwnedFd) -> Result<Box<dyn Accept>> {
+        listener::listen_on(&self.trust, socket, self.accepts.clone())
     }
 }
 

@@ -49,7 +49,14 @@ pub fn listen(trust: &Trust, address: &str, accepts: Accepts) -> Result<Box<dyn 
     let tried = "listen";
     let one = resolve(trust, tried, address)?[0];
     let listener = tcp::listen(one).map_err(|error| failed(tried, address, &error))?;
-    let local = tcp::local_address(&listener).map_err(|error| failed(tried, address, &error))?;
+    listen_on(trust, listener, accepts)
+}
+
+/// Accepts connections from a socket that listens already. The connections are protected as `trust` says.
+pub fn listen_on(trust: &Trust, listener: OwnedFd, accepts: Accepts) -> Result<Box<dyn Accept>> {
+    let tried = "listen";
+    let local = tcp::local_address(&listener).map_err(|error| failed(tried, "a socket that was passed", &error))?;
+    resolve(trust, tried, &local.to_string())?;
     let certificates = match trust {
         Trust::Certificates(certificates) => Some(certificates.clone()),
         Trust::Loopback | Trust::Network => None,

@@ -2,13 +2,16 @@
 
 mod support;
 
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crossdock_client::{ConnectOptions, InUse, ItemOptions, Mode, Region, SegmentKind, Session};
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
+use crossdock_os::spawn;
 use support::sites::{Site, until};
-use support::{Daemon, kill, spawn};
+use support::{Daemon, kill};
 
 fn session(daemon: &Daemon, task: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(task.into()), ..daemon.options() }).unwrap()
@@ -118,6 +121,35 @@ fn a_broker_that_is_killed_keeps_the_nodes_names_and_number() {
     assert!(more.id().0 >> 50 > 0);
 }
 
+/// `crossdock run` makes the socket of the catalog and passes it to its daemon.
+#[test]
+fn no_other_program_gets_the_catalogs_port_while_a_broker_is_replaced() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let site = Site { catalog: listener.local_addr().unwrap().to_string(), ..Site::new() };
+    let folder = Daemon::folder();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock-node"));
+    spawn::inherit(&mut command, listener.into(), 42);
+    let catalog = format!("keep:{}", site.catalog);
+    command.arg("--socket").arg(folder.path().join("endpoint.sock")).args(site.arguments("a", &catalog));
+    command.args(["--catalog-socket", "42"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let a = Daemon { folder, keeper: command.spawn().unwrap() };
+    drop(command);
+    a.wait_until_up();
+    let b = site.node("b");
+    let _made = region(&session(&b, "two"), "x", Mode::CreateOnly).unwrap();
+    for _ in 0..3 {
+        let killed = a.broker();
+        kill(killed, "KILL");
+        until("another broker keeps the catalog", || {
+            let taken = TcpListener::bind(&site.catalog);
+            assert!(taken.is_err(), "the port was free");
+            a.broker() != killed && is(&a, "a", NodeState::Here)
+        });
+    }
+    let error = region(&session(&a, "one"), "x", Mode::CreateOnly).unwrap_err();
+    assert!(error.to_string().contains("is on node b"), "{error}");
+}
+
 #[test]
 fn a_node_that_is_killed_loses_its_names_and_is_listed_as_gone() {
     let site = Site::new();
@@ -158,7 +190,7 @@ fn two_daemons_of_one_name_are_not_in_the_site_at_once() {
     let (_a, b) = (site.keeper(), site.node("b"));
     let folder = Daemon::folder();
     let catalog = format!("embedded:{}", site.catalog);
-    let mut second = spawn(&folder.path().join("endpoint.sock"), &site.arguments("b", &catalog));
+    let mut second = support::spawn(&folder.path().join("endpoint.sock"), &site.arguments("b", &catalog));
     // The second daemon waits for the node name, and gets it after the first daemon has left.
     let socket = folder.path().join("endpoint.sock");
     let up = || Session::connect(&ConnectOptions { socket: Some(socket.clone()), ..ConnectOptions::default() }).is_ok();
@@ -174,10 +206,11 @@ fn two_daemons_of_one_name_are_not_in_the_site_at_once() {
 fn what_cannot_work_ends_the_start() {
     let folder = Daemon::folder();
     let refused = |arguments: &[&str]| {
-        let mut daemon = spawn(&folder.path().join("endpoint.sock"), arguments);
+        let mut daemon = support::spawn(&folder.path().join("endpoint.sock"), arguments);
         assert!(!daemon.wait().unwrap().success(), "{arguments:?}");
     };
     refused(&["--site", "here", "--node", "a/b", "--catalog", "keep:127.0.0.1:0"]);
     refused(&["--site", "here", "--node", "a", "--catalog", "keep:0.0.0.0:0"]);
+    refused(&["--site", "here", "--node", "a", "--catalog", "keep:127.0.0.1:0", "--catalog-socket", "77"]);
     refused(&["--site", "here", "--node", "a", "--catalog", "keep:127.0.0.1:0", "--certificates", "/nowhere"]);
 }

@@ -134,6 +134,7 @@ fn gateway(
         site: "s".into(),
         node: node.into(),
         catalog: CatalogAt::Keep(String::new()),
+        catalog_socket: None,
         listen: None,
         certificates: None,
         trusted_network: false,

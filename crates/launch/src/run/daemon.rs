@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossdock_client::runs::note_attach;
@@ -16,7 +17,7 @@ use crossdock_client::{ConnectOptions, Grant, Mode, PortOptions, Region, Rights,
 use crossdock_layout::name::MIRROR;
 use crossdock_link::Choice;
 use crossdock_os::process::Signal;
-use crossdock_os::{Deadline, event, socket};
+use crossdock_os::{Deadline, event, socket, spawn};
 
 use super::site::Protection;
 use super::summary::{Figures, ItemLine, PortLine, ProgressLine, RegionLine, SeriesLine};
@@ -30,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const JOINING: Duration = Duration::from_secs(40);
 /// The name of the task as which the launcher itself makes regions and reads statistics.
 const LAUNCHER: &str = "launcher";
+/// The descriptor by which the daemon inherits the socket of the catalog.
+const CATALOG_SOCKET: i32 = 42;
 
 /// The daemon that a run uses.
 pub enum Which {
@@ -49,6 +52,8 @@ pub struct Site {
     pub node: String,
     /// The address of the catalog, in the form that `serve --catalog` takes.
     pub catalog: String,
+    /// A socket that listens at the address of the catalog which the daemon keeps; `None` if another node keeps it.
+    pub catalog_socket: Option<Arc<OwnedFd>>,
     /// The address where the daemon listens to the other nodes. With `None` it is the address from which this host
     /// reaches the catalog.
     pub listen: Option<String>,
@@ -62,6 +67,9 @@ impl Site {
     fn options(&self) -> Vec<OsString> {
         let mut options: Vec<OsString> =
             ["--site", &self.name, "--node", &self.node, "--catalog", &self.catalog].map(OsString::from).into();
+        if self.catalog_socket.is_some() {
+            options.extend(["--catalog-socket".into(), CATALOG_SOCKET.to_string().into()]);
+        }
         options.extend(self.listen.iter().flat_map(|at| ["--listen".into(), at.into()]));
         options.extend(self.protection.options());
         options.extend(["--transport".into(), self.transport.to_string().into()]);
@@ -134,7 +142,12 @@ fn start_own(folder: &RunFolder, site: Option<&Site>) -> Result<(Child, PathBuf)
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let log =
         fs::File::create(folder.path.join("daemon.log")).map_err(|e| format!("cannot make the daemon's log: {e}"))?;
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    if let Some(socket) = site.and_then(|site| site.catalog_socket.as_ref()) {
+        let socket = socket.try_clone().map_err(|e| format!("cannot pass the catalog's socket to the daemon: {e}"))?;
+        spawn::inherit(&mut command, socket, CATALOG_SOCKET);
+    }
+    let mut child = command
         .args(["serve", "--private", "--ready", "--socket"])
         .arg(&socket)
         .args(site.map(Site::options).unwrap_or_default())

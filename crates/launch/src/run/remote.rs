@@ -315,6 +315,7 @@ fn join(order: &SiteOrder, folder: &RunFolder) -> Result<Site, String> {
         name: order.name.clone(),
         node: order.node.clone(),
         catalog: format!("embedded:{}@{host}:{}", order.keeper, order.port),
+        catalog_socket: None,
         listen: None,
         protection,
         transport: order.transport,

@@ -3,7 +3,8 @@
 //! needs no daemon, the supervisor itself keeps it.
 
 use std::ffi::OsString;
-use std::net::{TcpListener, ToSocketAddrs, UdpSocket};
+use std::net::{Ipv4Addr, ToSocketAddrs, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use crossdock_files as files;
 use crossdock_gateway::{CatalogAt, CatalogOptions, SiteCatalog};
 use crossdock_link::{Authority, Certificates, Papers, Transports, Trust};
+use crossdock_os::tcp;
 
 use super::daemon::Site;
 use super::folder::RunFolder;
@@ -57,22 +59,23 @@ impl Protection {
         transports: &Transports,
     ) -> Result<files::Site, String> {
         // A catalog that this process does not keep needs no folder.
-        let catalog = self.catalog((at, node), Path::new(""), transports)?.client();
+        let catalog = self.catalog((at, node), (Path::new(""), None), transports)?.client();
         Ok(files::Site { catalog, name: name.to_owned(), workflow: workflow.to_owned(), lease: files::Site::LEASE })
     }
 
-    /// Makes this process, on the node `node`, a client of the catalog at `at`, or its keeper, with a journal in `folder`.
+    /// Makes this process, on the node `node`, a client of the catalog at `at`, or its keeper, with a journal in `folder`
+    /// and the listening socket `socket`.
     fn catalog(
         &self,
         (at, node): (&CatalogAt, &str),
-        folder: &Path,
+        (folder, socket): (&Path, Option<BorrowedFd<'_>>),
         transports: &Transports,
     ) -> Result<SiteCatalog, String> {
         let (certificates, trusted_network) = match self {
             Self::Certificates(folder) => (Some(folder.as_path()), false),
             Self::TrustedNetwork => (None, true),
         };
-        SiteCatalog::open(&CatalogOptions { at, node, certificates, trusted_network, folder }, transports)
+        SiteCatalog::open(&CatalogOptions { at, node, certificates, trusted_network, folder, socket }, transports)
     }
 }
 
@@ -83,6 +86,9 @@ pub struct RunSite {
     authority: Option<Authority>,
     hosts: Hosts,
     protection: Protection,
+    /// The socket at which the daemon of this host keeps the catalog. This process holds it until the daemon has it, so
+    /// no other program can take its port.
+    socket: Arc<OwnedFd>,
     port: u16,
 }
 
@@ -98,7 +104,16 @@ impl RunSite {
             authority.issue(&hosts.own_node()).and_then(|papers| papers.save(&folder.path)).map_err(text)?;
             (Some(authority), Protection::Certificates(folder.path.clone()))
         };
-        Ok(Self { name: folder.id.clone(), authority, hosts: hosts.clone(), protection, port: free_port()? })
+        Self::with(&folder.id, hosts, authority, protection)
+    }
+
+    /// Makes the socket of the catalog, too.
+    fn with(name: &str, hosts: &Hosts, authority: Option<Authority>, protection: Protection) -> Result<Self, String> {
+        let no_port = |e| format!("no port for the catalog: {e}");
+        let socket = tcp::listen((Ipv4Addr::UNSPECIFIED, 0).into()).map_err(no_port)?;
+        let port = tcp::local_address(&socket).map_err(no_port)?.port();
+        let (name, hosts, socket) = (name.to_owned(), hosts.clone(), Arc::new(socket));
+        Ok(Self { name, authority, hosts, protection, socket, port })
     }
 
     /// Gives the options for the daemon of this host.
@@ -107,6 +122,7 @@ impl RunSite {
             name: self.name.clone(),
             node: self.hosts.own_node(),
             catalog: format!("keep:0.0.0.0:{}", self.port),
+            catalog_socket: Some(Arc::clone(&self.socket)),
             listen: self.address().map(|host| format!("{host}:0")),
             protection: self.protection.clone(),
             transport: self.hosts.transport,
@@ -121,7 +137,11 @@ impl RunSite {
     /// Keeps the site's catalog in this process, until the returned value is dropped.
     pub fn keep(&self, folder: &RunFolder) -> Result<SiteCatalog, String> {
         let at = CatalogAt::Keep(format!("0.0.0.0:{}", self.port));
-        self.protection.catalog((&at, &self.hosts.own_node()), &folder.path.join("catalog"), &self.transports()?)
+        self.protection.catalog(
+            (&at, &self.hosts.own_node()),
+            (&folder.path.join("catalog"), Some(self.socket.as_fd())),
+            &self.transports()?,
+        )
     }
 
     /// The site as managed directories use it, with a client of the catalog for this process.
@@ -183,8 +203,24 @@ pub fn own_address(host: &str) -> Option<String> {
     Some(if own.is_ipv6() { format!("[{own}]") } else { own.to_string() })
 }
 
-/// Finds a port on which no program listens now. The kernel chooses it at random, so two runs rarely get the same port.
-fn free_port() -> Result<u16, String> {
-    let listener = TcpListener::bind(("0.0.0.0", 0)).and_then(|listener| listener.local_addr());
-    listener.map(|address| address.port()).map_err(|e| format!("no port to listen on: {e}"))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::hosts::Wanted;
+
+    #[test]
+    fn the_catalogs_port_belongs_to_the_run_until_its_daemon_has_it() {
+        let wanted = Wanted { hosts: Some("localhost,n2.invalid".into()), trusted_network: true, ..Wanted::default() };
+        let hosts = wanted.find().unwrap().unwrap();
+        let site = RunSite::with("run", &hosts, None, Protection::TrustedNetwork).unwrap();
+        let port = site.order(1).unwrap().port;
+        assert_eq!(site.own().catalog, format!("keep:0.0.0.0:{port}"));
+        let bind = || std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
+        assert!(bind().is_err());
+        let own = site.own();
+        drop(site);
+        assert!(bind().is_err());
+        drop(own);
+        drop(bind().unwrap());
+    }
 }

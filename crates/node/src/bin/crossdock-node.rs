@@ -11,6 +11,7 @@ fn main() -> ExitCode {
         site: String::new(),
         node: String::new(),
         catalog: CatalogAt::Etcd(Vec::new()),
+        catalog_socket: None,
         listen: None,
         certificates: None,
         trusted_network: false,
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
                     return ExitCode::from(2);
                 }
             },
+            "--catalog-socket" => site.catalog_socket = value().parse().ok(),
             "--certificates" => site.certificates = Some(value().into()),
             "--listen" => site.listen = Some(value()),
             "--trusted-network" => site.trusted_network = true,

@@ -41,6 +41,7 @@ pub(super) fn join(
         site: options.site.clone(),
         node: options.node.clone(),
         catalog: options.catalog.clone(),
+        catalog_socket: options.catalog_socket,
         listen: options.listen.clone(),
         certificates: options.certificates.clone(),
         trusted_network: options.trusted_network,

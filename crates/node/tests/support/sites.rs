@@ -11,7 +11,8 @@ use super::{Daemon, spawn};
 /// Finds a port below those that the kernel gives to outgoing connections, so that it is still free a moment later.
 pub fn free_port() -> String {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = std::process::id() as u16;
+    // Test programs that start one after another have neighbouring process ids, so their ports begin far apart.
+    let first = (std::process::id() as u16).wrapping_mul(251);
     loop {
         let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
         if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
