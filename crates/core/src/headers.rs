@@ -1,6 +1,8 @@
 //! The only reader of the headers of vectors, strings and ndarrays. Any member can overwrite a header at any time. So
 //! each word is read once, and it is used as an offset or a length only after all checks.
 
+use std::sync::atomic::Ordering;
+
 use crossdock_layout::region::{MAX_RANK, NdarrayHeader, Order, VectorHeader};
 use crossdock_layout::{Status, Wild};
 
@@ -113,6 +115,21 @@ impl Region {
         }
     }
 
+    /// Finds the block whose bytes the container at `header` owns, for the removal of its object. `None` if it owns no
+    /// block.
+    pub(crate) fn owned_block(&self, header: u64) -> Option<u64> {
+        let field = header.checked_add(8)?;
+        let pointer = self.memory.word(field)?.load(Ordering::Acquire);
+        let data = field.wrapping_add(pointer);
+        (pointer != 0 && self.is_plain_block(data)).then_some(data)
+    }
+
+    /// The number of elements of the vector at `header`, at most `most`.
+    pub(crate) fn owned_elements(&self, header: u64, most: u64) -> u64 {
+        let size = header.checked_add(16).and_then(|field| self.memory.word(field));
+        size.map_or(0, |size| size.load(Ordering::Acquire).min(most))
+    }
+
     /// Checks that a header lies in the data area and is aligned to 8 bytes.
     pub(crate) fn check_container(&self, header: u64, length: u64) -> Result<()> {
         if header % 8 == 0 && self.memory.data(header, length).is_some() {
@@ -120,4 +137,11 @@ impl Region {
         }
         Err(self.error(Status::BadHandle, format!("no container can lie at {header:#x}")))
     }
+}
+
+/// The offset of the words of a container's header that make it empty when they are zero, and these zeros. In a vector's
+/// header the words are the pointer to the elements, the size and the capacity; in an ndarray's header they are the
+/// pointer and the capacity.
+pub(crate) fn emptied(header: u64, is_ndarray: bool) -> (u64, &'static [u64]) {
+    (header + 8, if is_ndarray { &[0, 0] } else { &[0, 0, 0] })
 }

@@ -43,7 +43,7 @@ pub struct LivenessTable {
     pub pages: [AtomicU32; PAGE_WORDS],
     _pad: [u8; 16],
     /// One word for each slot, as described above. The daemon stores it (Release), and members load it (Acquire).
-    pub slots: [AtomicU64; MAX_MEMBERS],
+    pub members: [AtomicU64; MAX_MEMBERS],
 }
 
 /// The number of words by which publishers notice new pin pages. Several series may share a word. Then each change
@@ -65,7 +65,7 @@ impl LivenessTable {
     /// Tells whether the table proves that this member is dead. The answer `false` does not prove that the member is
     /// alive. The answer for [`MemberId::NOBODY`] is `true`, because no member has this id.
     pub fn says_dead(&self, member: MemberId) -> bool {
-        is_proof(self.slots[member.slot()].load(Ordering::Acquire), member)
+        is_proof(self.members[member.slot()].load(Ordering::Acquire), member)
     }
 
     /// The number of deaths so far, modulo 2³². The word is a futex.
@@ -86,13 +86,13 @@ impl LivenessTable {
 
     /// Gives this slot to this member, after the slot's former holder has died. Only the daemon calls it.
     pub fn set_alive(&self, member: MemberId) {
-        self.slots[member.slot()].store(member.0, Ordering::Release);
+        self.members[member.slot()].store(member.0, Ordering::Release);
     }
 
     /// Marks this member as dead. Only the daemon calls it, after the death is proved. Returns `true` if the member was
     /// not marked before. Then the daemon wakes the members that wait on `epoch`.
     pub fn set_dead(&self, member: MemberId) -> bool {
-        let slot = &self.slots[member.slot()];
+        let slot = &self.members[member.slot()];
         let mut word = slot.load(Ordering::Acquire);
         while !is_proof(word, member) {
             match slot.compare_exchange(word, member.0 | DEAD, Ordering::AcqRel, Ordering::Acquire) {
@@ -128,7 +128,7 @@ mod tests {
             epoch: AtomicU32::new(0),
             pages: [const { AtomicU32::new(0) }; PAGE_WORDS],
             _pad: [0; 16],
-            slots: [const { AtomicU64::new(0) }; MAX_MEMBERS],
+            members: [const { AtomicU64::new(0) }; MAX_MEMBERS],
         });
         table.format();
         table
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(size_of::<LivenessTable>(), 64 + 8 * MAX_MEMBERS);
         assert_eq!(offset_of!(LivenessTable, epoch), 12);
         assert_eq!(offset_of!(LivenessTable, pages), 16);
-        assert_eq!(offset_of!(LivenessTable, slots), 64);
+        assert_eq!(offset_of!(LivenessTable, members), 64);
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(crate) fn tell_of_page(words: &Mapping, series: SegmentId) {
 }
 
 fn slot(words: &Mapping, slot: usize) -> &AtomicU64 {
-    word64(words, offset_of!(LivenessTable, slots) + 8 * slot)
+    word64(words, offset_of!(LivenessTable, members) + 8 * slot)
 }
 
 /// Writes the member's id into its slot, which marks the member as alive. The former holder of the slot is dead.

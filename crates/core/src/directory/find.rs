@@ -7,7 +7,7 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{Handle, Status, name};
 
 use super::index::read_field;
-use super::{Incarnation, Loaded, ObjectInfo, TypeRef};
+use super::{Incarnation, Loaded, ObjectInfo, TypeRef, entry};
 use crate::error::Reason;
 use crate::region::Region;
 use crate::{Error, Result};
@@ -45,7 +45,7 @@ impl Region {
         let name = name::from_field(&field)?;
         let holds =
             |offset| self.memory.block_at(offset).is_some_and(|block| self.is_named(block) && ty.size <= block.size());
-        let offset = entry.offset.load(Ordering::Acquire).check(holds)?;
+        let offset = entry::block_of(entry, holds)?;
         Some(ObjectInfo { name: name.to_owned(), offset, ty })
     }
 
@@ -53,7 +53,7 @@ impl Region {
         let field = read_field(&entry.type_name);
         let length = field.iter().position(|&b| b == 0)?;
         let name = std::str::from_utf8(&field[..length]).ok()?.to_owned();
-        let size = entry.size.load(Ordering::Relaxed).at_most(self.capacity())?;
+        let size = entry::size_within(entry, self.capacity())?;
         let align = entry.align.load(Ordering::Relaxed);
         Some(TypeRef { name, size, align })
     }
@@ -95,7 +95,7 @@ impl Region {
             && self.memory.entry(incarnation.entry).is_some_and(|entry| {
                 entry.state.load(Ordering::Acquire) == ENTRY_READY
                     && entry.incarnation.load(Ordering::Acquire) == incarnation.count
-                    && entry.offset.load(Ordering::Relaxed).is(offset)
+                    && entry::is_at(entry, offset)
             })
     }
 

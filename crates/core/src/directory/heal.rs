@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crossdock_layout::MemberId;
 use crossdock_layout::region::{ENTRY_CONSTRUCTING, ENTRY_REMOVING};
 
-use super::make::ZEROED;
+use super::entry;
 use crate::fault_point;
 use crate::heap::LockGuard;
 use crate::region::Region;
@@ -23,10 +23,7 @@ impl Region {
             if !half_done || owner == self.member.0 || !self.host.liveness().is_dead(MemberId(owner)) {
                 continue;
             }
-            // If another process has overwritten this word, it may name a slot that does not exist. Then the removal is
-            // recorded in slot 0.
-            let by = entry.slot.load(Ordering::Relaxed).without(ZEROED).below(self.memory.slots() as u32).unwrap_or(0)
-                as u16;
+            let by = entry::slot_of(entry, self.memory.slots());
             let Some(slot) = self.memory.slot(by.into()) else { continue };
             fault_point!("heal.entry");
             let done = if state == ENTRY_CONSTRUCTING {

@@ -6,6 +6,7 @@ use crossdock_layout::region::{ENTRY_CONSTRUCTING, ENTRY_FREE, ENTRY_READY, Entr
 use crossdock_layout::{Status, WildWord};
 use crossdock_os::Deadline;
 
+use super::entry;
 use crate::heap::LockGuard;
 use crate::region::{PATIENCE, Region};
 use crate::{Result, fault_point};
@@ -86,9 +87,8 @@ impl Region {
 
     /// Finds the entry in state READY whose block is at `offset`.
     pub(super) fn search_offset(&self, offset: u64) -> Option<(u64, &Entry)> {
-        self.chain(BY_OFFSET, hash_of_offset(offset)).find(|(_, e)| {
-            e.state.load(Ordering::Acquire) == ENTRY_READY && e.offset.load(Ordering::Relaxed).is(offset)
-        })
+        self.chain(BY_OFFSET, hash_of_offset(offset))
+            .find(|(_, e)| e.state.load(Ordering::Acquire) == ENTRY_READY && entry::is_at(e, offset))
     }
 
     /// The entries of a chain. The iteration ends even if damaged links form a circle.
@@ -136,11 +136,9 @@ impl Region {
         self.unlink(BY_OFFSET, self.bucket_by_offset(entry), index, entry);
     }
 
-    /// Gives the head of the entry's chain in the index by offset. This works for any number that is stored as the
-    /// entry's offset, because a hash is always within the table.
+    /// Gives the head of the entry's chain in the index by offset.
     fn bucket_by_offset(&self, entry: &Entry) -> &WildWord<AtomicU32> {
-        let hash = entry.offset.load(Ordering::Relaxed).hashed(hash_of_offset);
-        self.memory.bucket(BY_OFFSET, hash)
+        self.memory.bucket(BY_OFFSET, entry::hash_by_offset(entry, hash_of_offset))
     }
 
     fn unlink(&self, which: u64, bucket: &WildWord<AtomicU32>, index: u64, entry: &Entry) {

@@ -7,16 +7,12 @@ use crossdock_layout::Status;
 use crossdock_layout::region::{ENTRY_CONSTRUCTING, ENTRY_FREE, ENTRY_READY, Entry, PAGE, STATE_NAMED};
 use crossdock_os::futex;
 
+use super::entry::{self, ZEROED};
 use super::index::{hash, write_field};
 use super::{Claim, TypeRef};
 use crate::heap::{LocalSlot, LockGuard};
 use crate::region::Region;
 use crate::{Result, fault_point};
-
-/// A bit of `Entry::slot`. In the entry of an object under construction, the bit is set when the constructor has filled
-/// the object's new block with zeros. Only then may healing walk the object's containers, because the block has no old
-/// contents that look like pointers.
-pub(super) const ZEROED: u32 = 1 << 31;
 
 impl Region {
     /// Makes a fresh entry in state CONSTRUCTING.
@@ -68,7 +64,7 @@ impl Region {
             return Err(self.error(Status::NoSpace, text));
         }
         let entry = size_of::<Entry>() as u64;
-        if header.entries_reserved.load(Ordering::Relaxed).at_most(used as u32).is_some() {
+        if self.memory.entries_reserved() <= used {
             let (from, to) = (used * entry / PAGE, ((used + 1) * entry).div_ceil(PAGE));
             let shared = u64::from(used > 0 && used * entry % PAGE != 0);
             self.charge((to - from - shared) * PAGE)?;
@@ -133,7 +129,7 @@ impl Region {
         let found = index.and_then(|i| Some((i, self.memory.entry(i)?))).filter(|(_, e)| {
             e.state.load(Ordering::Acquire) == ENTRY_CONSTRUCTING
                 && e.owner.load(Ordering::Acquire) == self.member.0
-                && e.offset.load(Ordering::Acquire).is(offset)
+                && entry::is_at(e, offset)
         });
         found.ok_or_else(|| {
             self.error(Status::BadHandle, format!("no object at {offset:#x} is being constructed by this process"))

@@ -9,6 +9,7 @@
 //! dies at any point.
 
 mod claim;
+mod entry;
 mod find;
 mod heal;
 mod index;

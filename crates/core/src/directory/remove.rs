@@ -7,7 +7,7 @@ use crossdock_layout::region::{ENTRY_READY, ENTRY_REMOVING, Entry, PHASE_BEGUN, 
 use crossdock_layout::{MemberId, Status};
 
 use super::Removed;
-use super::make::ZEROED;
+use super::entry::{self, ZEROED};
 use crate::heap::LockGuard;
 use crate::region::Region;
 use crate::{Result, fault_point};
@@ -94,11 +94,11 @@ impl Region {
                 &own
             }
         };
-        let zeroed = if self.is_zeroed(entry) { ZEROED } else { 0 };
+        let zeroed = if entry::is_zeroed(entry) { ZEROED } else { 0 };
         // The entry's offset is 0 if the entry has no block. If another process has overwritten the offset with a
         // number that is not the start of a block, the entry counts as one without a block.
         let is_block = |offset: u64| offset & PHASE_MASK == 0 && self.memory.block_at(offset).is_some();
-        let block = entry.offset.load(Ordering::Relaxed).check(is_block);
+        let block = entry::block_of(entry, is_block);
         entry.slot.store(u32::from(by) | zeroed, Ordering::Relaxed);
         entry.retiring.store(block.map_or(0, |offset| offset | PHASE_BEGUN), Ordering::Release);
         fault_point!("directory.abandon.noted");
@@ -108,12 +108,6 @@ impl Region {
             self.unlink_name(index, entry);
         });
         self.finish_removal(index, entry, slot, by, Some(held)).map(|_| ())
-    }
-
-    /// Tells whether the entry's object ever got a block that its constructor had filled with zeros. Only then may the
-    /// object's containers be walked: in any other block, old contents could look like pointers.
-    fn is_zeroed(&self, entry: &Entry) -> bool {
-        entry.slot.load(Ordering::Relaxed).has(ZEROED)
     }
 
     /// Frees the blocks of an object whose entry is in state REMOVING, and then the entry.
@@ -127,7 +121,7 @@ impl Region {
     ) -> Result<Removed> {
         let mut removed = Removed::default();
         let retiring = entry.retiring.load(Ordering::Acquire);
-        let walkable = self.is_zeroed(entry);
+        let walkable = entry::is_zeroed(entry);
         let block = retiring & !PHASE_MASK;
         if retiring & PHASE_MASK == PHASE_BEGUN {
             if walkable {

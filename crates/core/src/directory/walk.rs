@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use crossdock_layout::region::{ENTRY_FREE, Entry, Slot};
 use crossdock_layout::type_name::Type;
 
-use super::Removed;
+use super::{Removed, entry};
 use crate::Result;
+use crate::headers::emptied;
 use crate::heap::LockGuard;
 use crate::region::Region;
 
@@ -33,8 +34,7 @@ impl Region {
     ) -> Result<Removed> {
         debug_assert!(entry.state.load(Ordering::Relaxed) != ENTRY_FREE);
         let ty = self.type_of(entry).and_then(|ty| Type::parse(&ty.name).ok());
-        let fits =
-            self.memory.block_at(block).is_some_and(|p| entry.size.load(Ordering::Relaxed).at_most(p.size()).is_some());
+        let fits = self.memory.block_at(block).is_some_and(|p| entry::size_within(entry, p.size()).is_some());
         let mut walk = Walk { slot, by, guard, removed: Removed::default(), budget: self.capacity() / 16 };
         if let (Some(ty), true) = (ty, fits) {
             self.free_value(&ty, block, &mut walk)?;
@@ -74,22 +74,13 @@ impl Region {
 
     fn free_container(&self, ty: &Type, at: u64, walk: &mut Walk<'_, '_>) -> Result<()> {
         walk.budget = walk.budget.saturating_sub(1);
-        let field = at.saturating_add(8);
-        let Some(pointer) = self.memory.word(field) else { return Ok(()) };
-        let pointer = pointer.load(Ordering::Acquire);
-        let data = field.wrapping_add(pointer);
-        if pointer == 0 || walk.budget == 0 || !self.is_plain_block(data) {
-            return Ok(());
-        }
+        let Some(data) = self.owned_block(at).filter(|_| walk.budget > 0) else { return Ok(()) };
         let Some(bytes) = self.memory.block_at(data).map(|p| p.size()) else { return Ok(()) };
         if let Type::Vector(of) = ty {
-            let size = self.memory.word(field + 8).map_or(0, |w| w.load(Ordering::Acquire));
             let each = of.size_and_align().map_or(1, |s| s.0.max(1));
-            self.free_elements(of, data, size.min(bytes / each), walk)?;
+            self.free_elements(of, data, self.owned_elements(at, bytes / each), walk)?;
         }
-        // The zeros that are stored over the words of the header. In a vector's header these words are the pointer to
-        // the elements, the size and the capacity; in an ndarray's header they are the pointer and the capacity.
-        let words: &[u64] = if matches!(ty, Type::Ndarray(_)) { &[0, 0] } else { &[0, 0, 0] };
+        let (field, words) = emptied(at, matches!(ty, Type::Ndarray(_)));
         // A damaged pointer in one of the elements may have led the walk to this block before. Then the walk has freed
         // the block already. So this line checks again that the block is in use.
         if self.is_plain_block(data) {

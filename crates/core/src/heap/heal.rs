@@ -9,9 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossdock_layout::MemberId;
-use crossdock_layout::region::{
-    Available, OP_NONE, OP_PREPARED, OP_REPLACING, PHASE_BEGUN, PHASE_MASK, SliceWord, Slot,
-};
+use crossdock_layout::region::{Available, PHASE_BEGUN, PHASE_MASK, SliceWord, Slot};
 
 use super::lock::LockGuard;
 use crate::region::Region;
@@ -86,23 +84,7 @@ impl Region {
         let by = index as u16;
         let mut count = 0;
         count += u64::from(self.take_back(&slot.allocating, &slot.retiring, slot, by, guard));
-        for record in &slot.operations {
-            let kind = record.kind.load(Ordering::Acquire);
-            if kind == OP_PREPARED {
-                // The lines below turn the record of a prepared block into the record of a replacement, which writes no
-                // words and frees the block.
-                let block = record.new_block.load(Ordering::Relaxed) & !PHASE_MASK;
-                record.retiring.store(if block == 0 { 0 } else { block | PHASE_BEGUN }, Ordering::Relaxed);
-                record.count.store(0, Ordering::Relaxed);
-                record.kind.store(OP_REPLACING, Ordering::Release);
-                fault_point!("heal.converted");
-            }
-            if kind != OP_NONE {
-                count += 1;
-                // The call cannot fail, because the caller holds the lock.
-                let _ = self.finish_replace(record, slot, by, Some(guard));
-            }
-        }
+        count += self.finish_operations(slot, by, guard);
         count + u64::from(self.orphan(slot, by))
     }
 

@@ -107,6 +107,11 @@ impl Memory {
         (slice < self.geometry.slices).then(|| unsafe { &*self.heads.add(slice as usize) })
     }
 
+    /// The number of slices that the large block at the head of a slice takes: from 1 to `most`.
+    pub(crate) fn run_within(head: &SliceHead, most: u64) -> u64 {
+        head.run.load(Ordering::Acquire).clamped(most).max(1)
+    }
+
     /// The state byte of a block.
     #[inline]
     pub(crate) fn state(&self, slice: u64, block: u64) -> Option<&AtomicU8> {
@@ -144,6 +149,12 @@ impl Memory {
     pub(crate) fn entries(&self) -> u64 {
         let most = u32::try_from(self.geometry.entries).unwrap_or(u32::MAX);
         self.header().entries.load(Ordering::Acquire).clamped(most).into()
+    }
+
+    /// The number of entries for which memory is reserved.
+    pub(crate) fn entries_reserved(&self) -> u64 {
+        let most = u32::try_from(self.geometry.entries).unwrap_or(u32::MAX);
+        self.header().entries_reserved.load(Ordering::Acquire).clamped(most).into()
     }
 
     #[inline]

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crossdock_layout::Status;
 use crossdock_layout::region::{
-    MAX_WORDS, OP_NONE, OP_PREPARED, OP_REPLACING, Operation, PHASE_BEGUN, STATE_USED, Slot,
+    MAX_WORDS, OP_NONE, OP_PREPARED, OP_REPLACING, Operation, PHASE_BEGUN, PHASE_MASK, STATE_USED, Slot,
 };
 
 use super::lock::LockGuard;
@@ -105,13 +105,7 @@ impl Region {
     }
 
     /// Does the remaining steps of a replacement.
-    pub(super) fn finish_replace(
-        &self,
-        record: &Operation,
-        slot: &Slot,
-        by: u16,
-        guard: Option<&LockGuard<'_>>,
-    ) -> Result<()> {
+    fn finish_replace(&self, record: &Operation, slot: &Slot, by: u16, guard: Option<&LockGuard<'_>>) -> Result<()> {
         let header = record.header.load(Ordering::Relaxed);
         let count = record.count.load(Ordering::Relaxed).clamped(MAX_WORDS as u32) as usize;
         for (i, word) in record.words[..count].iter().enumerate() {
@@ -125,6 +119,30 @@ impl Region {
         fault_point!("replace.retired");
         record.kind.store(OP_NONE, Ordering::Release);
         Ok(())
+    }
+
+    /// Finishes the replacements that are recorded in a slot, and frees its prepared blocks. The slot's holder is dead, is
+    /// leaving, or is the caller. Gives the number of records that were in use.
+    pub(super) fn finish_operations(&self, slot: &Slot, by: u16, guard: &LockGuard<'_>) -> u64 {
+        let mut count = 0;
+        for record in &slot.operations {
+            let kind = record.kind.load(Ordering::Acquire);
+            if kind == OP_PREPARED {
+                // The lines below turn the record of a prepared block into the record of a replacement, which writes no
+                // words and frees the block.
+                let block = record.new_block.load(Ordering::Relaxed) & !PHASE_MASK;
+                record.retiring.store(if block == 0 { 0 } else { block | PHASE_BEGUN }, Ordering::Relaxed);
+                record.count.store(0, Ordering::Relaxed);
+                record.kind.store(OP_REPLACING, Ordering::Release);
+                fault_point!("heal.converted");
+            }
+            if kind != OP_NONE {
+                count += 1;
+                // The call cannot fail, because the caller holds the lock.
+                let _ = self.finish_replace(record, slot, by, Some(guard));
+            }
+        }
+        count
     }
 
     fn check_replace(&self, header: u64, words: &[u64], new_block: u64, old_block: u64) -> Result<()> {

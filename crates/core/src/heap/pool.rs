@@ -12,7 +12,7 @@ use crossdock_layout::region::{Available, Kind, PAGE, SLICE, STATE_NAMED, STATES
 
 use super::local::LocalSlot;
 use super::lock::LockGuard;
-use super::memory::Block;
+use super::memory::{Block, Memory};
 use crate::region::Region;
 use crate::{Result, fault_point};
 
@@ -209,9 +209,7 @@ impl Region {
             let taken = match SliceWord(head.word.load(Ordering::Acquire)).kind() {
                 Some(Kind::Free) => 0,
                 Some(Kind::Small) | None => 1,
-                Some(Kind::Large | Kind::LargeNamed) => {
-                    head.run.load(Ordering::Acquire).clamped(committed - slice).max(1)
-                }
+                Some(Kind::Large | Kind::LargeNamed) => Memory::run_within(head, committed - slice),
             };
             self.set_used(slice, taken, true);
             slice += taken.max(1);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crossdock_layout::region::{CLASSES, ENTRY_READY, Kind, SLICE, SliceWord};
 
+use super::memory::Memory;
 use crate::region::Region;
 
 /// The use of a region's memory in numbers.
@@ -43,7 +44,7 @@ impl Region {
             let word = SliceWord(head.word.load(Ordering::Acquire));
             let taken = match word.kind() {
                 Some(Kind::Large | Kind::LargeNamed) => {
-                    let run = head.run.load(Ordering::Acquire).clamped(committed - slice).max(1);
+                    let run = Memory::run_within(head, committed - slice);
                     s.used += run * SLICE;
                     s.blocks += 1;
                     run

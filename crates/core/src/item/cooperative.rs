@@ -12,15 +12,16 @@
 //! All tasks that may own the item can write these words, and they trust each other. The numbers are compared and never
 //! used as addresses.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
-use crossdock_layout::item::{ITEM_MAGIC, ItemHeader, OWNER_GONE};
+use crossdock_layout::item::OWNER_GONE;
 use crossdock_layout::wire::OnDeath;
-use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
+use crossdock_layout::{MemberId, Status};
 use crossdock_os::Deadline;
-use crossdock_os::futex::{self, wait_either};
+use crossdock_os::futex::wait_either;
 
 use super::ItemMemory;
+use super::header::HeaderRef;
 use crate::liveness::{LOOK, LivenessSource, epoch_word};
 use crate::{Error, Result, fault_point};
 
@@ -54,14 +55,7 @@ pub enum ItemWaitOutcome {
 impl ItemMemory {
     /// Makes `me`, the member that created the item, its holder, and the party `owner` its owner.
     pub fn begin(&self, owner: u32, me: MemberId, on_death: OnDeath) -> HolderToken {
-        let header = self.header();
-        header.owner.store(owner, Ordering::Relaxed);
-        header.creator.store(owner, Ordering::Relaxed);
-        header.on_death.store(on_death as u32, Ordering::Relaxed);
-        header.holder.store(me.0, Ordering::Relaxed);
-        header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
-        fault_point!("item.begin");
-        header.magic.store(ITEM_MAGIC, Ordering::Release);
+        self.header().begin(owner, me, on_death);
         self.held()
     }
 
@@ -83,66 +77,67 @@ impl ItemMemory {
 
     /// Sets what happens to the item when its holder dies.
     pub fn set_on_death(&self, on_death: OnDeath) {
-        self.header().on_death.store(on_death as u32, Ordering::Release);
+        self.header().set_on_death(on_death);
     }
 
     /// Tells whether this member has the item.
     #[must_use]
     pub fn is_held_by(&self, me: MemberId) -> bool {
-        self.header().holder.load(Ordering::Acquire) == me.0
+        self.header().holder() == me
     }
 
     /// Gives the number of times that the item changed its owner.
     #[must_use]
     pub fn transfers(&self) -> u64 {
-        self.header().transfers.load(Ordering::Relaxed)
+        self.header().transfers()
     }
 
     /// Waits until the item belongs to one of the parties in `own` and no other member of that party has it.
     pub fn take(&self, own: &[u32], me: MemberId, alive: &dyn LivenessSource, deadline: Deadline) -> ItemWaitOutcome {
         let header = self.header();
         loop {
-            let turn = header.turn.load(Ordering::Acquire);
+            let turn = header.turn().load(Ordering::Acquire);
             let deaths = alive.epoch();
             if let Some(claim) = self.try_take(own, me, alive) {
                 return claim;
             }
             if deadline.passed() {
-                let holder = MemberId(header.holder.load(Ordering::Acquire));
-                return ItemWaitOutcome::TimedOut { owner: header.owner.load(Ordering::Acquire), holder };
+                return ItemWaitOutcome::TimedOut { holder: header.holder(), owner: header.owner() };
             }
-            header.sleepers.fetch_add(1, Ordering::SeqCst);
+            header.announce_sleep();
             fault_point!("item.sleep");
             // Another member may make a change before it sees that this member sleeps. Then it has changed `turn` as
             // well, so the wait ends at once.
-            wait_either((&header.turn, turn), (epoch_word(alive), deaths), deadline.at_most(LOOK));
-            header.sleepers.fetch_sub(1, Ordering::SeqCst);
+            wait_either((header.turn(), turn), (epoch_word(alive), deaths), deadline.at_most(LOOK));
+            header.end_sleep();
         }
     }
 
     fn try_take(&self, own: &[u32], me: MemberId, alive: &dyn LivenessSource) -> Option<ItemWaitOutcome> {
         let header = self.header();
-        let owner = header.owner.load(Ordering::Acquire);
+        let owner = header.owner();
         if owner == OWNER_GONE {
             return Some(ItemWaitOutcome::Gone);
         }
-        let holder = MemberId(header.holder.load(Ordering::Acquire));
+        let holder = header.holder();
         if holder == MemberId::NOBODY {
             if !own.contains(&owner) {
                 return None;
             }
-            header.holder.compare_exchange(0, me.0, Ordering::AcqRel, Ordering::Acquire).ok()?;
+            if !header.change_holder(MemberId::NOBODY, me) {
+                return None;
+            }
             fault_point!("item.taken");
             // After the first load of the owner, another member of the same party may have taken the item and handed it
             // over. So the owner is read again.
-            if own.contains(&header.owner.load(Ordering::Acquire)) {
+            if own.contains(&header.owner()) {
                 return Some(ItemWaitOutcome::Taken(self.held()));
             }
-            self.give_back(header);
+            header.give_back();
             return None;
         }
         if holder != me && alive.is_dead(holder) {
-            self.heal(header, holder, me);
+            Self::heal(header, holder, me);
             return self.try_take(own, me, alive);
         }
         None
@@ -150,27 +145,13 @@ impl ItemMemory {
 
     /// Takes the place of a holder that died: does what `on_death` says, and wakes all waiting members.
     #[cold]
-    fn heal(&self, header: &ItemHeader, dead: MemberId, me: MemberId) {
-        if header.holder.compare_exchange(dead.0, me.0, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    fn heal(header: HeaderRef<'_>, dead: MemberId, me: MemberId) {
+        if !header.change_holder(dead, me) {
             return;
         }
         fault_point!("item.heal");
-        match OnDeath::from_number(header.on_death.load(Ordering::Acquire)) {
-            Some(OnDeath::Return) => header.owner.store(header.creator.load(Ordering::Relaxed), Ordering::Release),
-            Some(OnDeath::Destroy) => header.owner.store(OWNER_GONE, Ordering::Release),
-            _ => {}
-        }
-        self.give_back(header);
-    }
-
-    fn give_back(&self, header: &ItemHeader) {
-        header.holder.store(0, Ordering::Release);
-        fault_point!("item.given-back");
-        header.turn.fetch_add(1, Ordering::AcqRel);
-        fence(Ordering::SeqCst);
-        if header.sleepers.load(Ordering::SeqCst) > 0 {
-            futex::wake_all(&header.turn);
-        }
+        header.apply_death();
+        header.give_back();
     }
 
     /// Hands the item to the party with this number.
@@ -178,12 +159,10 @@ impl ItemMemory {
     /// # Errors
     /// `DENIED` if this member does not have the item.
     pub fn hand_over(&self, to: u32, me: MemberId) -> Result<()> {
-        let header = self.header();
         self.check_holder(me)?;
-        header.transfers.fetch_add(1, Ordering::Relaxed);
-        header.owner.store(to, Ordering::Release);
+        self.header().hand_to(to);
         fault_point!("item.handed-over");
-        self.give_back(header);
+        self.header().give_back();
         Ok(())
     }
 
@@ -193,7 +172,7 @@ impl ItemMemory {
     /// `DENIED` if this member does not have the item.
     pub fn let_go(&self, me: MemberId) -> Result<()> {
         self.check_holder(me)?;
-        self.give_back(self.header());
+        self.header().give_back();
         Ok(())
     }
 
@@ -209,7 +188,7 @@ impl ItemMemory {
         if self.is_held_by(me) {
             return Ok(());
         }
-        let holder = MemberId(self.header().holder.load(Ordering::Acquire));
+        let holder = self.header().holder();
         Err(Error::new(Status::Denied, format!("this member does not own the cooperative item; {holder} has it")))
     }
 }
@@ -296,7 +275,7 @@ mod tests {
         });
         std::thread::sleep(Duration::from_millis(20));
         table.set_dead(B);
-        futex::wake_all(&table.epoch);
+        crossdock_os::futex::wake_all(&table.epoch);
         assert_eq!(waiter.join().unwrap(), ItemWaitOutcome::Taken(item.held()));
     }
 

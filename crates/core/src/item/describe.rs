@@ -1,13 +1,8 @@
 //! The description of an item's contents, which its owner wrote into the item's first page.
 
-use std::sync::atomic::Ordering;
-
-use crossdock_layout::item::{
-    CONTENTS_ARRAY, CONTENTS_BYTES, CONTENTS_HEAP, ITEM_MAGIC, ITEM_RANK, ITEM_TYPE, ItemHeader,
-};
-use crossdock_layout::type_name::{MAX_TYPE_NAME, Type};
-use crossdock_layout::wild::read_shape;
-use crossdock_layout::{LAYOUT_VERSION, Status};
+use crossdock_layout::Status;
+use crossdock_layout::item::ITEM_RANK;
+use crossdock_layout::type_name::Type;
 
 use super::ItemMemory;
 use crate::containers::Order;
@@ -85,25 +80,7 @@ impl ItemMemory {
         if !self.writable() {
             return Err(Error::read_only());
         }
-        let header = self.header();
-        // If the member dies before the end of this function, the item counts as bytes without a description.
-        header.contents.store(CONTENTS_BYTES, Ordering::Release);
-        header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
-        header.magic.store(ITEM_MAGIC, Ordering::Release);
-        let number = match contents {
-            Contents::Bytes => CONTENTS_BYTES,
-            Contents::Heap => CONTENTS_HEAP,
-            Contents::Array { ty, shape, order } => {
-                write_type(header, ty);
-                header.rank.store(shape.len() as u32, Ordering::Relaxed);
-                header.order.store(u32::from(*order == Order::Fortran), Ordering::Relaxed);
-                for (axis, place) in header.shape.iter().enumerate() {
-                    place.store(shape.get(axis).copied().unwrap_or(0), Ordering::Relaxed);
-                }
-                CONTENTS_ARRAY
-            }
-        };
-        header.contents.store(number, Ordering::Release);
+        self.header().describe(contents);
         Ok(())
     }
 
@@ -112,52 +89,8 @@ impl ItemMemory {
     /// # Errors
     /// `CORRUPT` or `INCOMPATIBLE` if a former owner left no valid description. The bytes can still be read.
     pub fn contents(&self) -> Result<Contents> {
-        if !self.is_described() {
-            return Ok(Contents::Bytes);
-        }
-        let header = self.header();
-        let version = header.version.load(Ordering::Acquire);
-        if version != LAYOUT_VERSION {
-            let text =
-                format!("the item was described by a build with layout {version}, this one has {LAYOUT_VERSION}");
-            return Err(Error::new(Status::Incompatible, text));
-        }
-        let corrupt = |what: &str| Error::new(Status::Corrupt, format!("a former owner of the item left {what}"));
-        let contents = match header.contents.load(Ordering::Acquire) {
-            CONTENTS_BYTES => Contents::Bytes,
-            CONTENTS_HEAP => Contents::Heap,
-            CONTENTS_ARRAY => {
-                let ty = read_type(header).ok_or_else(|| corrupt("something that names no type"))?;
-                // `check` below compares the real size of the array with the item's size. So the element size is given
-                // as 1 here.
-                let shape = read_shape(&header.shape, header.rank.load(Ordering::Relaxed), 1, self.size);
-                let (shape, _) = shape.ok_or_else(|| corrupt("an array with extents that do not fit"))?;
-                let order = match header.order.load(Ordering::Relaxed) {
-                    0 => Order::C,
-                    1 => Order::Fortran,
-                    _ => return Err(corrupt("an array with an unknown order")),
-                };
-                Contents::Array { ty, shape, order }
-            }
-            _ => return Err(corrupt("an unknown description")),
-        };
-        contents.check(self.size).map_err(|e| corrupt(&format!("a description that is wrong: {e}")))?;
-        Ok(contents)
+        self.header().contents(self.size)
     }
-}
-
-fn write_type(header: &ItemHeader, ty: &str) {
-    let mut field = [0; ITEM_TYPE];
-    field[..ty.len()].copy_from_slice(ty.as_bytes());
-    for (place, bytes) in header.type_name.iter().zip(field.chunks_exact(8)) {
-        place.store(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), Ordering::Relaxed);
-    }
-}
-
-fn read_type(header: &ItemHeader) -> Option<String> {
-    let field: Vec<u8> = header.type_name.iter().flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes()).collect();
-    let end = field.iter().position(|b| *b == 0).filter(|end| *end <= MAX_TYPE_NAME)?;
-    std::str::from_utf8(&field[..end]).ok().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -165,6 +98,7 @@ mod tests {
     use super::super::Backing;
     use super::*;
     use crossdock_os::tmpfs::Folder;
+    use std::sync::atomic::Ordering;
 
     fn memory(size: u64) -> ItemMemory {
         let folder = Folder::shared_memory().unwrap();
@@ -201,17 +135,17 @@ mod tests {
     fn rubbish_that_a_former_owner_left_is_told_and_harms_nobody() {
         let mut memory = memory(4096);
         memory.describe(&array("f64", &[512])).unwrap();
-        memory.header().shape[0].store(u64::MAX, Ordering::Relaxed);
+        memory.header().raw().shape[0].store(u64::MAX, Ordering::Relaxed);
         assert_eq!(memory.contents().unwrap_err().status, Status::Corrupt);
         memory.describe(&array("f64", &[512])).unwrap();
-        memory.header().rank.store(9, Ordering::Relaxed);
+        memory.header().raw().rank.store(9, Ordering::Relaxed);
         assert_eq!(memory.contents().unwrap_err().status, Status::Corrupt);
         memory.describe(&array("f64", &[512])).unwrap();
-        memory.header().type_name.iter().for_each(|w| w.store(u64::MAX, Ordering::Relaxed));
+        memory.header().raw().type_name.iter().for_each(|w| w.store(u64::MAX, Ordering::Relaxed));
         assert_eq!(memory.contents().unwrap_err().status, Status::Corrupt);
-        memory.header().contents.store(77, Ordering::Relaxed);
+        memory.header().raw().contents.store(77, Ordering::Relaxed);
         assert_eq!(memory.contents().unwrap_err().status, Status::Corrupt);
-        memory.header().version.store(77, Ordering::Relaxed);
+        memory.header().raw().version.store(77, Ordering::Relaxed);
         assert_eq!(memory.contents().unwrap_err().status, Status::Incompatible);
         assert_eq!(memory.bytes().len(), 4096);
     }

@@ -7,17 +7,19 @@
 
 mod cooperative;
 mod describe;
+mod header;
 
 use std::os::fd::OwnedFd;
 
 use crossdock_layout::Status;
-use crossdock_layout::item::{ITEM_DATA, ITEM_MAGIC, ItemHeader};
+use crossdock_layout::item::ITEM_DATA;
 use crossdock_os::{Access, Mapping, file, memfd};
 
 pub use cooperative::{HolderToken, ItemWaitOutcome, PartyNumbers};
 pub use describe::{Contents, MAX_RANK};
 
 use crate::{Error, Result};
+use header::HeaderRef;
 
 /// The names of all fault points of this module, at which a test build can kill its own process. The kill tests kill a
 /// process at each of them.
@@ -129,15 +131,10 @@ impl ItemMemory {
         again.map_err(|e| Error::os(&e).during("an item's memory"))
     }
 
-    fn header(&self) -> &ItemHeader {
+    fn header(&self) -> HeaderRef<'_> {
         // SAFETY: the mapping begins with a page, which holds the header; it consists of atomics, for which every bit
         // pattern is a value. Through a read-only mapping nothing here stores.
-        unsafe { self.mapping.start().cast::<ItemHeader>().as_ref() }
-    }
-
-    /// Tells whether a member has described the contents.
-    fn is_described(&self) -> bool {
-        self.header().magic.load(std::sync::atomic::Ordering::Acquire) == ITEM_MAGIC
+        HeaderRef::new(unsafe { self.mapping.start().cast().as_ref() })
     }
 }
 
@@ -145,7 +142,7 @@ impl ItemMemory {
 mod tests {
     #[test]
     fn the_list_has_every_fault_point_of_the_sources() {
-        let source = include_str!("cooperative.rs");
+        let source = concat!(include_str!("cooperative.rs"), include_str!("header.rs"));
         let mut found: Vec<_> =
             source.split("fault_point!(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
         found.sort_unstable();

@@ -1,10 +1,11 @@
 //! How a consumer takes a message from the ring.
 
+use crossdock_layout::queue::RETAINED;
 use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{Cell, RETAINED};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::Pattern;
+use super::cell::CellRef;
 use super::error::{Attempt, Error, corrupt};
 use super::message::Message;
 use super::ring::Ring;
@@ -28,9 +29,9 @@ impl Ring {
         let position = *next;
         let cell = self.cell(position);
         // In most cases the first cell that is looked at is the right one.
-        let ready = cell.state.load(Acquire) == State::ready(self.lap(position)).0;
+        let ready = cell.state() == State::ready(self.lap(position));
         if ready && self.shape.pattern == Pattern::OneToOne {
-            out.load(cell)?;
+            cell.get(out)?;
             *next = position.wrapping_add(1);
             return Ok(Some(position));
         }
@@ -41,7 +42,7 @@ impl Ring {
         for _ in 0..2 * self.capacity() + 2 {
             let position = *next;
             let (cell, lap) = (self.cell(position), self.lap(position));
-            let seen = State(cell.state.load(Acquire));
+            let seen = cell.state();
             let alone = self.shape.pattern == Pattern::OneToOne;
             match seen.phase() {
                 // The cell still has a message of the lap before, so the ring is full and this consumer has read all of
@@ -50,7 +51,7 @@ impl Ring {
                 Some(Phase::Free | Phase::Claimed) if seen.lap() == lap => return Ok(None),
                 Some(Phase::Ready) if seen.lap() == lap => {
                     if alone || self.is_for(cell, seen, end) {
-                        out.load(cell)?;
+                        cell.get(out)?;
                         *next = position.wrapping_add(1);
                         return Ok(Some(position));
                     }
@@ -67,18 +68,17 @@ impl Ring {
 
     /// Fan-out: tells whether the message in this cell is for this consumer. The cell was ready when its state was
     /// `seen`. A message that was sent while there was no consumer goes to the first consumer that comes.
-    fn is_for(&self, cell: &Cell, seen: State, end: u8) -> bool {
+    fn is_for(&self, cell: CellRef<'_>, seen: State, end: u8) -> bool {
         let own = 1 << end;
-        let pending = cell.pending.load(Acquire);
-        // If this consumer's bit is not set, the cell may be used again at any moment. So `pending` belongs to the
-        // message only if the cell's state is the same before and after `pending` is read. If the bit is set, the cell
+        let shares = cell.shares();
+        // If this consumer's bit is not set, the cell may be used again at any moment. So the shares belongs to the
+        // message only if the cell's state is the same before and after the shares is read. If the bit is set, the cell
         // stays as it is until this consumer releases it.
-        let same = || cell.state.load(Acquire) == seen.0;
+        let same = || cell.state() == seen;
         if !same() {
             return false;
         }
-        pending & own != 0
-            || (pending == RETAINED && cell.pending.compare_exchange(RETAINED, own, AcqRel, Acquire).is_ok() && same())
+        shares & own != 0 || (shares == RETAINED && cell.adopt_retained(own) && same())
     }
 
     /// Takes the oldest message that is ready, for the patterns fan-in and work queue. Messages that are still being
@@ -96,7 +96,7 @@ impl Ring {
         let mut all_taken = true;
         for _ in 0..2 * self.capacity() + 2 {
             let (cell, lap) = (self.cell(position), self.lap(position));
-            let seen = State(cell.state.load(Acquire));
+            let seen = cell.state();
             match seen.phase() {
                 Some(phase) if seen.lap() + 1 == lap && phase != Phase::Free => return Ok(None),
                 Some(Phase::Free) if seen.lap() == lap => return Ok(None),
@@ -108,7 +108,7 @@ impl Ring {
                     if all_taken {
                         self.advance_tail(position);
                     }
-                    out.load(cell)?;
+                    cell.get(out)?;
                     return Ok(Some(position));
                 }
                 Some(_) if seen.lap() >= lap => {
@@ -129,8 +129,8 @@ impl Ring {
         let tail = self.header().taking.tail.load(Acquire);
         for position in tail.saturating_sub(self.capacity())..tail {
             let (cell, lap) = (self.cell(position), self.lap(position));
-            if cell.state.load(Acquire) == State::ready(lap).0 && self.take(cell, lap, end) {
-                out.load(cell)?;
+            if cell.state() == State::ready(lap) && self.take(cell, lap, end) {
+                cell.get(out)?;
                 return Ok(Some(position));
             }
         }
@@ -139,11 +139,11 @@ impl Ring {
 
     /// Tells whether there is a message to take, for the patterns fan-in and work queue.
     pub(super) fn anything_ready(&self) -> bool {
-        self.cells().iter().any(|cell| State(cell.state.load(Acquire)).phase() == Some(Phase::Ready))
+        self.cells().any(|cell| cell.state().phase() == Some(Phase::Ready))
     }
 
-    fn take(&self, cell: &Cell, lap: u64, end: u8) -> bool {
-        let won = cell.state.compare_exchange(State::ready(lap).0, State::taken(lap, end).0, AcqRel, Relaxed).is_ok();
+    fn take(&self, cell: CellRef<'_>, lap: u64, end: u8) -> bool {
+        let won = cell.change(State::ready(lap), State::taken(lap, end));
         if won {
             crate::fault_point!("queue.receive.taken");
         }

@@ -1,10 +1,9 @@
 //! One end of a port, as the client library uses it. An end tries an action under a short lock within this process (the
 //! lock). It waits without the lock.
 
-use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{Account, EndSlot};
+use crossdock_layout::queue::state::Phase;
 use crossdock_layout::{Handle, MemberId, Status};
-use crossdock_os::{clock, fork};
+use crossdock_os::fork;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -19,6 +18,7 @@ use super::produce::CellAvailability;
 use super::report::PortStatistics;
 use super::ring::{Ring, Shape};
 use super::signal;
+use super::slot::SlotRef;
 use super::spin::Spinner;
 use super::spin_lock::{SpinLock, SpinLockGuard};
 use crate::Host;
@@ -162,7 +162,7 @@ impl End {
         let Some(position) = self.ring.try_send(&mut local.next, self.slot, message)? else { return Ok(None) };
         self.next.store(local.next, Relaxed);
         self.call(Side::Consumer);
-        self.account_for(&local, bytes.wrapping_add(u64::from(message.inline.len() as u32)));
+        self.count_message(&local, bytes.wrapping_add(u64::from(message.inline.len() as u32)));
         drop(local);
         Ok(Some(position))
     }
@@ -228,7 +228,7 @@ impl End {
             let tried = self.attempt_briefly(timeout, act);
             if let Some(ended) = tried.transpose() {
                 if spin_wait.is_some() {
-                    self.account().waiting.store(0, Relaxed);
+                    self.slot().set_waiting(false);
                 }
                 return ended;
             }
@@ -281,7 +281,7 @@ impl End {
         crate::fault_point!("queue.receive.read");
         out.position = position;
         self.next.store(local.next, Relaxed);
-        self.account().cursor.store(position.wrapping_add(1), Relaxed);
+        self.slot().set_cursor(position.wrapping_add(1));
         Ok(Some(position))
     }
 
@@ -294,7 +294,7 @@ impl End {
         self.check(Side::Consumer)?;
         let local = self.open_local()?;
         let freed = self.ring.release(position, local.next, self.slot)?;
-        self.account_for(&local, 0);
+        self.count_message(&local, 0);
         drop(local);
         if freed {
             self.call(Side::Producer);
@@ -385,7 +385,7 @@ impl End {
 
     /// Adds `bytes` to the count of bytes that this end copied.
     pub fn note_copied(&self, bytes: u64) {
-        self.account().copied.fetch_add(bytes, Relaxed);
+        self.slot().count_copied(bytes);
     }
 
     /// Leaves the port in order. Later calls give `CLOSED`. Messages that this end has not released go to its successor
@@ -418,12 +418,12 @@ impl End {
 
     /// For a producer: tells whether all consumers of the message at `position` have released it.
     pub fn is_released(&self, position: u64) -> bool {
-        State(self.ring.cell(position).state.load(Acquire)).lap() > self.ring.lap(position)
+        self.ring.cell(position).state().lap() > self.ring.lap(position)
     }
 
     /// For a consumer of a work queue: tells whether the message at `position` still waits for a consumer.
     pub fn is_untaken(&self, position: u64) -> bool {
-        let state = State(self.ring.cell(position).state.load(Acquire));
+        let state = self.ring.cell(position).state();
         state.lap() == self.ring.lap(position) && state.phase() == Some(Phase::Ready)
     }
 
@@ -469,35 +469,19 @@ impl End {
     #[cold]
     fn wake(&self, side: Side) {
         self.ring.wake_sleepers(side);
-        self.account().wakes.fetch_add(1, Relaxed);
-        self.account().last_seen.store(clock::coarse_ns(), Relaxed);
+        self.slot().count_wake();
+        self.slot().see();
     }
 
     #[inline]
-    pub(super) fn slot(&self) -> &EndSlot {
+    pub(super) fn slot(&self) -> SlotRef<'_> {
         self.ring.slot(self.slot_index)
     }
 
+    /// Counts one more message in this end's account. The caller holds the end's lock.
     #[inline]
-    pub(super) fn account(&self) -> &Account {
-        &self.slot().account
-    }
-
-    /// Counts one more message in this end's account. Plain stores are enough, because only this end writes the
-    /// account, and the caller holds the end's lock.
-    #[inline]
-    fn account_for(&self, _locked: &SpinLockGuard<'_, LocalState>, bytes: u64) {
-        let account = self.account();
-        let messages = account.messages.load(Relaxed).wrapping_add(1);
-        account.messages.store(messages, Relaxed);
-        if bytes > 0 {
-            account.bytes.store(account.bytes.load(Relaxed).wrapping_add(bytes), Relaxed);
-        }
-        // Reading even the coarse clock takes a quarter of the time of a message. So it is read at every sixteenth
-        // message. Where messages are rare a member sleeps, and the clock is read at each sleep and wake.
-        if messages % 16 == 1 {
-            account.last_seen.store(clock::coarse_ns(), Relaxed);
-        }
+    fn count_message(&self, _locked: &SpinLockGuard<'_, LocalState>, bytes: u64) {
+        self.slot().count_message(bytes);
     }
 
     #[inline]

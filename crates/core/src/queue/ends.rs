@@ -7,13 +7,14 @@
 //! it waits for new members.
 
 use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{AtomicU64, Cell, Company, Departure, EndSlot, HEALING, NAME_BYTES, departure};
+use crossdock_layout::queue::{Company, Departure, departure};
 use crossdock_layout::{MemberId, Status};
-use crossdock_os::clock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
+use super::cell::CellRef;
 use super::error::{Error, corrupt};
 use super::ring::Ring;
+use super::slot::{NameWords, Owner, SlotRef, load_name, since};
 use super::{Pattern, Side};
 use crate::liveness::LivenessSource;
 
@@ -64,27 +65,26 @@ impl Ring {
         alive: &dyn LivenessSource,
         patient: bool,
     ) -> Result<Joined, Error> {
-        let slots = self.slots(side);
-        for (index, slot) in slots.iter().enumerate() {
-            let owner = slot.tenure.owner.load(Acquire);
-            let settled = owner == 0 || (!is_gone(owner, alive) && owner & HEALING == 0);
+        for (index, slot) in self.slots(side).enumerate() {
+            let owner = slot.owner();
+            let settled = owner.is_none() || (!owner.is_gone(alive) && !owner.is_healing());
             if !settled && !self.heal(side, index as u8, me, alive) && patient {
                 return Err(Error::new(Status::NotYet, "another member heals an end of a dead one at this moment"));
             }
         }
-        for (index, slot) in slots.iter().enumerate() {
-            if slot.tenure.owner.load(Acquire) != 0 {
+        for (index, slot) in self.slots(side).enumerate() {
+            if !slot.owner().is_none() {
                 continue;
             }
             // This exchange claims the slot by storing this member's id in the owner word. If this member dies at any
             // later line, another member sees that from the word and heals the slot.
-            if slot.tenure.owner.compare_exchange(0, me.0, AcqRel, Relaxed).is_err() {
+            if !slot.change_owner(Owner::NONE, me) {
                 continue;
             }
             crate::fault_point!("queue.join.claimed");
             let joined = self.settle_in(side, index as u8, slot, (me, name), alive);
             if joined.is_err() {
-                slot.tenure.owner.store(0, Release);
+                slot.free();
             }
             return joined;
         }
@@ -104,16 +104,11 @@ impl Ring {
         &self,
         side: Side,
         index: u8,
-        slot: &EndSlot,
+        slot: SlotRef<'_>,
         (me, name): (MemberId, &str),
         alive: &dyn LivenessSource,
     ) -> Result<Joined, Error> {
-        let (tenure, account) = (&slot.tenure, &slot.account);
-        tenure.member.store(me.0, Relaxed);
-        store_name(&tenure.name, name);
-        account.waiting.store(0, Relaxed);
-        account.tenancy.fetch_add(1, Relaxed);
-        account.last_seen.store(clock::coarse_ns(), Relaxed);
+        slot.begin(me, name);
         crate::fault_point!("queue.join.named");
         if side == Side::Consumer && self.shape.pattern == Pattern::FanOut {
             // This line sets this consumer's bit, before `head` is read below. So each message that is published after
@@ -127,11 +122,11 @@ impl Ring {
             Side::Consumer => head.saturating_sub(self.capacity()),
         };
         if side == Side::Consumer && self.shape.pattern == Pattern::OneToOne {
-            self.count_redelivered(next, account.cursor.load(Relaxed).min(head));
+            self.count_redelivered(next, slot.cursor().min(head));
         }
         let company = self.company(side);
         company.departed.fetch_and(!departure::HOW, AcqRel);
-        tenure.here.store(1, Release);
+        slot.set_here(true);
         crate::fault_point!("queue.join.here");
         company.joined.fetch_add(1, AcqRel);
         Ok(Joined { slot: index, next, met: self.acquaint(side, alive) })
@@ -144,14 +139,13 @@ impl Ring {
         let company = self.company(side.other());
         let joined = company.joined.load(Acquire);
         let deaths = company.departed.load(Acquire) & !departure::HOW;
-        let present = |slot: &EndSlot| slot.tenure.here.load(Acquire) == 1 && lives(slot, alive);
-        let unreleased =
-            |cell: &Cell| matches!(State(cell.state.load(Acquire)).phase(), Some(Phase::Ready | Phase::Taken));
+        let present = |slot: SlotRef<'_>| slot.is_here() && slot.owner().lives(alive);
+        let unreleased = |cell: CellRef<'_>| matches!(cell.state().phase(), Some(Phase::Ready | Phase::Taken));
         MetPeers {
             joined,
             deaths,
-            peers: self.slots(side.other()).iter().any(present),
-            messages: side == Side::Consumer && self.cells().iter().any(unreleased),
+            peers: self.slots(side.other()).any(present),
+            messages: side == Side::Consumer && self.cells().any(unreleased),
         }
     }
 
@@ -182,7 +176,7 @@ impl Ring {
     /// before it stored `head`.
     fn first_unsent(&self, head: u64) -> Result<u64, Error> {
         for position in (0..=self.capacity()).map(|step| head.wrapping_add(step)) {
-            let (state, lap) = (State(self.cell(position).state.load(Acquire)), self.lap(position));
+            let (state, lap) = (self.cell(position).state(), self.lap(position));
             let used = state.lap() > lap || (state.lap() == lap && state.phase() != Some(Phase::Free));
             if !used {
                 self.header().sending.head.store(position, Release);
@@ -194,16 +188,15 @@ impl Ring {
 
     /// Counts the messages that the last consumer had received but not released, because they are delivered again.
     fn count_redelivered(&self, from: u64, to: u64) {
-        let again =
-            |position: &u64| State(self.cell(*position).state.load(Relaxed)) == State::ready(self.lap(*position));
+        let again = |position: &u64| self.cell(*position).state() == State::ready(self.lap(*position));
         let count = (from..to).take(self.capacity() as usize).filter(again).count();
         self.header().ledger.redelivered.fetch_add(count as u64, Relaxed);
     }
 
     /// Leaves the port in order. The caller then wakes both sides.
     pub(super) fn leave(&self, side: Side, index: u8, me: MemberId) {
-        let slot = &self.slots(side)[index as usize];
-        if slot.tenure.owner.compare_exchange(me.0, HEALING | me.0, AcqRel, Relaxed).is_err() {
+        let slot = self.slot(self.slot_index(side, index));
+        if !slot.change_owner(me, Owner::healing(me)) {
             return; // declared dead and healed, or overwritten: no longer ours to give up
         }
         crate::fault_point!("queue.leave.claimed");
@@ -212,21 +205,21 @@ impl Ring {
         crate::fault_point!("queue.leave.settled");
         // Release: if a joining end does not see this member any more (`acquaint`), it sees all messages that this
         // member sent.
-        slot.tenure.here.store(0, Release);
-        slot.tenure.owner.store(0, Release);
+        slot.set_here(false);
+        slot.free();
     }
 
     /// Records how the owner of an end left: in order or by its death. A recorded death stays recorded when other
     /// members leave in order, until a new member joins that side.
-    pub(super) fn record_departure(&self, side: Side, slot: &EndSlot, how: Departure) {
-        if slot.tenure.here.load(Acquire) == 0 {
+    pub(super) fn record_departure(&self, side: Side, slot: SlotRef<'_>, how: Departure) {
+        if !slot.is_here() {
             return; // never quite came, or is recorded already
         }
         let company = self.company(side);
         if how as u32 >= company.departed.load(Acquire) & departure::HOW {
-            company.last_member.store(slot.tenure.member.load(Relaxed), Relaxed);
-            company.last_seen.store(slot.account.last_seen.load(Relaxed), Relaxed);
-            for (to, from) in company.last_name.iter().zip(&slot.tenure.name) {
+            company.last_member.store(slot.member().0, Relaxed);
+            company.last_seen.store(slot.last_seen(), Relaxed);
+            for (to, from) in company.last_name.iter().zip(slot.name()) {
                 to.store(from.load(Relaxed), Relaxed);
             }
         }
@@ -238,25 +231,24 @@ impl Ring {
         }
     }
 
-    pub(super) fn company(&self, side: Side) -> &Company {
+    fn company(&self, side: Side) -> &Company {
         &self.header().company[side as usize]
     }
 
     /// The number of living members of a side.
     pub(super) fn living(&self, side: Side, alive: &dyn LivenessSource) -> usize {
-        self.slots(side).iter().filter(|slot| lives(slot, alive)).count()
+        self.slots(side).filter(|slot| slot.owner().lives(alive)).count()
     }
 
     /// The members of a side, for error messages: up to three of them, each with the time when it was last seen.
     pub(super) fn who_is_at(&self, side: Side, alive: &dyn LivenessSource) -> String {
         let all: Vec<_> = self
             .slots(side)
-            .iter()
-            .filter(|slot| slot.tenure.owner.load(Acquire) != 0)
+            .filter(|slot| !slot.owner().is_none())
             .map(|slot| {
-                let member = MemberId(slot.tenure.member.load(Relaxed));
+                let member = slot.member();
                 let dead = if alive.is_dead(member) { ", dead" } else { "" };
-                let seen = account_of(&slot.tenure.name, member, slot.account.last_seen.load(Relaxed));
+                let seen = account_of(slot.name(), member, slot.last_seen());
                 format!("{seen}{dead}")
             })
             .collect();
@@ -275,17 +267,17 @@ impl Ring {
 
     /// The number of messages that this consumer has received but not released.
     pub(super) fn held(&self, index: u8, next: u64) -> usize {
-        let held = |(number, cell): (usize, &Cell)| {
-            let state = State(cell.state.load(Acquire));
+        let held = |(number, cell): (usize, CellRef<'_>)| {
+            let state = cell.state();
             let received = state.lap().saturating_mul(self.capacity()).saturating_add(number as u64) < next;
             match (self.shape.pattern, state.phase()) {
                 (Pattern::OneToOne, Some(Phase::Ready)) => received,
-                (Pattern::FanOut, Some(Phase::Ready)) => received && cell.pending.load(Acquire) & 1 << index != 0,
+                (Pattern::FanOut, Some(Phase::Ready)) => received && cell.shares() & 1 << index != 0,
                 (Pattern::FanIn | Pattern::WorkQueue, Some(Phase::Taken)) => state.end() == index,
                 _ => false,
             }
         };
-        self.cells().iter().enumerate().filter(|each| held(*each)).count()
+        self.cells().enumerate().filter(|each| held(*each)).count()
     }
 
     /// The member that left a side last, for error messages.
@@ -296,35 +288,8 @@ impl Ring {
     }
 }
 
-/// Tells whether a living member holds this end.
-fn lives(slot: &EndSlot, alive: &dyn LivenessSource) -> bool {
-    let owner = slot.tenure.owner.load(Acquire);
-    owner != 0 && owner & HEALING == 0 && !is_gone(owner, alive)
-}
-
-/// Tells whether the member that this owner word names is dead.
-pub(super) fn is_gone(owner: u64, alive: &dyn LivenessSource) -> bool {
-    alive.is_dead(MemberId(owner & !HEALING))
-}
-
-fn store_name(words: &[AtomicU64; NAME_BYTES / 8], name: &str) {
-    let mut bytes = [0; NAME_BYTES];
-    let length = name.len().min(NAME_BYTES);
-    bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
-    for (word, bytes) in words.iter().zip(bytes.chunks_exact(8)) {
-        word.store(u64::from_le_bytes(bytes.try_into().expect("chunks of eight")), Relaxed);
-    }
-}
-
-/// Reads the name of a task in an end slot. Any member may have written it, so everything but printable ASCII is shown
-/// as `?`.
-pub(super) fn load_name(words: &[AtomicU64; NAME_BYTES / 8]) -> String {
-    let bytes = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
-    bytes.take_while(|&b| b != 0).map(|b| if b.is_ascii_graphic() { b as char } else { '?' }).collect()
-}
-
-fn account_of(name: &[AtomicU64; NAME_BYTES / 8], member: MemberId, last_seen: u64) -> String {
-    let ago = clock::now_ns().saturating_sub(last_seen) as f64 / 1e9;
+fn account_of(name: &NameWords, member: MemberId, last_seen: u64) -> String {
+    let ago = since(last_seen).as_secs_f64();
     let name = load_name(name);
     match name.split_once('@') {
         Some((command, process)) => format!("program {command} (process {process}), last seen {ago:.1} s ago"),

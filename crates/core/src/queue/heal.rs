@@ -5,12 +5,12 @@
 //! nothing the second time. Other members can take the end only after the last step.
 
 use crossdock_layout::MemberId;
+use crossdock_layout::queue::Departure;
 use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{Departure, HEALING};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::ends::is_gone;
 use super::ring::Ring;
+use super::slot::Owner;
 use super::{Pattern, Side};
 use crate::liveness::LivenessSource;
 
@@ -20,9 +20,9 @@ impl Ring {
     pub(super) fn look_after_all(&self, me: MemberId, alive: &dyn LivenessSource) -> bool {
         let mut healed = false;
         for side in [Side::Producer, Side::Consumer] {
-            for (index, slot) in self.slots(side).iter().enumerate() {
-                let owner = slot.tenure.owner.load(Acquire);
-                if owner != 0 && is_gone(owner, alive) {
+            for (index, slot) in self.slots(side).enumerate() {
+                let owner = slot.owner();
+                if !owner.is_none() && owner.is_gone(alive) {
                     healed |= self.heal(side, index as u8, me, alive);
                 }
             }
@@ -35,14 +35,14 @@ impl Ring {
     /// Gives `true` if there was such a bit.
     pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &dyn LivenessSource) -> bool {
         let cell = self.cell(next);
-        let seen = State(cell.state.load(Acquire));
+        let seen = cell.state();
         if self.shape.pattern != Pattern::FanOut || seen.phase() != Some(Phase::Ready) {
             return false;
         }
-        let pending = cell.pending.load(Acquire);
-        let mut healed = pending == 0 && self.set_free(cell, seen);
-        for (index, slot) in self.slots(Side::Consumer).iter().enumerate() {
-            if pending & 1 << index != 0 && slot.tenure.owner.load(Acquire) == 0 {
+        let shares = cell.shares();
+        let mut healed = shares == 0 && self.set_free(cell, seen);
+        for (index, slot) in self.slots(Side::Consumer).enumerate() {
+            if shares & 1 << index != 0 && slot.owner().is_none() {
                 healed |= self.heal(Side::Consumer, index as u8, me, alive);
             }
         }
@@ -51,22 +51,22 @@ impl Ring {
 
     /// Finishes or undoes what an end's dead owner left, and frees the end. Gives `true` if the end is free now.
     pub(super) fn heal(&self, side: Side, index: u8, me: MemberId, alive: &dyn LivenessSource) -> bool {
-        let slot = &self.slots(side)[index as usize];
-        let owner = slot.tenure.owner.load(Acquire);
-        if owner != 0 && !is_gone(owner, alive) {
+        let slot = self.slot(self.slot_index(side, index));
+        let owner = slot.owner();
+        if !owner.is_none() && !owner.is_gone(alive) {
             return false;
         }
-        if slot.tenure.owner.compare_exchange(owner, HEALING | me.0, AcqRel, Relaxed).is_err() {
+        if !slot.change_owner(owner, Owner::healing(me)) {
             return false; // another member was faster
         }
         crate::fault_point!("queue.heal.locked");
         self.settle(side, index);
         crate::fault_point!("queue.heal.settled");
         self.record_departure(side, slot, Departure::Died);
-        slot.tenure.here.store(0, Release);
-        slot.account.waiting.store(0, Relaxed);
+        slot.set_here(false);
+        slot.set_waiting(false);
         crate::fault_point!("queue.heal.recorded");
-        slot.tenure.owner.store(0, Release);
+        slot.free();
         true
     }
 
@@ -86,10 +86,9 @@ impl Ring {
     /// them.
     fn void_claimed(&self, index: u8) {
         for cell in self.cells() {
-            let seen = State(cell.state.load(Acquire));
+            let seen = cell.state();
             if seen.phase() == Some(Phase::Claimed) && seen.end() == index {
-                let void = State::free(seen.lap() + 1, false);
-                if cell.state.compare_exchange(seen.0, void.0, AcqRel, Relaxed).is_ok() {
+                if cell.change(seen, State::free(seen.lap() + 1, false)) {
                     self.header().ledger.voided.fetch_add(1, Relaxed);
                 }
                 crate::fault_point!("queue.heal.half");
@@ -101,9 +100,9 @@ impl Ring {
     /// or another consumer takes them.
     fn give_back_taken(&self, index: u8) {
         for cell in self.cells() {
-            let seen = State(cell.state.load(Acquire));
+            let seen = cell.state();
             if seen.phase() == Some(Phase::Taken) && seen.end() == index {
-                if cell.state.compare_exchange(seen.0, State::ready(seen.lap()).0, AcqRel, Relaxed).is_ok() {
+                if cell.change(seen, State::ready(seen.lap())) {
                     self.header().ledger.redelivered.fetch_add(1, Relaxed);
                 }
                 crate::fault_point!("queue.heal.half");
@@ -120,15 +119,15 @@ impl Ring {
         let own = 1 << index;
         self.header().ledger.audience.fetch_and(!own, SeqCst);
         for cell in self.cells() {
-            let seen = State(cell.state.load(Acquire));
+            let seen = cell.state();
             if seen.phase() != Some(Phase::Ready) {
                 continue;
             }
-            let pending = cell.pending.load(Acquire);
+            let shares = cell.shares();
             // If this consumer's bit is set, the cell is still in use. If no bit is left, the consumer that cleared the
             // last one died before it freed the cell, so the cell is freed here. If that consumer is alive after all,
             // both try to free the cell, and one of the two compare-and-swaps does nothing.
-            let rest = if pending & own != 0 { cell.pending.fetch_and(!own, AcqRel) & !own } else { pending };
+            let rest = if shares & own != 0 { cell.drop_share(own) & !own } else { shares };
             crate::fault_point!("queue.heal.half");
             if rest == 0 {
                 self.set_free(cell, seen);

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crossdock_layout::queue::Cell;
-use crossdock_layout::{Handle, Status};
+use crossdock_layout::queue::{AtomicU32, AtomicU64};
+use crossdock_layout::{Handle, Status, Wild, WildWord};
 
 use super::error::{Error, corrupt};
 
@@ -13,6 +13,20 @@ pub use crossdock_layout::queue::INLINE_MAX;
 // The words in a cell are in little-endian order, and `Inline` shows its words as bytes. So the CPU must be
 // little-endian, too.
 const _: () = assert!(cfg!(target_endian = "little"));
+
+/// A number of inline bytes that was checked: at most [`INLINE_MAX`].
+#[derive(Clone, Copy)]
+pub(super) struct InlineLength(u32);
+
+impl InlineLength {
+    #[inline]
+    pub(super) fn check(length: Wild<u32>) -> Result<Self, Error> {
+        length.at_most(INLINE_MAX as u32).map(Self).ok_or_else(|| {
+            let length = length.unchecked_for_display();
+            corrupt(format_args!("a message claims {length} inline bytes of {INLINE_MAX}"))
+        })
+    }
+}
 
 /// Up to [`INLINE_MAX`] bytes of data in the message itself. It derefs to the valid bytes.
 ///
@@ -51,6 +65,24 @@ impl Inline {
         // The sender's bytes behind the valid ones may be from anywhere in its memory, so other members must not see
         // them.
         Some(Self { length, words: Self { length, words: words_of(&bytes) }.cleared() })
+    }
+
+    /// Copies the length and the words into those of a cell.
+    #[inline]
+    pub(super) fn store(&self, length: &WildWord<AtomicU32>, words: &[AtomicU64; INLINE_MAX / 8]) {
+        length.store(self.length, Relaxed);
+        for (to, from) in words.iter().zip(self.words) {
+            to.store(from, Relaxed);
+        }
+    }
+
+    /// Copies the words of a cell, of which `length` bytes are valid.
+    #[inline]
+    pub(super) fn load(&mut self, length: InlineLength, words: &[AtomicU64; INLINE_MAX / 8]) {
+        self.length = length.0;
+        for (to, from) in self.words.iter_mut().zip(words) {
+            *to = from.load(Relaxed);
+        }
     }
 
     /// The words, with zeros behind the valid bytes.
@@ -133,39 +165,6 @@ impl Message {
     #[must_use]
     pub fn new(handle: Handle, tag: u64) -> Self {
         Self { handle, tag, ..Self::default() }
-    }
-
-    /// Writes the message into a cell that this end has claimed. The caller publishes it by a Release store of the
-    /// state.
-    #[inline]
-    pub(super) fn store(&self, cell: &Cell) {
-        cell.handle[0].store(self.handle.segment, Relaxed);
-        cell.handle[1].store(self.handle.offset, Relaxed);
-        crate::fault_point!("queue.send.half");
-        cell.tag.store(self.tag, Relaxed);
-        cell.inline_len.store(self.inline.length, Relaxed);
-        for (to, from) in cell.inline.iter().zip(self.inline.words) {
-            to.store(from, Relaxed);
-        }
-    }
-
-    /// Reads the message from a cell that an Acquire load showed as ready. No member may change the cell until this end
-    /// releases it. The caller sets the position.
-    #[inline]
-    pub(super) fn load(&mut self, cell: &Cell) -> Result<(), Error> {
-        let length = cell.inline_len.load(Relaxed);
-        let Some(length) = length.at_most(INLINE_MAX as u32) else {
-            let length = length.unchecked_for_display();
-            return Err(corrupt(format_args!("a message claims {length} inline bytes of {INLINE_MAX}")));
-        };
-        self.handle.segment = cell.handle[0].load(Relaxed);
-        self.handle.offset = cell.handle[1].load(Relaxed);
-        self.tag = cell.tag.load(Relaxed);
-        self.inline.length = length;
-        for (to, from) in self.inline.words.iter_mut().zip(&cell.inline) {
-            *to = from.load(Relaxed);
-        }
-        Ok(())
     }
 }
 

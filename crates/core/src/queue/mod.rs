@@ -6,7 +6,8 @@
 //! |---|---|
 //! | `error` | errors, and the result of an attempt that may say "not yet" |
 //! | `ring` | a process's view of a port's segment: formatting and checks |
-//! | `message` | the contents of a cell, copied in and out |
+//! | `cell`, `slot` | the only code that touches the words of a cell or an end slot |
+//! | `message` | a message, and its inline bytes, which are copied in and out of a cell |
 //! | `options` | the options for opening a port |
 //! | `signal` | the words on which members sleep, and why no wake is lost |
 //! | `produce`, `consume`, `release`, `reclaim` | the steps in the life of a message |
@@ -21,6 +22,7 @@
 //! the liveness table about that member, and finishes or undoes the change. If it dies during such a step, another
 //! member does the step again.
 
+mod cell;
 mod consume;
 mod end;
 mod ends;
@@ -38,6 +40,7 @@ mod release;
 mod report;
 mod ring;
 mod signal;
+mod slot;
 mod spin;
 mod spin_lock;
 mod wait;

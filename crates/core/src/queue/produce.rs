@@ -2,10 +2,11 @@
 
 use crossdock_layout::Status;
 use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{Cell, RETAINED, fence};
+use crossdock_layout::queue::{RETAINED, fence};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use super::Pattern;
+use super::cell::CellRef;
 use super::error::{Attempt, Error, corrupt};
 use super::message::Message;
 use super::ring::Ring;
@@ -30,16 +31,15 @@ impl Ring {
         // No compare-and-swap is needed, because no other member writes a free cell. If this member dies before it
         // stores that the message is ready, the cell stays claimed with the number of this end. The next producer heals
         // this end and frees the cell.
-        cell.state.store(State::claimed(lap, end).0, Relaxed);
-        fence(Release);
+        cell.claim_alone(State::claimed(lap, end));
         crate::fault_point!("queue.send.claimed");
-        message.store(cell);
+        cell.put(message);
         if self.shape.pattern == Pattern::FanOut {
             let audience = self.header().ledger.audience.load(SeqCst) & !RETAINED;
-            cell.pending.store(if audience == 0 { RETAINED } else { audience }, Relaxed);
+            cell.set_shares(audience);
         }
         crate::fault_point!("queue.send.filled");
-        cell.state.store(State::ready(lap).0, Release);
+        cell.publish_alone(State::ready(lap));
         crate::fault_point!("queue.send.ready");
         *next = position.wrapping_add(1);
         self.header().sending.head.store(*next, Release);
@@ -56,15 +56,15 @@ impl Ring {
             let Some((position, free)) = self.free_position()? else { return Ok(None) };
             let (cell, lap) = (self.cell(position), self.lap(position));
             let claimed = State::claimed(lap, end);
-            if cell.state.compare_exchange(free.0, claimed.0, AcqRel, Relaxed).is_err() {
+            if !cell.change(free, claimed) {
                 continue;
             }
             fence(Release);
             crate::fault_point!("queue.send.claimed");
             self.advance(position);
-            message.store(cell);
+            cell.put(message);
             crate::fault_point!("queue.send.filled");
-            if cell.state.compare_exchange(claimed.0, State::ready(lap).0, Release, Relaxed).is_err() {
+            if !cell.publish(claimed, State::ready(lap)) {
                 // At this point only a member that heals this end changes the cell. So other members have taken this
                 // member for dead, because the node daemon declared its death.
                 return Err(Error::new(
@@ -99,8 +99,8 @@ impl Ring {
 
     /// Says whether a producer can use a cell for `lap`.
     #[inline]
-    pub(super) fn room(&self, cell: &Cell, lap: u64) -> Result<CellAvailability, Error> {
-        let seen = State(cell.state.load(Acquire));
+    pub(super) fn room(&self, cell: CellRef<'_>, lap: u64) -> Result<CellAvailability, Error> {
+        let seen = cell.state();
         if seen.is_free(lap) { Ok(CellAvailability::Free(seen)) } else { Self::no_room(seen, lap) }
     }
 

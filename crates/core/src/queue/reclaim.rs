@@ -3,7 +3,7 @@
 use crossdock_layout::Handle;
 use crossdock_layout::queue::fence;
 use crossdock_layout::queue::state::{Phase, State};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::error::{Attempt, corrupt};
 use super::produce::CellAvailability;
@@ -41,16 +41,15 @@ impl Ring {
         let mut found = None;
         for position in from..head {
             let (cell, lap) = (self.cell(position), self.lap(position));
-            let seen = State(cell.state.load(Acquire));
+            let seen = cell.state();
             if seen.lap() <= lap {
                 continue; // not released yet: its credit is still to come
             }
             if seen.phase() == Some(Phase::Free) && seen.has_credit() && seen.lap() == lap + 1 {
-                let handle = Handle { segment: cell.handle[0].load(Relaxed), offset: cell.handle[1].load(Relaxed) };
+                let handle = cell.handle();
                 // The handle belongs to the state `seen` only if the state is still the same after the handle was read.
                 fence(Acquire);
-                let taken = State::free(seen.lap(), false);
-                if cell.state.compare_exchange(seen.0, taken.0, AcqRel, Relaxed).is_ok() {
+                if cell.change(seen, State::free(seen.lap(), false)) {
                     crate::fault_point!("queue.reclaim.taken");
                     found = Some(handle);
                 }

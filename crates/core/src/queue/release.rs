@@ -1,11 +1,10 @@
 //! A consumer gives a message's cell back to the producers, in any order.
 
 use crossdock_layout::Status;
-use crossdock_layout::queue::Cell;
 use crossdock_layout::queue::state::{Phase, State};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::Pattern;
+use super::cell::CellRef;
 use super::error::Error;
 use super::ring::Ring;
 
@@ -16,17 +15,17 @@ impl Ring {
     #[inline]
     pub(super) fn release(&self, position: u64, next: u64, end: u8) -> Result<bool, Error> {
         let (cell, lap) = (self.cell(position), self.lap(position));
-        let seen = State(cell.state.load(Acquire));
+        let seen = cell.state();
         let freed = match self.shape.pattern {
             Pattern::OneToOne => position < next && seen == State::ready(lap) && self.set_free(cell, seen),
             Pattern::FanIn | Pattern::WorkQueue => seen == State::taken(lap, end) && self.set_free(cell, seen),
             Pattern::FanOut => {
                 let own = 1 << end;
-                let mine = position < next && seen == State::ready(lap) && cell.pending.load(Acquire) & own != 0;
+                let mine = position < next && seen == State::ready(lap) && cell.shares() & own != 0;
                 // The consumer that clears the last bit frees the cell. If it dies after it cleared the bit and before
                 // it freed the cell, the cell stays ready without any bit. A publish never makes a ready cell without a
                 // bit, so healing knows what happened.
-                let before = if mine { cell.pending.fetch_and(!own, AcqRel) } else { 0 };
+                let before = if mine { cell.drop_share(own) } else { 0 };
                 if before & own == 0 {
                     return Err(not_yours(position));
                 }
@@ -48,10 +47,9 @@ impl Ring {
     /// Frees a cell for the next lap, if its state is still `seen` (ready or taken). If the cell has a handle, the
     /// handle is a credit from now on.
     #[inline]
-    pub(super) fn set_free(&self, cell: &Cell, seen: State) -> bool {
+    pub(super) fn set_free(&self, cell: CellRef<'_>, seen: State) -> bool {
         debug_assert!(matches!(seen.phase(), Some(Phase::Ready | Phase::Taken)));
-        let credit = cell.handle[0].load(Relaxed) != 0;
-        cell.state.compare_exchange(seen.0, State::free(seen.lap() + 1, credit).0, AcqRel, Relaxed).is_ok()
+        cell.change(seen, State::free(seen.lap() + 1, cell.has_handle()))
     }
 }
 

@@ -2,15 +2,14 @@
 //! mapping.
 
 use crossdock_layout::MemberId;
-use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{EndSlot, HEALING};
-use crossdock_os::clock;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use crossdock_layout::queue::state::Phase;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::Side;
-use super::ends::load_name;
+use super::cell::CellRef;
 use super::ring::{Ring, Shape};
+use super::slot::{SlotRef, load_name, since};
 use crate::liveness::LivenessSource;
 
 /// Counters of a whole port, for all members that it ever had. Members write them, and they are not checked.
@@ -77,7 +76,7 @@ impl Ring {
     pub fn report(&self, alive: &dyn LivenessSource) -> PortReport {
         let ends = [Side::Producer, Side::Consumer]
             .into_iter()
-            .flat_map(|side| self.slots(side).iter().filter_map(move |slot| end_report(side, slot, alive)));
+            .flat_map(|side| self.slots(side).filter_map(move |slot| end_report(side, slot, alive)));
         PortReport { shape: self.shape(), statistics: self.statistics(), ends: ends.collect() }
     }
 
@@ -85,45 +84,45 @@ impl Ring {
     pub fn statistics(&self) -> PortStatistics {
         let mut totals = PortStatistics::default();
         for side in [Side::Producer, Side::Consumer] {
-            for EndSlot { account, .. } in self.slots(side) {
-                let (messages, waited) = (account.messages.load(Relaxed), account.wait_ns.load(Relaxed));
+            for slot in self.slots(side) {
+                let end = slot.totals();
                 let (count, wait) = match side {
                     Side::Producer => (&mut totals.messages, &mut totals.producer_wait_ns),
                     Side::Consumer => (&mut totals.received, &mut totals.consumer_wait_ns),
                 };
-                *count = count.wrapping_add(messages);
-                *wait = wait.wrapping_add(waited);
-                totals.bytes_handed_over = totals.bytes_handed_over.wrapping_add(account.bytes.load(Relaxed));
-                totals.bytes_copied = totals.bytes_copied.wrapping_add(account.copied.load(Relaxed));
-                totals.sleeps = totals.sleeps.wrapping_add(account.sleeps.load(Relaxed).into());
-                totals.wakes = totals.wakes.wrapping_add(account.wakes.load(Relaxed).into());
+                *count = count.wrapping_add(end.messages);
+                *wait = wait.wrapping_add(end.wait_ns);
+                totals.bytes_handed_over = totals.bytes_handed_over.wrapping_add(end.bytes);
+                totals.bytes_copied = totals.bytes_copied.wrapping_add(end.copied);
+                totals.sleeps = totals.sleeps.wrapping_add(end.sleeps);
+                totals.wakes = totals.wakes.wrapping_add(end.wakes);
             }
         }
         let ledger = &self.header().ledger;
         totals.redelivered = ledger.redelivered.load(Relaxed);
         totals.voided = ledger.voided.load(Relaxed);
-        let under_way = |cell: &&crossdock_layout::queue::Cell| {
-            matches!(State(cell.state.load(Relaxed)).phase(), Some(Phase::Claimed | Phase::Ready | Phase::Taken))
-        };
-        totals.under_way = self.cells().iter().filter(under_way).count() as u64;
+        let under_way =
+            |cell: &CellRef<'_>| matches!(cell.state().phase(), Some(Phase::Claimed | Phase::Ready | Phase::Taken));
+        totals.under_way = self.cells().filter(under_way).count() as u64;
         totals
     }
 }
 
-fn end_report(side: Side, slot: &EndSlot, alive: &dyn LivenessSource) -> Option<EndInfo> {
-    let owner = slot.tenure.owner.load(Acquire);
-    if owner == 0 {
+fn end_report(side: Side, slot: SlotRef<'_>, alive: &dyn LivenessSource) -> Option<EndInfo> {
+    let owner = slot.owner();
+    if owner.is_none() {
         return None;
     }
-    let member = if owner & HEALING == 0 { MemberId(owner) } else { MemberId(slot.tenure.member.load(Relaxed)) };
+    let member = owner.member().unwrap_or_else(|| slot.member());
+    let totals = slot.totals();
     Some(EndInfo {
         end: side,
         member,
-        task: load_name(&slot.tenure.name),
+        task: load_name(slot.name()),
         alive: !alive.is_dead(member),
-        messages: slot.account.messages.load(Relaxed),
-        wait_ns: slot.account.wait_ns.load(Relaxed),
-        last_seen: Duration::from_nanos(clock::now_ns().saturating_sub(slot.account.last_seen.load(Relaxed))),
-        waiting: slot.account.waiting.load(Relaxed) != 0,
+        messages: totals.messages,
+        wait_ns: totals.wait_ns,
+        last_seen: since(slot.last_seen()),
+        waiting: slot.is_waiting(),
     })
 }

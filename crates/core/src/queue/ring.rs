@@ -13,7 +13,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
+use super::cell::CellRef;
 use super::error::{Error, corrupt};
+use super::slot::SlotRef;
 use crate::error::Reason;
 use crate::liveness::LivenessSource;
 
@@ -210,11 +212,11 @@ impl Ring {
     }
 
     #[inline]
-    pub(super) fn slots(&self, side: Side) -> &[EndSlot] {
+    pub(super) fn slots(&self, side: Side) -> impl Iterator<Item = SlotRef<'_>> {
         // SAFETY: the table of END_SLOTS slots was checked to lie within `memory`; all fields are atomics.
         let all = unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), END_SLOTS) };
         let side_at = side as usize * MAX_PRODUCERS;
-        &all[side_at..side_at + self.shape.pattern.places(side)]
+        all[side_at..side_at + self.shape.pattern.places(side)].iter().map(SlotRef::new)
     }
 
     /// Gives the index that slot `slot` of a side has among all end slots of the port.
@@ -224,21 +226,22 @@ impl Ring {
 
     /// Gives the end slot with this index. It does not search, because every call needs this.
     #[inline]
-    pub(super) fn slot(&self, slot_index: u8) -> &EndSlot {
+    pub(super) fn slot(&self, slot_index: u8) -> SlotRef<'_> {
         assert!(usize::from(slot_index) < END_SLOTS);
         // SAFETY: within the table of END_SLOTS slots, as for `slots`.
-        unsafe { &*self.slots.as_ptr().add(usize::from(slot_index)) }
+        SlotRef::new(unsafe { &*self.slots.as_ptr().add(usize::from(slot_index)) })
     }
 
-    pub(super) fn cells(&self) -> &[Cell] {
+    pub(super) fn cells(&self) -> impl Iterator<Item = CellRef<'_>> {
         // SAFETY: `capacity` cells were checked to lie within `memory`; all fields are atomics.
-        unsafe { std::slice::from_raw_parts(self.cells.as_ptr(), self.shape.capacity as usize) }
+        let all = unsafe { std::slice::from_raw_parts(self.cells.as_ptr(), self.shape.capacity as usize) };
+        all.iter().map(CellRef::new)
     }
 
     #[inline]
-    pub(super) fn cell(&self, position: u64) -> &Cell {
+    pub(super) fn cell(&self, position: u64) -> CellRef<'_> {
         // SAFETY: the mask keeps the index below `capacity`; as for `cells`.
-        unsafe { &*self.cells.as_ptr().add((position & self.mask) as usize) }
+        CellRef::new(unsafe { &*self.cells.as_ptr().add((position & self.mask) as usize) })
     }
 
     /// The lap of a position: how many times the ring was gone through before it. It has 52 bits, as in a state word.

@@ -5,12 +5,12 @@
 //! could make this change: the last one that this end has met has died or left (`ends.rs` defines "met").
 
 use crossdock_layout::queue::AtomicU64;
-use crossdock_layout::queue::state::{Phase, State};
+use crossdock_layout::queue::state::Phase;
 use crossdock_layout::{MemberId, Status};
 #[cfg(not(loom))]
 use crossdock_os::futex;
 use crossdock_os::{Deadline, clock, process};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::end::End;
@@ -81,14 +81,14 @@ impl End {
         if timeout.is_zero() || !self.spinner.spins_for_good() {
             return false;
         }
-        let (now, account) = (clock::now_ns(), self.account());
+        let (now, slot) = (clock::now_ns(), self.slot());
         let Some(spin_wait) = spin_wait else {
-            account.waiting.store(1, Relaxed);
+            slot.set_waiting(true);
             *spin_wait = Some(SpinWait { began: now, counted: now, looked: now });
             return true;
         };
-        account.wait_ns.fetch_add(now - spin_wait.counted, Relaxed);
-        account.last_seen.store(now, Relaxed);
+        slot.count_wait(now - spin_wait.counted);
+        slot.see_at(now);
         spin_wait.counted = now;
         if u128::from(now - spin_wait.began) >= timeout.as_nanos() {
             return false;
@@ -122,8 +122,8 @@ impl End {
         }
         let timeout = timeout.min(FOR_EVER);
         let started = Instant::now();
-        let account = self.account();
-        account.waiting.store(1, Relaxed);
+        let slot = self.slot();
+        slot.set_waiting(true);
         // The last reading of the clock. After a short spin that paid, the clock is not read again, because the message
         // is more urgent.
         let mut clock = started;
@@ -139,7 +139,7 @@ impl End {
             }
         };
         if clock == started {
-            account.waiting.store(0, Relaxed);
+            slot.set_waiting(false);
         } else {
             self.waited(clock.duration_since(started));
         }
@@ -148,10 +148,10 @@ impl End {
 
     /// Counts the time of a wait that is over.
     fn waited(&self, time: Duration) {
-        let account = self.account();
-        account.waiting.store(0, Relaxed);
-        account.wait_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
-        account.last_seen.store(clock::coarse_ns(), Relaxed);
+        let slot = self.slot();
+        slot.set_waiting(false);
+        slot.count_wait(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        slot.see();
     }
 
     fn sleep_until<T>(
@@ -183,9 +183,9 @@ impl End {
                 return attempt()?.ok_or_else(|| self.timed_out(what, timeout));
             }
             if !healed {
-                self.account().sleeps.fetch_add(1, Relaxed);
+                self.slot().count_sleep();
                 self.ring.sleep(self.side, expected, (epoch_word(alive), epoch), deadline.at_most(LOOK));
-                self.account().last_seen.store(clock::coarse_ns(), Relaxed);
+                self.slot().see();
                 if let Some(done) = attempt()? {
                     return Ok(done);
                 }
@@ -282,7 +282,7 @@ impl End {
             (Side::Consumer, Pattern::FanIn | Pattern::WorkQueue) => self.ring.header().taking.tail.load(Relaxed),
             _ => self.next(),
         };
-        &self.ring.cell(position).state
+        self.ring.cell(position).watched()
     }
 
     /// Heals what dead members left at this port. If it healed anything, it wakes all members and gives `true`, and the
@@ -389,10 +389,9 @@ impl Ring {
         if self.shape.pattern != Pattern::WorkQueue {
             return false;
         }
-        let slots = self.slots(Side::Consumer);
-        let works = |index: u8| slots.get(index as usize).is_some_and(|slot| slot.account.waiting.load(Acquire) == 0);
-        self.cells().iter().any(|cell| {
-            let seen = State(cell.state.load(Acquire));
+        let works = |index: u8| self.slots(Side::Consumer).nth(index.into()).is_some_and(|slot| !slot.is_waiting());
+        self.cells().any(|cell| {
+            let seen = cell.state();
             seen.phase() == Some(Phase::Taken) && seen.end() != own && works(seen.end())
         })
     }

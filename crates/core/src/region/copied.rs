@@ -63,7 +63,7 @@ impl Region {
     pub fn extents(&self) -> Vec<(u64, u64)> {
         let g = self.memory.geometry();
         let committed = self.memory.committed();
-        let entries = self.memory.header().entries_reserved.load(Ordering::Acquire).clamped(g.entries as u32).into();
+        let entries = self.memory.entries_reserved();
         let mut parts = vec![
             (0, PAGE),
             (g.slots_at, self.memory.slots() * size_of::<Slot>() as u64),

@@ -56,8 +56,7 @@ pub(super) fn read(attached: &Attached, which: Latest) -> Result<Record> {
     let mut extents = Vec::with_capacity(attached.spans.len());
     for (variable, span) in (0..).zip(&attached.spans) {
         let extent = pool.extent(index, variable);
-        let rank = pool.variable(variable).rank.load(Relaxed);
-        let found = read_shape(&extent.shape, rank, span.extents.element, span.extents.most);
+        let found = read_shape(&extent.shape, Wild::new(span.extents.rank), span.extents.element, span.extents.most);
         let Some((shape, size)) = found.filter(|(_, size)| extent.bytes.load(Relaxed).is(*size)) else {
             return Err(
                 attached.corrupt(format!("its version {} has a variable of impossible shape", which.sequence()))

@@ -166,6 +166,8 @@ impl Spec {
 /// The sizes of a variable in bytes, computed once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Extents {
+    /// The number of dimensions.
+    pub rank: u32,
     /// The size of an element in bytes.
     pub element: u64,
     /// The number of bytes of all elements at the present shape.
@@ -197,7 +199,7 @@ impl Extents {
         let (Some(bytes), Some(most_bytes)) = (bytes(element, &variable.shape), bytes(element, most)) else {
             return Err(bad(format!("shape {most:?} of {} takes more bytes than there are addresses", variable.ty)));
         };
-        Ok(Self { element, bytes, most: most_bytes })
+        Ok(Self { rank: most.len() as u32, element, bytes, most: most_bytes })
     }
 }
 

@@ -124,7 +124,7 @@ impl LivenessSource for Window {
 
     fn has_left(&self, member: MemberId) -> bool {
         // The test itself marks dead members in the table, so the table is always right.
-        self.world.liveness().slots[member.slot()].load(Ordering::Acquire) != member.0
+        self.world.liveness().members[member.slot()].load(Ordering::Acquire) != member.0
     }
 }
 

@@ -34,7 +34,7 @@ impl LivenessSource for Table {
 
     /// The test itself marks dead members in the table, so the table is always right.
     fn has_left(&self, member: MemberId) -> bool {
-        self.table().slots[member.slot()].load(std::sync::atomic::Ordering::Acquire) != member.0
+        self.table().members[member.slot()].load(std::sync::atomic::Ordering::Acquire) != member.0
     }
 }
 

@@ -1,0 +1,185 @@
+//! The only code that loads and stores the words of an item's first page. A former owner may have written anything there,
+//! so the description is checked against the item's size before it is given out. The words of a cooperative item's owner
+//! are compared and never used as addresses.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU32, fence};
+
+use crossdock_layout::item::{
+    CONTENTS_ARRAY, CONTENTS_BYTES, CONTENTS_HEAP, ITEM_MAGIC, ITEM_TYPE, ItemHeader, OWNER_GONE,
+};
+use crossdock_layout::type_name::MAX_TYPE_NAME;
+use crossdock_layout::wild::read_shape;
+use crossdock_layout::wire::OnDeath;
+use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
+use crossdock_os::futex;
+
+use super::describe::Contents;
+use crate::containers::Order;
+use crate::{Error, Result, fault_point};
+
+/// The header of an item that this process has mapped.
+#[derive(Clone, Copy)]
+pub(super) struct HeaderRef<'a>(&'a ItemHeader);
+
+impl<'a> HeaderRef<'a> {
+    pub(super) fn new(header: &'a ItemHeader) -> Self {
+        Self(header)
+    }
+
+    /// The words themselves, for tests that damage them.
+    #[cfg(test)]
+    pub(super) fn raw(self) -> &'a ItemHeader {
+        self.0
+    }
+
+    /// Replaces the description. The caller has checked that the contents fit into the item.
+    pub(super) fn describe(self, contents: &Contents) {
+        // If the member dies before the end of this function, the item counts as bytes without a description.
+        self.0.contents.store(CONTENTS_BYTES, Release);
+        self.0.version.store(LAYOUT_VERSION, Relaxed);
+        self.0.magic.store(ITEM_MAGIC, Release);
+        let number = match contents {
+            Contents::Bytes => CONTENTS_BYTES,
+            Contents::Heap => CONTENTS_HEAP,
+            Contents::Array { ty, shape, order } => {
+                self.write_type(ty);
+                self.0.rank.store(shape.len() as u32, Relaxed);
+                self.0.order.store(u32::from(*order == Order::Fortran), Relaxed);
+                for (axis, place) in self.0.shape.iter().enumerate() {
+                    place.store(shape.get(axis).copied().unwrap_or(0), Relaxed);
+                }
+                CONTENTS_ARRAY
+            }
+        };
+        self.0.contents.store(number, Release);
+    }
+
+    /// Reads the description of an item with `size` bytes of data.
+    ///
+    /// # Errors
+    /// `CORRUPT` or `INCOMPATIBLE` if a former owner left no valid description.
+    pub(super) fn contents(self, size: u64) -> Result<Contents> {
+        if self.0.magic.load(Acquire) != ITEM_MAGIC {
+            return Ok(Contents::Bytes);
+        }
+        let version = self.0.version.load(Acquire);
+        if version != LAYOUT_VERSION {
+            let text =
+                format!("the item was described by a build with layout {version}, this one has {LAYOUT_VERSION}");
+            return Err(Error::new(Status::Incompatible, text));
+        }
+        let corrupt = |what: &str| Error::new(Status::Corrupt, format!("a former owner of the item left {what}"));
+        let contents = match self.0.contents.load(Acquire) {
+            CONTENTS_BYTES => Contents::Bytes,
+            CONTENTS_HEAP => Contents::Heap,
+            CONTENTS_ARRAY => {
+                let ty = self.read_type().ok_or_else(|| corrupt("something that names no type"))?;
+                // `check` below compares the real size of the array with the item's size. So the element size is given
+                // as 1 here.
+                let shape = read_shape(&self.0.shape, self.0.rank.load(Relaxed), 1, size);
+                let (shape, _) = shape.ok_or_else(|| corrupt("an array with extents that do not fit"))?;
+                let order = match self.0.order.load(Relaxed) {
+                    0 => Order::C,
+                    1 => Order::Fortran,
+                    _ => return Err(corrupt("an array with an unknown order")),
+                };
+                Contents::Array { ty, shape, order }
+            }
+            _ => return Err(corrupt("an unknown description")),
+        };
+        contents.check(size).map_err(|e| corrupt(&format!("a description that is wrong: {e}")))?;
+        Ok(contents)
+    }
+
+    fn write_type(self, ty: &str) {
+        let mut field = [0; ITEM_TYPE];
+        field[..ty.len()].copy_from_slice(ty.as_bytes());
+        for (place, bytes) in self.0.type_name.iter().zip(field.chunks_exact(8)) {
+            place.store(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), Relaxed);
+        }
+    }
+
+    fn read_type(self) -> Option<String> {
+        let field: Vec<u8> = self.0.type_name.iter().flat_map(|w| w.load(Relaxed).to_le_bytes()).collect();
+        let end = field.iter().position(|b| *b == 0).filter(|end| *end <= MAX_TYPE_NAME)?;
+        std::str::from_utf8(&field[..end]).ok().map(str::to_owned)
+    }
+
+    /// Makes `me` the holder of a new cooperative item, and the party `owner` its owner and creator.
+    pub(super) fn begin(self, owner: u32, me: MemberId, on_death: OnDeath) {
+        self.0.owner.store(owner, Relaxed);
+        self.0.creator.store(owner, Relaxed);
+        self.0.on_death.store(on_death as u32, Relaxed);
+        self.0.holder.store(me.0, Relaxed);
+        self.0.version.store(LAYOUT_VERSION, Relaxed);
+        fault_point!("item.begin");
+        self.0.magic.store(ITEM_MAGIC, Release);
+    }
+
+    /// The number of the party that owns the item, or [`OWNER_GONE`].
+    pub(super) fn owner(self) -> u32 {
+        self.0.owner.load(Acquire)
+    }
+
+    /// Makes this party the owner. Only the holder may do this.
+    pub(super) fn hand_to(self, owner: u32) {
+        self.0.transfers.fetch_add(1, Relaxed);
+        self.0.owner.store(owner, Release);
+    }
+
+    /// The number of times that the item changed its owner.
+    pub(super) fn transfers(self) -> u64 {
+        self.0.transfers.load(Relaxed)
+    }
+
+    /// The member that has the item, or [`MemberId::NOBODY`].
+    pub(super) fn holder(self) -> MemberId {
+        MemberId(self.0.holder.load(Acquire))
+    }
+
+    /// Replaces the holder `from` by `to`, unless another member was faster. Gives `true` if the holder was replaced.
+    pub(super) fn change_holder(self, from: MemberId, to: MemberId) -> bool {
+        self.0.holder.compare_exchange(from.0, to.0, AcqRel, Acquire).is_ok()
+    }
+
+    /// Sets what happens to the item when its holder dies.
+    pub(super) fn set_on_death(self, on_death: OnDeath) {
+        self.0.on_death.store(on_death as u32, Release);
+    }
+
+    /// Does to the owner word of a dead holder's item what `on_death` says. An unknown number keeps the owner.
+    pub(super) fn apply_death(self) {
+        match OnDeath::from_number(self.0.on_death.load(Acquire)) {
+            Some(OnDeath::Return) => self.0.owner.store(self.0.creator.load(Relaxed), Release),
+            Some(OnDeath::Destroy) => self.0.owner.store(OWNER_GONE, Release),
+            _ => {}
+        }
+    }
+
+    /// The futex word that counts changes. Waiting members sleep on it.
+    pub(super) fn turn(self) -> &'a AtomicU32 {
+        &self.0.turn
+    }
+
+    /// Announces that this member is about to sleep.
+    pub(super) fn announce_sleep(self) {
+        self.0.sleepers.fetch_add(1, SeqCst);
+    }
+
+    /// Takes the announcement back.
+    pub(super) fn end_sleep(self) {
+        self.0.sleepers.fetch_sub(1, SeqCst);
+    }
+
+    /// Clears the holder and wakes all members that wait for a change.
+    pub(super) fn give_back(self) {
+        self.0.holder.store(0, Release);
+        fault_point!("item.given-back");
+        self.0.turn.fetch_add(1, AcqRel);
+        fence(SeqCst);
+        if self.0.sleepers.load(SeqCst) > 0 {
+            futex::wake_all(&self.0.turn);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The only code that loads and stores the words of a port's end slots. All of them are in shared memory, and any member
+//! can overwrite them. The words are compared, counted and shown; none becomes an address, a length or an index.
+
+use crossdock_layout::MemberId;
+use crossdock_layout::queue::{AtomicU64, EndSlot, HEALING, NAME_BYTES};
+use crossdock_os::clock;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use crate::liveness::LivenessSource;
+
+/// The words in which a task's name lies.
+pub(super) type NameWords = [AtomicU64; NAME_BYTES / 8];
+
+/// An end slot of a port that this process has mapped.
+#[derive(Clone, Copy)]
+pub(super) struct SlotRef<'a>(&'a EndSlot);
+
+/// The owner word of an end slot: which member holds the end, or heals it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Owner(u64);
+
+impl Owner {
+    pub(super) const NONE: Self = Self(0);
+
+    pub(super) fn healing(me: MemberId) -> Self {
+        Self(HEALING | me.0)
+    }
+
+    pub(super) fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    pub(super) fn is_healing(self) -> bool {
+        self.0 & HEALING != 0
+    }
+
+    /// The member that holds the end; `None` if the end is free or is being healed.
+    pub(super) fn member(self) -> Option<MemberId> {
+        (!self.is_none() && !self.is_healing()).then_some(MemberId(self.0))
+    }
+
+    /// Tells whether the member that the word names is dead.
+    pub(super) fn is_gone(self, alive: &dyn LivenessSource) -> bool {
+        alive.is_dead(MemberId(self.0 & !HEALING))
+    }
+
+    /// Tells whether a living member holds the end.
+    pub(super) fn lives(self, alive: &dyn LivenessSource) -> bool {
+        self.member().is_some_and(|member| !alive.is_dead(member))
+    }
+}
+
+impl From<MemberId> for Owner {
+    fn from(member: MemberId) -> Self {
+        Self(member.0)
+    }
+}
+
+impl<'a> SlotRef<'a> {
+    #[inline]
+    pub(super) fn new(slot: &'a EndSlot) -> Self {
+        Self(slot)
+    }
+
+    #[inline]
+    pub(super) fn owner(self) -> Owner {
+        Owner(self.0.tenure.owner.load(Acquire))
+    }
+
+    /// Replaces the owner `from` by `to`, unless another member was faster. Gives `true` if the owner was replaced.
+    pub(super) fn change_owner(self, from: impl Into<Owner>, to: impl Into<Owner>) -> bool {
+        self.0.tenure.owner.compare_exchange(from.into().0, to.into().0, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Frees the end. Only its owner or the member that heals it may do this.
+    pub(super) fn free(self) {
+        self.0.tenure.owner.store(0, Release);
+    }
+
+    /// Tells whether the member is at the port. It is not while it joins or leaves.
+    pub(super) fn is_here(self) -> bool {
+        self.0.tenure.here.load(Acquire) == 1
+    }
+
+    /// Notes whether the member is at the port.
+    pub(super) fn set_here(self, here: bool) {
+        self.0.tenure.here.store(u32::from(here), Release);
+    }
+
+    /// The id of the end's member, also while another member heals the end.
+    pub(super) fn member(self) -> MemberId {
+        MemberId(self.0.tenure.member.load(Relaxed))
+    }
+
+    /// The words of the task's name.
+    pub(super) fn name(self) -> &'a NameWords {
+        &self.0.tenure.name
+    }
+
+    /// Notes which member and which task now have the end.
+    pub(super) fn begin(self, me: MemberId, name: &str) {
+        self.0.tenure.member.store(me.0, Relaxed);
+        store_name(&self.0.tenure.name, name);
+        self.set_waiting(false);
+        self.0.account.tenancy.fetch_add(1, Relaxed);
+        self.see();
+    }
+
+    /// The next position of this end.
+    pub(super) fn cursor(self) -> u64 {
+        self.0.account.cursor.load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn set_cursor(self, position: u64) {
+        self.0.account.cursor.store(position, Relaxed);
+    }
+
+    /// Counts one more message. Plain stores are enough, because only the end's owner writes the account.
+    #[inline]
+    pub(super) fn count_message(self, bytes: u64) {
+        let account = &self.0.account;
+        let messages = account.messages.load(Relaxed).wrapping_add(1);
+        account.messages.store(messages, Relaxed);
+        if bytes > 0 {
+            account.bytes.store(account.bytes.load(Relaxed).wrapping_add(bytes), Relaxed);
+        }
+        // Reading even the coarse clock takes a quarter of the time of a message. So it is read at every sixteenth
+        // message. Where messages are rare a member sleeps, and the clock is read at each sleep and wake.
+        if messages % 16 == 1 {
+            self.see();
+        }
+    }
+
+    pub(super) fn count_copied(self, bytes: u64) {
+        self.0.account.copied.fetch_add(bytes, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn count_wait(self, ns: u64) {
+        self.0.account.wait_ns.fetch_add(ns, Relaxed);
+    }
+
+    pub(super) fn count_sleep(self) {
+        self.0.account.sleeps.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn count_wake(self) {
+        self.0.account.wakes.fetch_add(1, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn set_waiting(self, waiting: bool) {
+        self.0.account.waiting.store(u32::from(waiting), Relaxed);
+    }
+
+    /// Tells whether the end waits for a message or a free cell.
+    pub(super) fn is_waiting(self) -> bool {
+        self.0.account.waiting.load(Acquire) != 0
+    }
+
+    /// Notes that the end does something now.
+    #[inline]
+    pub(super) fn see(self) {
+        self.see_at(clock::coarse_ns());
+    }
+
+    /// Notes that the end did something at this time, in nanoseconds of the monotonic clock.
+    #[inline]
+    pub(super) fn see_at(self, ns: u64) {
+        self.0.account.last_seen.store(ns, Relaxed);
+    }
+
+    /// The time when the end last did something, in nanoseconds of the monotonic clock.
+    pub(super) fn last_seen(self) -> u64 {
+        self.0.account.last_seen.load(Relaxed)
+    }
+
+    /// What the slot's owner and its former owners have done. Members write the numbers, and they are not checked.
+    pub(super) fn totals(self) -> Totals {
+        let account = &self.0.account;
+        Totals {
+            messages: account.messages.load(Relaxed),
+            wait_ns: account.wait_ns.load(Relaxed),
+            bytes: account.bytes.load(Relaxed),
+            copied: account.copied.load(Relaxed),
+            sleeps: account.sleeps.load(Relaxed).into(),
+            wakes: account.wakes.load(Relaxed).into(),
+        }
+    }
+}
+
+/// The counters of an end slot.
+pub(super) struct Totals {
+    pub(super) messages: u64,
+    pub(super) wait_ns: u64,
+    pub(super) bytes: u64,
+    pub(super) copied: u64,
+    pub(super) sleeps: u64,
+    pub(super) wakes: u64,
+}
+
+fn store_name(words: &NameWords, name: &str) {
+    let mut bytes = [0; NAME_BYTES];
+    let length = name.len().min(NAME_BYTES);
+    bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
+    for (word, bytes) in words.iter().zip(bytes.chunks_exact(8)) {
+        word.store(u64::from_le_bytes(bytes.try_into().expect("chunks of eight")), Relaxed);
+    }
+}
+
+/// Reads the name of a task. Any member may have written it, so everything but printable ASCII is shown as `?`.
+pub(super) fn load_name(words: &NameWords) -> String {
+    let bytes = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
+    bytes.take_while(|&b| b != 0).map(|b| if b.is_ascii_graphic() { b as char } else { '?' }).collect()
+}
+
+/// The time since a moment of the monotonic clock.
+pub(super) fn since(ns: u64) -> Duration {
+    Duration::from_nanos(clock::now_ns().saturating_sub(ns))
+}
