@@ -182,13 +182,13 @@ fn missed(member: &str, error: Error) -> Missed {
     match error {
         Error::GRpcStatus(status) => match status.code() as i32 {
             // gRPC code 5: not found
-            5 if text.contains("lease") => Missed::Refused(CatalogError::NoLease),
+            5 if status.message().contains("lease") => Missed::Refused(CatalogError::NoLease),
             // gRPC code 3: invalid argument
             3 => Missed::Refused(CatalogError::Invalid(text)),
             // gRPC code 8: resource exhausted
             8 => Missed::Refused(CatalogError::Full(text)),
             // gRPC code 11: out of range
-            11 if text.contains("compacted") => Missed::Refused(CatalogError::Compacted(0)),
+            11 if status.message().contains("compacted") => Missed::Refused(CatalogError::Compacted(0)),
             // gRPC codes 7 and 16: permission denied, unauthenticated
             7 | 16 => Missed::Refused(CatalogError::Invalid(text)),
             // gRPC code 14: unavailable

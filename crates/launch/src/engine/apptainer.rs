@@ -23,7 +23,7 @@ impl Engine for Apptainer {
         if outcome.good {
             return Ok(outcome.output.replace("apptainer version ", ""));
         }
-        Err(Unavailable::new(outcome.words, "install Apptainer (its project has packages for Debian and Red Hat)"))
+        Err(Unavailable::new(outcome.reason(), "install Apptainer (its project has packages for Debian and Red Hat)"))
     }
 
     fn accepts(&self, task: &Task) -> Result<(), Unavailable> {

@@ -29,7 +29,7 @@ impl Engine for Bubblewrap {
         if outcome.good {
             return Ok(outcome.output.replace("bubblewrap ", ""));
         }
-        Err(Unavailable::new(outcome.words, "install bubblewrap (Debian: `apt-get install bubblewrap`)"))
+        Err(Unavailable::new(outcome.reason(), "install bubblewrap (Debian: `apt-get install bubblewrap`)"))
     }
 
     fn accepts(&self, task: &Task) -> Result<(), Unavailable> {

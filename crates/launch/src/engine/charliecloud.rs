@@ -25,7 +25,7 @@ impl Engine for Charliecloud {
         let outcome = tool::run(&["env", "USER=me", "ch-run", "--version"], Duration::from_secs(5));
         if !outcome.good {
             let hint = "install Charliecloud (Debian: `apt-get install charliecloud`)";
-            return Err(Unavailable::new(tool::last_line(&outcome.words), hint));
+            return Err(Unavailable::new(outcome.reason(), hint));
         }
         let version = format!("{}{}", outcome.output, outcome.words);
         Ok(if version.is_empty() { "unknown version".into() } else { version })

@@ -102,7 +102,7 @@ fn start(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unava
     if outcome.good {
         return Ok(begin.elapsed());
     }
-    let words = format!("a container cannot be started: {}", tool::last_line(&outcome.words));
+    let words = format!("a container cannot be started: {}", outcome.reason());
     Err(Unavailable::new(words, engine.hint(&outcome.words)))
 }
 

@@ -1,6 +1,6 @@
 //! The engine docker: a service starts the containers, and the command only sends requests to it.
 
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::time::Duration;
 
 use super::container::{Flavour, arguments};
@@ -10,6 +10,8 @@ use crate::file::{Files, Task};
 pub struct Docker;
 
 const DEADLINE: Duration = Duration::from_secs(30);
+/// How long each of the two commands may take that make an image of a folder.
+const IMPORT: Duration = Duration::from_secs(60);
 
 /// Gives the repository part of the names of a run's images.
 fn repository(run: &str) -> String {
@@ -30,10 +32,10 @@ impl Engine for Docker {
         if outcome.good && !outcome.output.is_empty() {
             return Ok(outcome.output);
         }
-        if outcome.missing {
-            return Err(Unavailable::new(outcome.words, "install docker (Debian: `apt-get install docker.io`)"));
+        if let Some(trouble @ tool::Trouble::Missing(_)) = &outcome.trouble {
+            return Err(Unavailable::new(trouble.to_string(), "install docker (Debian: `apt-get install docker.io`)"));
         }
-        Err(Unavailable::new(tool::last_line(&outcome.words), self.hint(&outcome.words)))
+        Err(Unavailable::new(outcome.reason(), self.hint(&outcome.words)))
     }
 
     fn accepts(&self, _task: &Task) -> Result<(), Unavailable> {
@@ -45,7 +47,7 @@ impl Engine for Docker {
             let outcome = tool::run(&["docker", "image", "inspect", "--format", "x", image], DEADLINE);
             if !outcome.good {
                 return Err(Unavailable::new(
-                    format!("docker has no image `{image}`: {}", tool::last_line(&outcome.words)),
+                    format!("docker has no image `{image}`: {}", outcome.reason()),
                     format!("`docker pull {image}`, or `tar -C ROOT -c . | docker import - {image}`"),
                 ));
             }
@@ -56,7 +58,8 @@ impl Engine for Docker {
         let tag: String = task.name.chars().map(|c| if c == '+' { '_' } else { c }).take(120).collect();
         // The tag begins with the letter `t`, because a tag may not begin with a dot or a dash and a task's name may.
         let image = format!("{}:t{tag}", repository(&run.id));
-        import(&folder, &image)?;
+        let hint = "see that `tar` is there and the docker engine has space";
+        import(&folder, &image).map_err(|why| Unavailable::new(why, hint))?;
         Ok(Prepared { skeleton: Some(skeleton), image: Some(image) })
     }
 
@@ -105,26 +108,16 @@ impl Engine for Docker {
     }
 }
 
-/// Makes an image of the skeleton folder: `tar | docker import`.
-fn import(folder: &std::path::Path, image: &str) -> Result<(), Unavailable> {
-    let failed = |what: String| Unavailable::new(what, "see that `tar` is there and the docker engine has space");
+/// Makes an image of a folder: `tar`, then `docker import`.
+fn import(folder: &Path, image: &str) -> Result<(), String> {
     let archive = folder.with_extension("tar");
-    let tar = Command::new("tar")
-        .args(["--numeric-owner", "--owner=0", "--group=0", "-cf"])
-        .arg(&archive)
-        .arg("-C")
-        .arg(folder)
-        .arg(".")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| failed(format!("`tar` cannot be started: {e}")))?;
-    if !tar.status.success() {
-        return Err(failed(format!("`tar` failed: {}", tool::last_line(&String::from_utf8_lossy(&tar.stderr)))));
-    }
-    let outcome = tool::run(&["docker", "import", &archive.to_string_lossy(), image], DEADLINE);
+    let (file, folder) = (archive.to_string_lossy(), folder.to_string_lossy());
+    let tar = ["tar", "--numeric-owner", "--owner=0", "--group=0", "-cf", &file, "-C", &folder, "."];
+    let run = |what: &str, words: &[&str]| {
+        let outcome = tool::run(words, IMPORT);
+        if outcome.good { Ok(()) } else { Err(format!("`{what}` failed: {}", outcome.reason())) }
+    };
+    let done = run("tar", &tar).and_then(|()| run("docker import", &["docker", "import", &file, image]));
     let _ = std::fs::remove_file(&archive);
-    if outcome.good {
-        return Ok(());
-    }
-    Err(failed(format!("`docker import` failed: {}", tool::last_line(&outcome.words))))
+    done
 }

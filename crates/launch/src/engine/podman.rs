@@ -44,7 +44,7 @@ impl Engine for Podman {
         let outcome = tool::run(&["podman", "--version"], DEADLINE);
         if !outcome.good {
             return Err(Unavailable::new(
-                outcome.words,
+                outcome.reason(),
                 "install podman (Debian: `apt-get install podman runc uidmap`)",
             ));
         }
@@ -70,7 +70,10 @@ impl Engine for Podman {
             let outcome = tool::run(&["podman", "image", "exists", image], DEADLINE);
             if !outcome.good {
                 return Err(Unavailable::new(
-                    format!("podman has no image `{image}` {}", outcome.words).trim_end().to_owned(),
+                    match &outcome.trouble {
+                        Some(trouble) => format!("podman has no image `{image}`: {trouble}"),
+                        None => format!("podman has no image `{image}`"),
+                    },
                     format!("`podman pull {image}`, or `tar -C ROOT -c . | podman import - {image}`"),
                 ));
             }

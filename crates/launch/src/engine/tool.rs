@@ -12,16 +12,47 @@ pub struct Outcome {
     pub good: bool,
     /// Standard output without blanks at its ends.
     pub output: String,
-    /// Standard error without blanks at its ends, or why the command could not run.
+    /// Standard error without blanks at its ends.
     pub words: String,
-    /// True if the program does not exist.
-    pub missing: bool,
+    /// Why the command did not run to its end; `None` if it did.
+    pub trouble: Option<Trouble>,
+}
+
+/// Why a helper command did not run to its end.
+#[derive(Debug)]
+pub enum Trouble {
+    /// No program of this name is on PATH.
+    Missing(String),
+    /// The kernel refused to start the program.
+    Refused(String, std::io::Error),
+    /// The program did not end within this time.
+    NoAnswer(String, Duration),
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Missing(name) => write!(f, "there is no program `{name}` on PATH"),
+            Self::Refused(name, error) => write!(f, "`{name}` cannot be started: {error}"),
+            Self::NoAnswer(name, time) => write!(f, "`{name}` gave no answer within {} s", time.as_secs()),
+        }
+    }
+}
+
+impl Outcome {
+    /// The reason of a failure: why the command did not run to its end, or the last line that it wrote.
+    pub fn reason(&self) -> String {
+        match &self.trouble {
+            Some(trouble) => trouble.to_string(),
+            None => last_line(&self.words).to_owned(),
+        }
+    }
 }
 
 const OUTPUT_MAX: u64 = 1 << 20;
 
-fn failed(words: String, missing: bool) -> Outcome {
-    Outcome { good: false, output: String::new(), words, missing }
+fn failed(trouble: Trouble) -> Outcome {
+    Outcome { good: false, output: String::new(), words: String::new(), trouble: Some(trouble) }
 }
 
 /// Runs a program with arguments and kills it at the deadline.
@@ -37,15 +68,8 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(e) => {
-            let missing = e.kind() == std::io::ErrorKind::NotFound;
-            let words = if missing {
-                format!("there is no program `{name}` on PATH")
-            } else {
-                format!("`{name}` cannot be started: {e}")
-            };
-            return failed(words, missing);
-        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return failed(Trouble::Missing(name)),
+        Err(e) => return failed(Trouble::Refused(name, e)),
     };
     let reader = |pipe: Option<Box<dyn Read + Send>>| {
         thread::spawn(move || {
@@ -78,15 +102,20 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
             good: status.success(),
             output: output.join().unwrap_or_default(),
             words: errors.join().unwrap_or_default(),
-            missing: false,
+            trouble: None,
         },
-        None => failed(format!("`{name}` gave no answer within {} s", deadline.as_secs()), false),
+        None => failed(Trouble::NoAnswer(name, deadline)),
     }
 }
 
-/// Finds the line that tells the reason of a failure: the last line that is not empty. After the reason, docker writes
-/// a line that points to its help. This line is skipped.
+/// The line in which another program tells the reason of a failure, or words that say that there is none.
 pub fn last_line(words: &str) -> &str {
+    reason_in(words).unwrap_or("no reason given")
+}
+
+/// Finds the line in which another program tells the reason of a failure: the last line that is not empty. After the
+/// reason, docker writes a line that points to its help. This line is skipped.
+pub fn reason_in(words: &str) -> Option<&str> {
     let is_reason = |line: &&str| !line.is_empty() && !line.contains("docker run --help");
-    words.lines().rev().map(str::trim).find(is_reason).unwrap_or("no reason given")
+    words.lines().rev().map(str::trim).find(is_reason)
 }

@@ -361,9 +361,10 @@ impl Keeper {
         let _ = self.epoll.remove(&engine.pidfd);
         let status = engine.child.wait();
         let words = std::fs::read_to_string(&engine.log).unwrap_or_default();
-        let why = match (&status, tool::last_line(&words)) {
-            (Ok(status), "no reason given") => status.to_string(),
-            (_, line) => line.to_owned(),
+        let why = match (tool::reason_in(&words), &status) {
+            (Some(line), _) => line.to_owned(),
+            (None, Ok(status)) => status.to_string(),
+            (None, Err(error)) => error.to_string(),
         };
         let when = if self.init.is_some() { "has ended before the job" } else { "cannot be started" };
         let what = format!("its {} container {when}: {why}", self.job.engine);

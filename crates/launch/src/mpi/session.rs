@@ -51,10 +51,7 @@ impl Session {
                         let mut words = String::new();
                         let _ = log.rewind().and_then(|()| log.read_to_string(&mut words));
                         place.remove();
-                        let why = match tool::last_line(&words) {
-                            "no reason given" => status.to_string(),
-                            line => line.to_owned(),
-                        };
+                        let why = tool::reason_in(&words).map_or_else(|| status.to_string(), str::to_owned);
                         return Err(format!("the job's keeper did not come up: {why}"));
                     }
                     _ => {}

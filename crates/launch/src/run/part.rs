@@ -21,13 +21,31 @@ use crate::file::{Count, Task, Workflow};
 pub struct Refused {
     /// The run's exit code.
     pub code: u8,
-    /// The problem, with a hint.
+    /// The problem, as a sentence.
     pub reason: String,
+    /// What the user can do about it; empty if there is no hint.
+    pub hint: String,
+}
+
+/// A hint as the last line of a message. It prints nothing if there is no hint.
+pub struct Hint<'a>(pub &'a str);
+
+impl std::fmt::Display for Hint<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "\n       hint: {}", self.0) }
+    }
 }
 
 impl Refused {
-    fn new(code: u8, reason: impl Into<String>) -> Self {
-        Self { code, reason: reason.into() }
+    /// Makes a refusal without a hint.
+    pub fn new(code: u8, reason: impl Into<String>) -> Self {
+        Self { code, reason: reason.into(), hint: String::new() }
+    }
+
+    /// Makes a refusal because the engine cannot run this task.
+    fn of_task(task: &str, unavailable: engine::Unavailable) -> Self {
+        let engine::Unavailable { why, hint } = unavailable;
+        Self { hint, ..Self::new(code::UNAVAILABLE, format!("task `{task}`: {why}")) }
     }
 }
 
@@ -102,9 +120,10 @@ impl Part {
             }
         }
         if !engine.in_container() && !workflow.directories.is_empty() {
-            let text = "managed directories (`files:`) need a container engine, which gives each task its own view of them\n       \
-                        hint: choose bubblewrap, podman, docker or charliecloud with --engine";
-            return Err(Refused::new(code::UNAVAILABLE, text));
+            let why =
+                "managed directories (`files:`) need a container engine, which gives each task its own view of them";
+            let hint = "choose bubblewrap, podman, docker or charliecloud with --engine".to_owned();
+            return Err(Refused { hint, ..Refused::new(code::UNAVAILABLE, why) });
         }
         let files = Managed::make(&workflow, counts, &folder, reach.neighbours).map_err(system)?;
         for task in &mut workflow.tasks {
@@ -115,15 +134,11 @@ impl Part {
             // Only the job's launcher is a process of the run, so the endpoints of the other hosts get their files now.
             let endpoint = daemon::endpoint(&folder, index);
             link_folders(task, &endpoint).map_err(system)?;
-            let opened = files.door(task, &endpoint);
-            opened
-                .map_err(|e| Refused::new(code::UNAVAILABLE, format!("task `{}`: {}; {}", task.name, e.why, e.hint)))?;
+            files.door(task, &endpoint).map_err(|e| Refused::of_task(&task.name, e))?;
         }
         let mut prepared = Vec::new();
         for task in &workflow.tasks {
-            prepared.push(engine.prepare(&context, task).map_err(|e| {
-                Refused::new(code::UNAVAILABLE, format!("task `{}`: {}\n       hint: {}", task.name, e.why, e.hint))
-            })?);
+            prepared.push(engine.prepare(&context, task).map_err(|e| Refused::of_task(&task.name, e))?);
         }
         let hosted = match reach.which {
             Some(which) => {
@@ -252,9 +267,9 @@ fn pick(
         return Ok((Arc::from(engine::no_container()), String::new()));
     }
     let refusals = |trials: &[Trial]| {
-        let lines = trials.iter().filter_map(|t| {
-            t.result.as_ref().err().map(|e| format!("{}: {}\n       hint: {}", t.engine, e.why, e.hint))
-        });
+        let lines = trials
+            .iter()
+            .filter_map(|t| t.result.as_ref().err().map(|e| format!("{}: {}{}", t.engine, e.why, Hint(&e.hint))));
         lines.collect::<Vec<_>>().join("\n  ")
     };
     match engine::choose(wanted, workflow, (&folder.id, &folder.path), &|name| folder.note_engine(name)) {

@@ -70,14 +70,14 @@ pub fn part() -> u8 {
         return sweep(&id);
     }
     let Ok(Down::Part(order)) = first_word else {
-        let reason = "crossdock is of another version there than on the runner's host".to_owned();
-        let _ = output.write_all(line(&Up::Refused { code: code::UNAVAILABLE, reason }).as_bytes());
+        let reason = "crossdock is of another version there than on the runner's host";
+        let _ = output.write_all(line(&Up::from(Refused::new(code::UNAVAILABLE, reason))).as_bytes());
         return code::UNAVAILABLE;
     };
     match serve(&order, first, input) {
         Ok(code) => code,
         Err(reason) => {
-            let _ = output.write_all(line(&Up::Refused { code: code::SYSTEM, reason }).as_bytes());
+            let _ = output.write_all(line(&Up::from(Refused::new(code::SYSTEM, reason))).as_bytes());
             code::SYSTEM
         }
     }
@@ -241,11 +241,12 @@ pub fn part_supervisor() -> u8 {
     };
     let voice = Voice::new();
     let refuse = |refused: Refused| {
-        voice.say(&Up::Refused { code: refused.code, reason: refused.reason });
-        refused.code
+        let code = refused.code;
+        voice.say(&Up::from(refused));
+        code
     };
     let code = match RunFolder::make(&order.id) {
-        Err(reason) => refuse(Refused { code: code::SYSTEM, reason }),
+        Err(reason) => refuse(Refused::new(code::SYSTEM, reason)),
         Ok(folder) => {
             let path = folder.path.clone();
             match prepare(&order, folder, &voice) {
@@ -265,9 +266,9 @@ pub fn part_supervisor() -> u8 {
 
 fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part, Duration), Refused> {
     let (workflow, places) = parse_on(&order.file, &order.text, &order.hosts, Some(order.number))
-        .map_err(|problems| Refused { code: code::FILE, reason: problems.to_string() })?;
+        .map_err(|problems| Refused::new(code::FILE, problems.to_string()))?;
     let site = order.site.as_ref().map(|site| join(site, &folder)).transpose();
-    let site = site.map_err(|reason| Refused { code: code::SYSTEM, reason })?;
+    let site = site.map_err(|reason| Refused::new(code::SYSTEM, reason))?;
     let neighbours = site.as_ref().filter(|_| across::needed(&workflow, &places)).map(|site| -> Result<_, String> {
         let nodes: Vec<_> = order.hosts.iter().map(|host| (host.clone(), node_name(host))).collect();
         let to_runner = order.site.as_ref().and_then(|site| site.address.clone()).or_else(runner);
@@ -282,7 +283,7 @@ fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part,
         };
         Ok(Neighbours::of((&workflow, &places), &nodes, order.number, own))
     });
-    let neighbours = neighbours.transpose().map_err(|reason| Refused { code: code::SYSTEM, reason })?;
+    let neighbours = neighbours.transpose().map_err(|reason| Refused::new(code::SYSTEM, reason))?;
     let which = site.filter(|_| daemon::needed(&workflow)).map(Which::Site);
     let note = |text: &str| voice.say(&Up::Note(text.to_owned()));
     let grace = Duration::from_secs(u64::from(workflow.grace_s));

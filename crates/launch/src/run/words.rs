@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::looks::Looks;
+use super::part::Refused;
 use super::rank::End;
 use super::ranked::JobHosts;
 use super::summary::Figures;
@@ -73,8 +74,11 @@ pub enum Up {
     Refused {
         /// The exit code of the run.
         code: u8,
-        /// What is wrong, with a hint.
+        /// What is wrong.
         reason: String,
+        /// What the user can do about it; empty if there is no hint.
+        #[serde(default)]
+        hint: String,
     },
     /// A note for the user.
     Note(String),
@@ -118,6 +122,12 @@ pub enum Up {
     Left(Box<Figures>),
     /// A pulse: the part lives.
     Pulse,
+}
+
+impl From<Refused> for Up {
+    fn from(Refused { code, reason, hint }: Refused) -> Self {
+        Self::Refused { code, reason, hint }
+    }
 }
 
 /// The order to be a part of a run.

@@ -134,10 +134,10 @@ impl Run {
                     self.view.note(note.trim_end());
                 }
             }
-            Event::Said(_, Up::Refused { code, reason }) => {
+            Event::Said(_, Up::Refused { code, reason, hint }) => {
                 far.phase = Phase::Left;
                 far.close();
-                self.host_is_gone(number, code, &reason, "");
+                self.host_is_gone(number, code, &reason, &hint);
             }
             Event::Said(_, Up::Note(text)) => self.view.note(&format!("{host}: {text}")),
             Event::Said(_, Up::Alarm(text)) => self.view.alarm(&format!("{host}: {text}")),
@@ -199,10 +199,9 @@ impl Run {
         }
         far.close();
         let host = far.host.clone();
-        let hint = if hint.is_empty() { String::new() } else { format!("\n       hint: {hint}") };
         // The stop begins before the ranks are marked as lost, so that the run's reason is the lost host and not a lost
         // rank.
-        self.begin_stop(Stop::failed(code, format!("host {host}: {why}{hint}")));
+        self.begin_stop(Stop { hint: hint.to_owned(), ..Stop::failed(code, format!("host {host}: {why}")) });
         for index in 0..self.ranks.len() {
             if self.runs_on(index, number) {
                 if let Some(Alive::There(since)) = self.ranks[index].running {

@@ -19,13 +19,12 @@ impl Run {
             return;
         }
         let others = self.still_running();
-        let first = stop.reason.lines().next().unwrap_or_default().trim_end_matches("; its last lines:").to_owned();
-        self.state.stopping = Some(first.clone());
+        self.state.stopping = Some(stop.reason.clone());
+        if !others.is_empty() {
+            self.view.note(&format!("{}; stopping {others}", stop.reason));
+        }
         self.stop = Some(stop);
         self.kill_at = Some(Instant::now() + Duration::from_secs(u64::from(self.workflow.grace_s)));
-        if !others.is_empty() {
-            self.view.note(&format!("{first}; stopping {others}"));
-        }
         for (rank, state) in self.ranks.iter_mut().zip(&mut self.state.ranks) {
             match &rank.running {
                 Some(Alive::Here(running)) => self.helpers.extend(running.ask(&self.part.engine)),
@@ -113,7 +112,7 @@ impl Run {
             shared_with_host,
             result: self.stop.as_ref().map_or("ok", |s| s.result).to_owned(),
             code: self.stop.as_ref().map_or(code::OK, |s| s.code),
-            reason: self.stop.as_ref().map(|s| s.reason.clone()),
+            reason: self.stop.as_ref().map(Stop::to_string),
             seconds,
             tasks: tasks.collect(),
             logs: self.logs.clone(),

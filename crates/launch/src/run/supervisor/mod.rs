@@ -24,7 +24,7 @@ use super::far::{Events, Far};
 use super::folder::{self, RunFolder};
 use super::log::Log;
 use super::looks::Questions;
-use super::part::{Part, Refused};
+use super::part::{Hint, Part, Refused};
 use super::rank::{self, End, Running};
 use super::state::{Phase, State, now_ms};
 use super::view::View;
@@ -37,18 +37,37 @@ use crate::file::Workflow;
 struct Stop {
     result: &'static str,
     code: u8,
+    /// The reason, as one sentence.
     reason: String,
+    /// The last lines of the task that failed.
+    last_lines: Vec<String>,
+    /// What the user can do about it; empty if there is no hint.
+    hint: String,
 }
 
 impl Stop {
+    fn new(result: &'static str, code: u8, reason: String) -> Self {
+        Self { result, code, reason, last_lines: Vec::new(), hint: String::new() }
+    }
+
     fn failed(code: u8, reason: impl Into<String>) -> Self {
-        Self { result: "failed", code, reason: reason.into() }
+        Self::new("failed", code, reason.into())
+    }
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.reason)?;
+        if !self.last_lines.is_empty() {
+            write!(f, "; its last lines:\n    {}", self.last_lines.join("\n    "))?;
+        }
+        write!(f, "{}", Hint(&self.hint))
     }
 }
 
 impl From<Refused> for Stop {
     fn from(refused: Refused) -> Self {
-        Self::failed(refused.code, refused.reason)
+        Self { hint: refused.hint, ..Self::failed(refused.code, refused.reason) }
     }
 }
 
@@ -117,7 +136,7 @@ pub fn supervisor() -> u8 {
     let code = match Run::prepare(&order, &text, folder) {
         Ok(run) => run.go(),
         Err(stop) => {
-            eprintln!("crossdock: {}", stop.reason);
+            eprintln!("crossdock: {stop}");
             folder::clean(&order.id, &path);
             stop.code
         }
@@ -174,7 +193,7 @@ impl Run {
                 if self.begin.elapsed() > Duration::from_secs(seconds) {
                     let reason =
                         format!("the deadline of {seconds} s has passed; still running: {}", self.still_running());
-                    self.begin_stop(Stop { result: "deadline", code: code::DEADLINE, reason });
+                    self.begin_stop(Stop::new("deadline", code::DEADLINE, reason));
                 }
             }
             self.kill_when_due();
@@ -288,7 +307,7 @@ impl Run {
                 return;
             }
             let reason = "the launcher was killed".to_owned();
-            self.begin_stop(Stop { result: "interrupted", code: 137, reason });
+            self.begin_stop(Stop::new("interrupted", 137, reason));
             return;
         }
         self.heard.extend_from_slice(&buffer[..n]);
@@ -305,7 +324,7 @@ impl Run {
                 continue;
             }
             let reason = format!("stopped by {}", rank::signal_name(signal));
-            self.begin_stop(Stop { result: "interrupted", code: 128 + signal as u8, reason });
+            self.begin_stop(Stop::new("interrupted", 128 + signal as u8, reason));
         }
     }
 
@@ -350,16 +369,13 @@ impl Run {
             return;
         }
         let on = self.host_name(host).map(|host| format!(" on {host}")).unwrap_or_default();
-        let mut reason = format!("task `{}`{on} {words}", rank.name);
-        let last: Vec<&str> = rank.log.last().collect();
-        if !last.is_empty() {
-            reason += &format!("; its last lines:\n    {}", last.join("\n    "));
-        }
+        let mut stop = Stop::failed(end.code().max(1), format!("task `{}`{on} {words}", rank.name));
+        stop.last_lines = rank.log.last().map(str::to_owned).collect();
         if in_container && end == End::Exit(125) {
-            let hint = self.engine(host).map(|engine| engine.hint(&last.join("\n"))).unwrap_or_default();
-            reason += &format!("\n    hint: {hint}");
+            let engine = self.engine(host);
+            stop.hint = engine.map(|engine| engine.hint(&stop.last_lines.join("\n"))).unwrap_or_default();
         }
-        self.begin_stop(Stop::failed(end.code().max(1), reason));
+        self.begin_stop(stop);
     }
 }
 
