@@ -1,0 +1,42 @@
+"""Rust sources for the rules: without comments, strings or tests. Results are kept, because the self-test reads the same
+files again for each rule that it breaks."""
+import functools
+import re
+
+LITERAL = r"""//[^\n]*|"(\\.|[^"\\])*"|'(\\.|[^'\\])'"""
+# A module of tests. Its closing brace is the first one that begins a line.
+TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*mod \w+ \{.*?(?:\n\}|\Z)", re.DOTALL)
+# Files of tests within `src`: what a fuzz target or a loom model calls, and frozen layouts.
+TEST_FILES = ("fuzz", "loom_model", "tests", "frozen", "golden")
+
+
+@functools.lru_cache(maxsize=None)
+def blank(text):
+    """The text with comments and strings blanked. One pass, because comments may hold quotes and strings slashes."""
+    return re.sub(LITERAL, lambda found: " " + "\n" * found[0].count("\n"), text)
+
+
+@functools.lru_cache(maxsize=None)
+def uncommented(text):
+    """The text with comments blanked."""
+    return re.sub(LITERAL, lambda found: " " * len(found[0]) if found[0].startswith("//") else found[0], text)
+
+
+def without_tests(text):
+    return TESTS.sub(lambda found: "\n" * found[0].count("\n"), text)
+
+
+def is_test(file):
+    """Whether a file, named from the top of the sources, is a test."""
+    return "tests" in file.parts or file.stem in TEST_FILES or file.parent.name in TEST_FILES
+
+
+def rust(folder, top):
+    """The files of a package that are no tests."""
+    for file in sorted((folder / "src" if (folder / "src").is_dir() else folder).rglob("*.rs")):
+        if not is_test(file.relative_to(top)):
+            yield file
+
+
+def line(text, at):
+    return text.count("\n", 0, at) + 1
