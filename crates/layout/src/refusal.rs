@@ -19,9 +19,9 @@ pub fn write(count: u64, path: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Reads the message: the number of refusals, and the path. `None` if it is no such message.
-pub fn read(message: &[u8]) -> Option<(Wild<u64>, &[u8])> {
-    let (count, path) = message.split_first_chunk::<8>()?;
-    let is_path = path.first() == Some(&b'/') && !path.contains(&0) && message.len() <= MESSAGE_BYTES;
+pub fn read(bytes: &[u8]) -> Option<(Wild<u64>, &[u8])> {
+    let (count, path) = bytes.split_first_chunk::<8>()?;
+    let is_path = path.first() == Some(&b'/') && !path.contains(&0) && bytes.len() <= MESSAGE_BYTES;
     is_path.then(|| (Wild::new(u64::from_le_bytes(*count)), path))
 }
 
