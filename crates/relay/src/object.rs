@@ -361,10 +361,10 @@ mod tests {
     #[test]
     fn a_container_is_found_at_every_place() {
         // The ranges begin at the lowest offset, across 4 GiB, and in the middle of a heap.
-        for from in [8, (4 << 30) - 8192, 123_456] {
-            let mut bytes: Vec<u8> = (0..20_003u32).map(|n| (n % 251) as u8).collect();
+        for from in [8, (4 << 30) - 4096, 123_456] {
+            let mut bytes: Vec<u8> = (0..9003u32).map(|n| (n % 251) as u8).collect();
             assert!(!holds_container(&bytes, from));
-            for at in (0..20_000).step_by(8) {
+            for at in (0..9000).step_by(8) {
                 let word: [u8; 8] = bytes[at..at + 8].try_into().unwrap();
                 bytes[at..at + 8].copy_from_slice(&(from + at as u64).wrapping_neg().to_le_bytes());
                 assert!(holds_container(&bytes, from), "{at} from {from}");
