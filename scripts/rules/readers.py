@@ -17,10 +17,10 @@ from . import source
 READERS = [
     ("queue", "Cell", "crates/core/src/queue/cell.rs", "crates/core/src/queue/ring.rs"),
     ("queue", "EndSlot", "crates/core/src/queue/slot.rs", "crates/core/src/queue/ring.rs"),
-    ("queue", "Tenure", "crates/core/src/queue/slot.rs"),
-    ("queue", "Account", "crates/core/src/queue/slot.rs"),
-    ("queue", "Company", "crates/core/src/queue/ends.rs"),
-    ("queue", "Identity", "crates/core/src/queue/ring.rs"),
+    ("queue", "EndHolder", "crates/core/src/queue/slot.rs"),
+    ("queue", "EndCounters", "crates/core/src/queue/slot.rs"),
+    ("queue", "SideMembers", "crates/core/src/queue/ends.rs"),
+    ("queue", "PortIdentity", "crates/core/src/queue/ring.rs"),
     ("item", "ItemHeader", "crates/core/src/item/header.rs"),
     ("region", "VectorHeader", "crates/core/src/headers.rs"),
     ("region", "NdarrayHeader", "crates/core/src/headers.rs"),
@@ -30,9 +30,9 @@ READERS = [
 # is the reader. Only files of this folder name the type; rule 3 holds for their words.
 STEPS = [
     ("queue", "PortHeader", "crates/core/src/queue/", "positions and counts, which producers, consumers and healing advance"),
-    ("region", "Header", "crates/core/src/", "the heap's and the directory's counts, locked steps"),
+    ("region", "RegionHeader", "crates/core/src/", "the heap's and the directory's counts, locked steps"),
     ("region", "SliceHead", "crates/core/src/", "the heap's lock-free lists"),
-    ("region", "Slot", "crates/core/src/", "a member's lists in the heap, and what healing does with them"),
+    ("region", "HeapSlot", "crates/core/src/", "a member's lists in the heap, and what healing does with them"),
     ("region", "Entry", "crates/core/src/", "the states of a named object"),
     ("series", "SeriesHeader", "crates/core/src/series/", "the newest version and the counters of the publisher"),
     ("series", "RecordHead", "crates/core/src/series/", "written by the publisher, read by observers"),

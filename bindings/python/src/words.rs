@@ -1,13 +1,13 @@
 //! Reads words of closed sets, such as the names of modes, in the forms that callers write.
 
 use crossdock_client::Status;
-use crossdock_layout::set::Closed;
+use crossdock_layout::set::ClosedSet;
 use pyo3::prelude::*;
 
 use crate::errors::error;
 
 /// Finds the member of a closed set by its word. Underscores count as hyphens.
-pub fn member<T: Closed>(py: Python<'_>, argument: &str, word: &str) -> PyResult<T> {
+pub fn member<T: ClosedSet>(py: Python<'_>, argument: &str, word: &str) -> PyResult<T> {
     let words = || T::SET.members.iter().map(|member| member.word);
     let same = |known: &&str| known.replace('_', "-") == word.replace('_', "-");
     words().find(same).and_then(T::from_word).ok_or_else(|| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossdock_client::{DEFAULT_WAIT, Error, Result, Status};
 
-use crossdock_layout::set::Closed;
+use crossdock_layout::set::ClosedSet;
 
 use crate::error::invalid;
 
@@ -53,16 +53,16 @@ pub(crate) unsafe fn read<T: Copy>(pointer: *const T, what: &str) -> Result<T> {
 }
 
 /// Converts a number from the C header to the value of an enumeration.
-pub(crate) fn choice<T: Closed>(number: u32, what: &str, set: &str) -> Result<T> {
+pub(crate) fn choice<T: ClosedSet>(number: u32, what: &str, set: &str) -> Result<T> {
     counted(number, 0, what, set)
 }
 
 /// Works as `choice`, for an enumeration whose numbers begin at 0 in the header and at 1 in the library.
-pub(crate) fn choice_from_0<T: Closed>(number: u32, what: &str, set: &str) -> Result<T> {
+pub(crate) fn choice_from_0<T: ClosedSet>(number: u32, what: &str, set: &str) -> Result<T> {
     counted(number, 1, what, set)
 }
 
-fn counted<T: Closed>(number: u32, first: u32, what: &str, set: &str) -> Result<T> {
+fn counted<T: ClosedSet>(number: u32, first: u32, what: &str, set: &str) -> Result<T> {
     T::from_number(number.wrapping_add(first)).ok_or_else(|| {
         let known: Vec<_> = T::SET.members.iter().map(|m| format!("{} ({})", m.number - first, m.word)).collect();
         invalid(format!("{number} is no {what}; {set} has {}", known.join(", ")))

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossdock_client::{Error, PerProcess, Result, Status};
-use crossdock_layout::set::Closed;
+use crossdock_layout::set::ClosedSet;
 
 thread_local! {
     /// The last failure of this thread, with its message as C text.

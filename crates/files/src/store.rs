@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 
 use crossdock_core::fault_point;
 use crossdock_core::files::NoticeWriter;
-use crossdock_layout::files::{Lost, Phase, Silent};
+use crossdock_layout::files::{LossReason, Phase, SilentHost};
 use crossdock_os::lease::{self, Proof};
 use crossdock_os::{clock, file, futex, mount};
 
@@ -389,7 +389,7 @@ impl Store {
     }
 
     /// Tells consumers that a file of another host will not come.
-    pub(crate) fn tell_lost(&self, rest: &Path, why: Lost) {
+    pub(crate) fn tell_lost(&self, rest: &Path, why: LossReason) {
         self.notice.lose(rest.as_os_str().as_bytes(), why);
         self.tell();
     }
@@ -400,7 +400,7 @@ impl Store {
     }
 
     /// Tells consumers which host with producers does not answer.
-    pub(crate) fn tell_silent(&self, silent: Option<&Silent>) {
+    pub(crate) fn tell_silent(&self, silent: Option<&SilentHost>) {
         self.notice.tell_silent(silent);
     }
 

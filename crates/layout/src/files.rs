@@ -49,7 +49,7 @@ impl Phase {
 
 /// Why a file can no longer come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lost {
+pub enum LossReason {
     /// The host that published the file dropped it before this host had fetched it.
     Dropped,
     /// The host that published the file is lost, and this host had not fetched the file.
@@ -58,7 +58,7 @@ pub enum Lost {
 
 /// A host with producers that does not answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Silent {
+pub struct SilentHost {
     /// The name of the host's node.
     pub host: String,
     /// The time since which it does not answer, in nanoseconds of the monotonic clock.
@@ -118,7 +118,7 @@ impl Notice {
 
     /// Notes that the file of this name will not come. The name is relative to the directory. Only the service calls
     /// it.
-    pub fn lose(&self, name: &[u8], why: Lost) {
+    pub fn lose(&self, name: &[u8], why: LossReason) {
         let hash = hash_of(name, why);
         if !self.lost.iter().any(|lost| lost.load(Ordering::Relaxed) == hash) {
             let count = self.lost_count.fetch_add(1, Ordering::Relaxed);
@@ -129,14 +129,14 @@ impl Notice {
     /// Removes this name from the names that were lost with their host, because the host is back. Only the service calls
     /// it.
     pub fn find_with_host(&self, name: &[u8]) {
-        self.remove(hash_of(name, Lost::WithHost));
+        self.remove(hash_of(name, LossReason::WithHost));
     }
 
     /// Removes this name from the lost names, because its file was published. Only the service calls it.
     pub fn find(&self, name: &[u8]) {
         if self.lost_count.load(Ordering::Relaxed) > 0 {
-            self.remove(hash_of(name, Lost::Dropped));
-            self.remove(hash_of(name, Lost::WithHost));
+            self.remove(hash_of(name, LossReason::Dropped));
+            self.remove(hash_of(name, LossReason::WithHost));
         }
     }
 
@@ -147,32 +147,32 @@ impl Notice {
     }
 
     /// Tells why the file of this name cannot come, if it is one of the most recently lost names.
-    pub fn has_lost(&self, name: &[u8]) -> Option<Lost> {
+    pub fn has_lost(&self, name: &[u8]) -> Option<LossReason> {
         if self.lost_count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let is_there = |why: &Lost| {
+        let is_there = |why: &LossReason| {
             let hash = hash_of(name, *why);
             self.lost.iter().any(|lost| lost.load(Ordering::Acquire) == hash)
         };
-        [Lost::Dropped, Lost::WithHost].into_iter().find(is_there)
+        [LossReason::Dropped, LossReason::WithHost].into_iter().find(is_there)
     }
 
     /// Notes which host with producers does not answer; `None` if all answer. Only the service calls it.
-    pub fn tell_silent(&self, silent: Option<&Silent>) {
+    pub fn tell_silent(&self, silent: Option<&SilentHost>) {
         self.silent_since.store(0, Ordering::SeqCst);
-        let Some(Silent { host, since_ns, is_lost }) = silent else { return };
+        let Some(SilentHost { host, since_ns, is_lost }) = silent else { return };
         store(&self.silent, host);
         self.silent_since.store((since_ns | 2) & !1 | u64::from(*is_lost), Ordering::SeqCst);
     }
 
     /// The host with producers that does not answer; `None` if all answer.
-    pub fn silent(&self) -> Option<Silent> {
+    pub fn silent(&self) -> Option<SilentHost> {
         let since = self.silent_since.load(Ordering::SeqCst);
         let host = text(&self.silent);
         // If the service changes the name at this moment, the next look shows the new one.
         let is_same = self.silent_since.load(Ordering::SeqCst) == since;
-        (since != 0 && is_same).then_some(Silent { host, since_ns: since & !1, is_lost: since & 1 == 1 })
+        (since != 0 && is_same).then_some(SilentHost { host, since_ns: since & !1, is_lost: since & 1 == 1 })
     }
 
     /// The phase of the producers.
@@ -210,13 +210,13 @@ fn text(words: &[AtomicU64]) -> String {
 }
 
 /// FNV-1a, and never 0. Two names of one directory have the same hash once in 2^64 pairs.
-fn hash_of(name: &[u8], why: Lost) -> u64 {
+fn hash_of(name: &[u8], why: LossReason) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, step);
     match why {
-        Lost::Dropped => hash.max(1),
+        LossReason::Dropped => hash.max(1),
         // No name contains a zero byte, so this is the hash of no dropped name.
-        Lost::WithHost => step(hash, &0).max(1),
+        LossReason::WithHost => step(hash, &0).max(1),
     }
 }
 
@@ -255,17 +255,17 @@ mod tests {
     #[test]
     fn the_names_that_were_lost_last_are_known_until_they_are_published() {
         let notice = fresh();
-        let dropped = |name: &[u8]| notice.has_lost(name) == Some(Lost::Dropped);
+        let dropped = |name: &[u8]| notice.has_lost(name) == Some(LossReason::Dropped);
         assert!(!dropped(b"a"));
-        notice.lose(b"a", Lost::Dropped);
-        notice.lose(b"a", Lost::Dropped);
+        notice.lose(b"a", LossReason::Dropped);
+        notice.lose(b"a", LossReason::Dropped);
         assert!(dropped(b"a") && notice.has_lost(b"b").is_none());
         assert_eq!(notice.lost_count.load(Ordering::Relaxed), 1);
         notice.find_with_host(b"a");
         assert!(dropped(b"a"), "it was not lost with its host");
         notice.find(b"a");
         assert!(!dropped(b"a"));
-        (0..=LOST).for_each(|number| notice.lose(number.to_string().as_bytes(), Lost::Dropped));
+        (0..=LOST).for_each(|number| notice.lose(number.to_string().as_bytes(), LossReason::Dropped));
         assert!(!dropped(b"0") && dropped(b"1") && dropped(LOST.to_string().as_bytes()));
     }
 
@@ -273,8 +273,8 @@ mod tests {
     fn a_name_that_was_lost_with_its_host_is_found_when_the_host_is_back_or_the_file_is_published() {
         let notice = fresh();
         for name in [b"a", b"b"] {
-            notice.lose(name, Lost::WithHost);
-            assert_eq!(notice.has_lost(name), Some(Lost::WithHost));
+            notice.lose(name, LossReason::WithHost);
+            assert_eq!(notice.has_lost(name), Some(LossReason::WithHost));
         }
         notice.find_with_host(b"a");
         notice.find(b"b");
@@ -285,10 +285,10 @@ mod tests {
     fn a_silent_host_is_named_until_it_answers() {
         let notice = fresh();
         assert_eq!(notice.silent(), None);
-        let mut silent = Silent { host: "n1".into(), since_ns: 1000, is_lost: false };
+        let mut silent = SilentHost { host: "n1".into(), since_ns: 1000, is_lost: false };
         notice.tell_silent(Some(&silent));
         assert_eq!(notice.silent().map(|found| (found.host, found.is_lost)), Some(("n1".into(), false)));
-        silent = Silent { host: "n".repeat(63), is_lost: true, ..silent };
+        silent = SilentHost { host: "n".repeat(63), is_lost: true, ..silent };
         notice.tell_silent(Some(&silent));
         assert_eq!(notice.silent().map(|found| (found.host, found.is_lost)), Some(("n".repeat(63), true)));
         notice.tell_silent(None);

@@ -71,9 +71,9 @@ pub mod departure {
 /// Puts its contents on a cache line of their own, so that words of different writers never share a line.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C, align(64)))]
-pub struct Line<T>(pub T);
+pub struct CacheLine<T>(pub T);
 
-impl<T> std::ops::Deref for Line<T> {
+impl<T> std::ops::Deref for CacheLine<T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.0
@@ -83,7 +83,7 @@ impl<T> std::ops::Deref for Line<T> {
 /// The identity of a port. It is written once, before `init` becomes [`PORT_READY`], and then only read.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
-pub struct Identity {
+pub struct PortIdentity {
     /// The number [`PORT_MAGIC`].
     pub magic: AtomicU64,
     /// The version of the layout, `LAYOUT_VERSION`.
@@ -102,7 +102,7 @@ pub struct Identity {
 /// The positions that producers advance.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
-pub struct Sending {
+pub struct ProducerPositions {
     /// All positions below this value have been used for messages. A single producer stores it after each publish;
     /// several producers advance it by compare-and-swap. It may lag behind, but never runs ahead. An old value costs a
     /// few needless looks at cells.
@@ -115,7 +115,7 @@ pub struct Sending {
 /// The positions of consumers that share the messages, in the patterns fan-in and work queue.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
-pub struct Taking {
+pub struct SharedConsumerPositions {
     /// Each position below this value was taken at least once. A consumer advances it by compare-and-swap, and only
     /// past a cell that it saw taken.
     pub tail: AtomicU64,
@@ -140,7 +140,7 @@ pub struct Signal {
 /// The present and former members of one side of a port.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
-pub struct Company {
+pub struct SideMembers {
     /// The number of members that have ever joined. Each joining end increments it; it starts again from 0 when it
     /// overflows.
     pub joined: AtomicU32,
@@ -158,7 +158,7 @@ pub struct Company {
 /// Counters that rarely change, and the set of a fan-out's consumers.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
-pub struct Ledger {
+pub struct PortCounters {
     /// Fan-out: one bit for each consumer that gets messages. A consumer sets its bit while it joins, and clears it
     /// when it leaves. The producer loads the word once for each message.
     pub audience: AtomicU32,
@@ -174,25 +174,25 @@ pub struct Ledger {
 #[cfg_attr(not(loom), repr(C, align(1024)))]
 pub struct PortHeader {
     /// The identity and the shape of the port.
-    pub identity: Line<Identity>,
+    pub identity: CacheLine<PortIdentity>,
     /// The positions that producers write.
-    pub sending: Line<Sending>,
+    pub sending: CacheLine<ProducerPositions>,
     /// The positions that sharing consumers write.
-    pub taking: Line<Taking>,
+    pub taking: CacheLine<SharedConsumerPositions>,
     /// The word on which consumers sleep until a message is sent.
-    pub data: Line<Signal>,
+    pub data: CacheLine<Signal>,
     /// The word on which producers sleep until a cell is free.
-    pub space: Line<Signal>,
+    pub space: CacheLine<Signal>,
     /// The members of both sides that have joined and left.
-    pub company: [Line<Company>; 2],
+    pub members: [CacheLine<SideMembers>; 2],
     /// Counters that rarely change.
-    pub ledger: Line<Ledger>,
+    pub counters: CacheLine<PortCounters>,
 }
 
 /// The holder of an end. Other members read it only when they wait, join, heal or inspect.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
-pub struct Tenure {
+pub struct EndHolder {
     /// 0 if the end is free; otherwise the id of its member, or [`HEALING`] with the id of the member that heals it. A
     /// member claims the end by a compare-and-swap of this word. So if the member dies in any later step, other members
     /// know which member it was. All other changes are by compare-and-swap, too, except one: the owner or the healing
@@ -210,7 +210,7 @@ pub struct Tenure {
 /// What an end has done. Only its owner writes it, with plain stores. The sums stay when the owner leaves.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
-pub struct Account {
+pub struct EndCounters {
     /// The next position of this end. It is used for inspection, and to count the messages that a successor gets again.
     pub cursor: AtomicU64,
     /// The time when the end last did something, in nanoseconds of the monotonic clock (mostly the coarse one). It is
@@ -241,9 +241,9 @@ pub struct Account {
 #[cfg_attr(not(loom), repr(C))]
 pub struct EndSlot {
     /// The member that holds the end.
-    pub tenure: Line<Tenure>,
+    pub holder: CacheLine<EndHolder>,
     /// The counters of what the end has done.
-    pub account: Line<Account>,
+    pub counters: CacheLine<EndCounters>,
 }
 
 /// One message. It takes exactly one cache line, so that only one line moves from the producer to the consumer.

@@ -10,13 +10,14 @@ mod geometry;
 mod slice;
 mod slot;
 
-pub use classes::{CLASSES, Class, MAX_SMALL, MIN_BLOCK, class_for};
+pub use classes::{CLASSES, MAX_SMALL, MIN_BLOCK, SizeClass, class_for};
 pub use containers::{MAX_RANK, NdarrayHeader, Order, VectorHeader};
 pub use entry::{ENTRY_CONSTRUCTING, ENTRY_FREE, ENTRY_READY, ENTRY_REMOVING, Entry};
 pub use geometry::{Geometry, MAX_SLOTS, MIN_CAPACITY, PAGE, SLICE, STATES_PER_SLICE};
-pub use slice::{Available, Kind, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED, SliceHead, SliceWord};
+pub use slice::{Available, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED, SliceHead, SliceKind, SliceWord};
 pub use slot::{
-    MAX_WORDS, OP_NONE, OP_PREPARED, OP_REPLACING, OPERATIONS, Operation, PHASE_BEGUN, PHASE_MARKED, PHASE_MASK, Slot,
+    HeapSlot, MAX_WORDS, OP_NONE, OP_PREPARED, OP_REPLACING, OPERATIONS, Operation, PHASE_BEGUN, PHASE_MARKED,
+    PHASE_MASK,
 };
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -25,7 +26,7 @@ use crate::WildWord;
 
 /// The first word of a formatted region.
 pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"xdockreg");
-/// The value of `Header::init` in a region that is ready for use. Before that it is 0, and then the id of the member
+/// The value of `RegionHeader::init` in a region that is ready for use. Before that it is 0, and then the id of the member
 /// that formats the region.
 pub const REGION_READY: u64 = u64::MAX;
 
@@ -45,7 +46,7 @@ pub struct Lock {
 
 /// The header of a region, which is its first page.
 #[repr(C, align(4096))]
-pub struct Header {
+pub struct RegionHeader {
     /// [`REGION_MAGIC`]. It is written while the region is formatted.
     pub magic: AtomicU64,
     /// `LAYOUT_VERSION`. It is written while the region is formatted.
@@ -109,8 +110,8 @@ const fn fingerprint() -> u32 {
         small.data_at,
         large.data_at,
         crate::LAYOUT_VERSION as u64,
-        size_of::<Header>() as u64,
-        size_of::<Slot>() as u64,
+        size_of::<RegionHeader>() as u64,
+        size_of::<HeapSlot>() as u64,
         size_of::<Operation>() as u64,
         size_of::<Entry>() as u64,
         size_of::<SliceHead>() as u64,
@@ -140,15 +141,15 @@ mod tests {
 
     #[test]
     fn layout_of_the_header_is_frozen() {
-        assert_eq!((size_of::<Header>(), align_of::<Header>()), (4096, 4096));
-        assert_eq!(offset_of!(Header, init), 16);
-        assert_eq!(offset_of!(Header, capacity), 24);
-        assert_eq!(offset_of!(Header, lock), 64);
-        assert_eq!(offset_of!(Header, committed), 128);
-        assert_eq!(offset_of!(Header, pool_dirty), 160);
-        assert_eq!(offset_of!(Header, directory_version), 192);
-        assert_eq!(offset_of!(Header, directory_gate), 212);
-        assert_eq!(offset_of!(Header, former), 256);
+        assert_eq!((size_of::<RegionHeader>(), align_of::<RegionHeader>()), (4096, 4096));
+        assert_eq!(offset_of!(RegionHeader, init), 16);
+        assert_eq!(offset_of!(RegionHeader, capacity), 24);
+        assert_eq!(offset_of!(RegionHeader, lock), 64);
+        assert_eq!(offset_of!(RegionHeader, committed), 128);
+        assert_eq!(offset_of!(RegionHeader, pool_dirty), 160);
+        assert_eq!(offset_of!(RegionHeader, directory_version), 192);
+        assert_eq!(offset_of!(RegionHeader, directory_gate), 212);
+        assert_eq!(offset_of!(RegionHeader, former), 256);
         assert_eq!((size_of::<Lock>(), offset_of!(Lock, gate)), (16, 12));
     }
 

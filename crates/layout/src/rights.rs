@@ -1,6 +1,6 @@
 //! The rights of a task on objects whose names match a grant's pattern.
 
-use crate::set::{Member, Set};
+use crate::set::{Set, SetMember};
 
 /// A set of rights, as bits. The messages have the same numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,7 +26,7 @@ macro_rules! rights {
             pub const SET: Set = Set {
                 name: "Rights",
                 doc: &[" What a task may do with objects; bits."],
-                members: &[$(Member { name: stringify!($name), number: $bit, word: $word, doc: &[$doc] }),+],
+                members: &[$(SetMember { name: stringify!($name), number: $bit, word: $word, doc: &[$doc] }),+],
             };
         }
     };

@@ -29,7 +29,7 @@ pub use sets::{Detect, FullPolicy, Method, Pages, PublisherState, ValueKind};
 #[cfg(not(loom))]
 pub use description::{AttributeEntry, ConstantEntry, Extent, KIND_NONE};
 #[cfg(not(loom))]
-pub use description::{MAX_TEXT, Measured, ValueField, VariableEntry};
+pub use description::{MAX_TEXT, StructSizes, ValueField, VariableEntry};
 #[cfg(not(loom))]
 pub use geometry::{Counts, Geometry, HUGE, PAGE};
 
@@ -113,7 +113,7 @@ pub struct SeriesIdentity {
 /// else.
 #[cfg(not(loom))]
 #[repr(C, align(64))]
-pub struct SeriesNews {
+pub struct VersionWords {
     /// The newest version's sequence number and the number of its record ([`state::Latest`]); 0 before the first
     /// version. The publisher stores it (Release) when the record is complete, and observers load it (Acquire). With an
     /// old value an observer gets an older version.
@@ -173,7 +173,7 @@ pub struct SeriesHeader {
     /// The identity of the pool and its counts.
     pub identity: SeriesIdentity,
     /// The words that change with each version.
-    pub news: SeriesNews,
+    pub version_words: VersionWords,
     /// The counters for people to read.
     pub report: SeriesReport,
 }

@@ -5,7 +5,7 @@
 
 /// One member of a closed set.
 #[derive(Clone, Copy, Debug)]
-pub struct Member {
+pub struct SetMember {
     /// The member's name in Rust.
     pub name: &'static str,
     /// The member's number in shared memory and in messages.
@@ -24,11 +24,11 @@ pub struct Set {
     /// The lines of the comment that says what the set is.
     pub doc: &'static [&'static str],
     /// The members in the order of their numbers.
-    pub members: &'static [Member],
+    pub members: &'static [SetMember],
 }
 
 /// The trait of all closed sets, for code that works with any of them.
-pub trait Closed: Copy + Sized + 'static {
+pub trait ClosedSet: Copy + Sized + 'static {
     /// The declaration of the set, for generators.
     const SET: Set;
     /// Gives the member with this number, if there is one.
@@ -90,11 +90,11 @@ macro_rules! closed_set {
             }
         })?
 
-        impl $crate::set::Closed for $name {
+        impl $crate::set::ClosedSet for $name {
             const SET: $crate::set::Set = $crate::set::Set {
                 name: stringify!($name),
                 doc: &[$($about),+],
-                members: &[$($crate::set::Member {
+                members: &[$($crate::set::SetMember {
                     name: stringify!($member),
                     number: $number,
                     word: $word,
@@ -109,7 +109,7 @@ macro_rules! closed_set {
             }
         }
 
-        impl $crate::wire::Spells<$name> for $crate::wire::Wire {
+        impl $crate::wire::Encoding<$name> for $crate::wire::Wire {
             const WHAT: &'static str = concat!(stringify!($name), ", u32");
             const SIZE: usize = 4;
             fn write(value: &$name, w: &mut $crate::wire::Writer) {
@@ -124,7 +124,7 @@ macro_rules! closed_set {
 
 #[cfg(test)]
 mod tests {
-    use super::Closed;
+    use super::ClosedSet;
     use crate::Status;
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crossdock_layout::region::{ENTRY_READY, ENTRY_REMOVING, Entry, PHASE_BEGUN, PHASE_MASK, Slot};
+use crossdock_layout::region::{ENTRY_READY, ENTRY_REMOVING, Entry, HeapSlot, PHASE_BEGUN, PHASE_MASK};
 use crossdock_layout::{MemberId, Status};
 
 use super::Removed;
@@ -82,7 +82,7 @@ impl Region {
         &self,
         index: u64,
         entry: &Entry,
-        slot: &Slot,
+        slot: &HeapSlot,
         by: u16,
         guard: Option<&LockGuard<'_>>,
     ) -> Result<()> {
@@ -115,7 +115,7 @@ impl Region {
         &self,
         index: u64,
         entry: &Entry,
-        slot: &Slot,
+        slot: &HeapSlot,
         by: u16,
         guard: Option<&LockGuard<'_>>,
     ) -> Result<Removed> {

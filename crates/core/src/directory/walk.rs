@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crossdock_layout::region::{ENTRY_FREE, Entry, Slot};
+use crossdock_layout::region::{ENTRY_FREE, Entry, HeapSlot};
 use crossdock_layout::type_name::Type;
 
 use super::{Removed, entry};
@@ -12,7 +12,7 @@ use crate::heap::LockGuard;
 use crate::region::Region;
 
 struct Walk<'a, 'g> {
-    slot: &'a Slot,
+    slot: &'a HeapSlot,
     by: u16,
     guard: Option<&'a LockGuard<'g>>,
     removed: Removed,
@@ -28,7 +28,7 @@ impl Region {
         &self,
         entry: &Entry,
         block: u64,
-        slot: &Slot,
+        slot: &HeapSlot,
         by: u16,
         guard: Option<&LockGuard<'_>>,
     ) -> Result<Removed> {

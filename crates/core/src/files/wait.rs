@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-use crossdock_layout::files::{Lost, Phase, Silent};
+use crossdock_layout::files::{LossReason, Phase, SilentHost};
 use crossdock_os::{Deadline, clock, file, futex};
 
 use super::{View, Views};
@@ -41,8 +41,8 @@ pub struct WaitFailure {
     published: u64,
     last: Option<Duration>,
     torn: u64,
-    lost: Option<Lost>,
-    silent: Option<(Silent, Duration)>,
+    lost: Option<LossReason>,
+    silent: Option<(SilentHost, Duration)>,
 }
 
 impl Views {
@@ -138,13 +138,13 @@ impl fmt::Display for WaitFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, producers, published, .. } = self;
         match self.phase {
-            _ if self.lost == Some(Lost::WithHost) => {
+            _ if self.lost == Some(LossReason::WithHost) => {
                 write!(
                     f,
                     "{path} of {producers} will not come: the host that published it is lost, and this host had not fetched it"
                 )?;
             }
-            _ if self.lost == Some(Lost::Dropped) => {
+            _ if self.lost == Some(LossReason::Dropped) => {
                 let why =
                     "the rule `keep` dropped it before this host had fetched it; `keep: consumed` waits for all hosts";
                 write!(f, "{path} of {producers} will not come: {why}")?;
@@ -173,7 +173,7 @@ impl fmt::Display for WaitFailure {
         if self.torn > 0 {
             write!(f, "; {} files were not published because their writer was killed", self.torn)?;
         }
-        if let Some((Silent { host, is_lost, .. }, ago)) = &self.silent {
+        if let Some((SilentHost { host, is_lost, .. }, ago)) = &self.silent {
             let what = if *is_lost { "is lost: its lease has ended, and it has been" } else { "has been" };
             write!(f, "; host {host} {what} silent for {:.1} s", ago.as_secs_f64())?;
         }

@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossdock_layout::MemberId;
-use crossdock_layout::region::{Available, PHASE_BEGUN, PHASE_MASK, SliceWord, Slot};
+use crossdock_layout::region::{Available, HeapSlot, PHASE_BEGUN, PHASE_MASK, SliceWord};
 
 use super::lock::LockGuard;
 use crate::region::Region;
@@ -89,7 +89,7 @@ impl Region {
     }
 
     /// Frees the block that the slot's holder was allocating, if that block had been taken already.
-    fn take_back(&self, from: &AtomicU64, cell: &AtomicU64, slot: &Slot, by: u16, guard: &LockGuard<'_>) -> bool {
+    fn take_back(&self, from: &AtomicU64, cell: &AtomicU64, slot: &HeapSlot, by: u16, guard: &LockGuard<'_>) -> bool {
         let block = from.load(Ordering::Acquire) & !PHASE_MASK;
         if block != 0 {
             if cell.load(Ordering::Relaxed) & !PHASE_MASK != block {
@@ -109,7 +109,7 @@ impl Region {
 
     /// Handles a slice that a dead member was about to put on the stack of the slice's owner. It marks the slice, so
     /// that the owner searches it.
-    fn orphan(&self, slot: &Slot, by: u16) -> bool {
+    fn orphan(&self, slot: &HeapSlot, by: u16) -> bool {
         let Some(slice) = slot.pushing.load(Ordering::Acquire).checked_sub(1) else { return false };
         if let Some(head) = self.memory.head(slice) {
             let word = SliceWord(head.word.load(Ordering::Acquire));

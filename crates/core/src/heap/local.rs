@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossdock_layout::Status;
 use crossdock_layout::region::{
-    Available, CLASSES, SLICE, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED, SliceWord, Slot,
+    Available, CLASSES, HeapSlot, SLICE, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED, SliceWord,
 };
 
 use super::hints::ClassHints;
@@ -16,7 +16,7 @@ use crate::{Error, Result, fault_point};
 /// A heap slot as its holder sees it.
 pub(crate) struct LocalSlot {
     pub(super) index: u16,
-    shared: *const Slot,
+    shared: *const HeapSlot,
     pub(super) classes: [ClassHints; CLASSES.len()],
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct LocalSlot {
 unsafe impl Send for LocalSlot {}
 
 impl LocalSlot {
-    pub(super) fn new(index: u16, shared: &Slot) -> Self {
+    pub(super) fn new(index: u16, shared: &HeapSlot) -> Self {
         let classes = std::array::from_fn(|_| ClassHints::new());
         Self { index, shared, classes }
     }
@@ -36,8 +36,8 @@ impl LocalSlot {
 
     /// The slot in shared memory. It exists as long as the region.
     #[inline]
-    pub(crate) fn shared<'region>(&self, region: &'region Region) -> &'region Slot {
-        let same = |slot: &Slot| std::ptr::eq(slot, self.shared);
+    pub(crate) fn shared<'region>(&self, region: &'region Region) -> &'region HeapSlot {
+        let same = |slot: &HeapSlot| std::ptr::eq(slot, self.shared);
         debug_assert!(region.memory.slot(self.index.into()).is_some_and(same), "a slot of another region");
         // SAFETY: made from a reference into this region's mapping, which lives as long as the region.
         unsafe { &*self.shared }
@@ -131,7 +131,7 @@ impl Region {
 
     /// Tells the owner of a slice that the slice has a free block, if the owner wants to know. The action is recorded
     /// in `slot`, whose number is `by`.
-    pub(super) fn notify(&self, slice: u64, slot: &Slot, by: u16) {
+    pub(super) fn notify(&self, slice: u64, slot: &HeapSlot, by: u16) {
         let Some(head) = self.memory.head(slice) else { return };
         let word = SliceWord(head.word.load(Ordering::SeqCst));
         if !word.is_small() || word.available() != Available::Full {

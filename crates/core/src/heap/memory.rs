@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crossdock_layout::WildWord;
 use crossdock_layout::region::{
-    CLASSES, Entry, Geometry, Header, Kind, SLICE, STATES_PER_SLICE, SliceHead, SliceWord, Slot,
+    CLASSES, Entry, Geometry, HeapSlot, RegionHeader, SLICE, STATES_PER_SLICE, SliceHead, SliceKind, SliceWord,
 };
 use crossdock_os::{Mapping, fetch, load_eight};
 
@@ -78,7 +78,7 @@ impl Memory {
     }
 
     #[inline]
-    pub(crate) fn header(&self) -> &Header {
+    pub(crate) fn header(&self) -> &RegionHeader {
         // SAFETY: every region has at least the header's page; the mapping begins at a page.
         unsafe { self.at(0) }
     }
@@ -89,10 +89,10 @@ impl Memory {
     }
 
     #[inline]
-    pub(crate) fn slot(&self, index: u64) -> Option<&Slot> {
+    pub(crate) fn slot(&self, index: u64) -> Option<&HeapSlot> {
         // SAFETY: the geometry has room for `slots` slots there.
         (index < self.geometry.slots)
-            .then(|| unsafe { self.at(self.geometry.slots_at + index * size_of::<Slot>() as u64) })
+            .then(|| unsafe { self.at(self.geometry.slots_at + index * size_of::<HeapSlot>() as u64) })
     }
 
     /// The number of slices for which memory is reserved.
@@ -207,9 +207,9 @@ impl Memory {
             return Some(Block::Small { slice, block, class, word });
         }
         let named = match word.kind()? {
-            Kind::Large => false,
-            Kind::LargeNamed => true,
-            Kind::Free | Kind::Small => return None,
+            SliceKind::Large => false,
+            SliceKind::LargeNamed => true,
+            SliceKind::Free | SliceKind::Small => return None,
         };
         let most = self.geometry.slices - slice;
         let run = self.head(slice)?.run.load(Ordering::Acquire).check(|run| within == 0 && run > 0 && run <= most)?;

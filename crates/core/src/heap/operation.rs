@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crossdock_layout::Status;
 use crossdock_layout::region::{
-    MAX_WORDS, OP_NONE, OP_PREPARED, OP_REPLACING, Operation, PHASE_BEGUN, PHASE_MASK, STATE_USED, Slot,
+    HeapSlot, MAX_WORDS, OP_NONE, OP_PREPARED, OP_REPLACING, Operation, PHASE_BEGUN, PHASE_MASK, STATE_USED,
 };
 
 use super::lock::LockGuard;
@@ -77,7 +77,7 @@ impl Region {
     /// member.
     pub(crate) fn exchange(
         &self,
-        slot: &Slot,
+        slot: &HeapSlot,
         by: u16,
         guard: Option<&LockGuard<'_>>,
         header: u64,
@@ -105,7 +105,13 @@ impl Region {
     }
 
     /// Does the remaining steps of a replacement.
-    fn finish_replace(&self, record: &Operation, slot: &Slot, by: u16, guard: Option<&LockGuard<'_>>) -> Result<()> {
+    fn finish_replace(
+        &self,
+        record: &Operation,
+        slot: &HeapSlot,
+        by: u16,
+        guard: Option<&LockGuard<'_>>,
+    ) -> Result<()> {
         let header = record.header.load(Ordering::Relaxed);
         let count = record.count.load(Ordering::Relaxed).clamped(MAX_WORDS as u32) as usize;
         for (i, word) in record.words[..count].iter().enumerate() {
@@ -123,7 +129,7 @@ impl Region {
 
     /// Finishes the replacements that are recorded in a slot, and frees its prepared blocks. The slot's holder is dead, is
     /// leaving, or is the caller. Gives the number of records that were in use.
-    pub(super) fn finish_operations(&self, slot: &Slot, by: u16, guard: &LockGuard<'_>) -> u64 {
+    pub(super) fn finish_operations(&self, slot: &HeapSlot, by: u16, guard: &LockGuard<'_>) -> u64 {
         let mut count = 0;
         for record in &slot.operations {
             let kind = record.kind.load(Ordering::Acquire);
@@ -165,7 +171,7 @@ impl Region {
         self.memory.block_at(offset).is_some_and(|block| self.is_plain(block))
     }
 
-    fn prepared<'a>(&self, slot: &'a Slot, block: u64) -> Option<&'a Operation> {
+    fn prepared<'a>(&self, slot: &'a HeapSlot, block: u64) -> Option<&'a Operation> {
         let of_block = |record: &&Operation| {
             record.kind.load(Ordering::Relaxed) == OP_PREPARED && record.new_block.load(Ordering::Relaxed) == block
         };
@@ -185,7 +191,7 @@ impl Region {
         }
     }
 
-    fn free_record<'a>(&self, slot: &'a Slot, by: u16, guard: Option<&LockGuard<'_>>) -> Result<&'a Operation> {
+    fn free_record<'a>(&self, slot: &'a HeapSlot, by: u16, guard: Option<&LockGuard<'_>>) -> Result<&'a Operation> {
         for record in &slot.operations {
             // If an earlier replacement could not free its old block, because the lock was not available, the call
             // below tries again.

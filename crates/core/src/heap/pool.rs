@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossdock_layout::Status;
-use crossdock_layout::region::{Available, Kind, PAGE, SLICE, STATE_NAMED, STATES_PER_SLICE, SliceWord};
+use crossdock_layout::region::{Available, PAGE, SLICE, STATE_NAMED, STATES_PER_SLICE, SliceKind, SliceWord};
 
 use super::local::LocalSlot;
 use super::lock::LockGuard;
@@ -207,9 +207,9 @@ impl Region {
         while slice < committed {
             let Some(head) = self.memory.head(slice) else { break };
             let taken = match SliceWord(head.word.load(Ordering::Acquire)).kind() {
-                Some(Kind::Free) => 0,
-                Some(Kind::Small) | None => 1,
-                Some(Kind::Large | Kind::LargeNamed) => Memory::run_within(head, committed - slice),
+                Some(SliceKind::Free) => 0,
+                Some(SliceKind::Small) | None => 1,
+                Some(SliceKind::Large | SliceKind::LargeNamed) => Memory::run_within(head, committed - slice),
             };
             self.set_used(slice, taken, true);
             slice += taken.max(1);

@@ -118,7 +118,7 @@ impl Region {
     /// Takes all slices off a slot's stack. Each of them becomes `Active` and is passed to `each` with its class.
     pub(super) fn pop_available(
         &self,
-        slot: &crossdock_layout::region::Slot,
+        slot: &crossdock_layout::region::HeapSlot,
         owner: u16,
         mut each: impl FnMut(u64, usize),
     ) {

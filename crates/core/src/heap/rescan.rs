@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crossdock_layout::region::{Available, CLASSES, SliceWord, Slot};
+use crossdock_layout::region::{Available, CLASSES, HeapSlot, SliceWord};
 
 use super::local::LocalSlot;
 use crate::region::Region;
@@ -102,7 +102,7 @@ impl Region {
     }
 
     fn is_pushing(&self, by: u16, slice: u64) -> bool {
-        let pushing = |slot: &Slot| slot.pushing.load(Ordering::SeqCst) == slice + 1;
+        let pushing = |slot: &HeapSlot| slot.pushing.load(Ordering::SeqCst) == slice + 1;
         self.memory.slot(by.into()).is_some_and(pushing)
     }
 }

@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossdock_layout::region::{PHASE_MARKED, PHASE_MASK, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED, Slot};
+use crossdock_layout::region::{HeapSlot, PHASE_MARKED, PHASE_MASK, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED};
 
 use super::lock::LockGuard;
 use super::memory::Block;
@@ -21,7 +21,13 @@ use crate::{Result, fault_point};
 impl Region {
     /// Frees the block that `cell` names, and empties the cell. The action is recorded in `slot`, whose number is `by`.
     /// It fails only if the lock is not available; then the cell keeps its value.
-    pub(crate) fn retire(&self, cell: &AtomicU64, slot: &Slot, by: u16, guard: Option<&LockGuard<'_>>) -> Result<()> {
+    pub(crate) fn retire(
+        &self,
+        cell: &AtomicU64,
+        slot: &HeapSlot,
+        by: u16,
+        guard: Option<&LockGuard<'_>>,
+    ) -> Result<()> {
         let value = cell.load(Ordering::Acquire);
         let (offset, phase) = (value & !PHASE_MASK, value & PHASE_MASK);
         match self.memory.block_at(offset) {

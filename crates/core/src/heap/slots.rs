@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crossdock_layout::region::{Available, PAGE, Slot};
+use crossdock_layout::region::{Available, HeapSlot, PAGE};
 use crossdock_layout::{MemberId, Status};
 
 use super::local::LocalSlot;
@@ -45,8 +45,8 @@ impl Region {
             return Ok(None);
         }
         self.charge(PAGE)?;
-        self.reserve_range(self.memory.geometry().slots_at + ready * size_of::<Slot>() as u64, PAGE)?;
-        header.slots.store(ready + PAGE / size_of::<Slot>() as u64, Ordering::Release);
+        self.reserve_range(self.memory.geometry().slots_at + ready * size_of::<HeapSlot>() as u64, PAGE)?;
+        header.slots.store(ready + PAGE / size_of::<HeapSlot>() as u64, Ordering::Release);
         Ok(Some(ready))
     }
 
@@ -83,7 +83,7 @@ impl Region {
     }
 
     /// Tells whether a living member holds this slot.
-    pub(super) fn is_held(&self, slot: &Slot) -> bool {
+    pub(super) fn is_held(&self, slot: &HeapSlot) -> bool {
         let holder = slot.holder.load(Ordering::Acquire);
         holder != 0 && !self.host.liveness().is_dead(MemberId(holder))
     }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crossdock_layout::region::{CLASSES, ENTRY_READY, Kind, SLICE, SliceWord};
+use crossdock_layout::region::{CLASSES, ENTRY_READY, SLICE, SliceKind, SliceWord};
 
 use super::memory::Memory;
 use crate::region::Region;
@@ -43,13 +43,13 @@ impl Region {
             let Some(head) = self.memory.head(slice) else { break };
             let word = SliceWord(head.word.load(Ordering::Acquire));
             let taken = match word.kind() {
-                Some(Kind::Large | Kind::LargeNamed) => {
+                Some(SliceKind::Large | SliceKind::LargeNamed) => {
                     let run = Memory::run_within(head, committed - slice);
                     s.used += run * SLICE;
                     s.blocks += 1;
                     run
                 }
-                Some(Kind::Small) if word.class() < CLASSES.len() => {
+                Some(SliceKind::Small) if word.class() < CLASSES.len() => {
                     let blocks = self.memory.count_used(slice, word.class());
                     s.used += blocks * u64::from(CLASSES[word.class()].size);
                     s.blocks += blocks;

@@ -478,7 +478,7 @@ impl End {
         self.ring.slot(self.slot_index)
     }
 
-    /// Counts one more message in this end's account. The caller holds the end's lock.
+    /// Counts one more message in this end's counters. The caller holds the end's lock.
     #[inline]
     fn count_message(&self, _locked: &SpinLockGuard<'_, LocalState>, bytes: u64) {
         self.slot().count_message(bytes);

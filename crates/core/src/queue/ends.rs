@@ -7,7 +7,7 @@
 //! it waits for new members.
 
 use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{Company, Departure, departure};
+use crossdock_layout::queue::{Departure, SideMembers, departure};
 use crossdock_layout::{MemberId, Status};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -113,7 +113,7 @@ impl Ring {
         if side == Side::Consumer && self.shape.pattern == Pattern::FanOut {
             // This line sets this consumer's bit, before `head` is read below. So each message that is published after
             // this line has the bit, or lies at most one lap behind `head`.
-            self.header().ledger.audience.fetch_or(1 << index, SeqCst);
+            self.header().counters.audience.fetch_or(1 << index, SeqCst);
         }
         let head = self.header().sending.head.load(SeqCst);
         let next = match side {
@@ -124,11 +124,11 @@ impl Ring {
         if side == Side::Consumer && self.shape.pattern == Pattern::OneToOne {
             self.count_redelivered(next, slot.cursor().min(head));
         }
-        let company = self.company(side);
-        company.departed.fetch_and(!departure::HOW, AcqRel);
+        let members = self.members(side);
+        members.departed.fetch_and(!departure::HOW, AcqRel);
         slot.set_here(true);
         crate::fault_point!("queue.join.here");
-        company.joined.fetch_add(1, AcqRel);
+        members.joined.fetch_add(1, AcqRel);
         Ok(Joined { slot: index, next, met: self.acquaint(side, alive) })
     }
 
@@ -136,9 +136,9 @@ impl Ring {
     /// member joins after the load, it increments `joined`. If it joined before, the look finds it. So no member is
     /// missed.
     fn acquaint(&self, side: Side, alive: &dyn LivenessSource) -> MetPeers {
-        let company = self.company(side.other());
-        let joined = company.joined.load(Acquire);
-        let deaths = company.departed.load(Acquire) & !departure::HOW;
+        let members = self.members(side.other());
+        let joined = members.joined.load(Acquire);
+        let deaths = members.departed.load(Acquire) & !departure::HOW;
         let present = |slot: SlotRef<'_>| slot.is_here() && slot.owner().lives(alive);
         let unreleased = |cell: CellRef<'_>| matches!(cell.state().phase(), Some(Phase::Ready | Phase::Taken));
         MetPeers {
@@ -152,14 +152,14 @@ impl Ring {
     /// Tells whether an end of `side` has met a member of the other side. `found` is what the end found out when it
     /// joined.
     pub(super) fn has_met(&self, side: Side, found: &MetPeers) -> bool {
-        found.peers || found.messages || self.company(side.other()).joined.load(Acquire) != found.joined
+        found.peers || found.messages || self.members(side.other()).joined.load(Acquire) != found.joined
     }
 
     /// Finds out how the last members of the other side left the port. Only members that this end has met count. The
     /// caller knows that none of them is left.
     pub(super) fn how_they_went(&self, side: Side, found: &MetPeers) -> PeersGone {
-        let company = self.company(side.other());
-        let word = company.departed.load(Acquire);
+        let members = self.members(side.other());
+        let word = members.departed.load(Acquire);
         let died_since = word & !departure::HOW != found.deaths;
         match Departure::from_number(word & departure::HOW) {
             Some(Departure::Left) => PeersGone::Left,
@@ -190,7 +190,7 @@ impl Ring {
     fn count_redelivered(&self, from: u64, to: u64) {
         let again = |position: &u64| self.cell(*position).state() == State::ready(self.lap(*position));
         let count = (from..to).take(self.capacity() as usize).filter(again).count();
-        self.header().ledger.redelivered.fetch_add(count as u64, Relaxed);
+        self.header().counters.redelivered.fetch_add(count as u64, Relaxed);
     }
 
     /// Leaves the port in order. The caller then wakes both sides.
@@ -215,24 +215,24 @@ impl Ring {
         if !slot.is_here() {
             return; // never quite came, or is recorded already
         }
-        let company = self.company(side);
-        if how as u32 >= company.departed.load(Acquire) & departure::HOW {
-            company.last_member.store(slot.member().0, Relaxed);
-            company.last_seen.store(slot.last_seen(), Relaxed);
-            for (to, from) in company.last_name.iter().zip(slot.name()) {
+        let members = self.members(side);
+        if how as u32 >= members.departed.load(Acquire) & departure::HOW {
+            members.last_member.store(slot.member().0, Relaxed);
+            members.last_seen.store(slot.last_seen(), Relaxed);
+            for (to, from) in members.last_name.iter().zip(slot.name()) {
                 to.store(from.load(Relaxed), Relaxed);
             }
         }
-        let mut word = company.departed.load(Acquire);
+        let mut word = members.departed.load(Acquire);
         while let Err(present) =
-            company.departed.compare_exchange_weak(word, departure::after(word, how), AcqRel, Acquire)
+            members.departed.compare_exchange_weak(word, departure::after(word, how), AcqRel, Acquire)
         {
             word = present;
         }
     }
 
-    fn company(&self, side: Side) -> &Company {
-        &self.header().company[side as usize]
+    fn members(&self, side: Side) -> &SideMembers {
+        &self.header().members[side as usize]
     }
 
     /// The number of living members of a side.
@@ -253,7 +253,7 @@ impl Ring {
             })
             .collect();
         match all.len() {
-            0 if self.company(side).joined.load(Relaxed) == 0 => format!("no {} (none has come yet)", side.word()),
+            0 if self.members(side).joined.load(Relaxed) == 0 => format!("no {} (none has come yet)", side.word()),
             0 => format!("no {} (the last was {})", side.word(), self.who_left(side)),
             1..=3 => all.join("; "),
             more => format!("{}; and {} more", all[..3].join("; "), more - 3),
@@ -262,7 +262,7 @@ impl Ring {
 
     /// The former members of a side, for error messages.
     pub(super) fn who_was_here(&self, side: Side) -> Option<String> {
-        (self.company(side).joined.load(Relaxed) != 0).then(|| self.who_left(side))
+        (self.members(side).joined.load(Relaxed) != 0).then(|| self.who_left(side))
     }
 
     /// The number of messages that this consumer has received but not released.
@@ -282,9 +282,9 @@ impl Ring {
 
     /// The member that left a side last, for error messages.
     pub(super) fn who_left(&self, side: Side) -> String {
-        let company = self.company(side);
-        let member = MemberId(company.last_member.load(Relaxed));
-        account_of(&company.last_name, member, company.last_seen.load(Relaxed))
+        let members = self.members(side);
+        let member = MemberId(members.last_member.load(Relaxed));
+        account_of(&members.last_name, member, members.last_seen.load(Relaxed))
     }
 }
 

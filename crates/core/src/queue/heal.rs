@@ -89,7 +89,7 @@ impl Ring {
             let seen = cell.state();
             if seen.phase() == Some(Phase::Claimed) && seen.end() == index {
                 if cell.change(seen, State::free(seen.lap() + 1, false)) {
-                    self.header().ledger.voided.fetch_add(1, Relaxed);
+                    self.header().counters.voided.fetch_add(1, Relaxed);
                 }
                 crate::fault_point!("queue.heal.half");
             }
@@ -103,7 +103,7 @@ impl Ring {
             let seen = cell.state();
             if seen.phase() == Some(Phase::Taken) && seen.end() == index {
                 if cell.change(seen, State::ready(seen.lap())) {
-                    self.header().ledger.redelivered.fetch_add(1, Relaxed);
+                    self.header().counters.redelivered.fetch_add(1, Relaxed);
                 }
                 crate::fault_point!("queue.heal.half");
             }
@@ -117,7 +117,7 @@ impl Ring {
     /// had to release are finished.
     fn clear_shares(&self, index: u8) {
         let own = 1 << index;
-        self.header().ledger.audience.fetch_and(!own, SeqCst);
+        self.header().counters.audience.fetch_and(!own, SeqCst);
         for cell in self.cells() {
             let seen = cell.state();
             if seen.phase() != Some(Phase::Ready) {

@@ -35,7 +35,7 @@ impl Ring {
         crate::fault_point!("queue.send.claimed");
         cell.put(message);
         if self.shape.pattern == Pattern::FanOut {
-            let audience = self.header().ledger.audience.load(SeqCst) & !RETAINED;
+            let audience = self.header().counters.audience.load(SeqCst) & !RETAINED;
             cell.set_shares(audience);
         }
         crate::fault_point!("queue.send.filled");

@@ -98,9 +98,9 @@ impl Ring {
                 totals.wakes = totals.wakes.wrapping_add(end.wakes);
             }
         }
-        let ledger = &self.header().ledger;
-        totals.redelivered = ledger.redelivered.load(Relaxed);
-        totals.voided = ledger.voided.load(Relaxed);
+        let counters = &self.header().counters;
+        totals.redelivered = counters.redelivered.load(Relaxed);
+        totals.voided = counters.voided.load(Relaxed);
         let under_way =
             |cell: &CellRef<'_>| matches!(cell.state().phase(), Some(Phase::Claimed | Phase::Ready | Phase::Taken));
         totals.under_way = self.cells().filter(under_way).count() as u64;

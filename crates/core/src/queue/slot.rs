@@ -65,66 +65,66 @@ impl<'a> SlotRef<'a> {
 
     #[inline]
     pub(super) fn owner(self) -> Owner {
-        Owner(self.0.tenure.owner.load(Acquire))
+        Owner(self.0.holder.owner.load(Acquire))
     }
 
     /// Replaces the owner `from` by `to`, unless another member was faster. Gives `true` if the owner was replaced.
     pub(super) fn change_owner(self, from: impl Into<Owner>, to: impl Into<Owner>) -> bool {
-        self.0.tenure.owner.compare_exchange(from.into().0, to.into().0, AcqRel, Relaxed).is_ok()
+        self.0.holder.owner.compare_exchange(from.into().0, to.into().0, AcqRel, Relaxed).is_ok()
     }
 
     /// Frees the end. Only its owner or the member that heals it may do this.
     pub(super) fn free(self) {
-        self.0.tenure.owner.store(0, Release);
+        self.0.holder.owner.store(0, Release);
     }
 
     /// Tells whether the member is at the port. It is not while it joins or leaves.
     pub(super) fn is_here(self) -> bool {
-        self.0.tenure.here.load(Acquire) == 1
+        self.0.holder.here.load(Acquire) == 1
     }
 
     /// Notes whether the member is at the port.
     pub(super) fn set_here(self, here: bool) {
-        self.0.tenure.here.store(u32::from(here), Release);
+        self.0.holder.here.store(u32::from(here), Release);
     }
 
     /// The id of the end's member, also while another member heals the end.
     pub(super) fn member(self) -> MemberId {
-        MemberId(self.0.tenure.member.load(Relaxed))
+        MemberId(self.0.holder.member.load(Relaxed))
     }
 
     /// The words of the task's name.
     pub(super) fn name(self) -> &'a NameWords {
-        &self.0.tenure.name
+        &self.0.holder.name
     }
 
     /// Notes which member and which task now have the end.
     pub(super) fn begin(self, me: MemberId, name: &str) {
-        self.0.tenure.member.store(me.0, Relaxed);
-        store_name(&self.0.tenure.name, name);
+        self.0.holder.member.store(me.0, Relaxed);
+        store_name(&self.0.holder.name, name);
         self.set_waiting(false);
-        self.0.account.tenancy.fetch_add(1, Relaxed);
+        self.0.counters.tenancy.fetch_add(1, Relaxed);
         self.see();
     }
 
     /// The next position of this end.
     pub(super) fn cursor(self) -> u64 {
-        self.0.account.cursor.load(Relaxed)
+        self.0.counters.cursor.load(Relaxed)
     }
 
     #[inline]
     pub(super) fn set_cursor(self, position: u64) {
-        self.0.account.cursor.store(position, Relaxed);
+        self.0.counters.cursor.store(position, Relaxed);
     }
 
-    /// Counts one more message. Plain stores are enough, because only the end's owner writes the account.
+    /// Counts one more message. Plain stores are enough, because only the end's owner writes the counters.
     #[inline]
     pub(super) fn count_message(self, bytes: u64) {
-        let account = &self.0.account;
-        let messages = account.messages.load(Relaxed).wrapping_add(1);
-        account.messages.store(messages, Relaxed);
+        let counters = &self.0.counters;
+        let messages = counters.messages.load(Relaxed).wrapping_add(1);
+        counters.messages.store(messages, Relaxed);
         if bytes > 0 {
-            account.bytes.store(account.bytes.load(Relaxed).wrapping_add(bytes), Relaxed);
+            counters.bytes.store(counters.bytes.load(Relaxed).wrapping_add(bytes), Relaxed);
         }
         // Reading even the coarse clock takes a quarter of the time of a message. So it is read at every sixteenth
         // message. Where messages are rare a member sleeps, and the clock is read at each sleep and wake.
@@ -134,30 +134,30 @@ impl<'a> SlotRef<'a> {
     }
 
     pub(super) fn count_copied(self, bytes: u64) {
-        self.0.account.copied.fetch_add(bytes, Relaxed);
+        self.0.counters.copied.fetch_add(bytes, Relaxed);
     }
 
     #[inline]
     pub(super) fn count_wait(self, ns: u64) {
-        self.0.account.wait_ns.fetch_add(ns, Relaxed);
+        self.0.counters.wait_ns.fetch_add(ns, Relaxed);
     }
 
     pub(super) fn count_sleep(self) {
-        self.0.account.sleeps.fetch_add(1, Relaxed);
+        self.0.counters.sleeps.fetch_add(1, Relaxed);
     }
 
     pub(super) fn count_wake(self) {
-        self.0.account.wakes.fetch_add(1, Relaxed);
+        self.0.counters.wakes.fetch_add(1, Relaxed);
     }
 
     #[inline]
     pub(super) fn set_waiting(self, waiting: bool) {
-        self.0.account.waiting.store(u32::from(waiting), Relaxed);
+        self.0.counters.waiting.store(u32::from(waiting), Relaxed);
     }
 
     /// Tells whether the end waits for a message or a free cell.
     pub(super) fn is_waiting(self) -> bool {
-        self.0.account.waiting.load(Acquire) != 0
+        self.0.counters.waiting.load(Acquire) != 0
     }
 
     /// Notes that the end does something now.
@@ -169,24 +169,24 @@ impl<'a> SlotRef<'a> {
     /// Notes that the end did something at this time, in nanoseconds of the monotonic clock.
     #[inline]
     pub(super) fn see_at(self, ns: u64) {
-        self.0.account.last_seen.store(ns, Relaxed);
+        self.0.counters.last_seen.store(ns, Relaxed);
     }
 
     /// The time when the end last did something, in nanoseconds of the monotonic clock.
     pub(super) fn last_seen(self) -> u64 {
-        self.0.account.last_seen.load(Relaxed)
+        self.0.counters.last_seen.load(Relaxed)
     }
 
     /// What the slot's owner and its former owners have done. Members write the numbers, and they are not checked.
     pub(super) fn totals(self) -> Totals {
-        let account = &self.0.account;
+        let counters = &self.0.counters;
         Totals {
-            messages: account.messages.load(Relaxed),
-            wait_ns: account.wait_ns.load(Relaxed),
-            bytes: account.bytes.load(Relaxed),
-            copied: account.copied.load(Relaxed),
-            sleeps: account.sleeps.load(Relaxed).into(),
-            wakes: account.wakes.load(Relaxed).into(),
+            messages: counters.messages.load(Relaxed),
+            wait_ns: counters.wait_ns.load(Relaxed),
+            bytes: counters.bytes.load(Relaxed),
+            copied: counters.copied.load(Relaxed),
+            sleeps: counters.sleeps.load(Relaxed).into(),
+            wakes: counters.wakes.load(Relaxed).into(),
         }
     }
 }

@@ -34,7 +34,7 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 pub(super) struct SpinWait {
     /// The time when the wait began, in nanoseconds of the monotonic clock. The other times have the same unit.
     began: u64,
-    /// The time up to which the wait has been counted in the account.
+    /// The time up to which the wait has been added to `wait_ns`.
     counted: u64,
     /// The time when the end last looked for dead members.
     looked: u64,

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crossdock_layout::region::{Header, MAX_FORMER, PAGE, SLICE, STATES_PER_SLICE, SliceHead, Slot};
+use crossdock_layout::region::{HeapSlot, MAX_FORMER, PAGE, RegionHeader, SLICE, STATES_PER_SLICE, SliceHead};
 use crossdock_layout::{SegmentId, Status};
 
 use super::Region;
@@ -17,7 +17,7 @@ const EXTENTS: usize = 1024;
 /// Notes in the first page of a region's bytes that they were copied from this segment. No other process may have the
 /// bytes mapped.
 pub fn note_former(page: &mut [u8], from: SegmentId) {
-    let former = std::mem::offset_of!(Header, former);
+    let former = std::mem::offset_of!(RegionHeader, former);
     let ids = &mut page[former..former + 8 * MAX_FORMER];
     ids.copy_within(..8 * (MAX_FORMER - 1), 8);
     ids[..8].copy_from_slice(&from.0.to_le_bytes());
@@ -66,7 +66,7 @@ impl Region {
         let entries = self.memory.entries_reserved();
         let mut parts = vec![
             (0, PAGE),
-            (g.slots_at, self.memory.slots() * size_of::<Slot>() as u64),
+            (g.slots_at, self.memory.slots() * size_of::<HeapSlot>() as u64),
             (g.buckets_at, g.buckets * 8),
             (g.entries_at, entries_bytes(entries)),
             (g.used_at, committed.div_ceil(64) * 8),

@@ -51,11 +51,11 @@ pub(super) struct Attached {
 
 impl Attached {
     pub fn newest(&self) -> Latest {
-        Latest(self.pool.header().news.latest.load(Acquire))
+        Latest(self.pool.header().version_words.latest.load(Acquire))
     }
 
     pub fn state(&self) -> PublisherState {
-        if self.pool.header().news.state.load(Acquire) == STATE_ENDED {
+        if self.pool.header().version_words.state.load(Acquire) == STATE_ENDED {
             return PublisherState::Ended;
         }
         let dead = self.host.liveness().is_dead(self.publisher);
@@ -71,7 +71,7 @@ impl Attached {
     /// Tells whether this process knows already that no further version will come. Unlike [`Self::over`], this function
     /// does not ask the kernel.
     pub fn is_known_over(&self) -> bool {
-        self.pool.header().news.state.load(Acquire) == STATE_ENDED || self.is_known_dead()
+        self.pool.header().version_words.state.load(Acquire) == STATE_ENDED || self.is_known_dead()
     }
 
     /// Gives the error that says why no further version will come; `None` while the publisher is alive.

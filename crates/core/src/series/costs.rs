@@ -13,7 +13,7 @@ const TRIAL: usize = 32;
 /// Copies of fewer bytes than this stay in the CPU's caches, where observers find them.
 const LARGE: usize = 4 << 20;
 
-/// Measured costs in nanoseconds. Before the first measurement they are typical values of a present-day machine.
+/// StructSizes costs in nanoseconds. Before the first measurement they are typical values of a present-day machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// The time for copying one byte.

@@ -67,7 +67,7 @@ pub(super) fn write(pool: &Pool, publisher: MemberId, spec: &Spec, plan: &Plan) 
         entry.variable.store(variable, Relaxed);
     }
     pool.header().report.attributes.store(spec.attributes.len() as u32, Relaxed);
-    pool.header().news.state.store(series::STATE_LIVE, Relaxed);
+    pool.header().version_words.state.store(series::STATE_LIVE, Relaxed);
     identity.init.store(series::SERIES_READY, Release);
 }
 

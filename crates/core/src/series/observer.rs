@@ -202,12 +202,12 @@ impl Observer {
         let deadline = Deadline::after(timeout);
         let attached = &self.attached;
         let header = attached.pool.header();
-        let news = &header.news;
+        let version_words = &header.version_words;
         loop {
             // The order matters: the count of deaths and the count of publishes are read before the state. If the state
             // changes after that, one of the counts changes too, and the wait ends at once.
             let epoch = attached.host.liveness().epoch();
-            let expected = news.published.load(Acquire);
+            let expected = version_words.published.load(Acquire);
             let over = attached.is_known_over();
             if attached.newest().sequence() > sequence {
                 return Ok(());
@@ -234,7 +234,7 @@ impl Observer {
                 return Err(attached.error(status, text).waited(waited, timeout));
             }
             let deaths = epoch_word(attached.host.liveness());
-            futex::wait_either((&news.published, expected), (deaths, epoch), deadline.at_most(LOOK));
+            futex::wait_either((&version_words.published, expected), (deaths, epoch), deadline.at_most(LOOK));
         }
     }
 

@@ -4,8 +4,8 @@
 //! loads are unchecked.
 
 use crossdock_layout::series::{
-    AtomicU64, AttributeEntry, ConstantEntry, Counts, Extent, Geometry, Measured, RecordHead, SERIES_FINGERPRINT,
-    SERIES_MAGIC, SERIES_READY, SeriesHeader, ValueField, VariableEntry,
+    AtomicU64, AttributeEntry, ConstantEntry, Counts, Extent, Geometry, RecordHead, SERIES_FINGERPRINT, SERIES_MAGIC,
+    SERIES_READY, SeriesHeader, StructSizes, ValueField, VariableEntry,
 };
 use crossdock_layout::{LAYOUT_VERSION, Status};
 use crossdock_os::Mapping;
@@ -78,17 +78,17 @@ impl Pool {
 
     pub fn variable(&self, index: u32) -> &VariableEntry {
         debug_assert!(index < self.geometry.counts.variables);
-        self.part(self.geometry.variables_at + u64::from(index) * Measured::VARIABLE)
+        self.part(self.geometry.variables_at + u64::from(index) * StructSizes::VARIABLE)
     }
 
     pub fn attribute(&self, index: u32) -> &AttributeEntry {
         debug_assert!(index < self.geometry.counts.attributes);
-        self.part(self.geometry.attributes_at + u64::from(index) * Measured::ATTRIBUTE)
+        self.part(self.geometry.attributes_at + u64::from(index) * StructSizes::ATTRIBUTE)
     }
 
     pub fn constant(&self, index: u32) -> &ConstantEntry {
         debug_assert!(index < self.geometry.counts.constants);
-        self.part(self.geometry.constants_at + u64::from(index) * Measured::CONSTANT)
+        self.part(self.geometry.constants_at + u64::from(index) * StructSizes::CONSTANT)
     }
 
     pub fn record(&self, index: u32) -> &RecordHead {
@@ -99,12 +99,12 @@ impl Pool {
     pub fn value(&self, record: u32, index: u32) -> &ValueField {
         debug_assert!(record < self.geometry.counts.records && index < self.geometry.counts.attributes);
         let at = self.geometry.record(record) + size_of::<RecordHead>() as u64;
-        self.part(at + u64::from(index) * Measured::VALUE)
+        self.part(at + u64::from(index) * StructSizes::VALUE)
     }
 
     pub fn extent(&self, record: u32, variable: u32) -> &Extent {
         debug_assert!(record < self.geometry.counts.records && variable < self.geometry.counts.variables);
-        self.part(self.geometry.record(record) + self.geometry.extents_at + u64::from(variable) * Measured::EXTENT)
+        self.part(self.geometry.record(record) + self.geometry.extents_at + u64::from(variable) * StructSizes::EXTENT)
     }
 
     /// Writes a record's slot table. Only the publisher calls this, for a record that no observer reads yet.

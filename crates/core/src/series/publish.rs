@@ -197,11 +197,11 @@ impl Publisher {
         fault_point!("series.publish.filled");
         protocol::go_live(&head.state, sequence);
         fault_point!("series.publish.live");
-        let news = &self.pool.header().news;
-        news.latest.store(Latest::new(sequence, record as u16).0, Release);
+        let version_words = &self.pool.header().version_words;
+        version_words.latest.store(Latest::new(sequence, record as u16).0, Release);
         fault_point!("series.publish.latest");
-        news.published.store(sequence as u32, Release);
-        futex::wake_all(&news.published);
+        version_words.published.store(sequence as u32, Release);
+        futex::wake_all(&version_words.published);
         fault_point!("series.publish.woken");
         for slot in self.current.iter().filter(|slot| **slot != NO_SLOT) {
             self.slots.hold(*slot);

@@ -111,11 +111,11 @@ impl EndMark {
         if !self.process.is_current() || self.ended.swap(true, Relaxed) {
             return;
         }
-        let news = &self.pool.header().news;
-        news.state.store(STATE_ENDED, Release);
+        let version_words = &self.pool.header().version_words;
+        version_words.state.store(STATE_ENDED, Release);
         crate::fault_point!("series.end.noted");
-        news.published.fetch_add(1, Release);
-        futex::wake_all(&news.published);
+        version_words.published.fetch_add(1, Release);
+        futex::wake_all(&version_words.published);
     }
 }
 

@@ -66,13 +66,13 @@ impl Report {
         let mapping = Mapping::new(&pool, size as usize, Access::Read).map_err(system)?;
         let pool = Pool::open(mapping, size).map_err(named)?;
         let (description, _) = describe::read(&pool).map_err(named)?;
-        let (news, report) = (&pool.header().news, &pool.header().report);
+        let (version_words, report) = (&pool.header().version_words, &pool.header().report);
         let unavailable = report.unavailable.load(Relaxed);
         let named = |number: u32| Method::from_number(number).filter(|_| unavailable & 1 << number != 0);
         Ok(Self {
             description,
-            newest: Latest(news.latest.load(Acquire)).sequence(),
-            ended: news.state.load(Acquire) == STATE_ENDED,
+            newest: Latest(version_words.latest.load(Acquire)).sequence(),
+            ended: version_words.state.load(Acquire) == STATE_ENDED,
             versions: versions(&pool),
             method: Method::from_number(report.method.load(Relaxed)),
             unavailable: (0..Method::ALL.len() as u32).filter_map(named).collect(),
@@ -97,7 +97,7 @@ impl Report {
 /// The versions that exist, by sequence number, each with its time. If the publisher died before it made a version
 /// visible, that version does not count.
 pub(super) fn versions(pool: &Pool) -> Vec<(u64, u64)> {
-    let newest = Latest(pool.header().news.latest.load(Acquire)).sequence();
+    let newest = Latest(pool.header().version_words.latest.load(Acquire)).sequence();
     let mut found: Vec<(u64, u64)> = (0..pool.geometry().counts.records)
         .filter_map(|record| {
             let head = pool.record(record);

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crossdock_core::fault_point;
 use crossdock_layout::Status;
-use crossdock_layout::files::{Lost, Phase, Silent};
+use crossdock_layout::files::{LossReason, Phase, SilentHost};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{Link, Wanted};
 use crossdock_os::{Access, Deadline, Mapping, clock, file};
@@ -628,7 +628,7 @@ impl State {
     fn lost(&mut self, rest: &Path) {
         if !self.has(rest) {
             self.store.note("dropped", rest);
-            self.store.tell_lost(rest, Lost::Dropped);
+            self.store.tell_lost(rest, LossReason::Dropped);
         }
     }
 
@@ -643,7 +643,7 @@ impl State {
     /// get an error.
     fn is_given_up(&mut self, rest: &Path) {
         if !self.has(rest) {
-            self.store.tell_lost(rest, Lost::WithHost);
+            self.store.tell_lost(rest, LossReason::WithHost);
         }
     }
 
@@ -668,7 +668,7 @@ impl State {
         let quiet = waiting.filter_map(|origin| Some((origin.silent?, &origin.node)));
         let is_lost = |quiet: &Quiet| quiet.stage != Stage::Silent;
         let first = quiet.min_by_key(|(quiet, _)| (!is_lost(quiet), quiet.since_ns));
-        let first = first.map(|(quiet, node)| Silent {
+        let first = first.map(|(quiet, node)| SilentHost {
             host: node.clone(),
             since_ns: quiet.since_ns,
             is_lost: is_lost(&quiet),

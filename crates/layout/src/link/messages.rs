@@ -2,7 +2,7 @@
 
 use super::MAX_CHUNK;
 use super::header::{FRAME_HEADER, FrameHeader, finish};
-use crate::wire::{Malformed, Padded, Reader, SegmentKind, Spells, Text, Wire, Writer};
+use crate::wire::{Encoding, Malformed, Padded, Reader, SegmentKind, Text, Wire, Writer};
 use crate::{Status, closed_set, messages};
 
 /// The first eight bytes in the body of a connection's first message: `crossdok`. A connection of another program does
@@ -31,7 +31,7 @@ closed_set! {
 #[derive(Clone, Copy, Debug)]
 pub struct Body;
 
-impl Spells<Vec<u8>> for Body {
+impl Encoding<Vec<u8>> for Body {
     const WHAT: &'static str = "bytes up to the end";
     const SIZE: usize = 0;
     fn write(value: &Vec<u8>, w: &mut Writer) {

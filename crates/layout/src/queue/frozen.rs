@@ -11,39 +11,39 @@ fn port_header_is_frozen() {
     assert_eq!(offset_of!(PortHeader, taking), 128);
     assert_eq!(offset_of!(PortHeader, data), 192);
     assert_eq!(offset_of!(PortHeader, space), 256);
-    assert_eq!(offset_of!(PortHeader, company), 320);
-    assert_eq!(offset_of!(PortHeader, ledger), 448);
-    assert_eq!(offset_of!(Identity, version), 8);
-    assert_eq!(offset_of!(Identity, init), 16);
-    assert_eq!(offset_of!(Identity, pattern), 24);
-    assert_eq!(offset_of!(Identity, capacity), 28);
-    assert_eq!(offset_of!(Sending, credit), 8);
-    assert_eq!(offset_of!(Taking, returned), 8);
-    assert_eq!(offset_of!(Taking, returned_seen), 16);
-    assert_eq!(offset_of!(Company, departed), 4);
-    assert_eq!(offset_of!(Company, last_member), 8);
-    assert_eq!(offset_of!(Company, last_seen), 16);
-    assert_eq!(offset_of!(Company, last_name), 24);
-    assert_eq!(offset_of!(Ledger, redelivered), 8);
-    assert_eq!(offset_of!(Ledger, voided), 16);
+    assert_eq!(offset_of!(PortHeader, members), 320);
+    assert_eq!(offset_of!(PortHeader, counters), 448);
+    assert_eq!(offset_of!(PortIdentity, version), 8);
+    assert_eq!(offset_of!(PortIdentity, init), 16);
+    assert_eq!(offset_of!(PortIdentity, pattern), 24);
+    assert_eq!(offset_of!(PortIdentity, capacity), 28);
+    assert_eq!(offset_of!(ProducerPositions, credit), 8);
+    assert_eq!(offset_of!(SharedConsumerPositions, returned), 8);
+    assert_eq!(offset_of!(SharedConsumerPositions, returned_seen), 16);
+    assert_eq!(offset_of!(SideMembers, departed), 4);
+    assert_eq!(offset_of!(SideMembers, last_member), 8);
+    assert_eq!(offset_of!(SideMembers, last_seen), 16);
+    assert_eq!(offset_of!(SideMembers, last_name), 24);
+    assert_eq!(offset_of!(PortCounters, redelivered), 8);
+    assert_eq!(offset_of!(PortCounters, voided), 16);
 }
 
 #[test]
 fn end_slot_is_frozen() {
     assert_eq!((size_of::<EndSlot>(), align_of::<EndSlot>()), (128, 64));
-    assert_eq!(offset_of!(EndSlot, account), 64);
-    assert_eq!(offset_of!(Tenure, member), 8);
-    assert_eq!(offset_of!(Tenure, here), 16);
-    assert_eq!(offset_of!(Tenure, name), 24);
-    assert_eq!(offset_of!(Account, last_seen), 8);
-    assert_eq!(offset_of!(Account, messages), 16);
-    assert_eq!(offset_of!(Account, bytes), 24);
-    assert_eq!(offset_of!(Account, copied), 32);
-    assert_eq!(offset_of!(Account, wait_ns), 40);
-    assert_eq!(offset_of!(Account, sleeps), 48);
-    assert_eq!(offset_of!(Account, wakes), 52);
-    assert_eq!(offset_of!(Account, waiting), 56);
-    assert_eq!(offset_of!(Account, tenancy), 60);
+    assert_eq!(offset_of!(EndSlot, counters), 64);
+    assert_eq!(offset_of!(EndHolder, member), 8);
+    assert_eq!(offset_of!(EndHolder, here), 16);
+    assert_eq!(offset_of!(EndHolder, name), 24);
+    assert_eq!(offset_of!(EndCounters, last_seen), 8);
+    assert_eq!(offset_of!(EndCounters, messages), 16);
+    assert_eq!(offset_of!(EndCounters, bytes), 24);
+    assert_eq!(offset_of!(EndCounters, copied), 32);
+    assert_eq!(offset_of!(EndCounters, wait_ns), 40);
+    assert_eq!(offset_of!(EndCounters, sleeps), 48);
+    assert_eq!(offset_of!(EndCounters, wakes), 52);
+    assert_eq!(offset_of!(EndCounters, waiting), 56);
+    assert_eq!(offset_of!(EndCounters, tenancy), 60);
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub const MAX_SMALL: u64 = 32768;
 
 /// A size class: the blocks of one size in a slice.
 #[derive(Clone, Copy, Debug)]
-pub struct Class {
+pub struct SizeClass {
     /// The size of a block in bytes, a multiple of 16.
     pub size: u32,
     /// The number of blocks in a slice.
@@ -21,7 +21,7 @@ pub struct Class {
     pub reciprocal: u32,
 }
 
-impl Class {
+impl SizeClass {
     /// Gives the number of the block that starts `within` bytes from the beginning of the slice; `None` if no block
     /// starts there. The number may be greater than that of the slice's last block.
     #[inline]
@@ -32,14 +32,17 @@ impl Class {
 }
 
 /// All size classes, the smallest first.
-pub static CLASSES: [Class; 39] = classes();
+pub static CLASSES: [SizeClass; 39] = classes();
 
-const fn classes() -> [Class; 39] {
-    let mut all = [Class { size: 0, blocks: 0, reciprocal: 0 }; 39];
+const fn classes() -> [SizeClass; 39] {
+    let mut all = [SizeClass { size: 0, blocks: 0, reciprocal: 0 }; 39];
     let (mut i, mut size, mut step) = (0, MIN_BLOCK, 16);
     while i < all.len() {
-        all[i] =
-            Class { size: size as u32, blocks: (SLICE / size) as u32, reciprocal: (1u64 << 32).div_ceil(size) as u32 };
+        all[i] = SizeClass {
+            size: size as u32,
+            blocks: (SLICE / size) as u32,
+            reciprocal: (1u64 << 32).div_ceil(size) as u32,
+        };
         if size >= 128 && size.is_power_of_two() {
             step = size / 4;
         }

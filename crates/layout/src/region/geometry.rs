@@ -1,6 +1,6 @@
 //! The offsets of a region's parts, which are computed from its capacity.
 
-use super::{Entry, Header, SliceHead, Slot};
+use super::{Entry, HeapSlot, RegionHeader, SliceHead};
 use crate::HUGE;
 
 /// Memory is reserved in whole pages of this size.
@@ -66,8 +66,8 @@ impl Geometry {
         let slots = clamp(capacity / SLICE, MIN_SLOTS, MAX_SLOTS);
         let entries = clamp((capacity / 32768).next_power_of_two(), MIN_ENTRIES, MAX_ENTRIES);
         let buckets = clamp(entries / 4, 16, MAX_BUCKETS);
-        let slots_at = size_of::<Header>() as u64;
-        let buckets_at = pages(slots_at + slots * size_of::<Slot>() as u64);
+        let slots_at = size_of::<RegionHeader>() as u64;
+        let buckets_at = pages(slots_at + slots * size_of::<HeapSlot>() as u64);
         let entries_at = pages(buckets_at + buckets * 8);
         let used_at = pages(entries_at + entries * size_of::<Entry>() as u64);
         // `most` is an upper bound of the number of slices. The tables get room for that number, and the slices take
@@ -138,7 +138,7 @@ mod tests {
             assert!(g.data_at % if capacity < 64 << 20 { PAGE } else { HUGE } == 0);
             assert!(g.slices >= 2, "{g:?}");
             assert!(g.slice_at(g.slices) <= capacity);
-            assert!(g.slots_at + g.slots * size_of::<Slot>() as u64 <= g.buckets_at);
+            assert!(g.slots_at + g.slots * size_of::<HeapSlot>() as u64 <= g.buckets_at);
             assert!(g.entries_at + g.entries * size_of::<Entry>() as u64 <= g.used_at);
             assert!(g.heads_at + g.slices * size_of::<SliceHead>() as u64 <= g.states_at);
             assert!(g.states_at + g.slices * STATES_PER_SLICE <= g.data_at);

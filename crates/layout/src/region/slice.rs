@@ -20,7 +20,7 @@ pub const STATE_DYING: u8 = 16;
 /// The use of a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum SliceKind {
     /// The slice is free, or belongs to a large block but is not its first slice.
     Free = 0,
     /// The slice is divided into small blocks of one class.
@@ -75,22 +75,22 @@ impl SliceWord {
     /// The word for a slice of small blocks, whose owner knows that it has free blocks.
     #[inline]
     pub const fn small(class: usize, owner: u16) -> Self {
-        Self(Kind::Small as u64 | (class as u64 & 0xff) << 8 | (owner as u64) << 16)
+        Self(SliceKind::Small as u64 | (class as u64 & 0xff) << 8 | (owner as u64) << 16)
     }
 
     /// The word for the first slice of a large block.
     pub const fn large(named: bool) -> Self {
-        Self(if named { Kind::LargeNamed as u64 } else { Kind::Large as u64 })
+        Self(if named { SliceKind::LargeNamed as u64 } else { SliceKind::Large as u64 })
     }
 
     /// The kind of the slice; `None` for a number that is no kind.
     #[inline]
-    pub const fn kind(self) -> Option<Kind> {
+    pub const fn kind(self) -> Option<SliceKind> {
         match self.0 as u8 {
-            0 => Some(Kind::Free),
-            1 => Some(Kind::Small),
-            2 => Some(Kind::Large),
-            3 => Some(Kind::LargeNamed),
+            0 => Some(SliceKind::Free),
+            1 => Some(SliceKind::Small),
+            2 => Some(SliceKind::Large),
+            3 => Some(SliceKind::LargeNamed),
             _ => None,
         }
     }
@@ -98,7 +98,7 @@ impl SliceWord {
     /// Tells whether this is a slice of small blocks. The fast paths call this.
     #[inline]
     pub const fn is_small(self) -> bool {
-        self.0 as u8 == Kind::Small as u8
+        self.0 as u8 == SliceKind::Small as u8
     }
 
     /// The number of the size class. It is unchecked.
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_word_gives_back_what_went_in() {
         let word = SliceWord::small(38, 223).with(Available::Orphan, 17);
-        assert_eq!((word.kind(), word.class(), word.owner()), (Some(Kind::Small), 38, 223));
+        assert_eq!((word.kind(), word.class(), word.owner()), (Some(SliceKind::Small), 38, 223));
         assert_eq!((word.available(), word.by()), (Available::Orphan, 17));
         assert_eq!(SliceWord(0xff).kind(), None);
     }

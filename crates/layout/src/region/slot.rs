@@ -49,7 +49,7 @@ pub struct Operation {
 
 /// One heap slot. The region's lock guards `holder` and all healing.
 #[repr(C, align(1024))]
-pub struct Slot {
+pub struct HeapSlot {
     /// The member whose thread allocates through this slot; 0 if it is vacant. A vacant slot may still own slices.
     pub holder: AtomicU64,
     /// 1 if the holder has to search all slices of the slot, because a member may have died before it told the slot of
@@ -84,9 +84,9 @@ mod tests {
     fn layout_is_frozen() {
         assert_eq!(size_of::<Operation>(), 160);
         assert_eq!(offset_of!(Operation, words), 32);
-        assert_eq!(size_of::<Slot>(), 1024);
-        assert_eq!(offset_of!(Slot, allocating), 16);
-        assert_eq!(offset_of!(Slot, available), 64);
-        assert_eq!(offset_of!(Slot, operations), 128);
+        assert_eq!(size_of::<HeapSlot>(), 1024);
+        assert_eq!(offset_of!(HeapSlot, allocating), 16);
+        assert_eq!(offset_of!(HeapSlot, available), 64);
+        assert_eq!(offset_of!(HeapSlot, operations), 128);
     }
 }

@@ -77,9 +77,9 @@ pub struct Extent {
 }
 
 /// The sizes of the structs above, from which the geometry is computed.
-pub struct Measured;
+pub struct StructSizes;
 
-impl Measured {
+impl StructSizes {
     /// The size of a [`VariableEntry`] in bytes.
     pub const VARIABLE: u64 = size_of::<VariableEntry>() as u64;
     /// The size of an [`AttributeEntry`] in bytes.

@@ -6,7 +6,7 @@ use std::mem::{align_of, offset_of, size_of};
 #[test]
 fn header_is_frozen() {
     assert_eq!((size_of::<SeriesHeader>(), align_of::<SeriesHeader>()), (4096, 4096));
-    assert_eq!(offset_of!(SeriesHeader, news), 128);
+    assert_eq!(offset_of!(SeriesHeader, version_words), 128);
     assert_eq!(offset_of!(SeriesHeader, report), 192);
     assert_eq!(size_of::<SeriesIdentity>(), 128);
     assert_eq!(offset_of!(SeriesIdentity, version), 8);
@@ -23,8 +23,8 @@ fn header_is_frozen() {
     assert_eq!(offset_of!(SeriesIdentity, slots), 72);
     assert_eq!(offset_of!(SeriesIdentity, observers), 76);
     assert_eq!(offset_of!(SeriesIdentity, full), 80);
-    assert_eq!(offset_of!(SeriesNews, published), 8);
-    assert_eq!(offset_of!(SeriesNews, state), 12);
+    assert_eq!(offset_of!(VersionWords, published), 8);
+    assert_eq!(offset_of!(VersionWords, state), 12);
     assert_eq!(size_of::<SeriesReport>(), 128);
     assert_eq!(offset_of!(SeriesReport, copied), 16);
     assert_eq!(offset_of!(SeriesReport, last_ns), 32);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
     AtomicU32, MAX_ATTRIBUTES, MAX_CHUNK, MAX_CHUNKS, MAX_CONSTANTS, MAX_OBSERVERS, MAX_RECORDS, MAX_SLOTS,
-    MAX_VARIABLES, MIN_CHUNK, Measured, RecordHead, SeriesHeader, SeriesIdentity,
+    MAX_VARIABLES, MIN_CHUNK, RecordHead, SeriesHeader, SeriesIdentity, StructSizes,
 };
 use crate::WildWord;
 
@@ -95,11 +95,11 @@ impl Geometry {
             return None;
         }
         let variables_at = size_of::<SeriesHeader>() as u64;
-        let attributes_at = variables_at + u64::from(variables) * Measured::VARIABLE;
-        let constants_at = attributes_at + u64::from(attributes) * Measured::ATTRIBUTE;
-        let records_at = (constants_at + u64::from(constants) * Measured::CONSTANT).next_multiple_of(PAGE);
-        let extents_at = size_of::<RecordHead>() as u64 + u64::from(attributes) * Measured::VALUE;
-        let table_at = extents_at + u64::from(variables) * Measured::EXTENT;
+        let attributes_at = variables_at + u64::from(variables) * StructSizes::VARIABLE;
+        let constants_at = attributes_at + u64::from(attributes) * StructSizes::ATTRIBUTE;
+        let records_at = (constants_at + u64::from(constants) * StructSizes::CONSTANT).next_multiple_of(PAGE);
+        let extents_at = size_of::<RecordHead>() as u64 + u64::from(attributes) * StructSizes::VALUE;
+        let table_at = extents_at + u64::from(variables) * StructSizes::EXTENT;
         let record_size = (table_at + 4 * u64::from(chunks)).next_multiple_of(64);
         let data = u64::from(slots) * u64::from(chunk);
         let alignment = if data >= 2 * HUGE { HUGE } else { PAGE.max(u64::from(chunk)) };
@@ -149,9 +149,9 @@ mod tests {
     fn areas_follow_each_other() {
         let g = Geometry::of(COUNTS).unwrap();
         assert_eq!(g.variables_at, 4096);
-        assert!(g.attributes_at >= g.variables_at + 2 * Measured::VARIABLE);
-        assert!(g.constants_at >= g.attributes_at + 16 * Measured::ATTRIBUTE);
-        assert!(g.records_at >= g.constants_at + 3 * Measured::CONSTANT);
+        assert!(g.attributes_at >= g.variables_at + 2 * StructSizes::VARIABLE);
+        assert!(g.constants_at >= g.attributes_at + 16 * StructSizes::ATTRIBUTE);
+        assert!(g.records_at >= g.constants_at + 3 * StructSizes::CONSTANT);
         assert!(g.record_size >= g.table_at + 400 && g.record_size % 64 == 0);
         assert!(g.pool_at >= g.record(72) && g.pool_at % HUGE == 0);
         assert_eq!(g.size, g.slot(400));

@@ -6,7 +6,7 @@ use super::entry::{MemberEntry, NodeEntry, SegmentEntry, WorkflowEntry};
 use super::header::{ANSWER, HEADER, Header, finish};
 use super::item::{ItemEntry, ItemGiven};
 use super::series::{PageEntry, SeriesEntry};
-use super::{Bits, InHeader, ListOf, MAX_MESSAGE, Padded, Request, SegmentKind, Spells, Text, Wire};
+use super::{Bits, Encoding, InHeader, ListOf, MAX_MESSAGE, Padded, Request, SegmentKind, Text, Wire};
 use crate::{MemberId, SegmentId, Status};
 
 /// The kind of answer that belongs to a request. It is not sent, because the opcode of the request determines it.
@@ -170,20 +170,20 @@ pub(super) const PAGE_ROOM: usize = MAX_MESSAGE - HEADER - 16;
 #[derive(Clone, Copy, Debug)]
 pub struct PageOf<const LIST: u32>;
 
-impl<T, const LIST: u32> Spells<Page<T>> for PageOf<LIST>
+impl<T, const LIST: u32> Encoding<Page<T>> for PageOf<LIST>
 where
-    Wire: Spells<T>,
+    Wire: Encoding<T>,
 {
     const WHAT: &'static str = "Page";
     const SIZE: usize = 0;
     fn write(page: &Page<T>, w: &mut Writer) {
         w.u32(LIST).u32(page.entries.len() as u32);
-        <Padded as Spells<bool>>::write(&page.more, w);
+        <Padded as Encoding<bool>>::write(&page.more, w);
         page.entries.iter().for_each(|entry| Wire::write(entry, w));
     }
     fn read(r: &mut Reader<'_>, field: &'static str) -> Result<Page<T>, Malformed> {
-        let (of, count, more) = (r.u32()?, r.u32()? as usize, <Padded as Spells<bool>>::read(r, "more")?);
-        if of != LIST || count > PAGE_ROOM / <Wire as Spells<T>>::SIZE {
+        let (of, count, more) = (r.u32()?, r.u32()? as usize, <Padded as Encoding<bool>>::read(r, "more")?);
+        if of != LIST || count > PAGE_ROOM / <Wire as Encoding<T>>::SIZE {
             return Err(Malformed::Value("count"));
         }
         Ok(Page { entries: (0..count).map(|_| Wire::read(r, field)).collect::<Result<_, _>>()?, more })

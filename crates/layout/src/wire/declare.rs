@@ -1,7 +1,7 @@
 //! The macros with which messages and records are declared. Their encoders, their decoders and the tables of
 //! `docs/wire-protocol.md` follow from the declarations.
 //!
-//! A field is declared as `name: Type` with the usual encoding of its type, or as `name: Type as Spelling`. Fields are
+//! A field is declared as `name: Type` with the usual encoding of its type, or as `name: Type as Encoding`. Fields are
 //! declared in the order of their bytes. `a + b: bool as Bits` declares several fields in one word.
 
 /// The declaration of a field, for generators.
@@ -39,7 +39,7 @@ pub struct Message {
 /// Gives the encoding of a field: the usual one, unless the declaration names another.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! spelling {
+macro_rules! encoding {
     ($usual:ident) => {
         $usual
     };
@@ -96,7 +96,7 @@ macro_rules! optional {
 macro_rules! record {
     ($(#[doc = $about:literal])+ $(#[derive($($derive:ident),+)])? $visibility:vis struct $name:ident as $usual:ident {
         $($(#[doc = $doc:literal])* $field:ident $(+ $(#[doc = $more_doc:literal])* $more:ident)*
-            : $type:ty $(as $spelling:ty)?,)+
+            : $type:ty $(as $encoding:ty)?,)+
     } $(where $wrong:literal: |$it:ident| $right:expr)?) => {
         $(#[doc = $about])+
         #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,8 +107,8 @@ macro_rules! record {
 
         impl $name {
             /// The number of bytes of this record in a message.
-            pub const SIZE: usize = 0 $(+ <$crate::spelling!($usual $(, $spelling)?) as
-                $crate::wire::Spells<$crate::grouped_type!($type $(, $more)*)>>::SIZE)+;
+            pub const SIZE: usize = 0 $(+ <$crate::encoding!($usual $(, $encoding)?) as
+                $crate::wire::Encoding<$crate::grouped_type!($type $(, $more)*)>>::SIZE)+;
 
             /// The declaration of this record, for generators.
             pub const DECLARED: $crate::wire::Message = $crate::wire::Message {
@@ -119,25 +119,25 @@ macro_rules! record {
                 doc: &[$($about),+],
                 fields: &[$($crate::wire::Field {
                     names: &[stringify!($field) $(, stringify!($more))*],
-                    what: <$crate::spelling!($usual $(, $spelling)?) as
-                        $crate::wire::Spells<$crate::grouped_type!($type $(, $more)*)>>::WHAT,
-                    size: <$crate::spelling!($usual $(, $spelling)?) as
-                        $crate::wire::Spells<$crate::grouped_type!($type $(, $more)*)>>::SIZE,
+                    what: <$crate::encoding!($usual $(, $encoding)?) as
+                        $crate::wire::Encoding<$crate::grouped_type!($type $(, $more)*)>>::WHAT,
+                    size: <$crate::encoding!($usual $(, $encoding)?) as
+                        $crate::wire::Encoding<$crate::grouped_type!($type $(, $more)*)>>::SIZE,
                     doc: &[$($doc,)* $($($more_doc,)*)*],
                 }),+],
                 body: None,
             };
         }
 
-        impl $crate::wire::Spells<$name> for $usual {
+        impl $crate::wire::Encoding<$name> for $usual {
             const WHAT: &'static str = stringify!($name);
             const SIZE: usize = $name::SIZE;
             fn write(value: &$name, w: &mut $crate::wire::Writer) {
-                $(<$crate::spelling!($usual $(, $spelling)?)>::write(
+                $(<$crate::encoding!($usual $(, $encoding)?)>::write(
                     $crate::grouped!(&value.$field $(, &value.$more)*), w);)+
             }
             fn read(r: &mut $crate::wire::Reader<'_>, _field: &'static str) -> Result<$name, $crate::wire::Malformed> {
-                $(let $crate::grouped_pattern!($field $(, $more)*) = <$crate::spelling!($usual $(, $spelling)?)>::read(r, stringify!($field))?;)+
+                $(let $crate::grouped_pattern!($field $(, $more)*) = <$crate::encoding!($usual $(, $encoding)?)>::read(r, stringify!($field))?;)+
                 let value = $name { $($field $(, $more)*),+ };
                 $(let right = |$it: &$name| $right;
                 if !right(&value) {
@@ -158,8 +158,8 @@ macro_rules! messages {
     ($(#[doc = $about:literal])+ $visibility:vis enum $name:ident: $number_type:ident as $usual:ident {
         $($(#[doc = $doc:literal])* $number:literal $variant:ident $(-> $answer:ident)? $([$($descriptors:tt)+])?
             $({$($(#[doc = $field_doc:literal])* $field:ident $(+ $(#[doc = $more_doc:literal])* $more:ident)*
-                : $type:ty $(as $spelling:ty)?,)+})?
-            $(($body:ident: $body_type:ty $(as $body_spelling:ty)?))?,)+
+                : $type:ty $(as $encoding:ty)?,)+})?
+            $(($body:ident: $body_type:ty $(as $body_encoding:ty)?))?,)+
         $(..$rest:ident($rest_type:ident) $rest_doc:literal,)?
     }) => {
         $(#[doc = $about])+
@@ -181,14 +181,14 @@ macro_rules! messages {
                 doc: &[$($doc),*],
                 fields: &[$($($crate::wire::Field {
                     names: &[stringify!($field) $(, stringify!($more))*],
-                    what: <$crate::spelling!($usual $(, $spelling)?) as
-                        $crate::wire::Spells<$crate::grouped_type!($type $(, $more)*)>>::WHAT,
-                    size: <$crate::spelling!($usual $(, $spelling)?) as
-                        $crate::wire::Spells<$crate::grouped_type!($type $(, $more)*)>>::SIZE,
+                    what: <$crate::encoding!($usual $(, $encoding)?) as
+                        $crate::wire::Encoding<$crate::grouped_type!($type $(, $more)*)>>::WHAT,
+                    size: <$crate::encoding!($usual $(, $encoding)?) as
+                        $crate::wire::Encoding<$crate::grouped_type!($type $(, $more)*)>>::SIZE,
                     doc: &[$($field_doc,)* $($($more_doc,)*)*],
                 }),+)?],
-                body: $crate::optional!($(<$crate::spelling!($usual $(, $body_spelling)?) as
-                    $crate::wire::Spells<$body_type>>::WHAT)?),
+                body: $crate::optional!($(<$crate::encoding!($usual $(, $body_encoding)?) as
+                    $crate::wire::Encoding<$body_type>>::WHAT)?),
             }),+];
 
             /// The number of this message in its enum.
@@ -201,12 +201,12 @@ macro_rules! messages {
             }
 
             pub(crate) fn write_body(&self, w: &mut $crate::wire::Writer) {
-                use $crate::wire::Spells;
+                use $crate::wire::Encoding;
                 match self {
                     $(Self::$variant $({$($field $(, $more)*),+})? $(($body))? => {
-                        $($(<$crate::spelling!($usual $(, $spelling)?)>::write(
+                        $($(<$crate::encoding!($usual $(, $encoding)?)>::write(
                             $crate::grouped!($field $(, $more)*), w);)+)?
-                        $(<$crate::spelling!($usual $(, $body_spelling)?)>::write($body, w);)?
+                        $(<$crate::encoding!($usual $(, $body_encoding)?)>::write($body, w);)?
                     })+
                     $(Self::$rest(rest) => rest.write_body(w),)?
                 }
@@ -216,12 +216,12 @@ macro_rules! messages {
                 number: $number_type,
                 r: &mut $crate::wire::Reader<'_>,
             ) -> Result<Self, $crate::wire::Malformed> {
-                use $crate::wire::Spells;
+                use $crate::wire::Encoding;
                 Ok(match number {
                     $($number => {
                         $($(let $crate::grouped_pattern!($field $(, $more)*) =
-                            <$crate::spelling!($usual $(, $spelling)?)>::read(r, stringify!($field))?;)+)?
-                        $(let $body = <$crate::spelling!($usual $(, $body_spelling)?)>::read(r, stringify!($body))?;)?
+                            <$crate::encoding!($usual $(, $encoding)?)>::read(r, stringify!($field))?;)+)?
+                        $(let $body = <$crate::encoding!($usual $(, $body_encoding)?)>::read(r, stringify!($body))?;)?
                         Self::$variant $({$($field $(, $more)*),+})? $(($body))?
                     })+
                     other => $crate::otherwise!(other, r $(, $rest, $rest_type)?),

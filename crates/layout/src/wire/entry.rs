@@ -1,7 +1,7 @@
 //! The entries of listings, such as that of the segments.
 
 use super::answer::PAGE_ROOM;
-use super::{Address, Line, MemberState, NodeState, SegmentKind, Wire};
+use super::{Address, MemberState, NodeState, SegmentKind, TextLine, Wire};
 use crate::{MemberId, SegmentId, record};
 
 record! {
@@ -119,7 +119,7 @@ record! {
         /// to the node is needed.
         transport: String as Address,
         /// The reason why no faster way can be used, or why there is no connection at present.
-        why: String as Line,
+        why: String as TextLine,
     }
 }
 

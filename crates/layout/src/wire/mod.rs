@@ -8,6 +8,7 @@
 mod answer;
 mod cursor;
 pub(crate) mod declare;
+mod encoding;
 mod entry;
 mod fingerprint;
 mod fuzz;
@@ -19,13 +20,13 @@ mod item;
 mod kinds;
 mod request;
 mod series;
-mod spelling;
 #[cfg(test)]
 mod tests;
 
 pub use answer::{Answer, MAX_TEXT, Page};
 pub use cursor::{Malformed, NAME_FIELD, Reader, Writer};
 pub use declare::{Field, Message};
+pub use encoding::{Address, Bits, Encoding, InHeader, List, NonEmptyList, Padded, Pattern, Text, TextLine, Wire};
 pub use entry::{MemberEntry, NodeEntry, SegmentEntry, WorkflowEntry};
 pub use fingerprint::FINGERPRINT;
 pub use fuzz::fuzz_decode;
@@ -37,7 +38,6 @@ pub use item::{ItemEntry, ItemGiven, ItemRequest, KEYS_PER_MESSAGE, Party};
 pub use kinds::{InUse, ItemLevel, ItemState, ListOf, MemberState, NodeState, OnDeath, OpenMode, SegmentKind};
 pub use request::{GRANTS_PER_MESSAGE, Request};
 pub use series::{MAX_PINS, PIN_PAGE, PIN_SLOTS, PageEntry, SeriesEntry, page_id, pin_id, series_ids};
-pub use spelling::{Address, Bits, InHeader, Line, List, Padded, Pattern, Some1, Spells, Text, Wire};
 
 /// The version of the messages. A daemon and a client of different versions refuse each other, and the error names both
 /// versions.

@@ -210,7 +210,7 @@ fn wrong_opcodes_names_rights_reserved_words_and_descriptors_are_each_named() {
 }
 
 #[test]
-fn one_damaged_byte_never_passes_as_another_spelling_of_a_message() {
+fn one_damaged_byte_never_passes_as_another_encoding_of_a_message() {
     for request in requests() {
         let message = request.encode(u64::from(request.wants_answer()), 0);
         for at in 0..message.len() {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crossdock_layout::link::{FRAME_HEADER, NodeMessage, Purpose};
-use crossdock_layout::set::Closed;
+use crossdock_layout::set::ClosedSet;
 
 use super::protocol::{between, table};
 use super::{keep, remark, whole};

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crossdock_layout::Rights;
-use crossdock_layout::set::{Closed, Set};
+use crossdock_layout::set::{ClosedSet, Set};
 use crossdock_layout::wire::{
     Answer, Field, Grant, HEADER, ItemEntry, ItemGiven, ItemLevel, ItemRequest, ItemState, ListOf, MemberEntry,
     MemberState, Message, NodeEntry, NodeState, OnDeath, OpenMode, PageEntry, Request, SegmentEntry, SegmentKind,

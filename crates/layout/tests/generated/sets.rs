@@ -4,7 +4,7 @@ use crossdock_layout::Status;
 use crossdock_layout::queue::{Pattern, Side, Waiting};
 use crossdock_layout::region::Order;
 use crossdock_layout::series::{Detect, FullPolicy, Pages, PublisherState, ValueKind};
-use crossdock_layout::set::{Closed, Set};
+use crossdock_layout::set::{ClosedSet, Set};
 use crossdock_layout::wire::{ItemLevel, ItemState, OnDeath, OpenMode};
 
 use super::{keep, remark, replace, upper};
@@ -33,7 +33,7 @@ const F_ITEMS: &str = "bindings/fortran/crossdock_items.F90";
 const STUB: &str = "bindings/python/python/crossdock/__init__.pyi";
 
 fn shown() -> Vec<Shown> {
-    fn set<T: Closed>(c: &'static str, prefix: &'static str) -> Shown {
+    fn set<T: ClosedSet>(c: &'static str, prefix: &'static str) -> Shown {
         Shown { set: T::SET, c: (c, prefix), first: 0, open: None, cpp: None, fortran: None, python: None }
     }
     let any = ("CROSSDOCK_ANY_PATTERN", 4, "whichever the port was made with; one-to-one if it is made by this");

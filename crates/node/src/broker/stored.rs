@@ -1,7 +1,9 @@
 //! The encoding of values in the journal and between nodes. Numbers are as on the wire; texts and lists have their
 //! length in front.
 
-use crossdock_layout::wire::{Grant, ItemLevel, Malformed, OnDeath, Party, Reader, SegmentKind, Spells, Wire, Writer};
+use crossdock_layout::wire::{
+    Encoding, Grant, ItemLevel, Malformed, OnDeath, Party, Reader, SegmentKind, Wire, Writer,
+};
 use crossdock_layout::{MemberId, Rights, SegmentId};
 
 /// The usual encoding of a type in the journal and between nodes.
@@ -11,29 +13,29 @@ pub struct Stored;
 /// Encodes a value.
 pub(super) fn encode<T>(value: &T) -> Vec<u8>
 where
-    Stored: Spells<T>,
+    Stored: Encoding<T>,
 {
     let mut writer = Writer(Vec::new());
-    <Stored as Spells<T>>::write(value, &mut writer);
+    <Stored as Encoding<T>>::write(value, &mut writer);
     writer.0
 }
 
 /// Decodes a value. `None` if the bytes are not exactly one value.
 pub(super) fn decode<T>(bytes: &[u8]) -> Option<T>
 where
-    Stored: Spells<T>,
+    Stored: Encoding<T>,
 {
     let mut reader = Reader::new(bytes);
-    let value = <Stored as Spells<T>>::read(&mut reader, "value").ok()?;
+    let value = <Stored as Encoding<T>>::read(&mut reader, "value").ok()?;
     reader.end().ok()?;
     Some(value)
 }
 
 macro_rules! as_on_the_wire {
     ($($type:ty),+) => {$(
-        impl Spells<$type> for Stored {
-            const WHAT: &'static str = <Wire as Spells<$type>>::WHAT;
-            const SIZE: usize = <Wire as Spells<$type>>::SIZE;
+        impl Encoding<$type> for Stored {
+            const WHAT: &'static str = <Wire as Encoding<$type>>::WHAT;
+            const SIZE: usize = <Wire as Encoding<$type>>::SIZE;
             fn write(value: &$type, w: &mut Writer) {
                 Wire::write(value, w);
             }
@@ -46,7 +48,7 @@ macro_rules! as_on_the_wire {
 
 as_on_the_wire! { u32, u64, bool, [u8; 16], MemberId, SegmentId, Rights, SegmentKind, ItemLevel, OnDeath }
 
-impl Spells<String> for Stored {
+impl Encoding<String> for Stored {
     const WHAT: &'static str = "text";
     const SIZE: usize = 0;
     fn write(text: &String, w: &mut Writer) {
@@ -58,9 +60,9 @@ impl Spells<String> for Stored {
     }
 }
 
-impl<T> Spells<Vec<T>> for Stored
+impl<T> Encoding<Vec<T>> for Stored
 where
-    Self: Spells<T>,
+    Self: Encoding<T>,
 {
     const WHAT: &'static str = "list";
     const SIZE: usize = 0;
@@ -74,7 +76,7 @@ where
 }
 
 /// A member that has a segment open, and the number of its openings.
-impl Spells<(MemberId, u32)> for Stored {
+impl Encoding<(MemberId, u32)> for Stored {
     const WHAT: &'static str = "member, u32";
     const SIZE: usize = 12;
     fn write((member, count): &(MemberId, u32), w: &mut Writer) {
@@ -85,7 +87,7 @@ impl Spells<(MemberId, u32)> for Stored {
     }
 }
 
-impl Spells<Grant> for Stored {
+impl Encoding<Grant> for Stored {
     const WHAT: &'static str = "Grant";
     const SIZE: usize = 0;
     fn write(grant: &Grant, w: &mut Writer) {
@@ -102,7 +104,7 @@ const NUMBER: u32 = 1;
 const ANY_RANK: u32 = 2;
 const RANK: u32 = 3;
 
-impl Spells<Party> for Stored {
+impl Encoding<Party> for Stored {
     const WHAT: &'static str = "Party";
     const SIZE: usize = 0;
     fn write(party: &Party, w: &mut Writer) {

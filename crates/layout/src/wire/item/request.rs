@@ -3,7 +3,7 @@
 use super::Party;
 use crate::SegmentId;
 use crate::wire::declare::requests;
-use crate::wire::{ItemLevel, OnDeath, Padded, Some1, Wire};
+use crate::wire::{ItemLevel, NonEmptyList, OnDeath, Padded, Wire};
 
 /// The largest number of keys in one request that waits for any of them.
 pub const KEYS_PER_MESSAGE: usize = 24;
@@ -34,7 +34,7 @@ requests! {
             /// 1: the client wants to read a shared item. 0: it wants to own the item.
             read: bool,
             /// The keys of the items. The first one that is available is given.
-            keys: Vec<String> as Some1<KEYS_PER_MESSAGE>,
+            keys: Vec<String> as NonEmptyList<KEYS_PER_MESSAGE>,
         },
         /// Gives the item to another task.
         53 Transfer -> Done {

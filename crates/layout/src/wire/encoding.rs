@@ -6,7 +6,7 @@ use super::item::Party;
 use crate::{MemberId, Rights, SegmentId, Status};
 
 /// Writes values of one type as bytes, and reads and checks them.
-pub trait Spells<T> {
+pub trait Encoding<T> {
     /// The name of the encoding in the protocol's tables.
     const WHAT: &'static str;
     /// The number of bytes of a value; 0 if it varies.
@@ -42,11 +42,11 @@ pub struct Address;
 
 /// A line of text for people: UTF-8 without control characters. It may be empty, and it is shortened to fit.
 #[derive(Clone, Copy, Debug)]
-pub struct Line;
+pub struct TextLine;
 
 /// From 1 to `MOST` values, with their number in front of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Some1<const MOST: usize>;
+pub struct NonEmptyList<const MOST: usize>;
 
 /// At most `MOST` values, with their number and a reserved word in front of them.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +61,8 @@ pub struct InHeader;
 pub struct Text<const MOST: usize>;
 
 macro_rules! spelled {
-    ($($spelling:ty: $type:ty, $what:literal, $size:expr, |$value:ident, $w:ident| $write:expr, |$r:ident, $field:ident| $read:expr;)+) => {$(
-        impl Spells<$type> for $spelling {
+    ($($encoding:ty: $type:ty, $what:literal, $size:expr, |$value:ident, $w:ident| $write:expr, |$r:ident, $field:ident| $read:expr;)+) => {$(
+        impl Encoding<$type> for $encoding {
             const WHAT: &'static str = $what;
             const SIZE: usize = $size;
             fn write($value: &$type, $w: &mut Writer) {
@@ -91,7 +91,7 @@ spelled! {
         |value, w| w.name(value.as_deref().unwrap_or("")), |r, _field| r.optional_name();
     Wire: Party, "party", 8 + NAME_FIELD, |value, w| value.write(w), |r, _field| Party::read(r);
     Address: String, "address", NAME_FIELD, |value, w| w.name(value), |r, _field| r.address();
-    Line: String, "line", NAME_FIELD, |value, w| w.line(value), |r, _field| r.line();
+    TextLine: String, "line", NAME_FIELD, |value, w| w.line(value), |r, _field| r.line();
     Pattern: String, "pattern", NAME_FIELD, |value, w| w.name(value), |r, _field| r.pattern();
     Bits: (bool, bool), "bits, u32", 4, |value, w| w.u32(u32::from(value.0) | u32::from(value.1) << 1),
         |r, field| bits(r, field, 3).map(|bits| (bits & 1 != 0, bits & 2 != 0));
@@ -106,12 +106,12 @@ fn bits(r: &mut Reader<'_>, field: &'static str, all: u32) -> Result<u32, Malfor
     if bits <= all { Ok(bits) } else { Err(Malformed::Value(field)) }
 }
 
-impl<T> Spells<T> for Padded
+impl<T> Encoding<T> for Padded
 where
-    Wire: Spells<T>,
+    Wire: Encoding<T>,
 {
-    const WHAT: &'static str = <Wire as Spells<T>>::WHAT;
-    const SIZE: usize = <Wire as Spells<T>>::SIZE + 4;
+    const WHAT: &'static str = <Wire as Encoding<T>>::WHAT;
+    const SIZE: usize = <Wire as Encoding<T>>::SIZE + 4;
     fn write(value: &T, w: &mut Writer) {
         Wire::write(value, w);
         w.u32(0);
@@ -124,9 +124,9 @@ where
     }
 }
 
-impl<T, const MOST: usize> Spells<Vec<T>> for Some1<MOST>
+impl<T, const MOST: usize> Encoding<Vec<T>> for NonEmptyList<MOST>
 where
-    Wire: Spells<T>,
+    Wire: Encoding<T>,
 {
     const WHAT: &'static str = "number u32, entries";
     const SIZE: usize = 0;
@@ -142,9 +142,9 @@ where
     }
 }
 
-impl<T, const MOST: usize> Spells<Vec<T>> for List<MOST>
+impl<T, const MOST: usize> Encoding<Vec<T>> for List<MOST>
 where
-    Wire: Spells<T>,
+    Wire: Encoding<T>,
 {
     const WHAT: &'static str = "number u32, reserved u32, entries";
     const SIZE: usize = 0;
@@ -153,7 +153,7 @@ where
         values.iter().for_each(|value| Wire::write(value, w));
     }
     fn read(r: &mut Reader<'_>, field: &'static str) -> Result<Vec<T>, Malformed> {
-        let count: u32 = <Padded as Spells<u32>>::read(r, field)?;
+        let count: u32 = <Padded as Encoding<u32>>::read(r, field)?;
         if count as usize > MOST {
             return Err(Malformed::Value(field));
         }
@@ -161,7 +161,7 @@ where
     }
 }
 
-impl<const MOST: usize> Spells<String> for Text<MOST> {
+impl<const MOST: usize> Encoding<String> for Text<MOST> {
     const WHAT: &'static str = "UTF-8 up to the end";
     const SIZE: usize = 0;
     fn write(text: &String, w: &mut Writer) {
