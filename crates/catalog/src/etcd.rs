@@ -66,7 +66,7 @@ pub struct Etcd {
 }
 
 /// Why one etcd member gave no answer.
-enum Missed {
+enum CallFailure {
     /// The call did not reach the etcd member.
     Before(String),
     /// The etcd member may have done what was asked.
@@ -121,9 +121,9 @@ impl Etcd {
         loop {
             let why = match self.members.ask_one(by, &call) {
                 Ok(answer) => return Ok(answer),
-                Err(Missed::Refused(error)) => return Err(error),
-                Err(Missed::After(why)) if once => return Err(CatalogError::Unknown(why)),
-                Err(Missed::Before(why) | Missed::After(why)) => why,
+                Err(CallFailure::Refused(error)) => return Err(error),
+                Err(CallFailure::After(why)) if once => return Err(CatalogError::Unknown(why)),
+                Err(CallFailure::Before(why) | CallFailure::After(why)) => why,
             };
             if by.passed() {
                 return Err(CatalogError::Unreachable(why));
@@ -135,7 +135,7 @@ impl Etcd {
 
 impl Members {
     /// Gives the index of the etcd member that is asked at present, and a client for this etcd member.
-    fn client(&self) -> Result<(usize, Client), Missed> {
+    fn client(&self) -> Result<(usize, Client), CallFailure> {
         let current = self.current.load(Ordering::Relaxed) % self.clients.len();
         let (member, client) = &self.clients[current];
         let mut client = client.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -144,7 +144,7 @@ impl Members {
         }
         // `connect` only prepares the connection. The connection is made with the first call.
         let fresh = self.runtime.block_on(Client::connect([member], Some(self.options.clone())));
-        let fresh = fresh.map_err(|error| Missed::Before(format!("{member}: {error}")))?;
+        let fresh = fresh.map_err(|error| CallFailure::Before(format!("{member}: {error}")))?;
         Ok((current, client.insert(fresh).clone()))
     }
 
@@ -159,7 +159,7 @@ impl Members {
         &self,
         by: Deadline,
         call: &impl Fn(Client) -> F,
-    ) -> Result<T, Missed> {
+    ) -> Result<T, CallFailure> {
         let (member, client) = self.client()?;
         let name = &self.clients[member].0;
         let patience = by.left().clamp(Duration::from_millis(1), PATIENCE);
@@ -167,9 +167,9 @@ impl Members {
         let missed = match answer {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => missed(name, error),
-            Err(_) => Missed::After(format!("{name} did not answer")),
+            Err(_) => CallFailure::After(format!("{name} did not answer")),
         };
-        if !matches!(missed, Missed::Refused(_)) {
+        if !matches!(missed, CallFailure::Refused(_)) {
             self.leave(member);
         }
         Err(missed)
@@ -177,28 +177,28 @@ impl Members {
 }
 
 /// Tells from an etcd error whether the call may have been served.
-fn missed(member: &str, error: Error) -> Missed {
+fn missed(member: &str, error: Error) -> CallFailure {
     let text = format!("{member}: {error}");
     match error {
         Error::GRpcStatus(status) => match status.code() as i32 {
             // gRPC code 5: not found
-            5 if status.message().contains("lease") => Missed::Refused(CatalogError::NoLease),
+            5 if status.message().contains("lease") => CallFailure::Refused(CatalogError::NoLease),
             // gRPC code 3: invalid argument
-            3 => Missed::Refused(CatalogError::Invalid(text)),
+            3 => CallFailure::Refused(CatalogError::Invalid(text)),
             // gRPC code 8: resource exhausted
-            8 => Missed::Refused(CatalogError::Full(text)),
+            8 => CallFailure::Refused(CatalogError::Full(text)),
             // gRPC code 11: out of range
-            11 if status.message().contains("compacted") => Missed::Refused(CatalogError::Compacted(0)),
+            11 if status.message().contains("compacted") => CallFailure::Refused(CatalogError::Compacted(0)),
             // gRPC codes 7 and 16: permission denied, unauthenticated
-            7 | 16 => Missed::Refused(CatalogError::Invalid(text)),
+            7 | 16 => CallFailure::Refused(CatalogError::Invalid(text)),
             // gRPC code 14: unavailable
-            14 if text.contains("connect error") => Missed::Before(text),
-            _ => Missed::After(text),
+            14 if text.contains("connect error") => CallFailure::Before(text),
+            _ => CallFailure::After(text),
         },
-        Error::LeaseKeepAliveError(why) if why.contains("not found") => Missed::Refused(CatalogError::NoLease),
-        Error::InvalidArgs(_) | Error::InvalidUri(_) => Missed::Refused(CatalogError::Invalid(text)),
-        Error::TransportError(_) if text.contains("connect error") => Missed::Before(text),
-        _ => Missed::After(text),
+        Error::LeaseKeepAliveError(why) if why.contains("not found") => CallFailure::Refused(CatalogError::NoLease),
+        Error::InvalidArgs(_) | Error::InvalidUri(_) => CallFailure::Refused(CatalogError::Invalid(text)),
+        Error::TransportError(_) if text.contains("connect error") => CallFailure::Before(text),
+        _ => CallFailure::After(text),
     }
 }
 
@@ -341,8 +341,8 @@ impl EtcdWatch {
     fn connect(&mut self, by: Deadline) -> CatalogResult<()> {
         let (member, _) = match self.members.client() {
             Ok(found) => found,
-            Err(Missed::Before(why) | Missed::After(why)) => return Err(CatalogError::Unreachable(why)),
-            Err(Missed::Refused(error)) => return Err(error),
+            Err(CallFailure::Before(why) | CallFailure::After(why)) => return Err(CatalogError::Unreachable(why)),
+            Err(CallFailure::Refused(error)) => return Err(error),
         };
         let (from, end, next) = (first_of(&self.prefix), end_of(&self.prefix), self.next as i64);
         let stream = self.members.ask_one(by, &|client: Client| {
@@ -352,8 +352,8 @@ impl EtcdWatch {
         });
         match stream {
             Ok(stream) => self.stream = Some((member, stream)),
-            Err(Missed::Refused(error)) => return Err(error),
-            Err(Missed::Before(why) | Missed::After(why)) => return Err(CatalogError::Unreachable(why)),
+            Err(CallFailure::Refused(error)) => return Err(error),
+            Err(CallFailure::Before(why) | CallFailure::After(why)) => return Err(CatalogError::Unreachable(why)),
         }
         Ok(())
     }

@@ -8,14 +8,14 @@ use crate::{Catalog, CatalogError, CatalogResult, Entry, Event, Revision, Watch}
 
 /// One difference between the copy before and after an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum EntryChange {
     /// The entry was made, or has a new value.
     Put(Entry),
     /// The entry is gone. This is its last known state.
     Gone(Entry),
 }
 
-impl News {
+impl EntryChange {
     /// Gives the entry that was put, or the last state of the one that is gone.
     pub fn entry(&self) -> &Entry {
         match self {
@@ -50,7 +50,7 @@ impl Follower {
     /// # Errors
     /// The catalog cannot be reached. A later call reports everything that this call has not reported, so no difference
     /// is lost.
-    pub fn next(&mut self, catalog: &dyn Catalog, by: Deadline) -> CatalogResult<Vec<News>> {
+    pub fn next(&mut self, catalog: &dyn Catalog, by: Deadline) -> CatalogResult<Vec<EntryChange>> {
         let Some(watch) = &mut self.watch else { return self.list(catalog, by) };
         match watch.next(by) {
             Ok(events) => Ok(events.into_iter().filter_map(|event| self.take(event)).collect()),
@@ -67,34 +67,34 @@ impl Follower {
         self.watch = None;
     }
 
-    fn list(&mut self, catalog: &dyn Catalog, by: Deadline) -> CatalogResult<Vec<News>> {
+    fn list(&mut self, catalog: &dyn Catalog, by: Deadline) -> CatalogResult<Vec<EntryChange>> {
         let listing = catalog.list(&self.prefix, by)?;
         self.watch = Some(catalog.watch(&self.prefix, listing.revision + 1)?);
         let fresh: BTreeMap<_, _> = listing.entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
         let former = std::mem::take(&mut self.known);
         let gone = former.iter().filter(|(key, _)| !fresh.contains_key(*key));
-        let mut news: Vec<_> = gone.map(|(_, entry)| News::Gone(entry.clone())).collect();
+        let mut news: Vec<_> = gone.map(|(_, entry)| EntryChange::Gone(entry.clone())).collect();
         for (key, entry) in &fresh {
             if former.get(key) != Some(entry) {
-                news.push(News::Put(entry.clone()));
+                news.push(EntryChange::Put(entry.clone()));
             }
         }
         self.known = fresh;
         Ok(news)
     }
 
-    fn take(&mut self, event: Event) -> Option<News> {
+    fn take(&mut self, event: Event) -> Option<EntryChange> {
         let newer = |known: Option<&Entry>, revision: Revision| known.is_none_or(|entry| entry.modified < revision);
         match event {
             Event::Put(entry) => newer(self.known.get(&entry.key), entry.modified).then(|| {
                 self.known.insert(entry.key.clone(), entry.clone());
-                News::Put(entry)
+                EntryChange::Put(entry)
             }),
             Event::Deleted { key, revision } => {
                 if !newer(self.known.get(&key), revision) {
                     return None;
                 }
-                self.known.remove(&key).map(News::Gone)
+                self.known.remove(&key).map(EntryChange::Gone)
             }
         }
     }

@@ -30,7 +30,7 @@ use crossdock_os::Deadline;
 
 pub use entry::{Commit, Committed, Entry, Event, Expect, LeaseId, Listing, Operation, Revision};
 pub use error::CatalogError;
-pub use follower::{Follower, News};
+pub use follower::{EntryChange, Follower};
 pub use memory::{Clock, Faults, Memory};
 
 /// The longest key, in bytes.

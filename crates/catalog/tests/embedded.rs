@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use conformance::{soon, tests};
 use crossdock_catalog::embedded::{Client, Keeper, KeeperOptions, Listening, TcpDial};
-use crossdock_catalog::{Catalog, CatalogError, Commit, Event, Follower, News};
+use crossdock_catalog::{Catalog, CatalogError, Commit, EntryChange, Event, Follower};
 use crossdock_os::Deadline;
 use tempfile::TempDir;
 
@@ -149,12 +149,12 @@ fn a_follower_that_missed_more_changes_than_are_kept_lists_again() {
     c.delete("gone", soon()).unwrap();
     make_many_changes(&c, "many/");
     let news = follower.next(&c, soon()).unwrap();
-    assert!(matches!(&news[0], News::Gone(entry) if entry.key == "gone"), "{:?}", news[0]);
+    assert!(matches!(&news[0], EntryChange::Gone(entry) if entry.key == "gone"), "{:?}", news[0]);
     assert_eq!((news.len(), follower.known()["a"].modified), (66, revision));
     assert_eq!(follower.known()["many/63"].value, [159]);
     // The new watch continues after the list.
     c.put("b", b"2", None, soon()).unwrap();
-    assert!(matches!(&follower.next(&c, soon()).unwrap()[..], [News::Put(entry)] if entry.key == "b"));
+    assert!(matches!(&follower.next(&c, soon()).unwrap()[..], [EntryChange::Put(entry)] if entry.key == "b"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use conformance::{CLAIMS, soon};
 use crossdock_catalog::etcd::{Etcd, EtcdOptions};
-use crossdock_catalog::{Catalog, CatalogError, Event, Follower, News};
+use crossdock_catalog::{Catalog, CatalogError, EntryChange, Event, Follower};
 use crossdock_os::Deadline;
 use members::Cluster;
 
@@ -77,7 +77,9 @@ fn a_follower_lists_again_after_a_compaction_of_etcd() {
     compacted.unwrap();
     // The follower's watch has not begun yet, and etcd has forgotten the changes from which it would begin.
     let news = follower.next(&c, soon()).unwrap();
-    assert!(matches!(&news[..], [News::Gone(gone), News::Put(a)] if gone.key == "f/gone" && a.modified == revision));
+    assert!(
+        matches!(&news[..], [EntryChange::Gone(gone), EntryChange::Put(a)] if gone.key == "f/gone" && a.modified == revision)
+    );
     c.put("f/b", b"2", None, soon()).unwrap();
     let by = soon();
     while !follower.known().contains_key("f/b") {

@@ -5,7 +5,7 @@ mod conformance;
 use std::time::Duration;
 
 use conformance::{soon, tests};
-use crossdock_catalog::{Catalog, CatalogError, Faults, Follower, LEASE_MIN, Memory, News};
+use crossdock_catalog::{Catalog, CatalogError, EntryChange, Faults, Follower, LEASE_MIN, Memory};
 use crossdock_os::Deadline;
 
 fn clients() -> impl Fn() -> Box<dyn Catalog> {
@@ -79,5 +79,8 @@ fn a_follower_lists_again_after_a_compaction_and_tells_the_difference() {
     assert!(matches!(late.next(Deadline::after(POLL)), Err(CatalogError::Compacted(5))));
     reader.set_faults(Faults::default());
     let news = follower.next(&reader, soon()).unwrap();
-    assert!(matches!(&news[..], [News::Gone(a), News::Put(c)] if a.key == "n/a" && c.key == "n/c"), "{news:?}");
+    assert!(
+        matches!(&news[..], [EntryChange::Gone(a), EntryChange::Put(c)] if a.key == "n/a" && c.key == "n/c"),
+        "{news:?}"
+    );
 }

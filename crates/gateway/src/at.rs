@@ -178,7 +178,7 @@ fn open(options: &CatalogOptions<'_>, transports: &Transports) -> Result<Opened,
                     let stream = stream.map_err(std::io::Error::other)?;
                     Ok(Box::new(Over { stream, timeout: patience }) as Box<dyn crossdock_catalog::embedded::Stream>)
                 };
-                Ok(Some(Box::new(greet) as crossdock_catalog::embedded::Greet))
+                Ok(Some(Box::new(greet) as crossdock_catalog::embedded::AcceptStream))
             };
             let listening = keeper.listen_to(establish).map_err(|error| format!("the catalog: {error}"))?;
             Ok((Arc::new(keeper.local()), Some((keeper, listening))))

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crossdock_catalog::{Entry, News as Change};
+use crossdock_catalog::{Entry, EntryChange};
 
 use crate::keys::{self, Key};
 use crate::whereabouts::Whereabouts;
@@ -28,10 +28,12 @@ impl Hints {
     }
 
     /// Notes a change that the watch reports.
-    pub fn note(&self, change: &Change) {
+    pub fn note(&self, change: &EntryChange) {
         match change {
-            Change::Put(entry) if self.concerns(entry) => drop(self.lock().insert(entry.key.clone(), entry.clone())),
-            Change::Put(entry) | Change::Gone(entry) => drop(self.lock().remove(&entry.key)),
+            EntryChange::Put(entry) if self.concerns(entry) => {
+                drop(self.lock().insert(entry.key.clone(), entry.clone()))
+            }
+            EntryChange::Put(entry) | EntryChange::Gone(entry) => drop(self.lock().remove(&entry.key)),
         }
     }
 
@@ -72,15 +74,15 @@ mod tests {
             ("crossdock/s/owner/6", "1 1 b 7 about"),
             ("crossdock/s/name/item/1/w/y", "1 b"),
         ] {
-            hints.note(&Change::Put(entry(key, value, 2)));
+            hints.note(&EntryChange::Put(entry(key, value, 2)));
         }
         assert_eq!(hints.lock().keys().collect::<Vec<_>>(), [name, "crossdock/s/node/b", "crossdock/s/owner/5"]);
-        hints.note(&Change::Put(entry(name, "1 a 5", 3)));
+        hints.note(&EntryChange::Put(entry(name, "1 a 5", 3)));
         assert_eq!(hints.get(name).map(|entry| entry.modified), Some(3));
         // The name belongs to another node now.
-        hints.note(&Change::Put(entry(name, "1 b 5", 4)));
+        hints.note(&EntryChange::Put(entry(name, "1 b 5", 4)));
         assert_eq!(hints.get(name), None);
-        hints.note(&Change::Gone(entry("crossdock/s/node/b", "1 2 7 host:1", 5)));
+        hints.note(&EntryChange::Gone(entry("crossdock/s/node/b", "1 2 7 host:1", 5)));
         assert_eq!(hints.get("crossdock/s/node/b"), None);
     }
 }

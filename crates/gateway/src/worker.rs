@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use crossdock_catalog::{Catalog, Follower, News as Change};
+use crossdock_catalog::{Catalog, EntryChange, Follower};
 use crossdock_os::Deadline;
 
 use crate::hints::Hints;
@@ -290,14 +290,16 @@ pub(crate) fn tell(
     true
 }
 
-fn news(site: &str, change: Change) -> Option<News> {
+fn news(site: &str, change: EntryChange) -> Option<News> {
     match (keys::read(site, &change.entry().key), change) {
-        (Key::Node(node), Change::Put(entry)) => Place::read(&node, &entry.value).map(News::Node),
-        (Key::Node(node), Change::Gone(_)) => Some(News::NodeGone { node }),
-        (Key::Name(name), Change::Put(entry)) => keys::read_owner(&entry.value).map(|node| News::Named { name, node }),
-        (Key::Name(name), Change::Gone(_)) => Some(News::Unnamed { name }),
-        (Key::Item(item), Change::Put(entry)) => Whereabouts::read(item, &entry.value).map(News::Item),
-        (Key::Item(item), Change::Gone(_)) => Some(News::NoItem { item }),
+        (Key::Node(node), EntryChange::Put(entry)) => Place::read(&node, &entry.value).map(News::Node),
+        (Key::Node(node), EntryChange::Gone(_)) => Some(News::NodeGone { node }),
+        (Key::Name(name), EntryChange::Put(entry)) => {
+            keys::read_owner(&entry.value).map(|node| News::Named { name, node })
+        }
+        (Key::Name(name), EntryChange::Gone(_)) => Some(News::Unnamed { name }),
+        (Key::Item(item), EntryChange::Put(entry)) => Whereabouts::read(item, &entry.value).map(News::Item),
+        (Key::Item(item), EntryChange::Gone(_)) => Some(News::NoItem { item }),
         (Key::Other, _) => None,
     }
 }

@@ -75,12 +75,12 @@ impl Client {
         &self,
         request: &Request,
         by: Deadline,
-        take: impl Fn(&mut Framed, Deadline) -> Taken<T>,
+        take: impl Fn(&mut Framed, Deadline) -> KeeperAnswer<T>,
     ) -> CatalogResult<T> {
         loop {
             let why = match self.connections.ask_once(request, by, &take) {
                 Ok(outcome) => return outcome,
-                Err(Lost::Before(why) | Lost::After(why)) => why,
+                Err(LostRequest::Before(why) | LostRequest::After(why)) => why,
             };
             if by.passed() {
                 return Err(CatalogError::Unreachable(why));
@@ -91,10 +91,10 @@ impl Client {
 }
 
 /// The keeper's answer; `Err` says why the connection cannot be used any more.
-type Taken<T> = Result<CatalogResult<T>, String>;
+type KeeperAnswer<T> = Result<CatalogResult<T>, String>;
 
 /// How far a request had come when its connection was lost.
-enum Lost {
+enum LostRequest {
     /// The request was not sent, so the keeper has not served it.
     Before(String),
     /// The request was sent, at least in part, so the keeper may have served it.
@@ -117,8 +117,8 @@ impl Connections {
         &self,
         request: &Request,
         by: Deadline,
-        take: &impl Fn(&mut Framed, Deadline) -> Taken<T>,
-    ) -> Result<CatalogResult<T>, Lost> {
+        take: &impl Fn(&mut Framed, Deadline) -> KeeperAnswer<T>,
+    ) -> Result<CatalogResult<T>, LostRequest> {
         let kept = {
             let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             kept.retain(|(since, _)| since.elapsed() < FRESH);
@@ -126,10 +126,10 @@ impl Connections {
         };
         let mut framed = match kept {
             Some((_, framed)) => framed,
-            None => self.connect(by).map_err(Lost::Before)?,
+            None => self.connect(by).map_err(LostRequest::Before)?,
         };
-        framed.send(&request.encode()).map_err(|error| Lost::After(error.to_string()))?;
-        let outcome = take(&mut framed, by).map_err(Lost::After)?;
+        framed.send(&request.encode()).map_err(|error| LostRequest::After(error.to_string()))?;
+        let outcome = take(&mut framed, by).map_err(LostRequest::After)?;
         let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if kept.len() < KEPT {
             kept.push((Instant::now(), framed));
@@ -145,7 +145,7 @@ fn receive(framed: &mut Framed, by: Deadline) -> Result<Answer, String> {
 }
 
 /// Makes a reader for answers that are one message long. `pick` takes the expected kind of answer out of the message.
-fn one<T>(pick: impl Fn(Answer) -> Option<T>) -> impl Fn(&mut Framed, Deadline) -> Taken<T> {
+fn one<T>(pick: impl Fn(Answer) -> Option<T>) -> impl Fn(&mut Framed, Deadline) -> KeeperAnswer<T> {
     move |framed, by| match receive(framed, by)? {
         Answer::Failed(error @ CatalogError::Broken(_)) => Err(error.to_string()),
         Answer::Failed(error) => Ok(Err(error)),
@@ -156,7 +156,7 @@ fn one<T>(pick: impl Fn(Answer) -> Option<T>) -> impl Fn(&mut Framed, Deadline) 
     }
 }
 
-fn page(framed: &mut Framed, by: Deadline) -> Taken<Listing> {
+fn page(framed: &mut Framed, by: Deadline) -> KeeperAnswer<Listing> {
     let mut entries = Vec::new();
     loop {
         match receive(framed, by)? {
@@ -186,9 +186,9 @@ impl Catalog for Client {
                     return Err(CatalogError::Broken("an answer for another commit".into()));
                 }
                 Ok(outcome) => return outcome,
-                Err(Lost::After(why)) => return Err(CatalogError::Unknown(why)),
-                Err(Lost::Before(why)) if by.passed() => return Err(CatalogError::Unreachable(why)),
-                Err(Lost::Before(_)) => thread::sleep(PAUSE.min(by.left())),
+                Err(LostRequest::After(why)) => return Err(CatalogError::Unknown(why)),
+                Err(LostRequest::Before(why)) if by.passed() => return Err(CatalogError::Unreachable(why)),
+                Err(LostRequest::Before(_)) => thread::sleep(PAUSE.min(by.left())),
             }
         }
     }

@@ -14,7 +14,7 @@ use super::frame::{Framed, Stream};
 use super::journal::Journal;
 use super::local::Local;
 use super::message::{self, Answer, PAGE_BYTES, Request, VERSION};
-use super::watchers::{Interest, Watchers};
+use super::watchers::{Watcher, Watchers};
 use crate::store::{Change, Record, Store};
 use crate::{CatalogError, CatalogResult, LEASE_MIN, Listing, Revision};
 
@@ -135,7 +135,7 @@ impl Keeper {
     /// The thread that listens could not be started.
     pub fn listen_to(
         &self,
-        accept: impl Fn(Deadline) -> io::Result<Option<Greet>> + Send + 'static,
+        accept: impl Fn(Deadline) -> io::Result<Option<AcceptStream>> + Send + 'static,
     ) -> io::Result<Listening> {
         let stop = Arc::new(AtomicBool::new(false));
         let (shared, ends) = (Arc::clone(&self.shared), Arc::clone(&stop));
@@ -166,7 +166,7 @@ impl Keeper {
 }
 
 /// A function that makes the stream of a connection that has arrived.
-pub type Greet = Box<dyn FnOnce() -> io::Result<Box<dyn Stream>> + Send>;
+pub type AcceptStream = Box<dyn FnOnce() -> io::Result<Box<dyn Stream>> + Send>;
 
 impl Drop for Keeper {
     fn drop(&mut self) {
@@ -208,7 +208,7 @@ impl Shared {
     }
 
     /// Makes a watch that changes below `prefix` wake.
-    pub(super) fn interest(&self, prefix: &str) -> Interest {
+    pub(super) fn interest(&self, prefix: &str) -> Watcher {
         self.watchers.enter(prefix)
     }
 
@@ -366,7 +366,7 @@ impl Shared {
     /// Gives the changes, and the revision up to which they are complete.
     pub(super) fn changes(
         &self,
-        interest: &Interest,
+        interest: &Watcher,
         mut from: Revision,
         by: Deadline,
     ) -> CatalogResult<(Vec<Arc<Change>>, Revision)> {

@@ -7,7 +7,7 @@ use crossdock_os::Deadline;
 
 use super::keeper::Shared;
 use super::message::{Answer, Request};
-use super::watchers::Interest;
+use super::watchers::Watcher;
 use crate::entry::{check_key, check_prefix};
 use crate::{Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Revision, Watch};
 
@@ -63,7 +63,7 @@ impl Catalog for Local {
 
 struct LocalWatch {
     keeper: Weak<Shared>,
-    interest: Interest,
+    interest: Watcher,
     next: Revision,
 }
 

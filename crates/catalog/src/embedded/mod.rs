@@ -26,5 +26,5 @@ pub use client::{Client, Dial, TcpDial};
 pub use frame::Stream;
 #[doc(hidden)]
 pub use fuzz::fuzz_decode;
-pub use keeper::{Greet, Keeper, KeeperOptions, Listening};
+pub use keeper::{AcceptStream, Keeper, KeeperOptions, Listening};
 pub use local::Local;

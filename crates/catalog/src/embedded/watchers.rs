@@ -13,16 +13,16 @@ pub(super) struct Watchers {
 }
 
 /// One watch. It is one of the [`Watchers`] until it is dropped.
-pub(super) struct Interest {
+pub(super) struct Watcher {
     watchers: Arc<Watchers>,
     prefix: String,
     counter: Arc<AtomicU32>,
 }
 
 impl Watchers {
-    pub fn enter(self: &Arc<Self>, prefix: &str) -> Interest {
+    pub fn enter(self: &Arc<Self>, prefix: &str) -> Watcher {
         let counter = Arc::clone(self.lock().entry(prefix.to_owned()).or_default());
-        Interest { watchers: Arc::clone(self), prefix: prefix.to_owned(), counter }
+        Watcher { watchers: Arc::clone(self), prefix: prefix.to_owned(), counter }
     }
 
     /// Wakes the watches whose prefix fulfils the condition.
@@ -38,7 +38,7 @@ impl Watchers {
     }
 }
 
-impl Interest {
+impl Watcher {
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -55,7 +55,7 @@ impl Interest {
     }
 }
 
-impl Drop for Interest {
+impl Drop for Watcher {
     fn drop(&mut self) {
         let mut counters = self.watchers.lock();
         // Only the map and this watch have the counter. No other watch can get it while the map is locked.
@@ -74,9 +74,9 @@ mod tests {
     fn only_the_watches_that_a_change_concerns_are_woken() {
         let watchers = Arc::new(Watchers::default());
         let [a, same, b] = ["a/", "a/", "b/"].map(|prefix| watchers.enter(prefix));
-        let before = [&a, &same, &b].map(Interest::wakes);
+        let before = [&a, &same, &b].map(Watcher::wakes);
         watchers.wake(|prefix| "a/1".starts_with(prefix));
-        assert_eq!([&a, &same, &b].map(Interest::wakes), [before[0] + 1, before[1] + 1, before[2]]);
+        assert_eq!([&a, &same, &b].map(Watcher::wakes), [before[0] + 1, before[1] + 1, before[2]]);
         // The wake came after the number was read, so this wait ends at once.
         a.wait(before[0], Deadline::after(Duration::from_secs(3600)));
         b.wait(before[2], Deadline::after(Duration::from_millis(1)));

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossdock_catalog::{Catalog, CatalogError, Commit, Event, Follower, KEY_MAX, LEASE_MIN, News, VALUE_MAX, Watch};
+use crossdock_catalog::{
+    Catalog, CatalogError, Commit, EntryChange, Event, Follower, KEY_MAX, LEASE_MIN, VALUE_MAX, Watch,
+};
 use crossdock_os::Deadline;
 
 /// A function that makes clients of one catalog.
@@ -276,7 +278,7 @@ pub fn a_follower_knows_what_is_there(clients: Clients<'_>) {
     let reader = clients();
     let mut follower = Follower::new(&p);
     let first = follower.next(&*reader, soon()).unwrap();
-    assert!(matches!(&first[..], [News::Put(entry)] if entry.value == b"1"));
+    assert!(matches!(&first[..], [EntryChange::Put(entry)] if entry.value == b"1"));
     put("b", "2");
     c.delete(&format!("{p}a"), soon()).unwrap();
     let by = soon();
@@ -289,7 +291,10 @@ pub fn a_follower_knows_what_is_there(clients: Clients<'_>) {
     c.delete(&format!("{p}b"), soon()).unwrap();
     follower.restart();
     let news = follower.next(&*reader, soon()).unwrap();
-    assert!(matches!(&news[..], [News::Gone(b), News::Put(c)] if b.value == b"2" && c.value == b"3"), "{news:?}");
+    assert!(
+        matches!(&news[..], [EntryChange::Gone(b), EntryChange::Put(c)] if b.value == b"2" && c.value == b"3"),
+        "{news:?}"
+    );
 }
 
 /// Calls the macro `$with` with the names of all claims.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossdock_catalog::{Catalog, CatalogError, CatalogResult, Entry, Follower, LeaseId, News};
+use crossdock_catalog::{Catalog, CatalogError, CatalogResult, Entry, EntryChange, Follower, LeaseId};
 use crossdock_layout::files::Phase;
 use crossdock_os::Deadline;
 
@@ -208,7 +208,7 @@ impl Registry {
         }
     }
 
-    fn take(&self, prefix: &str, news: &News, bad: &mut BTreeSet<String>) {
+    fn take(&self, prefix: &str, news: &EntryChange, bad: &mut BTreeSet<String>) {
         let entry = news.entry();
         let Some((directory, node)) = announcement::read_key(prefix, &entry.key) else {
             self.is_bad(&entry.key, None, "its key names no directory and node", bad);
@@ -222,14 +222,14 @@ impl Registry {
             return;
         }
         match news {
-            News::Put(entry) => match Announcement::read(&entry.value) {
+            EntryChange::Put(entry) => match Announcement::read(&entry.value) {
                 Ok(announced) if is_own && announced.life == self.life => {}
                 Ok(_) | Err(_) if is_own => self.overwritten(directory, bad),
                 Ok(announced) => self.hosts.learn(node, directory, &announced),
                 Err(why) => self.is_bad(&entry.key, Some(directory), why, bad),
             },
-            News::Gone(_) if is_own => {}
-            News::Gone(_) => self.hosts.forget(node, directory),
+            EntryChange::Gone(_) if is_own => {}
+            EntryChange::Gone(_) => self.hosts.forget(node, directory),
         }
     }
 
