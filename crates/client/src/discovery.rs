@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossdock_layout::Status;
 use crossdock_os::{Deadline, child, file};
 
-use crate::handshake::{self, Failure, Welcome, Who};
+use crate::handshake::{self, ClientIdentity, HelloFailure, Welcome};
 use crate::{ConnectOptions, Error, Result};
 
 /// The path of the endpoint inside a container.
@@ -18,7 +18,7 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// A daemon that was found, with its answer to the hello.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundDaemon {
     pub path: PathBuf,
     /// True if the daemon was started on demand for this user, so that this library may start it again.
     pub private: bool,
@@ -26,21 +26,21 @@ pub(crate) struct Found {
 }
 
 /// Looks for a daemon at each possible path in turn. If there is none and the options allow it, starts a private one.
-pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> Result<Found> {
+pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Deadline) -> Result<FoundDaemon> {
     let named = options.socket.clone().or_else(|| variable("CROSSDOCK_SOCKET").map(PathBuf::from));
     if let Some(path) = named {
         let welcome = greet_until(&path, who, deadline, false)?;
-        return Ok(Found { path, private: false, welcome });
+        return Ok(FoundDaemon { path, private: false, welcome });
     }
     let path = PathBuf::from(IN_CONTAINER);
     match handshake::greet(&path, who, deadline) {
-        Ok(welcome) => return Ok(Found { path, private: false, welcome }),
+        Ok(welcome) => return Ok(FoundDaemon { path, private: false, welcome }),
         // If the endpoint of a task is dead, the task must not silently use another daemon.
         Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(in_task(failure)),
         // No daemon listens at this path, or it does not serve this user. The next path is that of the user's own
         // daemon.
-        Err(Failure::NotListening(_)) => {}
-        Err(Failure::Final(error)) if error.status == Status::Denied => {}
+        Err(HelloFailure::NotListening(_)) => {}
+        Err(HelloFailure::Final(error)) if error.status == Status::Denied => {}
         Err(failure) => return Err(failure.into_error()),
     }
     let folder = user_folder();
@@ -57,7 +57,7 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
         Error::new(Status::Denied, format!("the folder for a private daemon cannot be used: {error}"))
     })?;
     let welcome = match handshake::greet(&path, who, deadline) {
-        Err(Failure::NotListening(_) | Failure::Ended(_)) if options.private_daemon => loop {
+        Err(HelloFailure::NotListening(_) | HelloFailure::Ended(_)) if options.private_daemon => loop {
             start(&path, deadline)?;
             // If another daemon was just ending, that daemon kept the new one from starting. Then no daemon runs, so
             // the loop tries again.
@@ -68,23 +68,23 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
                 Ok(welcome) => break welcome,
             }
         },
-        other => other.map_err(Failure::into_error)?,
+        other => other.map_err(HelloFailure::into_error)?,
     };
     handshake::check_server(&welcome.socket, &path)?;
-    Ok(Found { path, private: true, welcome })
+    Ok(FoundDaemon { path, private: true, welcome })
 }
 
 /// Says hello to a daemon that may be starting or ending at this moment, and tries again until the deadline.
-pub(crate) fn greet_until(path: &Path, who: &Who, deadline: Deadline, starting: bool) -> Result<Welcome> {
+pub(crate) fn greet_until(path: &Path, who: &ClientIdentity, deadline: Deadline, starting: bool) -> Result<Welcome> {
     let mut pause = Duration::from_micros(200);
     loop {
         match handshake::greet(path, who, deadline) {
             Ok(welcome) => return Ok(welcome),
-            Err(Failure::NotListening(error)) if !starting || deadline.passed() => return Err(error),
-            Err(Failure::NotListening(_)) => {}
-            Err(Failure::Ended(error)) if deadline.passed() => return Err(error),
-            Err(Failure::Ended(_)) => {}
-            Err(Failure::NoRoom(error) | Failure::Final(error)) => return Err(error),
+            Err(HelloFailure::NotListening(error)) if !starting || deadline.passed() => return Err(error),
+            Err(HelloFailure::NotListening(_)) => {}
+            Err(HelloFailure::Ended(error)) if deadline.passed() => return Err(error),
+            Err(HelloFailure::Ended(_)) => {}
+            Err(HelloFailure::NoRoom(error) | HelloFailure::Final(error)) => return Err(error),
         }
         std::thread::sleep(pause.min(deadline.left()));
         pause = (pause * 2).min(Duration::from_millis(20));
@@ -132,7 +132,7 @@ fn user_folder() -> PathBuf {
 }
 
 /// Makes the error for a task of a workflow that finds no daemon.
-fn in_task(failure: Failure) -> Error {
+fn in_task(failure: HelloFailure) -> Error {
     let error = failure.into_error();
     if error.status != Status::NotFound {
         return error;

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 /// The session that says hello: its token, member id, rank, task and workflow.
 #[derive(Clone, Debug)]
-pub(crate) struct Who {
+pub(crate) struct ClientIdentity {
     pub token: [u8; 16],
     pub member: MemberId,
     pub rank: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Welcome {
 
 /// The reason why the daemon gave no welcome.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum HelloFailure {
     /// No daemon listens at this path at present. Another attempt may succeed.
     NotListening(Error),
     /// The daemon ended the connection before it answered. It may be restarting.
@@ -52,7 +52,7 @@ pub(crate) enum Failure {
     Final(Error),
 }
 
-impl Failure {
+impl HelloFailure {
     pub fn into_error(self) -> Error {
         match self {
             Self::NotListening(error) | Self::Ended(error) | Self::NoRoom(error) | Self::Final(error) => error,
@@ -61,7 +61,11 @@ impl Failure {
 }
 
 /// Connects to `path` and says hello.
-pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::Result<Welcome, Failure> {
+pub(crate) fn greet(
+    path: &Path,
+    who: &ClientIdentity,
+    deadline: Deadline,
+) -> std::result::Result<Welcome, HelloFailure> {
     let socket = connect(path, deadline)?;
     let hello = Request::Hello {
         protocol: PROTOCOL_VERSION,
@@ -81,7 +85,7 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
     {
         match sent {
             Ok(_) if event::wait_writable(&socket, deadline).unwrap_or(false) => {}
-            Ok(_) => return Err(Failure::Final(late(path))),
+            Ok(_) => return Err(HelloFailure::Final(late(path))),
             // The daemon may have sent the reason before it closed the connection, so its message is read next.
             Err(error) if matches!(error.reason().kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => break,
             Err(error) => return Err(refusal(path, &error)),
@@ -98,21 +102,21 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
                 ends = 1;
                 continue;
             }
-            Ok(Some(Received::Stripped(_))) => return Err(Failure::NoRoom(no_descriptor())),
-            Ok(Some(Received::Truncated)) => return Err(Failure::Final(no_daemon(path, "it sent too much"))),
-            Ok(Some(Received::End)) | Err(_) => return Err(Failure::Ended(ended())),
+            Ok(Some(Received::Stripped(_))) => return Err(HelloFailure::NoRoom(no_descriptor())),
+            Ok(Some(Received::Truncated)) => return Err(HelloFailure::Final(no_daemon(path, "it sent too much"))),
+            Ok(Some(Received::End)) | Err(_) => return Err(HelloFailure::Ended(ended())),
             Ok(None) => {}
         }
         match event::wait_readable(&socket, deadline) {
             Ok(true) => {}
-            Ok(false) => return Err(Failure::Final(late(path))),
+            Ok(false) => return Err(HelloFailure::Final(late(path))),
             Err(error) => return Err(refusal(path, &error)),
         }
     };
     match Answer::decode(&buffer[..length], fds.len()) {
         Ok((1, Answer::Welcome { member, admin, incarnation, run, rank, task, workflow, .. })) => {
             let Ok([table, entry, roll]) = <[OwnedFd; 3]>::try_from(fds) else {
-                return Err(Failure::Final(no_daemon(path, "its welcome came without papers")));
+                return Err(HelloFailure::Final(no_daemon(path, "its welcome came without papers")));
             };
             let descriptors = LivenessDescriptors { table, entry, roll };
             Ok(Welcome { socket, descriptors, member, admin, incarnation, run, rank, task, workflow })
@@ -122,10 +126,14 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
             // If the daemon knows the session, a lack of space is no reason to end the session, so another attempt
             // follows.
             let known = who.member != MemberId::NOBODY;
-            Err(if known && status == Status::NoSpace { Failure::NoRoom(error) } else { Failure::Final(error) })
+            Err(if known && status == Status::NoSpace {
+                HelloFailure::NoRoom(error)
+            } else {
+                HelloFailure::Final(error)
+            })
         }
-        Ok(_) => Err(Failure::Final(no_daemon(path, "it answered something else"))),
-        Err(malformed) => Err(Failure::Final(no_daemon(path, &malformed.to_string()))),
+        Ok(_) => Err(HelloFailure::Final(no_daemon(path, "it answered something else"))),
+        Err(malformed) => Err(HelloFailure::Final(no_daemon(path, &malformed.to_string()))),
     }
 }
 
@@ -146,7 +154,7 @@ fn no_daemon(path: &Path, why: &str) -> Error {
     Error::new(Status::Incompatible, text)
 }
 
-fn connect(path: &Path, deadline: Deadline) -> std::result::Result<OwnedFd, Failure> {
+fn connect(path: &Path, deadline: Deadline) -> std::result::Result<OwnedFd, HelloFailure> {
     let mut pause = Duration::from_micros(50);
     loop {
         match socket::connect(path) {
@@ -161,31 +169,32 @@ fn connect(path: &Path, deadline: Deadline) -> std::result::Result<OwnedFd, Fail
     }
 }
 
-fn refusal(path: &Path, error: &OsError) -> Failure {
+fn refusal(path: &Path, error: &OsError) -> HelloFailure {
     let at = path.display();
     match error.reason().kind() {
         ErrorKind::NotFound => {
             let text = format!("there is no node daemon at {at}; start one with `crossdock serve`");
-            Failure::NotListening(Error::new(Status::NotFound, text))
+            HelloFailure::NotListening(Error::new(Status::NotFound, text))
         }
         ErrorKind::ConnectionRefused => {
             let text = format!("no daemon listens at {at} any more; its daemon or workflow has ended");
-            Failure::NotListening(Error::new(Status::Disconnected, text))
+            HelloFailure::NotListening(Error::new(Status::Disconnected, text))
         }
         ErrorKind::WouldBlock => {
             let text = format!("the node daemon at {at} took no connection in time; it has too many, or is stopped");
-            Failure::Final(Error::new(Status::TimedOut, text))
+            HelloFailure::Final(Error::new(Status::TimedOut, text))
         }
         ErrorKind::PermissionDenied => {
             let text = format!("this user may not use {at}; its folder belongs to another");
-            Failure::Final(Error::new(Status::Denied, text))
+            HelloFailure::Final(Error::new(Status::Denied, text))
         }
-        _ if error.is_out_of_descriptors() => Failure::NoRoom(no_descriptor()),
-        _ if error.is_out_of_room() => {
-            Failure::NoRoom(Error::new(Status::NoSpace, format!("the daemon at {at} cannot be reached now: {error}")))
-        }
-        _ if error.is_wrong_kind_of_socket() => Failure::Final(no_daemon(path, "it is a socket of another kind")),
-        _ => Failure::Final(Error::new(Status::System, format!("the node daemon at {at}: {error}"))),
+        _ if error.is_out_of_descriptors() => HelloFailure::NoRoom(no_descriptor()),
+        _ if error.is_out_of_room() => HelloFailure::NoRoom(Error::new(
+            Status::NoSpace,
+            format!("the daemon at {at} cannot be reached now: {error}"),
+        )),
+        _ if error.is_wrong_kind_of_socket() => HelloFailure::Final(no_daemon(path, "it is a socket of another kind")),
+        _ => HelloFailure::Final(Error::new(Status::System, format!("the node daemon at {at}: {error}"))),
     }
 }
 

@@ -9,17 +9,17 @@ use crossdock_core::series::PinPageGiven;
 use crossdock_layout::wire::Request;
 use crossdock_layout::{MemberId, SegmentId};
 
-use crate::segment::Lease;
-use crate::series::Place;
+use crate::segment::SegmentOpening;
+use crate::series::PublisherRegistration;
 use crate::{Result, Session};
 
 /// The session as one open object sees it. While the object exists, this value keeps the session alive and keeps the
 /// daemon's count of openings.
 pub(crate) struct SessionHost {
     /// The openings that the daemon counts. They are given back in this order, and only then may the session end.
-    _leases: Vec<Lease>,
+    _openings: Vec<SegmentOpening>,
     /// The registration of the series that this process publishes. It is not set before the daemon knows the series.
-    place: OnceLock<Place>,
+    registration: OnceLock<PublisherRegistration>,
     /// The segment whose reserved bytes count against the quota. It is not set before the daemon knows the segment, or
     /// if all bytes of the segment are counted already.
     segment: OnceLock<SegmentId>,
@@ -30,14 +30,14 @@ pub(crate) struct SessionHost {
 
 impl SessionHost {
     /// Makes the `SessionHost` of an object whose memory is complete and counted.
-    pub fn new(session: &Session, leases: Vec<Lease>) -> Self {
-        let (place, segment) = (OnceLock::new(), OnceLock::new());
-        Self { _leases: leases, place, segment, patience: None, session: session.clone() }
+    pub fn new(session: &Session, openings: Vec<SegmentOpening>) -> Self {
+        let (registration, segment) = (OnceLock::new(), OnceLock::new());
+        Self { _openings: openings, registration, segment, patience: None, session: session.clone() }
     }
 
     /// Makes the `SessionHost` of an object whose segment can grow.
-    pub fn growing(session: &Session, lease: Lease, segment: SegmentId) -> Self {
-        Self { segment: OnceLock::from(segment), ..Self::new(session, vec![lease]) }
+    pub fn growing(session: &Session, opening: SegmentOpening, segment: SegmentId) -> Self {
+        Self { segment: OnceLock::from(segment), ..Self::new(session, vec![opening]) }
     }
 
     /// Makes the `SessionHost` of a series that is registered with the daemon later. `patience` is the longest wait for
@@ -47,9 +47,9 @@ impl SessionHost {
     }
 
     /// Keeps the registration, after the daemon has accepted the series.
-    pub fn keep_place(&self, place: Place) {
-        self.segment.get_or_init(|| place.segment());
-        self.place.get_or_init(|| place);
+    pub fn keep_registration(&self, registration: PublisherRegistration) {
+        self.segment.get_or_init(|| registration.segment());
+        self.registration.get_or_init(|| registration);
     }
 }
 
@@ -75,7 +75,7 @@ impl Host for SessionHost {
     }
 
     fn series_ended(&self) -> Result<()> {
-        self.place.get().map_or(Ok(()), |place| place.leave(self.session.deadline()))
+        self.registration.get().map_or(Ok(()), |registration| registration.leave(self.session.deadline()))
     }
 
     fn pin_page(&self, from: u32) -> Result<Option<PinPageGiven>> {

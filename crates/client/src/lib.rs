@@ -6,25 +6,24 @@
 
 #![warn(missing_docs)]
 
+mod at_exit;
 mod connection;
-mod copied;
 mod discovery;
 mod files;
 mod handshake;
 mod host;
 mod item;
-mod leaving;
 mod listing;
-mod owned;
 mod port;
 mod ranks;
 mod region;
+mod region_copies;
 pub mod runs;
 mod segment;
 mod series;
 mod session;
+mod session_objects;
 
-pub use copied::IncomingRegion;
 pub use crossdock_core::Result;
 pub use crossdock_core::containers::Order;
 pub use crossdock_core::directory::{Claim, Incarnation, Loaded, ObjectInfo, ObjectMode, Removed, TypeRef};
@@ -48,5 +47,6 @@ pub use listing::{Listing, MemberInfo, NodeInfo, SegmentInfo, WorkflowInfo};
 pub use port::*;
 pub use ranks::{rank_of_environment, ranked};
 pub use region::Region;
+pub use region_copies::IncomingRegion;
 pub use series::*;
 pub use session::{ConnectOptions, Session};

@@ -92,7 +92,7 @@ impl Session {
     /// `BAD_HANDLE` if the handle names no existing segment, or one that is no region; `DENIED`.
     pub fn region_of(&self, handle: Handle) -> Result<Region> {
         let id = SegmentId(handle.segment);
-        if let Some(region) = self.owned().region(id) {
+        if let Some(region) = self.session_objects().region(id) {
             return Ok(region);
         }
         if handle.is_none() {
@@ -104,7 +104,7 @@ impl Session {
                 // The handle may come from a region whose bytes were copied to this node. In this case the copy is the
                 // region.
                 let missing = || error.during(handle.to_string()).with_status(Status::BadHandle);
-                return self.owned().copy_of(id).ok_or_else(missing);
+                return self.session_objects().copy_of(id).ok_or_else(missing);
             }
             Err(error) => return Err(error),
         };
@@ -114,17 +114,17 @@ impl Session {
         }
         let region = self.enter(opened)?;
         // A port through which handles of this region come keeps the region open for the next message.
-        for port in self.owned().ports() {
+        for port in self.session_objects().ports() {
             port.keep(&region);
         }
         Ok(region)
     }
 
     pub(crate) fn enter(&self, opened: OpenedSegment) -> Result<Region> {
-        if let Some(region) = self.owned().region(opened.id) {
+        if let Some(region) = self.session_objects().region(opened.id) {
             return Ok(region);
         }
-        let host = SessionHost::growing(self, opened.lease, opened.id);
+        let host = SessionHost::growing(self, opened.opening, opened.id);
         let region = region::Region::attach(RegionParts {
             name: opened.name,
             segment: opened.id,
@@ -134,6 +134,6 @@ impl Session {
             member: self.member(),
             host: Arc::new(host),
         })?;
-        Ok(self.owned().note_region(region))
+        Ok(self.session_objects().note_region(region))
     }
 }

@@ -48,29 +48,29 @@ pub(crate) struct OpenedSegment {
     pub size: u64,
     pub attribute: u64,
     pub writable: bool,
-    /// The caller keeps this lease as long as the segment is mapped. When its last clone is dropped, the daemon is told
+    /// The caller keeps this opening as long as the segment is mapped. When its last clone is dropped, the daemon is told
     /// that this process no longer uses the memory.
-    pub lease: Lease,
+    pub opening: SegmentOpening,
 }
 
 /// One opening of a segment in the daemon's count. When the last clone of this value is dropped, the daemon is told
 /// that the opening is closed.
 #[derive(Clone, Debug)]
-pub(crate) struct Lease(#[expect(dead_code, reason = "kept for its drop")] Arc<Leased>);
+pub(crate) struct SegmentOpening(#[expect(dead_code, reason = "kept for its drop")] Arc<CountedOpening>);
 
 #[derive(Debug)]
-struct Leased {
+struct CountedOpening {
     connection: Arc<Connection>,
     segment: SegmentId,
 }
 
-impl Lease {
+impl SegmentOpening {
     pub(crate) fn new(connection: Arc<Connection>, segment: SegmentId) -> Self {
-        Self(Arc::new(Leased { connection, segment }))
+        Self(Arc::new(CountedOpening { connection, segment }))
     }
 }
 
-impl Drop for Leased {
+impl Drop for CountedOpening {
     fn drop(&mut self) {
         self.connection.release(self.segment);
     }

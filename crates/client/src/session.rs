@@ -12,9 +12,9 @@ use crossdock_os::{Deadline, child};
 
 use crate::connection::{Answered, Connection};
 use crate::discovery::{self, variable};
-use crate::handshake::Who;
-use crate::owned::Owned;
-use crate::segment::{Lease, OpenRequest, OpenedSegment};
+use crate::handshake::ClientIdentity;
+use crate::segment::{OpenRequest, OpenedSegment, SegmentOpening};
+use crate::session_objects::SessionObjects;
 use crate::{Error, Listing, Reason, Result, listing};
 
 /// How to reach the daemon, and as which task to connect.
@@ -74,8 +74,8 @@ struct Shared {
     task: String,
     workflow: String,
     timeout: Duration,
-    items: crate::item::Local,
-    owned: Arc<Owned>,
+    items: crate::item::CooperativeItems,
+    objects: Arc<SessionObjects>,
 }
 
 impl Drop for Shared {
@@ -110,16 +110,16 @@ impl Session {
         };
         let token = child::random().map_err(|e| Error::new(Status::System, e.to_string()))?;
         let nameless = task.is_none();
-        let who = Who { token, member: MemberId::NOBODY, rank, task, workflow, visitor: options.visitor };
+        let who = ClientIdentity { token, member: MemberId::NOBODY, rank, task, workflow, visitor: options.visitor };
         let found = discovery::find(options, &who, Deadline::after(options.timeout))?;
         let (member, admin, rank) = (found.welcome.member, found.welcome.admin, found.welcome.rank);
         let (run, nameless) = (found.welcome.run, nameless && admin);
         let (task, workflow) = (found.welcome.task.clone(), found.welcome.workflow.clone());
         let connection = Connection::new(found.path, found.private, who, found.welcome)?;
-        let (timeout, owned) = (options.timeout, Arc::<Owned>::default());
-        let items = crate::item::Local::default();
-        crate::leaving::keep_session(&owned, &connection);
-        let shared = Shared { connection, member, admin, run, nameless, rank, task, workflow, timeout, items, owned };
+        let (timeout, objects) = (options.timeout, Arc::<SessionObjects>::default());
+        let items = crate::item::CooperativeItems::default();
+        crate::at_exit::keep_session(&objects, &connection);
+        let shared = Shared { connection, member, admin, run, nameless, rank, task, workflow, timeout, items, objects };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -268,7 +268,7 @@ impl Session {
     /// first. Until then they still work, and the session ends with the last of them.
     pub fn close(self) -> Result<()> {
         self.shared.connection.check_process()?;
-        self.owned().close_ports();
+        self.session_objects().close_ports();
         // If the member of a publisher left, its observers would take the publisher for dead. If the member of an
         // observer left, the publisher would not respect its pins any more. So the session must not leave while the
         // program still has publishers, observers or versions.
@@ -300,15 +300,15 @@ impl Session {
     /// ports are not closed in order. It is meant for a process that acts for members of other nodes. No thread may use
     /// a region or a port of this session any more, except threads that wait at a port that `End::abandon` gave up.
     pub fn abandon(&self) {
-        for port in self.owned().ports() {
+        for port in self.session_objects().ports() {
             port.abandon();
         }
         self.shared.connection.abandon();
     }
 
     /// The regions and ports that this session has open.
-    pub(crate) fn owned(&self) -> &Owned {
-        &self.shared.owned
+    pub(crate) fn session_objects(&self) -> &SessionObjects {
+        &self.shared.objects
     }
 
     /// Opens or makes a segment by name.
@@ -351,12 +351,12 @@ impl Session {
         else {
             return Err(unexpected());
         };
-        let lease = Lease::new(self.shared.connection.clone(), segment);
+        let opening = SegmentOpening::new(self.shared.connection.clone(), segment);
         // The memory is checked, because another member gave it to the daemon, and only the daemon can be trusted.
         crossdock_os::memfd::check(&descriptor, size).map_err(|error| {
             Error::new(Status::Corrupt, format!("{} '{name}' cannot be used: {error}", kind.word()))
         })?;
-        Ok(OpenedSegment { id: segment, kind, name, descriptor, size, attribute, writable, lease })
+        Ok(OpenedSegment { id: segment, kind, name, descriptor, size, attribute, writable, opening })
     }
 
     /// Removes a name. The memory is freed with the last mapping.
@@ -416,7 +416,7 @@ impl Session {
     }
 
     /// The cooperative items that this session knows.
-    pub(crate) fn items(&self) -> &crate::item::Local {
+    pub(crate) fn items(&self) -> &crate::item::CooperativeItems {
         &self.shared.items
     }
 

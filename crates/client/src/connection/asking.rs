@@ -103,7 +103,7 @@ impl Connection {
             state.reading = true;
             drop(state);
             // Whether this call succeeds or fails, another thread must be able to become the reader afterwards.
-            let passed_on = PassOn(self);
+            let passed_on = ReaderTurn(self);
             self.read_some(deadline);
             drop(passed_on);
             state = self.lock();
@@ -153,7 +153,7 @@ impl Connection {
             state.hang_up();
             return;
         };
-        state.held.take(&answer, None);
+        state.open_list.take(&answer, None);
         let pending = state.pending.get_mut(&number).filter(|pending| pending.answer.is_none());
         // A request to resize, unshare or reopen an item is about an item that is open already. Such an item stays
         // open.
@@ -170,7 +170,7 @@ impl Connection {
     }
 
     fn hand_out(&self, state: &mut State, number: u64, answer: Answer, descriptors: Vec<OwnedFd>) {
-        state.held.take(&answer, descriptors.last());
+        state.open_list.take(&answer, descriptors.last());
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptors)),
             // The asking thread has given up, so what this late answer opened is given back to the daemon.
@@ -273,9 +273,9 @@ fn wait_of(request: &mut Request) -> Option<&mut u64> {
 }
 
 /// When this value is dropped, this thread's turn as the reader ends, so that another thread can read.
-pub(super) struct PassOn<'a>(pub(super) &'a Connection);
+pub(super) struct ReaderTurn<'a>(pub(super) &'a Connection);
 
-impl Drop for PassOn<'_> {
+impl Drop for ReaderTurn<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.reading = false;

@@ -6,15 +6,15 @@ use std::time::Duration;
 use crossdock_layout::Status;
 use crossdock_os::Deadline;
 
-use super::{Connection, PassOn};
-use crate::handshake::{self, Failure, Welcome};
+use super::{Connection, ReaderTurn};
+use crate::handshake::{self, HelloFailure, Welcome};
 use crate::{Error, discovery};
 
 /// If a private daemon (one that this library started) is gone for longer than this, the process starts it again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
 
 /// The result of one attempt to connect.
-pub(super) enum Tried {
+pub(super) enum ConnectAttempt {
     /// There is a connection, or the session is over.
     Done,
     /// Another attempt is needed. The flag is true if no daemon listens on the socket.
@@ -29,8 +29,8 @@ impl Connection {
         let mut started = false;
         loop {
             let unheard = match self.try_once(deadline) {
-                Tried::Done => return,
-                Tried::NotYet(unheard) => unheard && began.passed(),
+                ConnectAttempt::Done => return,
+                ConnectAttempt::NotYet(unheard) => unheard && began.passed(),
             };
             if unheard {
                 let mut state = self.lock();
@@ -54,26 +54,26 @@ impl Connection {
     }
 
     /// Makes one attempt. It does nothing while another thread tries or reads.
-    pub(super) fn try_again(&self, deadline: Deadline) -> Tried {
+    pub(super) fn try_again(&self, deadline: Deadline) -> ConnectAttempt {
         {
             let mut state = self.lock();
             if state.socket.is_some() || state.over.is_some() || state.leaving {
-                return Tried::Done;
+                return ConnectAttempt::Done;
             }
             if state.reading {
-                return Tried::NotYet(false);
+                return ConnectAttempt::NotYet(false);
             }
             state.reading = true;
         }
-        let _passed_on = PassOn(self);
+        let _passed_on = ReaderTurn(self);
         self.try_once(deadline)
     }
 
-    fn try_once(&self, deadline: Deadline) -> Tried {
+    fn try_once(&self, deadline: Deadline) -> ConnectAttempt {
         {
             let state = self.lock();
             if state.over.is_some() || state.socket.is_some() {
-                return Tried::Done;
+                return ConnectAttempt::Done;
             }
         }
         let failure = match handshake::greet(&self.path, &self.who, deadline) {
@@ -82,22 +82,22 @@ impl Connection {
         };
         let mut state = self.lock();
         match failure {
-            Failure::Final(error) if error.status != Status::TimedOut => {
+            HelloFailure::Final(error) if error.status != Status::TimedOut => {
                 state.over = Some(error.during("the connection was lost and cannot be made again"));
-                Tried::Done
+                ConnectAttempt::Done
             }
-            Failure::NoRoom(error) => {
+            HelloFailure::NoRoom(error) => {
                 state.trouble = Some(error);
-                Tried::NotYet(false)
+                ConnectAttempt::NotYet(false)
             }
             other => {
                 state.trouble = None;
-                Tried::NotYet(matches!(other, Failure::NotListening(_)))
+                ConnectAttempt::NotYet(matches!(other, HelloFailure::NotListening(_)))
             }
         }
     }
 
-    fn resume(&self, welcome: Welcome) -> Tried {
+    fn resume(&self, welcome: Welcome) -> ConnectAttempt {
         let mut state = self.lock();
         debug_assert_eq!(welcome.member, self.who.member, "a daemon that knows the token knows whose it is");
         let Welcome { socket, descriptors, incarnation, .. } = welcome;
@@ -110,11 +110,11 @@ impl Connection {
             Ok(true) => {}
             Ok(false) => {
                 state.over = Some(Error::new(Status::Incompatible, "the restarted daemon has another liveness table"));
-                return Tried::Done;
+                return ConnectAttempt::Done;
             }
             Err(error) => {
                 state.trouble = Some(Error::new(Status::NoSpace, error.to_string()));
-                return Tried::NotYet(false);
+                return ConnectAttempt::NotYet(false);
             }
         }
         let socket = Arc::new(socket);
@@ -125,9 +125,9 @@ impl Connection {
         state.incarnation = incarnation;
         state.socket = Some(socket);
         state.generation += 1;
-        state.tell_held();
+        state.tell_open();
         state.tell_progress_again();
         state.send_unsent();
-        Tried::Done
+        ConnectAttempt::Done
     }
 }

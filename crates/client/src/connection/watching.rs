@@ -16,7 +16,7 @@ use crossdock_os::fork::PerProcess;
 use crossdock_os::{Deadline, child, event};
 
 use super::Connection;
-use super::reconnecting::Tried;
+use super::reconnecting::ConnectAttempt;
 
 /// The longest pause between two attempts to connect again: `PAUSE` at first, and `LONG_PAUSE` after `A_WHILE`.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -29,25 +29,25 @@ const STACK: usize = 128 << 10;
 static WATCHER: PerProcess<Watcher> = PerProcess::new();
 
 struct Watcher {
-    bell: OwnedFd,
-    known: Mutex<Known>,
+    wake: OwnedFd,
+    known: Mutex<WatchList>,
 }
 
 #[derive(Default)]
-struct Known {
+struct WatchList {
     sessions: Vec<Weak<Connection>>,
     running: bool,
 }
 
 /// A session that the thread watches.
-struct Watched {
+struct WatchedSession {
     connection: Weak<Connection>,
     /// The time since when the connection is broken, and the time of the next attempt; `None` while the connection
     /// works.
-    broken: Option<Broken>,
+    broken: Option<Outage>,
 }
 
-struct Broken {
+struct Outage {
     since: Instant,
     due: Instant,
     pause: Duration,
@@ -72,7 +72,7 @@ impl Connection {
     pub(super) fn wake_watcher(&self) {
         if self.watched.load(Ordering::Relaxed) {
             if let Some(watcher) = WATCHER.get() {
-                event::signal(&watcher.bell);
+                event::signal(&watcher.wake);
             }
         }
     }
@@ -81,7 +81,7 @@ impl Connection {
 /// Gives the watcher of this process. The first call makes the watcher. `None` if there is no free descriptor for the
 /// watcher.
 fn watcher() -> Option<&'static Watcher> {
-    WATCHER.get_or_make(|| Some(Watcher { bell: event::eventfd().ok()?, known: Mutex::default() }))
+    WATCHER.get_or_make(|| Some(Watcher { wake: event::eventfd().ok()?, known: Mutex::default() }))
 }
 
 impl Watcher {
@@ -92,31 +92,31 @@ impl Watcher {
         }
         if known.running {
             known.sessions.push(session);
-            event::signal(&self.bell);
+            event::signal(&self.wake);
         }
         known.running
     }
 
     fn run(&self) {
-        let mut watched: Vec<Watched> = Vec::new();
+        let mut watched: Vec<WatchedSession> = Vec::new();
         loop {
-            event::clear(&self.bell);
+            event::clear(&self.wake);
             {
                 let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-                watched.extend(known.sessions.drain(..).map(|connection| Watched { connection, broken: None }));
+                watched.extend(known.sessions.drain(..).map(|connection| WatchedSession { connection, broken: None }));
                 watched.retain(|session| session.connection.upgrade().is_some_and(|c| !c.is_over()));
                 if watched.is_empty() {
                     known.running = false;
                     return;
                 }
             }
-            watched.iter_mut().for_each(Watched::attend);
+            watched.iter_mut().for_each(WatchedSession::attend);
             let now = Instant::now();
             let due = watched.iter().filter_map(|session| session.due(now)).min();
             let sleep = due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(now));
             let sockets: Vec<_> = watched.iter().map(|s| s.connection.upgrade()?.socket_of()).collect();
             let open: Vec<_> = sockets.iter().flatten().map(|(socket, _)| socket.as_fd()).collect();
-            let ended = event::wait_for_ends(&self.bell, &open, Deadline::after(sleep));
+            let ended = event::wait_for_ends(&self.wake, &open, Deadline::after(sleep));
             let present = watched.iter().zip(&sockets).filter_map(|(s, socket)| Some((s, socket.as_ref()?.1)));
             for ((session, generation), ended) in present.zip(ended) {
                 if let Some(connection) = session.connection.upgrade().filter(|_| ended) {
@@ -127,7 +127,7 @@ impl Watcher {
     }
 }
 
-impl Watched {
+impl WatchedSession {
     /// Gives the time at which the thread must next do something for this session.
     fn due(&self, now: Instant) -> Option<Instant> {
         let progress = self.connection.upgrade().and_then(|connection| connection.progress_due(now));
@@ -142,13 +142,13 @@ impl Watched {
             self.broken = None;
             return;
         }
-        let broken = self.broken.get_or_insert(Broken { since: now, due: now, pause: Duration::from_micros(500) });
+        let broken = self.broken.get_or_insert(Outage { since: now, due: now, pause: Duration::from_micros(500) });
         if now < broken.due {
             return;
         }
         match connection.try_again(Deadline::after(PATIENCE)) {
-            Tried::Done => self.broken = None,
-            Tried::NotYet(_) => {
+            ConnectAttempt::Done => self.broken = None,
+            ConnectAttempt::NotYet(_) => {
                 let longest = if broken.since.elapsed() < A_WHILE { PAUSE } else { LONG_PAUSE };
                 broken.pause = (broken.pause * 2).min(longest);
                 broken.due = Instant::now() + broken.pause;

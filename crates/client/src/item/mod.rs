@@ -7,8 +7,8 @@
 //! An [`Item`] is *spent* after its task has handed it on. It has no bytes any more, and every call fails with an error
 //! that names the new owner. After a method that takes the item by value, a later use does not compile.
 
+mod cooperative;
 mod handing;
-mod local;
 mod opened;
 mod options;
 mod session;
@@ -25,7 +25,7 @@ pub use opened::OpenItem;
 pub use options::{ItemInfo, ItemOptions, address, party};
 pub use shared::{ItemView, SharedItem};
 
-pub(crate) use local::Local;
+pub(crate) use cooperative::CooperativeItems;
 
 use crate::{Error, Mode, Region, Result, Session};
 

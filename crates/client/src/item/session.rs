@@ -9,11 +9,11 @@ use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, KEYS_PER
 use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Deadline, Mapping};
 
-use super::local::Known;
+use super::cooperative::MappedItem;
 use super::{Contents, Item, ItemInfo, ItemOptions, ItemView, State};
 use crate::connection::Answered;
 use crate::host::SessionHost;
-use crate::segment::Lease;
+use crate::segment::SegmentOpening;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
 /// The least time that a session waits for the answer to a request for an item, even if the caller's timeout is
@@ -133,13 +133,13 @@ impl Session {
             })?;
             return Ok(Item::new(self, given, State::Own(memory)));
         }
-        let lease = Lease::new(self.connection().clone(), given.file);
+        let opening = SegmentOpening::new(self.connection().clone(), given.file);
         let memory = ItemMemory::open(&descriptor, given.size, Backing::Cooperative).map_err(|error| {
             self.connection().unmake(&given);
             error.about(SegmentKind::Item, &given.key)
         })?;
         let own: PartyNumbers = given.words.iter().filter_map(|w| u32::try_from(*w).ok()).collect();
-        let known = Known { memory: Arc::new(memory), given: given.clone(), own, _lease: lease };
+        let known = MappedItem { memory: Arc::new(memory), given: given.clone(), own, _opening: opening };
         self.items().learn(&given.key, known.clone());
         if given.created {
             let held = known.memory.begin(known.own[0], self.member(), given.on_death);
@@ -152,7 +152,7 @@ impl Session {
     }
 
     /// Takes a cooperative item, and waits for it in shared memory.
-    pub(super) fn take_known(&self, key: &str, known: Known, timeout: Option<Duration>) -> Result<Item> {
+    pub(super) fn take_known(&self, key: &str, known: MappedItem, timeout: Option<Duration>) -> Result<Item> {
         self.connection().check_process()?;
         let mut own = known.own.clone();
         for number in self.items().registered() {
@@ -205,17 +205,17 @@ impl Session {
     /// Opens a shared item that the daemon gave for reading.
     pub(super) fn opened_view(&self, answer: Answered) -> Result<ItemView> {
         let (given, descriptor) = taken(answer)?;
-        let lease = Lease::new(self.connection().clone(), given.file);
+        let opening = SegmentOpening::new(self.connection().clone(), given.file);
         let memory = ItemMemory::open(&descriptor, given.size, Backing::Shared)
             .map_err(|error| error.about(SegmentKind::Item, &given.key))?;
-        Ok(ItemView::new(self, given, memory, lease))
+        Ok(ItemView::new(self, given, memory, opening))
     }
 
     /// Opens the region that lies in an item's data.
     pub(super) fn region_in_item(&self, key: &str, id: SegmentId, mapping: Mapping, writable: bool) -> Result<Region> {
         let host = Arc::new(SessionHost::new(self, Vec::new()));
         let over = MappedRegionParts { name: key.to_owned(), segment: id, writable, member: self.member(), host };
-        Ok(self.owned().note_region(region::Region::over(mapping, None, over)?))
+        Ok(self.session_objects().note_region(region::Region::over(mapping, None, over)?))
     }
 }
 

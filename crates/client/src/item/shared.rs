@@ -9,7 +9,7 @@ use crossdock_layout::{SegmentId, Status};
 use super::session::{milliseconds, taken};
 use super::{Contents, Item, OpenItem, State};
 use crate::connection::Answered;
-use crate::segment::Lease;
+use crate::segment::SegmentOpening;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
 /// A shared item that is open for reading. Its bytes do not change as long as this value exists, because an owner that
@@ -19,7 +19,7 @@ pub struct ItemView {
     open: OpenItem,
     // This field comes first because the memory must be unmapped before the daemon is told.
     memory: ItemMemory,
-    _lease: Lease,
+    _opening: SegmentOpening,
 }
 
 impl std::ops::Deref for ItemView {
@@ -30,8 +30,8 @@ impl std::ops::Deref for ItemView {
 }
 
 impl ItemView {
-    pub(super) fn new(session: &Session, given: ItemGiven, memory: ItemMemory, lease: Lease) -> Self {
-        Self { open: OpenItem::new(session, given), memory, _lease: lease }
+    pub(super) fn new(session: &Session, given: ItemGiven, memory: ItemMemory, opening: SegmentOpening) -> Self {
+        Self { open: OpenItem::new(session, given), memory, _opening: opening }
     }
 
     /// The item's data. A store through the address is a fault.

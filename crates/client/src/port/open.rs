@@ -8,7 +8,7 @@ use crossdock_layout::wire::{OpenMode, SegmentKind};
 use crossdock_layout::{Rights, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping};
 
-use super::kept::Kept;
+use super::recent_regions::RecentRegions;
 use super::{End, Port, PortOptions, PortReport, Shared};
 use crate::host::SessionHost;
 use crate::segment::{OpenRequest, OpenedSegment};
@@ -56,17 +56,17 @@ impl Session {
         let alive = self.liveness();
         let deadline = Deadline::after(timeout.unwrap_or(FORMAT_WAIT).max(FORMAT_WAIT));
         let ring = Ring::open(mapping, shape, self.member(), alive, deadline).map_err(named)?;
-        let host = Arc::new(SessionHost::new(self, vec![opened.lease]));
+        let host = Arc::new(SessionHost::new(self, vec![opened.opening]));
         let end = queue::End::open(ring, end, self.member(), &self.label(), host, timeout.unwrap_or_default())
             .map_err(named)?;
         let shared = Arc::new(Shared {
             end,
             name: name.to_owned(),
             id: opened.id,
-            bell: OnceLock::new(),
-            kept: Kept::default(),
+            poll_descriptor: OnceLock::new(),
+            recent_regions: RecentRegions::default(),
         });
-        self.owned().note_port(&shared);
+        self.session_objects().note_port(&shared);
         Ok(Port { shared })
     }
 

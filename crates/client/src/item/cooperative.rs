@@ -8,41 +8,41 @@ use crossdock_core::item::{ItemMemory, PartyNumbers};
 use crossdock_layout::SegmentId;
 use crossdock_layout::wire::{ItemGiven, Party};
 
-use crate::segment::Lease;
+use crate::segment::SegmentOpening;
 
 /// A cooperative item, mapped as long as the session lives or until the item is destroyed.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct MappedItem {
     pub memory: Arc<ItemMemory>,
     pub given: ItemGiven,
     /// The numbers that mean this rank, or any rank of this task, in the item's owner word (the word of shared memory
     /// that names the owner).
     pub own: PartyNumbers,
-    pub _lease: Lease,
+    pub _opening: SegmentOpening,
 }
 
 /// The cooperative items that one session knows.
 #[derive(Debug, Default)]
-pub(crate) struct Local(Mutex<State>);
+pub(crate) struct CooperativeItems(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, MappedItem>,
     words: BTreeMap<Party, u32>,
     /// The numbers that this session registered, by which items can be transferred to it.
     registered: BTreeSet<u64>,
 }
 
-impl Local {
+impl CooperativeItems {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn find(&self, key: &str) -> Option<Known> {
+    pub(super) fn find(&self, key: &str) -> Option<MappedItem> {
         self.state().known.get(key).cloned()
     }
 
-    pub(super) fn learn(&self, key: &str, known: Known) {
+    pub(super) fn learn(&self, key: &str, known: MappedItem) {
         self.state().known.insert(key.to_owned(), known);
     }
 

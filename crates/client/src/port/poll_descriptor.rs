@@ -18,7 +18,7 @@ use crate::{Error, Result};
 const STRETCH: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct PollDescriptor {
     eventfd: OwnedFd,
     state: Mutex<State>,
     changed: Condvar,
@@ -31,7 +31,7 @@ struct State {
     dismissed: bool,
 }
 
-impl Bell {
+impl PollDescriptor {
     pub fn new() -> Result<Self> {
         let eventfd = event::eventfd().map_err(|error| Error::os(&error))?;
         Ok(Self { eventfd, state: Mutex::default(), changed: Condvar::new() })
@@ -94,11 +94,11 @@ impl Bell {
 }
 
 fn watch(shared: &Arc<Shared>) {
-    let Some(bell) = shared.bell.get() else { return };
-    while bell.wait_for_arming() {
+    let Some(poll_descriptor) = shared.poll_descriptor.get() else { return };
+    while poll_descriptor.wait_for_arming() {
         // When the port is closed, this wait ends at once, because leaving wakes both sides.
         if shared.end.wait_for_event(STRETCH) || shared.end.is_closed() {
-            bell.ring();
+            poll_descriptor.ring();
         }
     }
 }

@@ -6,7 +6,7 @@
 //! version. It reads the version as contiguous arrays that neither change nor can be written. The daemon is asked only
 //! to register publishers and observers.
 
-mod daemon;
+mod registration;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,11 @@ pub use crossdock_core::series::{
     PublisherState as SeriesState, Report as SeriesReport, Runner, Spec as SeriesOptions,
     Statistics as SeriesStatistics, Value, Variable, Version, diff,
 };
-pub(crate) use daemon::Place;
+pub(crate) use registration::PublisherRegistration;
 
 use crate::host::SessionHost;
 use crate::{Error, Result, Session};
-use daemon::Seat;
+use registration::ObserverRegistration;
 
 /// How long a call of `publish` waits for the daemon at most, if the pool of the series has to grow.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -41,10 +41,10 @@ impl Session {
         let host = Arc::new(SessionHost::patient(self, PATIENCE));
         let identity = Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
         let (mut publisher, offer) = Publisher::create(identity, options, host.clone())?;
-        crate::leaving::keep_series(publisher.end_mark());
-        let place = self.place_series(name, offer)?;
-        publisher.placed(place.segment());
-        host.keep_place(place);
+        crate::at_exit::keep_series(publisher.end_mark());
+        let registration = self.register_publisher(name, offer)?;
+        publisher.placed(registration.segment());
+        host.keep_registration(registration);
         Ok(publisher)
     }
 
@@ -56,9 +56,9 @@ impl Session {
         let host = Arc::new(SessionHost::patient(self, PATIENCE));
         let identity = Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
         let (mut replica, offer) = Replica::create(identity, original, host.clone())?;
-        let place = self.place_series(name, offer)?;
-        replica.placed(place.segment());
-        host.keep_place(place);
+        let registration = self.register_publisher(name, offer)?;
+        replica.placed(registration.segment());
+        host.keep_registration(registration);
         Ok(replica)
     }
 
@@ -69,7 +69,7 @@ impl Session {
     /// `NOT_FOUND` (with no waiting), `TIMED_OUT`, `DENIED`, `NO_SPACE` (the series has as many observers as it
     /// allows), `CORRUPT`, `INCOMPATIBLE`.
     pub fn observe(&self, name: &str, timeout: Duration) -> Result<Observer> {
-        self.attach_observer(self.seat_at_series(name, false, timeout)?)
+        self.attach_observer(self.register_observer(name, false, timeout)?)
     }
 
     /// Works as [`Session::observe`], but takes the latest series of this name from any run. So the call finds a series
@@ -78,11 +78,11 @@ impl Session {
     /// # Errors
     /// As [`Session::observe`].
     pub fn observe_former(&self, name: &str, timeout: Duration) -> Result<Observer> {
-        self.attach_observer(self.seat_at_series(name, true, timeout)?)
+        self.attach_observer(self.register_observer(name, true, timeout)?)
     }
 
-    fn attach_observer(&self, seat: Seat) -> Result<Observer> {
-        let Seat { entry, pool, page, leases } = seat;
+    fn attach_observer(&self, registration: ObserverRegistration) -> Result<Observer> {
+        let ObserverRegistration { entry, pool, page, openings } = registration;
         Observer::attach(AttachParts {
             name: entry.name,
             segment: entry.segment,
@@ -91,7 +91,7 @@ impl Session {
             pin_page: page,
             slot: entry.slot,
             publisher: entry.publisher,
-            host: Arc::new(SessionHost::new(self, leases)),
+            host: Arc::new(SessionHost::new(self, openings)),
         })
     }
 

@@ -15,34 +15,34 @@ use crossdock_os::exit;
 use crossdock_os::fork::PerProcess;
 
 use crate::connection::Connection;
-use crate::owned::Owned;
+use crate::session_objects::SessionObjects;
 
 /// The sessions and series that end when this process exits in order.
 #[derive(Default)]
-struct Open {
-    sessions: Vec<(Weak<Owned>, Weak<Connection>)>,
+struct OpenAtExit {
+    sessions: Vec<(Weak<SessionObjects>, Weak<Connection>)>,
     series: Vec<Weak<EndMark>>,
 }
 
 /// A forked child begins with an empty list, because the parent ends what the parent has open.
-static OPEN: PerProcess<Mutex<Open>> = PerProcess::new();
+static OPEN: PerProcess<Mutex<OpenAtExit>> = PerProcess::new();
 
 /// At the end of the program, another thread might hold the lock of the list for ever. So the lock is tried this many
 /// times.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(200);
 
-fn open() -> MutexGuard<'static, Open> {
+fn open() -> MutexGuard<'static, OpenAtExit> {
     let own = OPEN.get_or_make(|| Some(Mutex::default())).expect("the closure always makes one");
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Adds a new session to the list of sessions to end.
-pub(crate) fn keep_session(owned: &Arc<Owned>, connection: &Arc<Connection>) {
+pub(crate) fn keep_session(objects: &Arc<SessionObjects>, connection: &Arc<Connection>) {
     exit::at_normal_exit(leave);
     let mut open = open();
     open.sessions.retain(|(_, connection)| connection.strong_count() > 0);
-    open.sessions.push((Arc::downgrade(owned), Arc::downgrade(connection)));
+    open.sessions.push((Arc::downgrade(objects), Arc::downgrade(connection)));
 }
 
 /// Adds a series to the list of series to end, when its publishing begins.
@@ -58,13 +58,13 @@ fn leave() {
     for mark in series.iter().filter_map(Weak::upgrade) {
         mark.end();
     }
-    for (owned, connection) in &sessions {
+    for (objects, connection) in &sessions {
         let Some(connection) = connection.upgrade() else { continue };
         if connection.check_process().is_err() {
             continue;
         }
-        if let Some(owned) = owned.upgrade() {
-            owned.close_ports();
+        if let Some(objects) = objects.upgrade() {
+            objects.close_ports();
         }
         if !connection.has_series() && connection.items() == 0 && connection.regions() == 0 {
             connection.end();
@@ -72,7 +72,7 @@ fn leave() {
     }
 }
 
-type Taken = (Vec<(Weak<Owned>, Weak<Connection>)>, Vec<Weak<EndMark>>);
+type Taken = (Vec<(Weak<SessionObjects>, Weak<Connection>)>, Vec<Weak<EndMark>>);
 
 fn take_all() -> Option<Taken> {
     let open = OPEN.get()?;

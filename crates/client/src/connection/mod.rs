@@ -7,12 +7,12 @@
 //! is in flight, one watching thread of the process notices the end of a connection and connects again. So a new daemon
 //! learns everything that living members hold, and members hear of deaths.
 //!
-//! The submodules: `asking` sends requests and hands out the answers; `held` lists what this process has open;
+//! The submodules: `asking` sends requests and hands out the answers; `open_list` lists what this process has open;
 //! `progress` reports the task's progress; `room` reserves descriptors for the answers; `reconnecting` connects again;
 //! `watching` is the watching thread.
 
 mod asking;
-mod held;
+mod open_list;
 mod progress;
 mod reconnecting;
 mod room;
@@ -32,10 +32,10 @@ use crossdock_os::{Deadline, fork};
 
 pub(crate) use self::asking::Answered;
 
-use self::asking::{PassOn, Pending};
-use self::held::Held;
+use self::asking::{Pending, ReaderTurn};
+use self::open_list::OpenList;
 use self::progress::Progress;
-use crate::handshake::{Welcome, Who};
+use crate::handshake::{ClientIdentity, Welcome};
 use crate::{Error, Reason, Result};
 
 /// The longest time that a leaving session tries to tell the daemon that it leaves.
@@ -50,7 +50,7 @@ struct State {
     /// Descriptors without another use. Each reserves a place in the descriptor table for a descriptor that an answer
     /// will bring.
     room: Vec<OwnedFd>,
-    held: Held,
+    open_list: OpenList,
     progress: Progress,
     reading: bool,
     /// The number of threads that wait for the reading thread.
@@ -68,7 +68,7 @@ struct State {
 pub(crate) struct Connection {
     path: PathBuf,
     private: bool,
-    who: Who,
+    who: ClientIdentity,
     liveness: Liveness,
     state: Mutex<State>,
     changed: Condvar,
@@ -80,7 +80,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(path: PathBuf, private: bool, mut who: Who, welcome: Welcome) -> Result<Arc<Self>> {
+    pub(crate) fn new(path: PathBuf, private: bool, mut who: ClientIdentity, welcome: Welcome) -> Result<Arc<Self>> {
         let entered = Liveness::enter(welcome.descriptors, welcome.member);
         let liveness =
             entered.map_err(|error| Error::os(&error).during("this process cannot become a member of the node"))?;
@@ -97,7 +97,7 @@ impl Connection {
             pending: BTreeMap::new(),
             room: Vec::new(),
             trouble: None,
-            held: Held::default(),
+            open_list: OpenList::default(),
             progress: Progress::default(),
             reading: false,
             asleep: 0,

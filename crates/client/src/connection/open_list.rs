@@ -17,10 +17,10 @@ const MOMENT: Duration = Duration::from_millis(200);
 
 /// What a session has open.
 #[derive(Default)]
-pub(super) struct Held {
-    leases: BTreeMap<SegmentId, Leased>,
+pub(super) struct OpenList {
+    segments: BTreeMap<SegmentId, OpenSegmentCount>,
     /// The series that this session publishes.
-    offered: BTreeMap<SegmentId, Offered>,
+    offered: BTreeMap<SegmentId, PublishedPool>,
     /// The items that this member has open as their owner.
     items: BTreeSet<SegmentId>,
     /// The endpoints that this session made, with copies of their listening sockets.
@@ -28,7 +28,7 @@ pub(super) struct Held {
 }
 
 /// A segment that this process has open.
-struct Leased {
+struct OpenSegmentCount {
     count: u32,
     kind: SegmentKind,
     /// The descriptor that is given to a daemon that lost the segment's descriptor. A read-only descriptor is enough,
@@ -37,7 +37,7 @@ struct Leased {
 }
 
 /// The memory of a series that this process publishes.
-struct Offered {
+struct PublishedPool {
     pool: Arc<OwnedFd>,
     /// The pin pages that the daemon made for this series, with their ids.
     pages: Vec<(SegmentId, OwnedFd)>,
@@ -67,39 +67,39 @@ impl Connection {
 
     /// Forgets an item that no longer belongs to this task.
     pub(crate) fn forget_item(&self, item: SegmentId) {
-        self.lock().held.items.remove(&item);
+        self.lock().open_list.items.remove(&item);
     }
 
     /// The number of items that this session has open as their owner.
     pub(crate) fn items(&self) -> usize {
-        self.lock().held.items.len()
+        self.lock().open_list.items.len()
     }
 
     /// Remembers an endpoint, so that it can be given to a daemon that forgot it.
     pub(crate) fn keep_endpoint(&self, request: Request, listener: Arc<OwnedFd>) {
-        self.lock().held.endpoints.push((request, listener));
+        self.lock().open_list.endpoints.push((request, listener));
         self.watch();
     }
 
     /// Forgets the endpoints of a workflow that ended, because their sockets must not stay open.
     pub(crate) fn forget_endpoints(&self, of: &str) {
         let other = |request: &Request| !matches!(request, Request::MakeEndpoint { workflow, .. } if workflow == of);
-        self.lock().held.endpoints.retain(|(request, _)| other(request));
+        self.lock().open_list.endpoints.retain(|(request, _)| other(request));
     }
 
     /// Remembers a series that this session publishes, so that it can be given to a daemon that forgot it. Also notes
     /// that its pool is open here.
     pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) {
         let mut state = self.lock();
-        state.held.lease(segment, SegmentKind::Series, None);
-        state.held.offered.insert(segment, Offered { pool, pages: Vec::new() });
+        state.open_list.add_segment(segment, SegmentKind::Series, None);
+        state.open_list.offered.insert(segment, PublishedPool { pool, pages: Vec::new() });
         drop(state);
         self.watch();
     }
 
     /// Remembers a pin page of a series that this session publishes.
     pub(crate) fn keep_page(&self, series: SegmentId, page: SegmentId, descriptor: OwnedFd) {
-        if let Some(offered) = self.lock().held.offered.get_mut(&series) {
+        if let Some(offered) = self.lock().open_list.offered.get_mut(&series) {
             offered.pages.push((page, descriptor));
         }
     }
@@ -110,36 +110,36 @@ impl Connection {
             return;
         }
         let mut state = self.lock();
-        if state.held.offered.remove(&segment).is_some() {
+        if state.open_list.offered.remove(&segment).is_some() {
             state.release(segment);
         }
     }
 
     /// The number of regions that this session has open.
     pub(crate) fn regions(&self) -> usize {
-        self.lock().held.leases.values().filter(|leased| leased.kind == SegmentKind::Region).count()
+        self.lock().open_list.segments.values().filter(|open| open.kind == SegmentKind::Region).count()
     }
 
     /// Tells whether this session publishes or observes a series, or holds a version of one.
     pub(crate) fn has_series(&self) -> bool {
-        self.lock().held.leases.values().any(|leased| leased.kind == SegmentKind::Series)
+        self.lock().open_list.segments.values().any(|open| open.kind == SegmentKind::Series)
     }
 }
 
 impl State {
     fn release(&mut self, segment: SegmentId) {
-        let leases = &mut self.held.leases;
-        if let Some(leased) = leases.get_mut(&segment) {
-            leased.count -= 1;
-            if leased.count == 0 {
-                leases.remove(&segment);
+        let segments = &mut self.open_list.segments;
+        if let Some(open) = segments.get_mut(&segment) {
+            open.count -= 1;
+            if open.count == 0 {
+                segments.remove(&segment);
             }
         }
         self.tell(&Request::Detach { segment, count: 1 });
     }
 
     fn release_item(&mut self, item: SegmentId) {
-        if self.held.items.remove(&item) {
+        if self.open_list.items.remove(&item) {
             self.tell(&Request::Item(ItemRequest::Release { item }));
         }
     }
@@ -175,9 +175,9 @@ impl State {
 
     /// Tells the daemon on a new connection everything that is open here. The daemon closes everything else of this
     /// member.
-    pub(super) fn tell_held(&mut self) {
-        let Held { leases, items, .. } = &self.held;
-        let segments = leases.iter().map(|(segment, leased)| Request::Hold { segment: *segment, count: leased.count });
+    pub(super) fn tell_open(&mut self) {
+        let OpenList { segments, items, .. } = &self.open_list;
+        let segments = segments.iter().map(|(segment, open)| Request::Hold { segment: *segment, count: open.count });
         let items = items.iter().map(|item| ItemRequest::Hold { item: *item });
         // A segment with the number zero marks the end of the list.
         let segments = segments.chain([Request::Hold { segment: SegmentId(0), count: 0 }]);
@@ -190,7 +190,7 @@ impl State {
     /// No thread waits for the answers. They may be errors, because another member may have sent the same descriptors
     /// first.
     pub(super) fn give_back(&mut self, socket: &OwnedFd) {
-        for (request, fds) in self.held.descriptors() {
+        for (request, fds) in self.open_list.descriptors() {
             let message = request.encode(self.next, 0);
             self.next += 1;
             while let Ok(false) = socket::send(socket, &message, &fds) {
@@ -202,44 +202,44 @@ impl State {
     }
 }
 
-impl Held {
+impl OpenList {
     /// Notes what the daemon counts as open because of this answer: segments, or an item of this task. `descriptor` is
     /// the last one that came with the answer.
     pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {
-                self.lease(*segment, *kind, descriptor);
+                self.add_segment(*segment, *kind, descriptor);
             }
             Answer::Series(entry) => {
-                self.lease(entry.segment, SegmentKind::Series, None);
+                self.add_segment(entry.segment, SegmentKind::Series, None);
                 // The observer keeps no descriptor of the pool, because the publisher has one for a daemon that lost
                 // the pool. But perhaps no other member has the pin page, so the observer keeps a descriptor of this
                 // page.
-                self.lease(entry.pin, SegmentKind::Series, descriptor);
+                self.add_segment(entry.pin, SegmentKind::Series, descriptor);
             }
             Answer::Item(given) if is_owned(given) => {
                 self.items.insert(given.item);
             }
             Answer::Item(given) => {
-                self.lease(given.file, SegmentKind::Item, descriptor);
+                self.add_segment(given.file, SegmentKind::Item, descriptor);
             }
             _ => {}
         }
     }
 
     /// Counts one more opening of a segment. If no descriptor of the segment is kept yet, keeps a copy of `given`.
-    fn lease(&mut self, segment: SegmentId, kind: SegmentKind, given: Option<&OwnedFd>) {
-        let leased = self.leases.entry(segment).or_insert(Leased { count: 0, kind, descriptor: None });
-        leased.count += 1;
-        if leased.descriptor.is_none() {
-            leased.descriptor = given.and_then(|fd| file::duplicate(fd).ok());
+    fn add_segment(&mut self, segment: SegmentId, kind: SegmentKind, given: Option<&OwnedFd>) {
+        let open = self.segments.entry(segment).or_insert(OpenSegmentCount { count: 0, kind, descriptor: None });
+        open.count += 1;
+        if open.descriptor.is_none() {
+            open.descriptor = given.and_then(|fd| file::duplicate(fd).ok());
         }
     }
 
     /// Gives all descriptors that a daemon needs if it lost its descriptors with its keeper. Each comes with the
     /// request that gives it to the daemon.
     fn descriptors(&self) -> impl Iterator<Item = (Request, Vec<BorrowedFd<'_>>)> {
-        let segments = self.leases.iter().filter_map(|(id, leased)| Some((*id, leased.descriptor.as_ref()?)));
+        let segments = self.segments.iter().filter_map(|(id, open)| Some((*id, open.descriptor.as_ref()?)));
         let segments = segments.map(|(segment, fd)| (Request::Offer { segment }, fd.as_fd()));
         let endpoints = self.endpoints.iter().map(|(request, fd)| (request.clone(), fd.as_fd()));
         let pools = self.offered.iter().map(|(id, series)| (Request::Offer { segment: *id }, series.pool.as_fd()));

@@ -18,7 +18,7 @@ const MOST: usize = 4;
 
 /// The regions into which the last messages' handles point.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct RecentRegions {
     /// The segment of the last handle that passed this end. Only a region in this segment is kept.
     last: AtomicU64,
     /// The kept regions. The one that was opened last is at the end.
@@ -26,7 +26,7 @@ pub(super) struct Kept {
     closed: std::sync::atomic::AtomicBool,
 }
 
-impl Kept {
+impl RecentRegions {
     /// Notes the segment of a handle that passed this end.
     #[inline]
     pub(super) fn note(&self, handle: Handle) {

@@ -12,7 +12,7 @@ use crate::port::Shared as Port;
 
 /// The regions and ports of one session.
 #[derive(Debug, Default)]
-pub(crate) struct Owned {
+pub(crate) struct SessionObjects {
     regions: Mutex<BTreeMap<SegmentId, Weak<region::Region>>>,
     ports: Mutex<Vec<Weak<Port>>>,
 }
@@ -22,7 +22,7 @@ fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Owned {
+impl SessionObjects {
     /// The region of this segment; `None` if it is not open.
     pub fn region(&self, id: SegmentId) -> Option<Region> {
         enter(&self.regions).get(&id)?.upgrade()

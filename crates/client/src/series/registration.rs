@@ -12,7 +12,7 @@ use crossdock_layout::{SegmentId, Status, name};
 use crossdock_os::{Deadline, file, memfd};
 
 use crate::connection::Connection;
-use crate::segment::Lease;
+use crate::segment::SegmentOpening;
 use crate::{Error, Result, Session};
 
 /// The longest time that a dropped publisher tries to end its registration with the daemon. If this fails, the
@@ -20,7 +20,7 @@ use crate::{Error, Result, Session};
 const FAREWELL: Duration = Duration::from_millis(300);
 
 /// The registration of a series that this process publishes.
-pub(crate) struct Place {
+pub(crate) struct PublisherRegistration {
     connection: Arc<Connection>,
     segment: SegmentId,
     over: AtomicBool,
@@ -28,15 +28,15 @@ pub(crate) struct Place {
 
 /// The registration of a series that this process observes, with its pool and a pin page. It ends when the value is
 /// dropped.
-pub(super) struct Seat {
+pub(super) struct ObserverRegistration {
     pub entry: SeriesEntry,
     pub pool: OwnedFd,
     pub page: OwnedFd,
     /// The openings that the daemon counts. They end in this order, the pin page first.
-    pub leases: Vec<Lease>,
+    pub openings: Vec<SegmentOpening>,
 }
 
-impl Place {
+impl PublisherRegistration {
     pub fn segment(&self) -> SegmentId {
         self.segment
     }
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for PublisherRegistration {
     fn drop(&mut self) {
         let _ = self.leave(Deadline::after(FAREWELL));
     }
@@ -60,24 +60,31 @@ impl Drop for Place {
 
 impl Session {
     /// Registers a new series with the daemon. From then on its `reserved` bytes count against the quota.
-    pub(super) fn place_series(&self, name: &str, offer: Offer) -> Result<Place> {
+    pub(super) fn register_publisher(&self, name: &str, offer: Offer) -> Result<PublisherRegistration> {
         check_name(name)?;
-        let place = || self.try_to_place(name, &offer.pool, offer.size, offer.reserved, offer.observers);
+        let register = || self.try_to_register(name, &offer.pool, offer.size, offer.reserved, offer.observers);
         // `NOT_FOUND` has two possible causes. If the daemon's keeper died meanwhile, the daemon has lost the pool that
         // it was given. In a site, the daemon first has to claim the name, and does not keep the pool while it waits.
         // In both cases the request is sent again, at most twice.
-        let again = |error: Error| if error.status == Status::NotFound { place() } else { Err(error) };
-        place().or_else(again).or_else(again)
+        let again = |error: Error| if error.status == Status::NotFound { register() } else { Err(error) };
+        register().or_else(again).or_else(again)
     }
 
-    fn try_to_place(&self, name: &str, pool: &Arc<OwnedFd>, size: u64, reserved: u64, observers: u32) -> Result<Place> {
+    fn try_to_register(
+        &self,
+        name: &str,
+        pool: &Arc<OwnedFd>,
+        size: u64,
+        reserved: u64,
+        observers: u32,
+    ) -> Result<PublisherRegistration> {
         let connection = self.connection();
         let request = Request::Publish { size, reserved, attribute: 0, observers, name: name.to_owned() };
         let (answer, _) = connection.ask(request, Some(pool.clone()), None, self.deadline())?;
         let Answer::Done { value } = answer else { return Err(crate::session::unexpected()) };
         let segment = SegmentId(value);
         connection.keep_series(segment, pool.clone());
-        Ok(Place { connection: connection.clone(), segment, over: AtomicBool::new(false) })
+        Ok(PublisherRegistration { connection: connection.clone(), segment, over: AtomicBool::new(false) })
     }
 
     /// Asks for the next pin page of a series that this session publishes; `None` if there is no further page yet.
@@ -104,7 +111,12 @@ impl Session {
     }
 
     /// Registers this process as an observer of a series. If the series does not exist, waits for it up to `timeout`.
-    pub(super) fn seat_at_series(&self, name: &str, former: bool, timeout: Duration) -> Result<Seat> {
+    pub(super) fn register_observer(
+        &self,
+        name: &str,
+        former: bool,
+        timeout: Duration,
+    ) -> Result<ObserverRegistration> {
         check_name(name)?;
         let timeout = Some(timeout).filter(|t| !t.is_zero());
         let wait_ms = timeout.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX));
@@ -112,7 +124,7 @@ impl Session {
         let connection = self.connection();
         let (answer, descriptors) = connection.ask_with(request, Vec::new(), timeout, self.late(timeout))?;
         let Answer::Series(entry) = answer else { return Err(crate::session::unexpected()) };
-        let leases = [entry.pin, entry.segment].map(|id| Lease::new(connection.clone(), id)).into();
+        let openings = [entry.pin, entry.segment].map(|id| SegmentOpening::new(connection.clone(), id)).into();
         let mut descriptors = descriptors.into_iter();
         let (Some(pool), Some(page)) = (descriptors.next(), descriptors.next()) else {
             return Err(crate::session::unexpected());
@@ -120,7 +132,7 @@ impl Session {
         // The memory is checked, because another member gave it to the daemon, and only the daemon can be trusted.
         let checked = memfd::check(&pool, entry.size).and_then(|()| memfd::check(&page, PIN_PAGE));
         checked.map_err(|error| Error::new(Status::Corrupt, format!("series '{name}' cannot be used: {error}")))?;
-        Ok(Seat { entry, pool, page, leases })
+        Ok(ObserverRegistration { entry, pool, page, openings })
     }
 }
 

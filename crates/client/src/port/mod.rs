@@ -5,9 +5,9 @@
 //! again, and nothing is overwritten while it is read. Every wait has a deadline, and ends at once when the last peer
 //! dies.
 
-mod bell;
-mod kept;
 mod open;
+mod poll_descriptor;
+mod recent_regions;
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
@@ -17,11 +17,11 @@ use crossdock_core::queue;
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{Handle, SegmentId};
 
-use bell::Bell;
-use kept::Kept;
+use poll_descriptor::PollDescriptor;
 pub use queue::{
     EndInfo, INLINE_MAX, Inline, Message, Pattern, PortOptions, PortReport, PortStatistics, Shape, Side as End, Waiting,
 };
+use recent_regions::RecentRegions;
 
 use crate::{Error, Region, Result};
 
@@ -40,26 +40,26 @@ pub(crate) struct Shared {
     end: queue::End,
     name: String,
     id: SegmentId,
-    bell: OnceLock<Bell>,
-    kept: Kept,
+    poll_descriptor: OnceLock<PollDescriptor>,
+    recent_regions: RecentRegions,
 }
 
 impl Shared {
     /// Leaves the port in order, and drops the regions that were kept for its messages.
     pub(crate) fn close(&self) {
         self.end.close();
-        self.kept.end();
+        self.recent_regions.end();
     }
 
     /// Gives up the end without leaving in order. For the peers the member has died.
     pub(crate) fn abandon(&self) {
         self.end.abandon();
-        self.kept.end();
+        self.recent_regions.end();
     }
 
     /// Keeps a region open, if the last message's handle points into it.
     pub(crate) fn keep(&self, region: &Region) {
-        self.kept.keep(region);
+        self.recent_regions.keep(region);
     }
 }
 
@@ -115,7 +115,7 @@ impl Port {
     pub fn reclaim(&self, timeout: Option<Duration>) -> Result<Option<Handle>> {
         let credit = self.named(self.shared.end.reclaim(timeout.unwrap_or(DEFAULT_WAIT)))?;
         if let Some(handle) = credit {
-            self.shared.kept.note(handle);
+            self.shared.recent_regions.note(handle);
         }
         Ok(credit)
     }
@@ -130,7 +130,7 @@ impl Port {
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Message> {
         let mut message = Message::default();
         self.named(self.shared.end.receive_into(&mut message, timeout.unwrap_or(DEFAULT_WAIT)))?;
-        self.shared.kept.note(message.handle);
+        self.shared.recent_regions.note(message.handle);
         Ok(message)
     }
 
@@ -150,7 +150,7 @@ impl Port {
     /// # Errors
     /// `SYSTEM`.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
-        Ok(self.bell()?.as_fd())
+        Ok(self.poll_descriptor()?.as_fd())
     }
 
     /// Makes the descriptor become readable at the next event. Gives `true` if something can be done now; then the
@@ -161,19 +161,19 @@ impl Port {
     /// # Errors
     /// `SYSTEM`.
     pub fn arm(&self) -> Result<bool> {
-        let bell = self.bell()?;
-        bell.silence();
+        let poll_descriptor = self.poll_descriptor()?;
+        poll_descriptor.silence();
         if self.shared.end.has_event() {
             return Ok(true);
         }
-        bell.arm(&self.shared)?;
+        poll_descriptor.arm(&self.shared)?;
         Ok(false)
     }
 
     /// Undoes [`Port::arm`] and makes the descriptor unreadable.
     pub fn disarm(&self) {
-        if let Some(bell) = self.shared.bell.get() {
-            bell.silence();
+        if let Some(poll_descriptor) = self.shared.poll_descriptor.get() {
+            poll_descriptor.silence();
         }
     }
 
@@ -196,12 +196,12 @@ impl Port {
         self.shared.close();
     }
 
-    fn bell(&self) -> Result<&Bell> {
-        if let Some(bell) = self.shared.bell.get() {
-            return Ok(bell);
+    fn poll_descriptor(&self) -> Result<&PollDescriptor> {
+        if let Some(poll_descriptor) = self.shared.poll_descriptor.get() {
+            return Ok(poll_descriptor);
         }
-        let bell = Bell::new().map_err(|error| self.name_it(error))?;
-        Ok(self.shared.bell.get_or_init(|| bell))
+        let poll_descriptor = PollDescriptor::new().map_err(|error| self.name_it(error))?;
+        Ok(self.shared.poll_descriptor.get_or_init(|| poll_descriptor))
     }
 
     #[inline]
@@ -228,8 +228,8 @@ impl Drop for Port {
         // If the program asked for a descriptor to poll, a thread serves it and keeps the port's memory mapped. The thread
         // ends when it sees that the port is closed.
         self.shared.close();
-        if let Some(bell) = self.shared.bell.get() {
-            bell.dismiss();
+        if let Some(poll_descriptor) = self.shared.poll_descriptor.get() {
+            poll_descriptor.dismiss();
         }
     }
 }
