@@ -13,7 +13,7 @@ use std::time::Duration;
 use crossdock_os::{Deadline, event};
 
 use crate::arguments::{self, Arguments};
-use crate::message::{Arrived, End, Message, connect, receive, send};
+use crate::message::{End, Message, ReceiveResult, connect, receive, send};
 use crate::{FAILED, place};
 
 /// The numbers of the signals that are passed on.
@@ -64,12 +64,12 @@ fn ask(arguments: &Arguments, words: &[String]) -> Result<i32, String> {
             continue;
         }
         match receive(&keeper) {
-            Arrived::Message(Message::Ended(_, end), _) => return Ok(passed_on(end)),
-            Arrived::Message(Message::Local, _) => return Err(here(arguments)),
-            Arrived::Message(Message::Failed(_, what, hint), _) => return Err(format!("{what} (hint: {hint})")),
-            Arrived::Message(..) | Arrived::Nothing => {}
+            ReceiveResult::Message(Message::Ended(_, end), _) => return Ok(passed_on(end)),
+            ReceiveResult::Message(Message::Local, _) => return Err(here(arguments)),
+            ReceiveResult::Message(Message::Failed(_, what, hint), _) => return Err(format!("{what} (hint: {hint})")),
+            ReceiveResult::Message(..) | ReceiveResult::Nothing => {}
             // The job has ended, so the launcher that waits for this agent ends too.
-            Arrived::End => return Ok(FAILED),
+            ReceiveResult::End => return Ok(FAILED),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::wire::{Reader, Writer};
 
 /// The kinds of MPI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum MpiKind {
     /// No MPI was found.
     #[default]
     None,
@@ -24,7 +24,7 @@ pub enum Kind {
     Mvapich2,
 }
 
-impl Kind {
+impl MpiKind {
     const ALL: [Self; 6] = [Self::None, Self::OpenMpi4, Self::OpenMpi5, Self::Mpich, Self::Intel, Self::Mvapich2];
 
     /// The name of the kind for people.
@@ -58,9 +58,9 @@ impl Kind {
 
 /// The MPI that was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct MpiInstallation {
     /// The kind of the MPI.
-    pub kind: Kind,
+    pub kind: MpiKind,
     /// The path of the MPI's launcher.
     pub launcher: String,
     /// The folder with the MPI's `bin` and `lib`.
@@ -71,22 +71,22 @@ pub struct Found {
     pub needed: String,
 }
 
-impl Found {
+impl MpiInstallation {
     /// Writes the value into a message.
     pub fn write<'a>(&self, w: &'a mut Writer) -> &'a mut Writer {
-        let kind = Kind::ALL.iter().position(|k| *k == self.kind).unwrap_or(0);
+        let kind = MpiKind::ALL.iter().position(|k| *k == self.kind).unwrap_or(0);
         w.number(kind as i64).text(&self.launcher).text(&self.prefix).text(&self.library).text(&self.needed)
     }
 
     /// Reads the value from a message.
     pub fn read(r: &mut Reader<'_>) -> Option<Self> {
-        let kind = *Kind::ALL.get(r.small::<usize>()?)?;
+        let kind = *MpiKind::ALL.get(r.small::<usize>()?)?;
         Some(Self { kind, launcher: r.text()?, prefix: r.text()?, library: r.text()?, needed: r.text()? })
     }
 
     /// Describes kind and version for people.
     pub fn describe(&self) -> String {
-        if self.kind == Kind::None || self.library.is_empty() {
+        if self.kind == MpiKind::None || self.library.is_empty() {
             return self.kind.name().to_owned();
         }
         format!("{} ({})", self.kind.name(), self.library)
@@ -115,17 +115,17 @@ const PLACES: [&str; 5] = [
 pub fn run(words: &[String]) -> i32 {
     let found = look(words.first().map_or("auto", String::as_str), words.get(1).map_or("", String::as_str));
     println!("{} {} {}", found.describe(), found.launcher, found.needed);
-    i32::from(found.kind == Kind::None)
+    i32::from(found.kind == MpiKind::None)
 }
 
 /// Finds the MPI for a container's init. `wanted` is `MPI` or `MPI:PROGRAM`.
-pub fn detect(wanted: &str) -> Found {
+pub fn detect(wanted: &str) -> MpiInstallation {
     let (wanted, program) = wanted.split_once(':').unwrap_or((wanted, ""));
     look(wanted, program)
 }
 
 /// Finds an MPI. `wanted` is `auto`, a kind, or the path of a launcher. `auto` prefers an MPI that fits the program.
-pub fn look(wanted: &str, program: &str) -> Found {
+pub fn look(wanted: &str, program: &str) -> MpiInstallation {
     let needed = needed_library(program);
     let mut launchers: Vec<PathBuf> = Vec::new();
     if wanted.starts_with('/') {
@@ -137,25 +137,25 @@ pub fn look(wanted: &str, program: &str) -> Found {
             launchers.extend(folders.iter().map(|f| f.join(name)));
         }
     }
-    let mut best = Found { needed: needed.clone(), ..Found::default() };
+    let mut best = MpiInstallation { needed: needed.clone(), ..MpiInstallation::default() };
     for launcher in launchers {
         let Some(found) = classify(&launcher, &needed).filter(|f| f.kind.fits(wanted)) else { continue };
-        if best.kind == Kind::None || found.fits_program() && !best.fits_program() {
+        if best.kind == MpiKind::None || found.fits_program() && !best.fits_program() {
             best = found;
         }
     }
     best
 }
 
-fn classify(launcher: &Path, needed: &str) -> Option<Found> {
+fn classify(launcher: &Path, needed: &str) -> Option<MpiInstallation> {
     let real = fs::canonicalize(launcher).ok().filter(|p| p.is_file())?;
     let folder = real.parent()?;
     let name = real.file_name()?.to_string_lossy().into_owned();
     let has = |sibling: &str| folder.join(sibling).exists();
-    let hydra = if has("hydra_bstrap_proxy") { Kind::Intel } else { Kind::Mpich };
-    let open_mpi = if has("prted") { Kind::OpenMpi5 } else { Kind::OpenMpi4 };
+    let hydra = if has("hydra_bstrap_proxy") { MpiKind::Intel } else { MpiKind::Mpich };
+    let open_mpi = if has("prted") { MpiKind::OpenMpi5 } else { MpiKind::OpenMpi4 };
     let kind = if name == "mpirun_rsh" {
-        Kind::Mvapich2
+        MpiKind::Mvapich2
     } else if ["orterun", "prterun", "prte"].contains(&name.as_str()) || name.contains("openmpi") {
         open_mpi
     } else if name.contains("hydra") || name.contains("mpich") {
@@ -170,15 +170,15 @@ fn classify(launcher: &Path, needed: &str) -> Option<Found> {
     // Hydra's own launcher is preferred, because the script `mpirun` of such MPIs may read files of the user's login.
     let sibling = folder.join("mpiexec.hydra");
     let launcher =
-        if matches!(kind, Kind::Mpich | Kind::Intel) && sibling.exists() { sibling } else { launcher.to_owned() };
+        if matches!(kind, MpiKind::Mpich | MpiKind::Intel) && sibling.exists() { sibling } else { launcher.to_owned() };
     let prefix = folder.parent()?.to_owned();
     let library = library(&prefix, kind);
     let text = |p: &Path| p.to_string_lossy().into_owned();
-    Some(Found { kind, launcher: text(&launcher), prefix: text(&prefix), library, needed: needed.to_owned() })
+    Some(MpiInstallation { kind, launcher: text(&launcher), prefix: text(&prefix), library, needed: needed.to_owned() })
 }
 
 /// Finds the library's file name with its version, such as `libmpi.so.40.30.4`.
-fn library(prefix: &Path, kind: Kind) -> String {
+fn library(prefix: &Path, kind: MpiKind) -> String {
     let names: &[&str] = if kind.is_open_mpi() { &LIBRARIES[..1] } else { &LIBRARIES[1..] };
     let machine = format!("lib/{}-linux-gnu", env::consts::ARCH);
     let folders = ["lib", "lib64", machine.as_str()];
@@ -237,11 +237,11 @@ mod tests {
 
     #[test]
     fn the_kind_follows_from_what_lies_beside_the_launcher() {
-        let cases: [(&[&str], Kind); 4] = [
-            (&["bin/mpirun", "bin/orted"], Kind::OpenMpi4),
-            (&["bin/mpirun", "bin/prted"], Kind::OpenMpi5),
-            (&["bin/mpirun", "bin/hydra_pmi_proxy"], Kind::Mpich),
-            (&["bin/mpirun", "bin/hydra_pmi_proxy", "bin/hydra_bstrap_proxy", "bin/mpiexec.hydra"], Kind::Intel),
+        let cases: [(&[&str], MpiKind); 4] = [
+            (&["bin/mpirun", "bin/orted"], MpiKind::OpenMpi4),
+            (&["bin/mpirun", "bin/prted"], MpiKind::OpenMpi5),
+            (&["bin/mpirun", "bin/hydra_pmi_proxy"], MpiKind::Mpich),
+            (&["bin/mpirun", "bin/hydra_pmi_proxy", "bin/hydra_bstrap_proxy", "bin/mpiexec.hydra"], MpiKind::Intel),
         ];
         for (files, kind) in cases {
             let root = tree(files);
@@ -254,7 +254,7 @@ mod tests {
     fn two_kinds_in_one_folder_are_told_apart_by_name() {
         let root = tree(&["bin/orterun", "bin/orted", "bin/mpiexec.hydra", "bin/hydra_pmi_proxy"]);
         let kind = |name: &str| look(root.join("bin").join(name).to_str().unwrap(), "").kind;
-        assert_eq!((kind("orterun"), kind("mpiexec.hydra")), (Kind::OpenMpi4, Kind::Mpich));
+        assert_eq!((kind("orterun"), kind("mpiexec.hydra")), (MpiKind::OpenMpi4, MpiKind::Mpich));
         fs::remove_dir_all(&root).unwrap();
     }
 
@@ -264,7 +264,8 @@ mod tests {
         let path = root.join("program");
         fs::write(&path, b"\x7fELF....\0libmpich.so.12\0").unwrap();
         assert_eq!(needed_library(path.to_str().unwrap()), "libmpich.so.12");
-        let found = Found { kind: Kind::OpenMpi4, needed: "libmpich.so.12".into(), ..Found::default() };
+        let found =
+            MpiInstallation { kind: MpiKind::OpenMpi4, needed: "libmpich.so.12".into(), ..MpiInstallation::default() };
         assert!(!found.fits_program());
         fs::remove_dir_all(&root).unwrap();
     }

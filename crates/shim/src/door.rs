@@ -199,10 +199,10 @@ fn answer(listener: Listener) {
         eprintln!("crossdock: {why}");
     }
     let (views, watched) = (Views::of_process(), Watched::of_process());
-    let desk = Arc::new(Desk { listener, views, watched, waits: Mutex::default() });
+    let server = Arc::new(Server { listener, views, watched, waits: Mutex::default() });
     let mut reader = MemoryReader::default();
     loop {
-        let call = match desk.listener.next() {
+        let call = match server.listener.next() {
             Ok(Some(call)) => call,
             Ok(None) => return,
             // Without answers every process of the task would hang, so the server ends.
@@ -211,27 +211,27 @@ fn answer(listener: Listener) {
                 std::process::exit(BROKEN);
             }
         };
-        match desk.judge(&mut reader, &call) {
-            None => desk.listener.let_go(call.id),
-            Some(Verdict::Refuse(refusal)) => {
-                desk.waits().tell(&refusal);
+        match server.judge(&mut reader, &call) {
+            None => server.listener.let_go(call.id),
+            Some(CallDecision::Refuse(refusal)) => {
+                server.waits().tell(&refusal);
                 refusal.report();
-                desk.listener.refuse(call.id, EROFS);
+                server.listener.refuse(call.id, EROFS);
             }
-            Some(Verdict::Explain(refusal)) => {
-                desk.waits().tell(&refusal);
+            Some(CallDecision::Explain(refusal)) => {
+                server.waits().tell(&refusal);
                 refusal.report();
-                desk.listener.let_go(call.id);
+                server.listener.let_go(call.id);
             }
-            Some(Verdict::Wait(path)) if desk.waits().takes_over(&call, &path) => {}
-            Some(Verdict::Wait(path)) => {
-                let for_thread = desk.clone();
+            Some(CallDecision::Wait(path)) if server.waits().takes_over(&call, &path) => {}
+            Some(CallDecision::Wait(path)) => {
+                let for_thread = server.clone();
                 let waits = move || for_thread.wait(call.thread, &path);
                 if std::thread::Builder::new().stack_size(128 << 10).spawn(waits).is_err() {
                     // No thread could be started, so nothing can wait for the file. The call continues, and the program
                     // gets ENOENT, as without a door.
-                    desk.waits().of.remove(&call.thread);
-                    desk.listener.let_go(call.id);
+                    server.waits().of.remove(&call.thread);
+                    server.listener.let_go(call.id);
                 }
             }
         }
@@ -239,7 +239,7 @@ fn answer(listener: Listener) {
 }
 
 /// What happens to a stopped call that the kernel does not do at once.
-enum Verdict {
+enum CallDecision {
     /// Tasks wait for the file at this path, and there is none.
     Wait(Vec<u8>),
     /// The call changes a file that the program may only read. The server lets it fail with EROFS.
@@ -257,9 +257,9 @@ fn path_of(reader: &mut MemoryReader, call: &StoppedCall, (folder, address): (i3
     }
 }
 
-impl Desk {
+impl Server {
     /// Decides about a stopped call. `None` if the kernel does the call at once, and the log needs no line.
-    fn judge(&self, reader: &mut MemoryReader, call: &StoppedCall) -> Option<Verdict> {
+    fn judge(&self, reader: &mut MemoryReader, call: &StoppedCall) -> Option<CallDecision> {
         let [a, b, c, d] = [0, 1, 2, 3].map(|n| call.arguments[n] as c_long);
         if let Some((change, names)) = calls::changed_names(call.number, [a, b, c, d]) {
             return self.judge_change(reader, call, change, &names);
@@ -277,13 +277,13 @@ impl Desk {
         };
         match flags.filter(|flags| !calls::only_reads(*flags)) {
             Some(flags) if is_awaited && is_written(&whole, flags) => {
-                self.views.refuse(Deed::Write, &whole).map(Verdict::Refuse)
+                self.views.refuse(Deed::Write, &whole).map(CallDecision::Refuse)
             }
             // An open that fails with EEXIST writes to no file of another process.
             Some(flags) if !is_awaited && !calls::creates_only(flags) => {
-                self.watched.refuse_writing(&whole).map(Verdict::Explain)
+                self.watched.refuse_writing(&whole).map(CallDecision::Explain)
             }
-            None if is_awaited && self.views.is_missing(&whole) => Some(Verdict::Wait(whole)),
+            None if is_awaited && self.views.is_missing(&whole) => Some(CallDecision::Wait(whole)),
             _ => None,
         }
     }
@@ -295,11 +295,13 @@ impl Desk {
         call: &StoppedCall,
         change: calls::Change,
         names: &[(i32, usize)],
-    ) -> Option<Verdict> {
+    ) -> Option<CallDecision> {
         let whole = path_of(reader, call, *names.first()?)?;
         let (view, _) = match self.views.find(&whole) {
             Some(found) => found,
-            None if change == calls::Change::Cut => return self.watched.refuse_writing(&whole).map(Verdict::Explain),
+            None if change == calls::Change::Cut => {
+                return self.watched.refuse_writing(&whole).map(CallDecision::Explain);
+            }
             None => return None,
         };
         let seen = file::look(&CString::new(&whole[..]).ok()?).ok();
@@ -314,7 +316,7 @@ impl Desk {
                 (Deed::Rename, seen.is_some() && is_inside)
             }
         };
-        if is_refused { self.views.refuse(deed, &whole).map(Verdict::Refuse) } else { None }
+        if is_refused { self.views.refuse(deed, &whole).map(CallDecision::Refuse) } else { None }
     }
 }
 
@@ -334,7 +336,7 @@ fn has_folder(path: &[u8]) -> bool {
 }
 
 /// The state that the threads of the server share. Each of these threads waits for a file in place of the program.
-struct Desk {
+struct Server {
     listener: Listener,
     views: &'static Views,
     watched: &'static Watched,
@@ -378,7 +380,7 @@ impl Waits {
     }
 }
 
-impl Desk {
+impl Server {
     fn waits(&self) -> MutexGuard<'_, Waits> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }

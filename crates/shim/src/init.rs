@@ -15,7 +15,7 @@ use crossdock_os::child::ExitStatus;
 use crossdock_os::spawn::{self, Reaped};
 use crossdock_os::{Deadline, event};
 
-use crate::message::{Arrived, End, Message, Order, connect, receive, send};
+use crate::message::{End, Message, Order, ReceiveResult, connect, receive, send};
 use crate::{FAILED, PLACE_VARIABLE, detect};
 
 /// How long the keeper may take to answer when init first connects.
@@ -59,14 +59,14 @@ fn serve(place: &std::path::Path, wanted: &str) -> Result<(), String> {
         while event::next_signal(&signals).is_some() {}
         loop {
             match receive(&init.keeper) {
-                Arrived::Message(Message::Start(order), descriptors) => init.start(order, descriptors),
-                Arrived::Message(Message::Signal(id, signal), _) => init.signal(id, signal),
-                Arrived::Message(Message::Stop, _) | Arrived::End => {
+                ReceiveResult::Message(Message::Start(order), descriptors) => init.start(order, descriptors),
+                ReceiveResult::Message(Message::Signal(id, signal), _) => init.signal(id, signal),
+                ReceiveResult::Message(Message::Stop, _) | ReceiveResult::End => {
                     kill_all();
                     return Ok(());
                 }
-                Arrived::Message(..) => {}
-                Arrived::Nothing => break,
+                ReceiveResult::Message(..) => {}
+                ReceiveResult::Nothing => break,
             }
         }
         init.reap();

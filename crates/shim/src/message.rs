@@ -65,7 +65,7 @@ pub struct Rank {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// The container's init has started. It sends which MPI it found.
-    Init(crate::detect::Found),
+    Init(crate::detect::MpiInstallation),
     /// A client asks to run a command in the container. Descriptors: the command's standard input, output and error,
     /// and optionally one more.
     Run(Order),
@@ -94,7 +94,7 @@ pub enum Message {
     /// Output of a command on another host: stream 1 is standard output, 2 is standard error.
     Output(u8, Vec<u8>),
     /// The container is ready. The field is the MPI that init found in it.
-    Ready(crate::detect::Found),
+    Ready(crate::detect::MpiInstallation),
     /// Something failed. The texts are the name of the host, what failed, and a hint.
     Failed(String, String, String),
     /// The description of the job, for a starter.
@@ -141,9 +141,9 @@ impl Message {
     /// that is decoded and encoded again has the same bytes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader(bytes);
-        use crate::detect::Found;
+        use crate::detect::MpiInstallation;
         let message = match r.number()? {
-            1 => Self::Init(Found::read(&mut r)?),
+            1 => Self::Init(MpiInstallation::read(&mut r)?),
             2 => Self::Run(Order::read(&mut r)?),
             3 => Self::Start(Order::read(&mut r)?),
             4 => Self::Remote(r.list(Reader::text)?),
@@ -155,7 +155,7 @@ impl Message {
             10 => Self::RankEnded(Rank::read(&mut r)?, End::read(&mut r)?),
             11 => Self::RankTrouble(Rank::read(&mut r)?, r.text()?, r.text()?),
             12 => Self::Output(r.small()?, r.bytes()?),
-            13 => Self::Ready(Found::read(&mut r)?),
+            13 => Self::Ready(MpiInstallation::read(&mut r)?),
             14 => Self::Failed(r.text()?, r.text()?, r.text()?),
             15 => Self::Job(r.text()?),
             16 => Self::Environment(read_variables(&mut r)?),
@@ -267,7 +267,7 @@ pub fn send(to: impl AsFd, message: &Message, descriptors: &[BorrowedFd<'_>]) ->
 }
 
 /// What was received on a connection.
-pub enum Arrived {
+pub enum ReceiveResult {
     /// A message and its descriptors.
     Message(Message, Vec<OwnedFd>),
     /// There is no message now.
@@ -277,14 +277,14 @@ pub enum Arrived {
 }
 
 /// Receives the next message of a connection without waiting.
-pub fn receive(from: impl AsFd) -> Arrived {
+pub fn receive(from: impl AsFd) -> ReceiveResult {
     let mut buffer = vec![0; MESSAGE_MAX];
     match socket::receive(from, &mut buffer) {
-        Ok(None) => Arrived::Nothing,
+        Ok(None) => ReceiveResult::Nothing,
         Ok(Some(Received::Message(length, descriptors))) => match Message::decode(&buffer[..length]) {
-            Some(message) => Arrived::Message(message, descriptors),
-            None => Arrived::End,
+            Some(message) => ReceiveResult::Message(message, descriptors),
+            None => ReceiveResult::End,
         },
-        Ok(Some(_)) | Err(_) => Arrived::End,
+        Ok(Some(_)) | Err(_) => ReceiveResult::End,
     }
 }

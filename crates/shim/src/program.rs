@@ -15,7 +15,7 @@ pub enum Door {
 
 /// How a program is linked.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum Linkage {
     /// The program is started by the dynamic loader.
     Dynamic {
         /// The path of the dynamic loader.
@@ -33,13 +33,13 @@ pub enum Kind {
 
 /// What a program's file shows about the program.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
+pub struct ProgramInfo {
     /// The path of the file. For a script it is the interpreter's file.
     pub path: PathBuf,
     /// The scripts through which the program was reached, the first one first.
     pub scripts: Vec<PathBuf>,
     /// How the program is linked.
-    pub kind: Kind,
+    pub kind: Linkage,
     /// True for a program with Go's runtime, which makes system calls itself even if it has a dynamic loader.
     pub is_go: bool,
     /// True if the file has the setuid or setgid bit.
@@ -50,14 +50,14 @@ pub struct Seen {
     pub own_calls: usize,
 }
 
-impl Seen {
+impl ProgramInfo {
     /// Chooses the door for the program; `None` if neither of the two doors works for this program.
     #[must_use]
     pub fn door(&self) -> Option<Door> {
         match &self.kind {
-            Kind::Dynamic { .. } if !self.is_go && !self.is_musl() => Some(Door::Preload),
-            Kind::Dynamic { .. } | Kind::Static => Some(Door::Notification),
-            Kind::Foreign(_) | Kind::Unknown => None,
+            Linkage::Dynamic { .. } if !self.is_go && !self.is_musl() => Some(Door::Preload),
+            Linkage::Dynamic { .. } | Linkage::Static => Some(Door::Notification),
+            Linkage::Foreign(_) | Linkage::Unknown => None,
         }
     }
 
@@ -65,7 +65,7 @@ impl Seen {
     /// would not start a program with the preload library.
     #[must_use]
     pub fn is_musl(&self) -> bool {
-        matches!(&self.kind, Kind::Dynamic { loader, .. } if loader.contains("/ld-musl-"))
+        matches!(&self.kind, Linkage::Dynamic { loader, .. } if loader.contains("/ld-musl-"))
     }
 }
 
@@ -73,7 +73,7 @@ impl Seen {
 ///
 /// # Errors
 /// There is no such program, or it cannot be read. The error names it.
-pub fn look(root: &Path, workdir: &str, path: &str, word: &str) -> Result<Seen, String> {
+pub fn look(root: &Path, workdir: &str, path: &str, word: &str) -> Result<ProgramInfo, String> {
     let mut file = find(root, workdir, path, word)?;
     let mut scripts = Vec::new();
     loop {
@@ -97,10 +97,10 @@ pub fn look(root: &Path, workdir: &str, path: &str, word: &str) -> Result<Seen, 
             continue;
         }
         let meta = bytes.metadata().map_err(|e| format!("{}: {e}", name.display()))?;
-        let mut seen = Seen {
+        let mut seen = ProgramInfo {
             path: name,
             scripts,
-            kind: Kind::Unknown,
+            kind: Linkage::Unknown,
             is_go: false,
             is_setuid: meta.mode() & 0o6000 != 0,
             names_io_uring: false,
@@ -202,24 +202,24 @@ impl Elf<'_> {
         Some(bytes)
     }
 
-    fn look(&self, begin: &[u8], seen: &mut Seen) {
+    fn look(&self, begin: &[u8], seen: &mut ProgramInfo) {
         if !begin.starts_with(b"\x7fELF") {
             return;
         }
         if begin.get(4..6) != Some(&[2, 1]) {
-            seen.kind = Kind::Foreign("it is of 32 bits or big-endian".into());
+            seen.kind = Linkage::Foreign("it is of 32 bits or big-endian".into());
             return;
         }
         let machine = number::<2>(begin, 18).unwrap_or(0);
         if machine != u64::from(MACHINE) {
-            seen.kind = Kind::Foreign(format!("it is for another processor (ELF machine {machine})"));
+            seen.kind = Linkage::Foreign(format!("it is for another processor (ELF machine {machine})"));
             return;
         }
         // If the file is truncated, `seen` keeps what was found so far.
         let _ = self.segments(begin, seen);
     }
 
-    fn segments(&self, begin: &[u8], seen: &mut Seen) -> Option<()> {
+    fn segments(&self, begin: &[u8], seen: &mut ProgramInfo) -> Option<()> {
         let (at, size, count) = (number::<8>(begin, 32)?, number::<2>(begin, 54)?, number::<2>(begin, 56)?);
         if size < 56 || size * count > SEGMENTS_MAX {
             return None;
@@ -256,8 +256,8 @@ impl Elf<'_> {
         let texts = dynamic.and_then(|place| self.dynamic_texts(place, &loads)).unwrap_or_default();
         seen.names_io_uring = texts.1 || texts.0.iter().any(|l| l.starts_with("liburing"));
         seen.kind = match loader {
-            Some(loader) => Kind::Dynamic { loader, libraries: texts.0 },
-            None => Kind::Static,
+            Some(loader) => Linkage::Dynamic { loader, libraries: texts.0 },
+            None => Linkage::Static,
         };
         Some(())
     }
@@ -305,10 +305,10 @@ pub(crate) fn fuzz_program(file: &File) {
     let size = file.metadata().map_or(0, |meta| meta.len());
     let mut begin = [0; 256];
     let length = file.read_at(&mut begin, 0).unwrap_or(0);
-    let mut seen = Seen {
+    let mut seen = ProgramInfo {
         path: PathBuf::new(),
         scripts: Vec::new(),
-        kind: Kind::Unknown,
+        kind: Linkage::Unknown,
         is_go: false,
         is_setuid: false,
         names_io_uring: false,
@@ -316,7 +316,7 @@ pub(crate) fn fuzz_program(file: &File) {
     };
     Elf { file, size }.look(&begin[..length], &mut seen);
     assert!(seen.own_calls as u64 <= size, "{seen:?}");
-    if let Kind::Dynamic { loader, libraries } = &seen.kind {
+    if let Linkage::Dynamic { loader, libraries } = &seen.kind {
         assert!(loader.len() <= 3 * NAME_MAX && libraries.len() <= LIBRARIES_MAX, "{seen:?}");
         assert!(libraries.iter().all(|name| name.len() <= 3 * NAME_MAX), "{seen:?}");
     }
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_shell_is_dynamic_and_a_script_is_its_interpreter() {
         let shell = look(Path::new("/"), "/", PATH, "sh").unwrap();
-        assert!(matches!(&shell.kind, Kind::Dynamic { loader, .. } if loader.contains("ld-")), "{shell:?}");
+        assert!(matches!(&shell.kind, Linkage::Dynamic { loader, .. } if loader.contains("ld-")), "{shell:?}");
         assert_eq!(shell.door(), Some(Door::Preload));
         let folder = std::env::temp_dir().join(format!("crossdock-program-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
@@ -352,7 +352,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("crossdock-musl-{}", std::process::id()));
         let mut bytes = fs::read("/bin/true").unwrap();
         let shell = look(Path::new("/"), "/", PATH, "true").unwrap();
-        let Kind::Dynamic { loader, .. } = &shell.kind else { panic!("{shell:?}") };
+        let Linkage::Dynamic { loader, .. } = &shell.kind else { panic!("{shell:?}") };
         let at = bytes.windows(loader.len()).position(|w| w == loader.as_bytes()).unwrap();
         let musl = "/lib/ld-musl-x86_64.so.1";
         let room = &mut bytes[at..at + loader.len()];
@@ -363,7 +363,7 @@ mod tests {
         let seen = look(Path::new("/"), "/", PATH, path.to_str().unwrap()).unwrap();
         assert!(seen.is_musl() && !shell.is_musl(), "{seen:?}");
         assert_eq!(seen.door(), Some(Door::Notification));
-        assert_eq!(Seen { is_go: true, ..shell }.door(), Some(Door::Notification));
+        assert_eq!(ProgramInfo { is_go: true, ..shell }.door(), Some(Door::Notification));
         fs::remove_file(&path).unwrap();
     }
 

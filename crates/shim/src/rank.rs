@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_os::{Deadline, event, spawn};
 
-use crate::message::{Arrived, End, Message, Rank, connect, receive, send};
+use crate::message::{End, Message, Rank, ReceiveResult, connect, receive, send};
 use crate::{FAILED, binding, place};
 
 /// The environment variable with the number of ranks. It is set for all ranks of a job.
@@ -82,7 +82,7 @@ struct Supervised {
     keeper: OwnedFd,
     signals: OwnedFd,
     child: Child,
-    check: Check,
+    check: LibraryCheck,
 }
 
 impl Supervised {
@@ -115,7 +115,7 @@ impl Supervised {
         })?;
         rank.pid = child.id() as i32;
         tell(&Message::RankStarted(rank.clone()));
-        Ok(Self { rank, keeper, signals, child, check: Check::new() })
+        Ok(Self { rank, keeper, signals, child, check: LibraryCheck::new() })
     }
 
     fn until_end(&mut self) -> i32 {
@@ -140,7 +140,7 @@ impl Supervised {
             }
             self.check.look(self.child.id(), false);
             self.report_trouble();
-            if matches!(receive(&self.keeper), Arrived::End) {
+            if matches!(receive(&self.keeper), ReceiveResult::End) {
                 spawn::signal_group(self.child.id() as i32, 9);
                 let _ = self.child.wait();
                 return FAILED;
@@ -184,7 +184,7 @@ fn with_sources(sources: &[String], command: &[String]) -> Command {
 }
 
 /// Checks whether the rank's MPI library understands what its launcher offers.
-struct Check {
+struct LibraryCheck {
     began: Instant,
     looks: u32,
     /// The time at which the check first found that the MPI library does not fit the launcher, and the name of this
@@ -198,7 +198,7 @@ struct Check {
 /// How long the check waits for a library to load the part that talks to its launcher.
 const GRACE: Duration = Duration::from_millis(1500);
 
-impl Check {
+impl LibraryCheck {
     fn new() -> Self {
         let alone = number(&[RANKS_VARIABLE]).unwrap_or(1) <= 1;
         Self { began: Instant::now(), looks: 0, suspicious: None, settled: alone, told: false, ended: false }
@@ -220,11 +220,11 @@ impl Check {
             return;
         }
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let offered = Offered::by_environment();
+        let offered = LauncherInterfaces::by_environment();
         match verdict(&maps, offered) {
-            Verdict::Unknown => {}
-            Verdict::Fits => self.settled = true,
-            Verdict::Alone(library) => {
+            LibraryVerdict::Unknown => {}
+            LibraryVerdict::Fits => self.settled = true,
+            LibraryVerdict::Alone(library) => {
                 self.suspicious.get_or_insert((Instant::now(), library));
             }
         }
@@ -236,7 +236,7 @@ impl Check {
             return None;
         }
         self.told = true;
-        let offers = Offered::by_environment().name();
+        let offers = LauncherInterfaces::by_environment().name();
         Some((
             format!(
                 "its MPI library ({library}) does not understand this launcher, which offers {offers}: each rank runs alone"
@@ -250,12 +250,12 @@ impl Check {
 
 /// The interfaces that the launcher offers to ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Offered {
+struct LauncherInterfaces {
     pmi: bool,
     pmix: bool,
 }
 
-impl Offered {
+impl LauncherInterfaces {
     fn by_environment() -> Self {
         let has = |name: &str| env::var_os(name).is_some();
         Self { pmi: has("PMI_FD") || has("PMI_PORT") || has("PMI_RANK"), pmix: has("PMIX_NAMESPACE") }
@@ -272,26 +272,26 @@ impl Offered {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum LibraryVerdict {
     /// The rank has not mapped any MPI library yet.
     Unknown,
     Fits,
     Alone(&'static str),
 }
 
-fn verdict(maps: &str, offered: Offered) -> Verdict {
+fn verdict(maps: &str, offered: LauncherInterfaces) -> LibraryVerdict {
     let has = |name: &str| maps.contains(&format!("/{name}"));
     if has("libmpi.so.40") || has("libopen-pal.so") {
         let fits = offered.pmix || offered.pmi && (has("libpmi.so") || has("libpmi2.so"));
-        return if fits { Verdict::Fits } else { Verdict::Alone("Open MPI's libmpi.so.40") };
+        return if fits { LibraryVerdict::Fits } else { LibraryVerdict::Alone("Open MPI's libmpi.so.40") };
     }
     let mpich = ["libmpich.so", "libmpi.so.12"].into_iter().find(|name| has(name));
-    let Some(mpich) = mpich else { return Verdict::Unknown };
+    let Some(mpich) = mpich else { return LibraryVerdict::Unknown };
     let fits = offered.pmi || offered.pmix && has("libpmix.so");
     if fits {
-        Verdict::Fits
+        LibraryVerdict::Fits
     } else {
-        Verdict::Alone(if mpich == "libmpich.so" {
+        LibraryVerdict::Alone(if mpich == "libmpich.so" {
             "MPICH's libmpich.so.12"
         } else {
             "libmpi.so.12 of the MPICH family"
@@ -303,18 +303,18 @@ fn verdict(maps: &str, offered: Offered) -> Verdict {
 mod tests {
     use super::*;
 
-    const PMI: Offered = Offered { pmi: true, pmix: false };
-    const PMIX: Offered = Offered { pmi: false, pmix: true };
+    const PMI: LauncherInterfaces = LauncherInterfaces { pmi: true, pmix: false };
+    const PMIX: LauncherInterfaces = LauncherInterfaces { pmi: false, pmix: true };
 
     #[test]
     fn a_library_that_does_not_take_what_is_offered_is_alone() {
         let open_mpi = "7f00 r-xp /usr/lib/x86_64-linux-gnu/openmpi/lib/libmpi.so.40.30.4\n";
         let mpich = "7f00 r-xp /usr/lib/x86_64-linux-gnu/libmpich.so.12.2.2\n";
-        assert_eq!(verdict(open_mpi, PMIX), Verdict::Fits);
-        assert_eq!(verdict(open_mpi, PMI), Verdict::Alone("Open MPI's libmpi.so.40"));
-        assert_eq!(verdict(mpich, PMI), Verdict::Fits);
-        assert_eq!(verdict(mpich, PMIX), Verdict::Alone("MPICH's libmpich.so.12"));
-        assert_eq!(verdict(&format!("{mpich} /usr/lib/libpmix.so.2\n"), PMIX), Verdict::Fits);
-        assert_eq!(verdict("7f00 /usr/bin/python3.11\n", PMI), Verdict::Unknown);
+        assert_eq!(verdict(open_mpi, PMIX), LibraryVerdict::Fits);
+        assert_eq!(verdict(open_mpi, PMI), LibraryVerdict::Alone("Open MPI's libmpi.so.40"));
+        assert_eq!(verdict(mpich, PMI), LibraryVerdict::Fits);
+        assert_eq!(verdict(mpich, PMIX), LibraryVerdict::Alone("MPICH's libmpich.so.12"));
+        assert_eq!(verdict(&format!("{mpich} /usr/lib/libpmix.so.2\n"), PMIX), LibraryVerdict::Fits);
+        assert_eq!(verdict("7f00 /usr/bin/python3.11\n", PMI), LibraryVerdict::Unknown);
     }
 }

@@ -12,7 +12,7 @@ use crossdock_files::{Keep, Publish, Service};
 use crossdock_layout::files::Phase;
 use crossdock_layout::refusal;
 use crossdock_os::{datagram, spawn};
-use crossdock_shim::program::{self, Door, Kind};
+use crossdock_shim::program::{self, Door, Linkage};
 
 /// How long the producer waits before it publishes.
 const LATE: Duration = Duration::from_millis(150);
@@ -111,7 +111,7 @@ fn await_that(what: &str, mut done: impl FnMut() -> bool) {
 #[test]
 fn a_static_program_waits_by_every_call_that_takes_a_name() {
     let seen = program::look(Path::new("/"), "/", "", probe().to_str().unwrap()).unwrap();
-    assert_eq!((&seen.kind, seen.door()), (&Kind::Static, Some(Door::Notification)));
+    assert_eq!((&seen.kind, seen.door()), (&Linkage::Static, Some(Door::Notification)));
     let scene = Scene::new("calls");
     let content: Vec<u8> = (0..50_000u32).flat_map(|n| format!("{n}\n").into_bytes()).collect();
     for what in ["open", "fopen", "stat", "access", "relative", "openat", "openat2", "child", "restarted"] {
@@ -286,7 +286,7 @@ fn a_program_of_musl_waits() {
     let Ok(made) = made else { return crossdock_os::testing::skip("musl") };
     assert!(made.success(), "musl-gcc cannot make {}", program.display());
     let seen = program::look(Path::new("/"), "/", "", program.to_str().unwrap()).unwrap();
-    assert!(matches!(seen.kind, Kind::Dynamic { .. }) && seen.door() == Some(Door::Notification), "{seen:?}");
+    assert!(matches!(seen.kind, Linkage::Dynamic { .. }) && seen.door() == Some(Door::Notification), "{seen:?}");
     let scene = Scene::new("musl");
     let child = scene.start_program(&program, &[&scene.published("late")]);
     std::thread::sleep(LATE);

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crossdock_os::{Deadline, child, event, spawn};
-use crossdock_shim::detect::Found;
-use crossdock_shim::message::{Arrived, End, Message, Order, receive, send};
+use crossdock_shim::detect::MpiInstallation;
+use crossdock_shim::message::{End, Message, Order, ReceiveResult, receive, send};
 
 use super::hosts::{self, Host};
 use super::job::{Bind, Job};
@@ -419,7 +419,7 @@ struct Front<'a> {
 
 /// The result of one wait for a message or signal.
 enum News {
-    Ready(Found),
+    Ready(MpiInstallation),
     Ended(End),
     Signal(i32),
     Lost,
@@ -459,11 +459,11 @@ impl Front<'_> {
             return News::Signal(signal);
         }
         match receive(self.source.link()) {
-            Arrived::Message(Message::Ready(found), _) => return News::Ready(found),
-            Arrived::Message(Message::Ended(_, end), _) => return News::Ended(end),
-            Arrived::Message(message, _) => drop(self.report.hear(message)),
-            Arrived::End => return News::Lost,
-            Arrived::Nothing => {}
+            ReceiveResult::Message(Message::Ready(found), _) => return News::Ready(found),
+            ReceiveResult::Message(Message::Ended(_, end), _) => return News::Ended(end),
+            ReceiveResult::Message(message, _) => drop(self.report.hear(message)),
+            ReceiveResult::End => return News::Lost,
+            ReceiveResult::Nothing => {}
         }
         News::Told
     }
@@ -481,7 +481,7 @@ impl Front<'_> {
     }
 
     /// Waits until the container is ready, or until a signal ends the wait.
-    fn container(&mut self, epoll: &event::Epoll) -> Result<Result<Found, i32>, (u8, Failure)> {
+    fn container(&mut self, epoll: &event::Epoll) -> Result<Result<MpiInstallation, i32>, (u8, Failure)> {
         let end = Instant::now() + Duration::from_secs(self.job.patience_s + 5);
         loop {
             let news = self.news(epoll, end);
@@ -512,7 +512,7 @@ impl Front<'_> {
     }
 
     /// Starts the launcher in the container.
-    fn launch(&mut self, found: &Found) -> Result<(), (u8, Failure)> {
+    fn launch(&mut self, found: &MpiInstallation) -> Result<(), (u8, Failure)> {
         let Source::Keeper(session) = &self.source else { return Ok(()) };
         if let Some(why) = launcher::misfit(found, &self.options.command) {
             return Err((code::UNAVAILABLE, failure(why, "put that MPI into the image, or choose it with --mpi")));

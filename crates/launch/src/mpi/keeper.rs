@@ -32,8 +32,8 @@ use std::time::{Duration, Instant};
 
 use crossdock_os::{Deadline, child, event, process, socket, spawn};
 use crossdock_shim::arguments::{self, Arguments};
-use crossdock_shim::detect::Found;
-use crossdock_shim::message::{Arrived, End, Message, Order, Rank, receive, send};
+use crossdock_shim::detect::MpiInstallation;
+use crossdock_shim::message::{End, Message, Order, Rank, ReceiveResult, receive, send};
 use crossdock_shim::wire::MESSAGE_MAX;
 
 use super::container;
@@ -178,7 +178,7 @@ struct Keeper {
     engine: Option<Engine>,
     connections: HashMap<u64, Connection>,
     init: Option<u64>,
-    found: Option<Found>,
+    found: Option<MpiInstallation>,
     /// Commands that clients asked for before the container was ready.
     waiting: Vec<(Order, Vec<OwnedFd>)>,
     /// Maps the number of each command to the number of its client.
@@ -415,9 +415,9 @@ impl Keeper {
         for _ in 0..TURN {
             let Some(connection) = self.connections.get(&number) else { return };
             match receive(&connection.fd) {
-                Arrived::Message(message, descriptors) => self.handle(number, message, descriptors),
-                Arrived::Nothing => return,
-                Arrived::End => return self.gone(number),
+                ReceiveResult::Message(message, descriptors) => self.handle(number, message, descriptors),
+                ReceiveResult::Nothing => return,
+                ReceiveResult::End => return self.gone(number),
             }
         }
     }
@@ -515,7 +515,7 @@ impl Keeper {
         }
     }
 
-    fn container_up(&mut self, from: u64, found: Found) {
+    fn container_up(&mut self, from: u64, found: MpiInstallation) {
         self.be(from, Role::Init);
         self.init = Some(from);
         if let Some(expected) = self.job.expected.clone().filter(|e| *e != found.describe()) {

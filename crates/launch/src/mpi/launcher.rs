@@ -1,6 +1,6 @@
 //! The command lines of MPI launchers. All settings of launchers are in this file.
 
-use crossdock_shim::detect::{Found, Kind};
+use crossdock_shim::detect::{MpiInstallation, MpiKind};
 use crossdock_shim::rank::RANKS_VARIABLE;
 
 use super::hosts::Host;
@@ -39,7 +39,7 @@ pub fn hosts_file(hosts: &[Host]) -> String {
 
 /// Gives the variables for all commands of the job, on every host: where this MPI is installed, and how it reaches
 /// other hosts.
-pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(String, String)> {
+pub fn environment(found: &MpiInstallation, place: &str, ranks: u32, path: &str) -> Vec<(String, String)> {
     let agent = format!("{place}/bin/ssh");
     let mut list: Vec<(String, String)> = vec![(RANKS_VARIABLE.into(), ranks.to_string())];
     let mut set = |name: &str, value: &str| list.push((name.into(), value.into()));
@@ -50,13 +50,13 @@ pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(S
         folders.push(format!("{prefix}/bin"));
         set("LD_LIBRARY_PATH", &format!("{prefix}/lib:{prefix}/lib64"));
         match found.kind {
-            Kind::OpenMpi5 => {
+            MpiKind::OpenMpi5 => {
                 for name in ["OPAL_PREFIX", "PRTE_PREFIX", "PMIX_PREFIX"] {
                     set(name, prefix);
                 }
             }
-            Kind::OpenMpi4 => set("OPAL_PREFIX", prefix),
-            Kind::Intel => set("I_MPI_ROOT", prefix),
+            MpiKind::OpenMpi4 => set("OPAL_PREFIX", prefix),
+            MpiKind::Intel => set("I_MPI_ROOT", prefix),
             _ => {}
         }
     }
@@ -79,7 +79,7 @@ pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(S
 }
 
 /// Finds a reason why this MPI cannot run this program; `None` if the examined files show no such reason.
-pub fn misfit(found: &Found, command: &[String]) -> Option<String> {
+pub fn misfit(found: &MpiInstallation, command: &[String]) -> Option<String> {
     let program = command.first().map_or("", String::as_str);
     let needed = &found.needed;
     (!found.fits_program()).then(|| {
@@ -89,7 +89,7 @@ pub fn misfit(found: &Found, command: &[String]) -> Option<String> {
 
 /// Gives the variables of [`environment`] that the job does not set itself. PATH is given in any case, and contains the
 /// job's own PATH.
-pub fn job_environment(found: &Found, job: &Job, place: &str) -> Vec<(String, String)> {
+pub fn job_environment(found: &MpiInstallation, job: &Job, place: &str) -> Vec<(String, String)> {
     let own = |name: &str| job.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
     let mut list = environment(found, place, job.ranks, own("PATH").unwrap_or(engine::PATH));
     list.retain(|(n, _)| n == "PATH" || own(n).is_none());
@@ -110,14 +110,14 @@ pub fn rank_words(place: &str, cpus: Option<&str>, bind: &str, sources: &[String
 }
 
 /// Gives the whole command line of the MPI's launcher. The error says that the container has no launcher.
-pub fn words(found: &Found, plan: &Plan<'_>) -> Result<Vec<String>, String> {
+pub fn words(found: &MpiInstallation, plan: &Plan<'_>) -> Result<Vec<String>, String> {
     let mut words = vec![found.launcher.clone()];
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
     let ranks = plan.ranks.to_string();
     let file = format!("{}/{HOSTS_FILE}", plan.place);
     let list: Vec<String> = plan.hosts.iter().map(|h| format!("{}:{}", h.name, h.slots)).collect();
     match found.kind {
-        Kind::OpenMpi4 | Kind::OpenMpi5 => {
+        MpiKind::OpenMpi4 | MpiKind::OpenMpi5 => {
             if plan.root {
                 add(&["--allow-run-as-root"]);
             }
@@ -128,9 +128,9 @@ pub fn words(found: &Found, plan: &Plan<'_>) -> Result<Vec<String>, String> {
             }
             add(&["-np", &ranks, "--host", &list.join(","), "-wdir", plan.workdir]);
         }
-        Kind::Mpich | Kind::Intel => add(&["-f", &file, "-n", &ranks, "-wdir", plan.workdir]),
-        Kind::Mvapich2 => add(&["-np", &ranks, "-hostfile", &file]),
-        Kind::None => return Err("the container has no MPI that crossdock knows".into()),
+        MpiKind::Mpich | MpiKind::Intel => add(&["-f", &file, "-n", &ranks, "-wdir", plan.workdir]),
+        MpiKind::Mvapich2 => add(&["-np", &ranks, "-hostfile", &file]),
+        MpiKind::None => return Err("the container has no MPI that crossdock knows".into()),
     }
     words.extend(plan.arguments.iter().cloned());
     words.extend(rank_words(plan.place, None, plan.bind, plan.sources));
@@ -142,9 +142,14 @@ pub fn words(found: &Found, plan: &Plan<'_>) -> Result<Vec<String>, String> {
 mod tests {
     use super::*;
 
-    fn line(kind: Kind) -> String {
+    fn line(kind: MpiKind) -> String {
         let hosts = [Host { name: "n1".into(), slots: 2 }, Host { name: "n2".into(), slots: 1 }];
-        let found = Found { kind, launcher: "/usr/bin/mpirun".into(), prefix: "/usr".into(), ..Found::default() };
+        let found = MpiInstallation {
+            kind,
+            launcher: "/usr/bin/mpirun".into(),
+            prefix: "/usr".into(),
+            ..MpiInstallation::default()
+        };
         let command = ["./solver".to_owned(), "in.dat".to_owned()];
         let plan = Plan {
             place: "/run/crossdock-mpi",
@@ -164,15 +169,19 @@ mod tests {
     fn each_launcher_gets_hosts_ranks_and_folder_in_its_own_words() {
         let rank = "/run/crossdock-mpi/bin/crossdock-shim rank --bind core -- ./solver in.dat";
         assert_eq!(
-            line(Kind::OpenMpi4),
+            line(MpiKind::OpenMpi4),
             format!("/usr/bin/mpirun --bind-to none -np 3 --host n1:2,n2:1 -wdir /work {rank}")
         );
-        assert_eq!(line(Kind::Mpich), format!("/usr/bin/mpirun -f /run/crossdock-mpi/hosts -n 3 -wdir /work {rank}"));
+        assert_eq!(
+            line(MpiKind::Mpich),
+            format!("/usr/bin/mpirun -f /run/crossdock-mpi/hosts -n 3 -wdir /work {rank}")
+        );
     }
 
     #[test]
     fn an_mpi_of_its_own_folder_is_told_where_it_lies() {
-        let found = Found { kind: Kind::OpenMpi5, prefix: "/opt/ompi".into(), ..Found::default() };
+        let found =
+            MpiInstallation { kind: MpiKind::OpenMpi5, prefix: "/opt/ompi".into(), ..MpiInstallation::default() };
         let list = environment(&found, "/p", 4, "/usr/bin");
         let value = |name: &str| list.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
         assert_eq!(value("PATH"), Some("/p/bin:/opt/ompi/bin:/usr/bin"));

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crossdock_os::spawn;
-use crossdock_shim::program::{self, Kind};
+use crossdock_shim::program::{self, Linkage};
 
 /// The beginning of the names of all job folders.
 const NAME: &str = "mpi-";
@@ -153,7 +153,7 @@ pub fn shim() -> Result<PathBuf, String> {
 
 /// Tells whether this program is linked statically, so that it runs on any system.
 pub fn is_static(program: &Path) -> bool {
-    program::look(Path::new("/"), "/", "", &program.to_string_lossy()).is_ok_and(|seen| seen.kind == Kind::Static)
+    program::look(Path::new("/"), "/", "", &program.to_string_lossy()).is_ok_and(|seen| seen.kind == Linkage::Static)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossdock_os::{Deadline, event, process, socket, spawn};
-use crossdock_shim::detect::Found;
+use crossdock_shim::detect::MpiInstallation;
 use crossdock_shim::message::{End, Message, Rank, send};
 
 use super::hosts::Host;
@@ -25,7 +25,7 @@ const LINE_MAX: u64 = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The value for the option `--mpi` of srun that fits this MPI.
-pub fn pmi_of(found: &Found) -> &'static str {
+pub fn pmi_of(found: &MpiInstallation) -> &'static str {
     if found.kind.is_open_mpi() { "pmix" } else { "pmi2" }
 }
 
@@ -214,7 +214,7 @@ fn killed_task(line: &str) -> Option<Rank> {
 
 #[cfg(test)]
 mod tests {
-    use crossdock_shim::message::{Arrived, receive};
+    use crossdock_shim::message::{ReceiveResult, receive};
 
     use super::*;
 
@@ -256,7 +256,7 @@ mod tests {
         listen(child, &theirs, &Mutex::new(String::new()));
         drop(theirs);
         let mut messages = Vec::new();
-        while let Arrived::Message(message, _) = receive(&link) {
+        while let ReceiveResult::Message(message, _) = receive(&link) {
             messages.push(message);
         }
         messages

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_os::{Deadline, child, event, socket};
-use crossdock_shim::message::{Arrived, Message, receive, send};
+use crossdock_shim::message::{Message, ReceiveResult, receive, send};
 
 use super::GREETING;
 use super::job::Job;
@@ -79,19 +79,19 @@ fn serve(say: &mut impl FnMut(&Message) -> bool) -> Result<(), String> {
             continue;
         }
         match receive(&session.keeper) {
-            Arrived::Message(Message::Ended(_, end), _) => {
+            ReceiveResult::Message(Message::Ended(_, end), _) => {
                 // The command has ended, so its last output is in the pipes already.
                 pump(&epoll, &mut streams, 1, say);
                 pump(&epoll, &mut streams, 2, say);
                 say(&Message::Ended(0, end));
                 ended = true;
             }
-            Arrived::Message(Message::Idle, _) if ended => break,
-            Arrived::Message(message, _) => {
+            ReceiveResult::Message(Message::Idle, _) if ended => break,
+            ReceiveResult::Message(message, _) => {
                 say(&message);
             }
-            Arrived::Nothing => {}
-            Arrived::End => {
+            ReceiveResult::Nothing => {}
+            ReceiveResult::End => {
                 session.clean();
                 if !ended {
                     say(&Message::Failed(

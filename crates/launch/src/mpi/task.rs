@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use crossdock_os::{Deadline, event, spawn};
 use crossdock_shim::binding;
-use crossdock_shim::detect::{Found, Kind};
-use crossdock_shim::message::{Arrived, End, Message, Order, receive, send};
+use crossdock_shim::detect::{MpiInstallation, MpiKind};
+use crossdock_shim::message::{End, Message, Order, ReceiveResult, receive, send};
 use serde::{Deserialize, Serialize};
 
 use super::job::{Bind, Job};
@@ -105,7 +105,7 @@ fn run(mut step: Step) -> Result<End, Trouble> {
 
 /// Reaches the keeper, and learns which MPI its container has. A keeper whose last client has just left may end
 /// meanwhile; then a new one is started.
-fn reach(job: &Job) -> Result<(Session, Found), Trouble> {
+fn reach(job: &Job) -> Result<(Session, MpiInstallation), Trouble> {
     for _ in 0..3 {
         let session = Session::join(job).map_err(system("do what it says; else look at /tmp on that host"))?;
         // The keeper answers only after a client has sent a message. This client has nothing to say, so its first
@@ -117,18 +117,18 @@ fn reach(job: &Job) -> Result<(Session, Found), Trouble> {
         let deadline = Deadline::after(Duration::from_secs(job.patience_s + 5));
         loop {
             match receive(&session.keeper) {
-                Arrived::Message(Message::Ready(found), _) => return Ok((session, found)),
-                Arrived::Message(Message::Failed(_, what, hint), _) => {
+                ReceiveResult::Message(Message::Ready(found), _) => return Ok((session, found)),
+                ReceiveResult::Message(Message::Failed(_, what, hint), _) => {
                     session.end();
                     return Err((what, hint));
                 }
-                Arrived::Message(..) => {}
-                Arrived::End => break,
-                Arrived::Nothing if deadline.passed() => {
+                ReceiveResult::Message(..) => {}
+                ReceiveResult::End => break,
+                ReceiveResult::Nothing if deadline.passed() => {
                     session.end();
                     return Err(("the container did not come up".into(), "--patience gives it more time".into()));
                 }
-                Arrived::Nothing => {
+                ReceiveResult::Nothing => {
                     let _ = event::wait_readable(&session.keeper, deadline);
                 }
             }
@@ -138,7 +138,7 @@ fn reach(job: &Job) -> Result<(Session, Found), Trouble> {
     Err(("the job's keeper ends before it answers".into(), "look there for what ends processes".into()))
 }
 
-fn start(step: &Step, session: &Session, found: &Found) -> Result<(), Trouble> {
+fn start(step: &Step, session: &Session, found: &MpiInstallation) -> Result<(), Trouble> {
     if let Some(why) = launcher::misfit(found, &step.command) {
         return Err((why, "put that MPI into the image, or choose it with --mpi".into()));
     }
@@ -153,7 +153,7 @@ fn start(step: &Step, session: &Session, found: &Found) -> Result<(), Trouble> {
     if pmi.is_some() {
         environment.retain(|(n, _)| n != "PMI_FD");
         environment.push(("PMI_FD".into(), PMI_DESCRIPTOR.to_string()));
-        if found.kind == Kind::Intel && !environment.iter().any(|(n, _)| n == "I_MPI_PMI_LIBRARY") {
+        if found.kind == MpiKind::Intel && !environment.iter().any(|(n, _)| n == "I_MPI_PMI_LIBRARY") {
             environment.extend(intel_pmi(&step.job)?);
         }
     }
@@ -229,11 +229,11 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, Trouble> {
         }
         loop {
             match receive(&session.keeper) {
-                Arrived::Message(Message::Ended(_, end), _) => ended = Some((end, Instant::now())),
-                Arrived::Message(Message::Failed(_, what, hint), _) => return Err((what, hint)),
+                ReceiveResult::Message(Message::Ended(_, end), _) => ended = Some((end, Instant::now())),
+                ReceiveResult::Message(Message::Failed(_, what, hint), _) => return Err((what, hint)),
                 // The keeper tells all its clients about all ranks. Each task passes on only the messages about its own
                 // rank.
-                Arrived::Message(message, _) => match &message {
+                ReceiveResult::Message(message, _) => match &message {
                     Message::RankStarted(rank) if rank.rank == own => tell(&message),
                     Message::RankTrouble(rank, ..) if rank.rank == own || rank.rank < 0 => tell(&message),
                     // If a rank's task was killed, only the tasks of other ranks on the host can report it.
@@ -244,8 +244,8 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, Trouble> {
                     }
                     _ => {}
                 },
-                Arrived::Nothing => break,
-                Arrived::End => {
+                ReceiveResult::Nothing => break,
+                ReceiveResult::End => {
                     session.clean();
                     if asked.is_some() {
                         // This task was asked to end, and so was the keeper. So the end of the keeper is no error.

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crossdock_shim::program::{self, Door, Kind, Seen};
+use crossdock_shim::program::{self, Door, Linkage, ProgramInfo};
 
 use crate::engine::{ENDPOINT_FOLDER, PATH, Unavailable};
 use crate::file::{DoorKey, Files, Task};
@@ -54,7 +54,7 @@ pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavail
                 match look(task, root) {
                     Some(seen) if seen.door() == Some(Door::Notification) => {
                         let what = match seen.kind {
-                            Kind::Static => "is static",
+                            Linkage::Static => "is static",
                             _ if seen.is_musl() => "is started by musl's loader",
                             _ => "calls the kernel itself",
                         };
@@ -69,7 +69,7 @@ pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavail
 }
 
 /// Examines the task's program, which lies in its root or in one of its mounts.
-fn look(task: &Task, root: &Path) -> Option<Seen> {
+fn look(task: &Task, root: &Path) -> Option<ProgramInfo> {
     let path = task.environment.iter().find(|(name, _)| name == "PATH").map_or(PATH, |(_, value)| value);
     let word = &task.command[0];
     let folders: Vec<&str> =

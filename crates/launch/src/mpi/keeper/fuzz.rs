@@ -7,8 +7,8 @@ use std::process::ExitStatus;
 
 use crossdock_os::{event, socket};
 use crossdock_shim::arguments::Arguments;
-use crossdock_shim::detect::Found;
-use crossdock_shim::message::{Arrived, End, Message, Order, Rank, receive, send};
+use crossdock_shim::detect::MpiInstallation;
+use crossdock_shim::message::{End, Message, Order, Rank, ReceiveResult, receive, send};
 
 use super::{Connection, Event, Events, File, Job, Keeper, Network, Place, Remote, Role, VARIABLES_MAX};
 use crate::mpi::report::Report;
@@ -98,7 +98,7 @@ fn sample(kind: u8, number: i32) -> Message {
     let end = End { code: number, signal: 0 };
     let words = |host: &str| [host, "true"].map(str::to_owned).to_vec();
     match kind % 18 {
-        0 => Message::Init(Found::default()),
+        0 => Message::Init(MpiInstallation::default()),
         1 => Message::Run(Order { words: words("true"), ..Order::default() }),
         2 => Message::Start(Order { id: number as u32, words: words("true"), ..Order::default() }),
         3 => Message::Remote(words("there")),
@@ -111,7 +111,7 @@ fn sample(kind: u8, number: i32) -> Message {
         10 => Message::RankEnded(rank, end),
         11 => Message::RankLost(rank),
         12 => Message::RankTrouble(rank, "what".into(), "hint".into()),
-        13 => Message::Ready(Found::default()),
+        13 => Message::Ready(MpiInstallation::default()),
         14 => Message::Failed("liar".into(), "what".into(), "hint".into()),
         15 => Message::Job(String::new()),
         16 => Message::Environment(vec![(format!("N{number}"), "v".repeat(100))]),
@@ -232,7 +232,7 @@ impl Scene {
     /// Reads what the front is told. `is_here` is true if no other host has said anything in this step.
     fn hear(&mut self, is_here: bool) {
         let own = self.keeper.host.clone();
-        while let Arrived::Message(message, _) = receive(&self.front) {
+        while let ReceiveResult::Message(message, _) = receive(&self.front) {
             if let Message::RankStarted(rank)
             | Message::RankEnded(rank, _)
             | Message::RankLost(rank)
@@ -251,7 +251,7 @@ impl Scene {
     /// Reads what the processes of the input are told.
     fn listen(&mut self) {
         for peer in &mut self.peers {
-            while let Arrived::Message(message, _) = receive(&peer.end) {
+            while let ReceiveResult::Message(message, _) = receive(&peer.end) {
                 let role = self.keeper.connections.get(&peer.number).map(|c| &c.role);
                 match (role, &message) {
                     (Some(Role::Client), Message::Ended(..)) | (Some(Role::Agent(_)), Message::Ended(..)) => {
