@@ -10,7 +10,7 @@ use crossdock_link::Choice;
 use crossdock_node::CatalogAt;
 
 use crate::output::Output;
-use crate::series::span;
+use crate::series::durations;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -303,8 +303,8 @@ pub struct Checkpoint {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
     /// How often to save: a plain number counts versions, `10 s` is a time
-    #[arg(long, value_name = "N|TIME", value_parser = span::every)]
-    pub every: span::Every,
+    #[arg(long, value_name = "N|TIME", value_parser = durations::every)]
+    pub every: durations::Every,
     /// How many checkpoints to keep
     #[arg(long, value_name = "K", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: u32,
@@ -318,7 +318,7 @@ pub struct Checkpoint {
     #[arg(long)]
     pub former: bool,
     /// How long to wait for the series, or for the successor of a publisher that died
-    #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = span::time)]
+    #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = durations::time)]
     pub wait: Duration,
     /// The daemon's socket [default: the task's endpoint, else every daemon of yours]
     #[arg(long)]
@@ -331,7 +331,7 @@ pub struct Watch {
     /// The name of the series
     pub series: String,
     /// The least time between two lines
-    #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = span::time)]
+    #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = durations::time)]
     pub pause: Duration,
     /// End after this many versions [default: when the publisher ends]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -340,7 +340,7 @@ pub struct Watch {
     #[arg(long)]
     pub former: bool,
     /// How long to wait for the series
-    #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = span::time)]
+    #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = durations::time)]
     pub wait: Duration,
     /// Print one JSON object for each version
     #[arg(long)]
@@ -367,7 +367,7 @@ pub struct Export {
     #[arg(long)]
     pub former: bool,
     /// How long to wait for the series
-    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::time)]
+    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = durations::time)]
     pub wait: Duration,
     /// The daemon's socket [default: the task's endpoint, else every daemon of yours]
     #[arg(long)]
@@ -400,7 +400,7 @@ pub struct Run {
     #[command(flatten)]
     pub hosts: RunHosts,
     /// Stop the run after this time, such as `90 s` or `2 h`; a plain number is seconds
-    #[arg(long, value_name = "TIME", value_parser = span::at_least_a_second)]
+    #[arg(long, value_name = "TIME", value_parser = durations::at_least_a_second)]
     pub deadline: Option<Duration>,
     /// Serve a page that shows the run while it lives; its address is printed
     #[arg(long)]
@@ -531,7 +531,7 @@ pub struct StopRun {
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
     /// How long the run may take to end by itself [default: the file's `grace` and 20 s]
-    #[arg(long, value_name = "TIME", value_parser = span::time)]
+    #[arg(long, value_name = "TIME", value_parser = durations::time)]
     pub deadline: Option<Duration>,
 }
 
@@ -555,7 +555,7 @@ pub struct Serve {
     #[arg(long)]
     pub private: bool,
     /// How long a private daemon without members waits before it ends; a plain number is seconds
-    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::time)]
+    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = durations::time)]
     pub idle: Duration,
     /// The most memory that all segments may take together [default: what the node has free]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -599,7 +599,7 @@ pub struct Serve {
     #[arg(long, value_name = "TRANSPORT", default_value_t, requires = "site")]
     pub transport: Choice,
     /// How long this node keeps its names after the other nodes last heard of it
-    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::time, requires = "site")]
+    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = durations::time, requires = "site")]
     pub lease: Duration,
 }
 
@@ -696,7 +696,7 @@ pub enum RegionCommand {
 #[derive(Args, Debug)]
 pub struct RegionOptions {
     /// How long the whole command may take
-    #[arg(long, value_name = "TIME", value_parser = span::time, default_value = "60 s")]
+    #[arg(long, value_name = "TIME", value_parser = durations::time, default_value = "60 s")]
     pub timeout: Duration,
     /// The socket of the daemon that gets the region [default: your daemon that is in a site]
     #[arg(long)]

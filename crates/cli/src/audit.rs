@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::args::Audit;
 use crate::items;
-use crate::names::{self, Named};
+use crate::names::{self, NamedObject};
 use crate::table::{columns, complain, say};
 use crossdock_web::find;
 
@@ -67,7 +67,7 @@ pub fn audit(options: &Audit) -> u8 {
     if let Some(name) = &options.name {
         let workflows: Vec<&str> = listings.iter().flat_map(|l| &l.workflows).map(|w| w.name.as_str()).collect();
         keep_only(&mut report, name, &workflows);
-        let known: Vec<Named> = listings.iter().flat_map(names::all).collect();
+        let known: Vec<NamedObject> = listings.iter().flat_map(names::all).collect();
         let exists = workflows.contains(&name.as_str()) || known.iter().any(|n| n.is_called(name));
         if report.processes.is_empty() && !exists {
             let hint = names::hint(name, &known);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crossdock_launch::engine::PATH;
 use crossdock_launch::run::code;
-use crossdock_shim::program::{self, Door, Kind, Seen};
+use crossdock_shim::program::{self, Door, Linkage, ProgramInfo};
 use serde_json::json;
 
 use crate::args::Check;
@@ -50,18 +50,18 @@ fn word(door: Option<Door>) -> &'static str {
     }
 }
 
-fn made(seen: &Seen) -> String {
+fn made(seen: &ProgramInfo) -> String {
     let go = if seen.is_go { "a Go program, " } else { "" };
     match &seen.kind {
-        Kind::Dynamic { loader, .. } => format!("{go}dynamic, started by {loader}"),
-        Kind::Static => format!("{go}static"),
-        Kind::Foreign(why) => format!("not served: {why}"),
-        Kind::Unknown => "no ELF program, and no script".into(),
+        Linkage::Dynamic { loader, .. } => format!("{go}dynamic, started by {loader}"),
+        Linkage::Static => format!("{go}static"),
+        Linkage::Foreign(why) => format!("not served: {why}"),
+        Linkage::Unknown => "no ELF program, and no script".into(),
     }
 }
 
 /// Lists the reasons why calls of the program would bypass the door, as far as its file shows them.
-fn remarks(seen: &Seen) -> Vec<String> {
+fn remarks(seen: &ProgramInfo) -> Vec<String> {
     let mut remarks: Vec<&str> = Vec::new();
     let own;
     match seen.door() {

@@ -9,9 +9,9 @@ use crossdock_launch::file::units;
 use crossdock_launch::run::code;
 
 use crate::args::Checkpoint;
-use crate::series::set::Set;
-use crate::series::span::Every;
-use crate::series::{self, LOOK, Stop, contents};
+use crate::series::durations::Every;
+use crate::series::ranked_observers::RankedObservers;
+use crate::series::{self, LOOK, StopSignal, contents};
 use crate::table::{complain, say};
 
 /// The name of the root attribute that has the incarnation of the checkpoint's publisher.
@@ -21,7 +21,7 @@ const LIFE: &str = "publisher";
 const APART: Duration = Duration::from_secs(10);
 
 pub fn checkpoint(options: &Checkpoint) -> u8 {
-    let outcome = Stop::on_signals().and_then(|stop| Writer::open(options, stop)).map(Writer::work);
+    let outcome = StopSignal::on_signals().and_then(|stop| Writer::open(options, stop)).map(Writer::work);
     match outcome {
         Ok(code) => code,
         Err(why) => {
@@ -35,7 +35,7 @@ struct Writer<'a> {
     options: &'a Checkpoint,
     names: Vec<String>,
     folder: Folder,
-    stop: Stop,
+    stop: StopSignal,
     /// The publishers' incarnation, and the number of the newest version that is on disk.
     safe: (u64, u64),
     safe_since: Instant,
@@ -46,7 +46,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn open(options: &'a Checkpoint, stop: Stop) -> Result<Self, String> {
+    fn open(options: &'a Checkpoint, stop: StopSignal) -> Result<Self, String> {
         let names = series::of_ranks(&options.series, options.ranks);
         let name = options.name.clone().unwrap_or_else(|| file::base_of(&names[0]));
         let folder = Folder::open(&options.to, &name, &mut |said| say(&said)).map_err(|e| e.to_string())?;
@@ -85,10 +85,10 @@ impl<'a> Writer<'a> {
 
     /// Opens observers of the publishers that follow those with the ids `dead`. If `dead` is empty, any publishers are
     /// taken.
-    fn attach(&self, dead: &[u64], until: Instant) -> Result<Set, String> {
+    fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         loop {
             let observers = series::observe(&self.wanted(!dead.is_empty() || self.options.former, until), &self.stop)?;
-            let set = Set::new(&self.names, observers);
+            let set = RankedObservers::new(&self.names, observers);
             if dead.is_empty() || set.succeeds(dead) {
                 return Ok(set);
             }
@@ -104,14 +104,14 @@ impl<'a> Writer<'a> {
 
     /// Says which series to observe, and how long to wait. After a publisher's death, the dead publisher's series is
     /// observed until the series of its successor exists.
-    fn wanted(&self, former: bool, until: Instant) -> series::Wanted<'_> {
+    fn wanted(&self, former: bool, until: Instant) -> series::SeriesSelection<'_> {
         let wait = until.saturating_duration_since(Instant::now());
-        series::Wanted { names: &self.names, socket: self.options.socket.as_deref(), wait, former }
+        series::SeriesSelection { names: &self.names, socket: self.options.socket.as_deref(), wait, former }
     }
 
     /// Saves versions until the publishers end or one of them dies. Returns `None` after an end, and the ids of all
     /// publishers after a death.
-    fn follow(&mut self, set: &mut Set) -> Result<Option<Vec<u64>>, String> {
+    fn follow(&mut self, set: &mut RankedObservers) -> Result<Option<Vec<u64>>, String> {
         if self.safe.0 != set.incarnation() {
             self.safe = (set.incarnation(), 0);
         }
@@ -153,7 +153,7 @@ impl<'a> Writer<'a> {
 
     /// Reports once if the ranks have had newer versions, but none in common, for a long time. `there` says whether a
     /// common version was found now.
-    fn tell_apart(&mut self, set: &Set, there: bool) {
+    fn tell_apart(&mut self, set: &RankedObservers, there: bool) {
         if there {
             self.apart = None;
             return;
@@ -173,7 +173,7 @@ impl<'a> Writer<'a> {
 
     /// Saves the newest version that all ranks have, if its number is at least `newer_by` above that of the last saved
     /// one. Returns false if there is no version that all ranks have.
-    fn save_if(&mut self, set: &mut Set, newer_by: u64) -> Result<bool, String> {
+    fn save_if(&mut self, set: &mut RankedObservers, newer_by: u64) -> Result<bool, String> {
         let Some(versions) = set.common(Duration::from_secs(1))? else { return Ok(false) };
         let sequence = versions[0].sequence();
         if sequence < self.safe.1.saturating_add(newer_by) {
@@ -199,7 +199,7 @@ impl<'a> Writer<'a> {
         Ok(true)
     }
 
-    fn save(&mut self, set: &Set, versions: &[Version]) -> Result<String, file::Error> {
+    fn save(&mut self, set: &RankedObservers, versions: &[Version]) -> Result<String, file::Error> {
         let trouble = |message| file::Error::new(crossdock_layout::Status::Invalid, message);
         let mut whole = Contents { attributes: vec![(LIFE.into(), Value::U64(set.incarnation()))], series: Vec::new() };
         for ((name, observer), version) in set.each().zip(versions) {

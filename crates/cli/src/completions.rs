@@ -43,12 +43,12 @@ pub fn names(kind: Names) -> u8 {
     } else {
         for daemon in find::daemons(None).unwrap_or_default() {
             let Ok(listing) = daemon.session.list() else { continue };
-            let wanted = |n: &names::Named| match kind {
+            let wanted = |n: &names::NamedObject| match kind {
                 Names::Regions => n.kind == SegmentKind::Region,
                 Names::Series => n.kind == SegmentKind::Series,
                 Names::Objects | Names::Runs => true,
             };
-            all.extend(names::all(&listing).iter().filter(|n| wanted(n)).map(names::Named::whole));
+            all.extend(names::all(&listing).iter().filter(|n| wanted(n)).map(names::NamedObject::whole));
         }
     }
     all.sort();

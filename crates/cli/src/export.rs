@@ -11,8 +11,8 @@ use crossdock_launch::file::units;
 use crossdock_launch::run::code;
 
 use crate::args::Export;
-use crate::series::set::Set;
-use crate::series::{self, Stop, contents};
+use crate::series::ranked_observers::RankedObservers;
+use crate::series::{self, StopSignal, contents};
 use crate::table::{complain, say};
 
 pub fn export(options: &Export) -> u8 {
@@ -41,12 +41,12 @@ fn one(options: &Export) -> Result<String, Failure> {
         return Err((code::USAGE, ".npz holds one series; take .h5 for several ranks".into()));
     }
     let away = |why| (code::UNAVAILABLE, why);
-    let stop = Stop::on_signals().map_err(|why| (code::SYSTEM, why))?;
+    let stop = StopSignal::on_signals().map_err(|why| (code::SYSTEM, why))?;
     let until = Instant::now() + options.wait;
     let (socket, wait, former) = (options.socket.as_deref(), options.wait, options.former);
-    let wanted = series::Wanted { names: &names, socket, wait, former };
+    let wanted = series::SeriesSelection { names: &names, socket, wait, former };
     let observers = series::observe(&wanted, &stop).map_err(away)?;
-    let mut set = Set::new(&names, observers);
+    let mut set = RankedObservers::new(&names, observers);
     let versions = versions(&mut set, options.sequence, until, &stop).map_err(away)?;
     let mut whole = Contents::default();
     for ((name, observer), version) in set.each().zip(&versions) {
@@ -58,7 +58,12 @@ fn one(options: &Export) -> Result<String, Failure> {
     Ok(format!("{}: version {} of {what}, {}", options.file.display(), versions[0].sequence(), units::show(length)))
 }
 
-fn versions(set: &mut Set, sequence: Option<u64>, until: Instant, stop: &Stop) -> Result<Vec<Version>, String> {
+fn versions(
+    set: &mut RankedObservers,
+    sequence: Option<u64>,
+    until: Instant,
+    stop: &StopSignal,
+) -> Result<Vec<Version>, String> {
     loop {
         let found = match sequence {
             Some(n) => set.at(n)?,

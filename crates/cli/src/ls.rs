@@ -15,7 +15,7 @@ use crate::output::{age, progress};
 use crate::table::{columns, complain};
 
 /// A daemon's listing, and the reports of its series.
-struct Seen {
+struct DaemonListing {
     place: String,
     listing: Listing,
     series: BTreeMap<u64, (SeriesReport, &'static str)>,
@@ -39,7 +39,7 @@ pub fn ls(options: &Ls) -> u8 {
     })
 }
 
-fn look(socket: Option<&Path>) -> Result<Vec<Seen>, String> {
+fn look(socket: Option<&Path>) -> Result<Vec<DaemonListing>, String> {
     let mut seen = Vec::new();
     for daemon in find::daemons(socket)? {
         let listing = match daemon.session.list() {
@@ -61,7 +61,7 @@ fn look(socket: Option<&Path>) -> Result<Vec<Seen>, String> {
             }
         }
         drop(inside);
-        seen.push(Seen { place: daemon.place.clone(), listing, series });
+        seen.push(DaemonListing { place: daemon.place.clone(), listing, series });
     }
     Ok(seen)
 }
@@ -71,7 +71,7 @@ pub fn kind(kind: SegmentKind) -> &'static str {
     kind.word()
 }
 
-fn as_json(seen: &Seen) -> Value {
+fn as_json(seen: &DaemonListing) -> Value {
     let l = &seen.listing;
     let workflows: Vec<Value> = l
         .workflows
@@ -102,7 +102,7 @@ fn as_json(seen: &Seen) -> Value {
     json!({ "place": seen.place, "workflows": workflows, "members": members, "segments": segments, "items": items })
 }
 
-fn as_text(seen: &Seen, wide: bool) -> String {
+fn as_text(seen: &DaemonListing, wide: bool) -> String {
     let l = &seen.listing;
     let mut parts = vec![format!("{}:", seen.place)];
     let quota = |n: u64| if n == 0 { "the node's".to_owned() } else { units::show(n) };
@@ -153,7 +153,7 @@ fn as_text(seen: &Seen, wide: bool) -> String {
     parts.join("\n")
 }
 
-fn segment_row(seen: &Seen, s: &SegmentInfo, wide: bool) -> Vec<String> {
+fn segment_row(seen: &DaemonListing, s: &SegmentInfo, wide: bool) -> Vec<String> {
     let maker = seen.listing.members.iter().find(|m| m.id == s.creator);
     let maker = match maker {
         Some(member) => member.task.clone(),

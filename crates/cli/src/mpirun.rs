@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use crossdock_launch::mpi::{self, Options};
 
-use crate::series::span;
+use crate::series::durations;
 
 pub const HELP: &str = "\
 The containers need no ssh daemon: the launcher of the image's MPI is given an ssh of crossdock's own, which reaches other hosts
@@ -111,16 +111,16 @@ pub struct Mpirun {
     #[arg(long = "launcher-arg", value_name = "WORD", allow_hyphen_values = true)]
     pub launcher_arg: Vec<String>,
     /// How long a container or a connection may take to come up
-    #[arg(long, default_value = "30 s", value_name = "TIME", value_parser = span::at_least_a_second)]
+    #[arg(long, default_value = "30 s", value_name = "TIME", value_parser = durations::at_least_a_second)]
     pub patience: Duration,
     /// How long it may take until all ranks have started
-    #[arg(long, default_value = "60 s", value_name = "TIME", value_parser = span::at_least_a_second)]
+    #[arg(long, default_value = "60 s", value_name = "TIME", value_parser = durations::at_least_a_second)]
     pub start: Duration,
     /// Let the job continue after a rank has ended badly, instead of ending it 15 s later
     #[arg(long)]
     pub keep_going: bool,
     /// How long the job may take
-    #[arg(long, value_name = "TIME", value_parser = span::at_least_a_second)]
+    #[arg(long, value_name = "TIME", value_parser = durations::at_least_a_second)]
     pub deadline: Option<Duration>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]

@@ -9,11 +9,11 @@ use crossdock_client::{Listing, Observer, SegmentKind, Session, Status};
 use crossdock_launch::file::nearest;
 use crossdock_layout::name::MIRROR;
 
-use crossdock_web::find::{self, Found};
+use crossdock_web::find::{self, FoundDaemon};
 
 /// An object that has a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedObject {
     pub kind: SegmentKind,
     pub workflow: String,
     pub name: String,
@@ -22,7 +22,7 @@ pub struct Named {
     pub former: bool,
 }
 
-impl Named {
+impl NamedObject {
     /// The name as `ls` prints it.
     pub fn whole(&self) -> String {
         format!("{}/{}", self.workflow, self.name)
@@ -36,15 +36,15 @@ impl Named {
 }
 
 /// All named objects of a daemon.
-pub fn all(listing: &Listing) -> Vec<Named> {
-    let segments = listing.segments.iter().filter(|s| s.kind != SegmentKind::Item && !s.removed).map(|s| Named {
+pub fn all(listing: &Listing) -> Vec<NamedObject> {
+    let segments = listing.segments.iter().filter(|s| s.kind != SegmentKind::Item && !s.removed).map(|s| NamedObject {
         kind: s.kind,
         workflow: s.workflow.clone(),
         name: s.name.clone(),
         id: s.id.0,
         former: s.former,
     });
-    let items = listing.items.iter().map(|i| Named {
+    let items = listing.items.iter().map(|i| NamedObject {
         kind: SegmentKind::Item,
         workflow: i.workflow.clone(),
         name: i.key.clone(),
@@ -55,8 +55,8 @@ pub fn all(listing: &Listing) -> Vec<Named> {
 }
 
 /// A hint for an unknown name: ` Did you mean ...?`, or the first few names that exist.
-pub fn hint(given: &str, known: &[Named]) -> String {
-    let whole: Vec<String> = known.iter().map(Named::whole).collect();
+pub fn hint(given: &str, known: &[NamedObject]) -> String {
+    let whole: Vec<String> = known.iter().map(NamedObject::whole).collect();
     let short = known.iter().map(|k| k.name.as_str());
     if let Some(near) = nearest(given, whole.iter().map(String::as_str).chain(short)) {
         return format!("; did you mean `{near}`?");
@@ -116,9 +116,9 @@ pub fn series(
             )));
         }
         match elsewhere(&daemon, &listing, given, socket.as_deref(), former)? {
-            Elsewhere::Found(found) => return Ok(found),
-            Elsewhere::Failed(why) => return Ok(Series::Missing(why)),
-            Elsewhere::Missing => {}
+            RemoteSearch::Found(found) => return Ok(found),
+            RemoteSearch::Failed(why) => return Ok(Series::Missing(why)),
+            RemoteSearch::Missing => {}
         }
         known.extend(others.into_iter().filter(|n| !n.name.starts_with(MIRROR)));
     }
@@ -126,7 +126,7 @@ pub fn series(
 }
 
 /// The result of a search on other nodes.
-enum Elsewhere {
+enum RemoteSearch {
     Found(Series),
     Missing,
     /// The search failed with this error, so the series may exist. The caller searches again.
@@ -135,13 +135,13 @@ enum Elsewhere {
 
 /// Searches for a series on other nodes, in all workflows that this node knows.
 fn elsewhere(
-    daemon: &Found,
+    daemon: &FoundDaemon,
     listing: &Listing,
     given: &str,
     socket: Option<&Path>,
     former: bool,
-) -> Result<Elsewhere, String> {
-    let mut result = Elsewhere::Missing;
+) -> Result<RemoteSearch, String> {
+    let mut result = RemoteSearch::Missing;
     if daemon.session.nodes().map_err(|e| e.to_string())?.len() < 2 {
         return Ok(result);
     }
@@ -154,17 +154,17 @@ fn elsewhere(
             match observer {
                 Ok(observer) => {
                     let prefix = given.len() - name.len();
-                    return Ok(Elsewhere::Found(Series::Elsewhere(session, prefix, Box::new(observer))));
+                    return Ok(RemoteSearch::Found(Series::Elsewhere(session, prefix, Box::new(observer))));
                 }
                 Err(error) if error.status == Status::NotFound => {}
-                Err(error) => result = Elsewhere::Failed(error.to_string()),
+                Err(error) => result = RemoteSearch::Failed(error.to_string()),
             }
         }
     }
     Ok(result)
 }
 
-fn inside(daemon: &Found, workflow: &str, socket: Option<&Path>) -> Result<Session, String> {
+fn inside(daemon: &FoundDaemon, workflow: &str, socket: Option<&Path>) -> Result<Session, String> {
     daemon.inside(workflow, socket)
 }
 
@@ -172,8 +172,8 @@ fn inside(daemon: &Found, workflow: &str, socket: Option<&Path>) -> Result<Sessi
 mod tests {
     use super::*;
 
-    fn named(workflow: &str, name: &str) -> Named {
-        Named { kind: SegmentKind::Series, workflow: workflow.into(), name: name.into(), id: 0, former: false }
+    fn named(workflow: &str, name: &str) -> NamedObject {
+        NamedObject { kind: SegmentKind::Series, workflow: workflow.into(), name: name.into(), id: 0, former: false }
     }
 
     #[test]

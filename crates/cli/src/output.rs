@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use crate::series::Stop;
-use crate::series::span;
+use crate::series::StopSignal;
+use crate::series::durations;
 use crate::table::{complain, is_read, say_if_read};
 
 /// The formats in which a command prints.
@@ -34,7 +34,7 @@ pub struct Output {
     #[arg(short, long)]
     pub watch: bool,
     /// With -w: the time between two prints
-    #[arg(long, value_name = "TIME", default_value = "2 s", value_parser = span::time)]
+    #[arg(long, value_name = "TIME", default_value = "2 s", value_parser = durations::time)]
     pub every: Duration,
     /// Print again and again, and end after N prints
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -53,7 +53,7 @@ impl Output {
 
     /// Prints the result of `look` once, or again and again. `look` returns a value for programs and a text for people.
     pub fn show(&self, mut look: impl FnMut() -> Result<(Value, String), (u8, String)>) -> u8 {
-        let stop = match Stop::on_signals() {
+        let stop = match StopSignal::on_signals() {
             Ok(stop) => stop,
             Err(why) => {
                 complain(&why);
@@ -106,7 +106,7 @@ impl Output {
 }
 
 /// Waits for `time`. Returns true if a signal asked the command to end.
-pub fn wait(time: Duration, stop: &Stop) -> bool {
+pub fn wait(time: Duration, stop: &StopSignal) -> bool {
     let end = std::time::Instant::now() + time;
     while std::time::Instant::now() < end {
         if stop.asked().is_some() {

@@ -67,7 +67,7 @@ fn bring(given: &str, copy: Option<&str>, options: &RegionOptions) -> Result<Str
 }
 
 /// The name of the daemon's node, if the daemon is in a site.
-fn this_node(daemon: &find::Found) -> Result<Option<String>, String> {
+fn this_node(daemon: &find::FoundDaemon) -> Result<Option<String>, String> {
     use crossdock_client::NodeState::{CutOff, Here};
     let nodes = daemon.session.nodes().map_err(|error| error.to_string())?;
     Ok(nodes.into_iter().find(|node| matches!(node.state, Here | CutOff)).map(|node| node.name))

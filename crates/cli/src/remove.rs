@@ -27,7 +27,7 @@ fn one(name: &str, options: &Remove) -> Result<String, String> {
     let (mut found, mut known) = (Vec::new(), Vec::new());
     for daemon in find::daemons(socket)? {
         let listing = daemon.session.list().map_err(|e| e.to_string())?;
-        let fits = |n: &names::Named| options.kind.is_none_or(|kind: Kind| kind.is(n.kind)) && n.is_called(name);
+        let fits = |n: &names::NamedObject| options.kind.is_none_or(|kind: Kind| kind.is(n.kind)) && n.is_called(name);
         let (called, others): (Vec<_>, Vec<_>) = names::all(&listing).into_iter().partition(fits);
         known.extend(others);
         found.extend(called.into_iter().map(|named| (daemon.place.clone(), named)));

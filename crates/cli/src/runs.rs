@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use crate::args::{Attach, Logs, Ps, StopRun};
 use crate::output::{age, progress, wait};
-use crate::series::Stop;
+use crate::series::StopSignal;
 use crate::table::{columns, complain, is_read, say};
 
 pub fn ps(options: &Ps) -> u8 {
@@ -223,7 +223,7 @@ fn show_logs(options: &Logs) -> Result<(), String> {
             return Ok(());
         }
     }
-    let stop = Stop::on_signals()?;
+    let stop = StopSignal::on_signals()?;
     // The run's state is read before the log is read for the last time, so that this read sees everything that was
     // written before the end.
     let mut over = !options.follow;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::args::Watch;
 use crate::series::statistics;
-use crate::series::{self, LOOK, Stop, contents};
+use crate::series::{self, LOOK, StopSignal, contents};
 use crate::table::{complain, say, say_if_read};
 
 pub fn watch(options: &Watch) -> u8 {
@@ -23,10 +23,10 @@ pub fn watch(options: &Watch) -> u8 {
 }
 
 fn follow(options: &Watch) -> Result<u8, String> {
-    let stop = Stop::on_signals()?;
+    let stop = StopSignal::on_signals()?;
     let names = std::slice::from_ref(&options.series);
     let (socket, wait, former) = (options.socket.as_deref(), options.wait, options.former);
-    let mut observers = series::observe(&series::Wanted { names, socket, wait, former }, &stop)?;
+    let mut observers = series::observe(&series::SeriesSelection { names, socket, wait, former }, &stop)?;
     let observer = &mut observers[0];
     let (mut before, mut count, mut withheld) = (None, 0, 0);
     loop {

@@ -13,7 +13,7 @@ use crossdock_web::{Options, Scope, Web};
 
 use crate::args::{Page, WebPage};
 use crate::output::wait;
-use crate::series::Stop;
+use crate::series::StopSignal;
 use crate::table::{complain, say};
 
 /// Starts the server of a page. The server runs until the returned value is dropped.
@@ -42,7 +42,7 @@ fn token(path: &Path) -> Result<String, String> {
 }
 
 pub fn web(options: &WebPage) -> u8 {
-    let stop = match Stop::on_signals() {
+    let stop = match StopSignal::on_signals() {
         Ok(stop) => stop,
         Err(why) => {
             complain(&why);

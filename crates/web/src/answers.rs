@@ -56,9 +56,9 @@ pub fn data(shared: &Shared, path: &str, query: &Query) -> Answer {
     answer.unwrap_or_else(|(status, what)| Answer::error(status, &what))
 }
 
-type Asked = Result<Answer, (u16, String)>;
+type QueryResult = Result<Answer, (u16, String)>;
 
-fn graph(shared: &Shared, query: &Query) -> Asked {
+fn graph(shared: &Shared, query: &Query) -> QueryResult {
     let (run, place) = (query.get("run"), query.get("place"));
     let graph = picture::graph(&shared.sample(), run, place).ok_or((404, NOT_FOUND.to_owned()))?;
     let direction = if query.get("direction") == Some("down") { Direction::Down } else { Direction::Right };
@@ -74,13 +74,13 @@ fn key(query: &Query) -> Result<Key, (u16, String)> {
 }
 
 /// Gives the list of a variable's frames, without their numbers.
-fn frames(shared: &Shared, query: &Query) -> Asked {
+fn frames(shared: &Shared, query: &Query) -> QueryResult {
     let key = key(query)?;
     shared.with_frames(&key, |frames| Ok(Answer::json(&json!({ "frames": frames }))))
 }
 
 /// Gives one frame: the length of its description, the description, and its numbers as little-endian f32.
-fn frame(shared: &Shared, query: &Query) -> Asked {
+fn frame(shared: &Shared, query: &Query) -> QueryResult {
     let key = key(query)?;
     let sequence = query.get("sequence").and_then(|n| n.parse::<u64>().ok());
     shared.with_frames(&key, |frames| {
@@ -102,7 +102,7 @@ fn frame(shared: &Shared, query: &Query) -> Asked {
 /// The most bytes of a log that are sent, from its end.
 const TAIL: u64 = 64 << 10;
 
-fn log(shared: &Shared, query: &Query) -> Asked {
+fn log(shared: &Shared, query: &Query) -> QueryResult {
     use std::io::{Read, Seek, SeekFrom};
     let (Some(run), Some(name)) = (query.get("run"), query.get("task")) else {
         return Err((400, "`run` and `task` are needed".into()));

@@ -8,7 +8,7 @@ use crossdock_client::{ConnectOptions, Session};
 use crossdock_launch::run;
 
 /// A daemon that answered.
-pub struct Found {
+pub struct FoundDaemon {
     /// The daemon's socket, or the run that it belongs to.
     pub place: String,
     /// The session with this daemon.
@@ -29,20 +29,20 @@ fn options(socket: Option<PathBuf>) -> ConnectOptions {
 
 /// Finds every daemon that answers. If a socket is given, only the daemon at this socket is asked. The error says why
 /// there is none.
-pub fn daemons(socket: Option<&Path>) -> Result<Vec<Found>, String> {
+pub fn daemons(socket: Option<&Path>) -> Result<Vec<FoundDaemon>, String> {
     if let Some(socket) = socket {
         let session = Session::connect(&options(Some(socket.to_owned()))).map_err(|e| e.to_string())?;
-        return Ok(vec![Found { place: socket.display().to_string(), session, run: None }]);
+        return Ok(vec![FoundDaemon { place: socket.display().to_string(), session, run: None }]);
     }
     let mut found = Vec::new();
     if let Ok(session) = Session::connect(&options(None)) {
-        found.push(Found { place: "the node's daemon".into(), session, run: None });
+        found.push(FoundDaemon { place: "the node's daemon".into(), session, run: None });
     }
     for run::LivingRun { id, folder, .. } in run::living() {
         // A run that uses an existing daemon has no daemon of its own, and the daemon of a run that is about to end
         // does not answer any more. Both are skipped.
         if let Ok(session) = Session::connect(&options(Some(folder.join("daemon.sock")))) {
-            found.push(Found { place: format!("run {id}"), session, run: Some(folder) });
+            found.push(FoundDaemon { place: format!("run {id}"), session, run: Some(folder) });
         }
     }
     Ok(found)
@@ -57,7 +57,7 @@ pub fn progress(run: &run::LivingRun) -> BTreeMap<(String, u32), (u64, u64)> {
     ours.filter_map(|m| Some(((m.task, m.rank), m.progress?))).collect()
 }
 
-impl Found {
+impl FoundDaemon {
     /// Opens a session inside a workflow. The session may see everything in the workflow.
     pub fn inside(&self, workflow: &str, socket: Option<&Path>) -> Result<Session, String> {
         let mut wanted = options(socket.map(Path::to_owned));

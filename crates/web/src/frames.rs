@@ -48,7 +48,7 @@ pub struct Frame {
     pub values: Vec<f32>,
 }
 
-struct Followed {
+struct FollowedSeries {
     observer: Observer,
     frames: VecDeque<Frame>,
     asked: Instant,
@@ -57,7 +57,7 @@ struct Followed {
 /// All variables that pages look at.
 #[derive(Default)]
 pub struct Frames {
-    all: HashMap<Key, Followed>,
+    all: HashMap<Key, FollowedSeries>,
 }
 
 impl Frames {
@@ -72,7 +72,7 @@ impl Frames {
             let living = session.observe(&key.series, Duration::ZERO);
             let observer =
                 living.or_else(|_| session.observe_former(&key.series, Duration::ZERO)).map_err(|e| e.to_string())?;
-            self.all.insert(key.clone(), Followed { observer, frames: VecDeque::new(), asked: Instant::now() });
+            self.all.insert(key.clone(), FollowedSeries { observer, frames: VecDeque::new(), asked: Instant::now() });
             self.follow(key);
         }
         let followed = self.all.get_mut(key).ok_or("the series has just ended")?;
@@ -134,7 +134,7 @@ fn frame(version: &Version, variable: &str) -> Option<Frame> {
 }
 
 #[derive(Debug, PartialEq)]
-pub struct Reduced {
+pub struct ReducedVersion {
     pub rows: usize,
     pub columns: usize,
     pub values: Vec<f32>,
@@ -143,7 +143,7 @@ pub struct Reduced {
 
 /// Reduces a variable to a picture of its last two dimensions, or to a curve if it has one dimension; `None` if the
 /// elements are no numbers.
-pub fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<Reduced> {
+pub fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<ReducedVersion> {
     let (scalar, inner) = ty.split_once('[').map_or((ty, ""), |(scalar, rest)| (scalar, rest.trim_end_matches(']')));
     let (size, read) = reader(scalar)?;
     let mut extents: Vec<usize> = shape.iter().map(|n| *n as usize).collect();
@@ -161,7 +161,7 @@ pub fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<Reduced> {
     let mut note = if channels > 1 { format!("mean of {channels} components; ") } else { String::new() };
     let element = |index: usize| (0..channels).map(|c| at(index * channels + c)).sum::<f64>() / channels as f64;
     let Some((columns, before)) = extents.split_last() else {
-        return Some(Reduced { rows: 1, columns: 1, values: vec![element(0) as f32], note });
+        return Some(ReducedVersion { rows: 1, columns: 1, values: vec![element(0) as f32], note });
     };
     let Some((rows, above)) = before.split_last() else {
         return Some(curve(*columns, &element));
@@ -175,10 +175,10 @@ pub fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<Reduced> {
     Some(picture((*rows, *columns), offset * rows * columns, &element, note))
 }
 
-fn curve(count: usize, element: &dyn Fn(usize) -> f64) -> Reduced {
+fn curve(count: usize, element: &dyn Fn(usize) -> f64) -> ReducedVersion {
     if count <= 2 * POINTS {
         let values = (0..count).map(|n| element(n) as f32).collect();
-        return Reduced { rows: 1, columns: count, values, note: String::new() };
+        return ReducedVersion { rows: 1, columns: count, values, note: String::new() };
     }
     let mut values = Vec::with_capacity(2 * POINTS);
     for stretch in 0..POINTS {
@@ -188,7 +188,7 @@ fn curve(count: usize, element: &dyn Fn(usize) -> f64) -> Reduced {
         values.push(some().fold(f64::INFINITY, f64::min) as f32);
         values.push(some().fold(f64::NEG_INFINITY, f64::max) as f32);
     }
-    Reduced { rows: 1, columns: 2 * POINTS, values, note: format!("least and greatest of {POINTS} stretches; ") }
+    ReducedVersion { rows: 1, columns: 2 * POINTS, values, note: format!("least and greatest of {POINTS} stretches; ") }
 }
 
 fn picture(
@@ -196,7 +196,7 @@ fn picture(
     offset: usize,
     element: &dyn Fn(usize) -> f64,
     mut note: String,
-) -> Reduced {
+) -> ReducedVersion {
     // Both sides shrink by the same factor, so that a circle stays a circle.
     let factor = ((rows * columns) as f64 / (SIDE * SIDE) as f64).sqrt();
     let factor = factor.max(rows.max(columns) as f64 / (4 * SIDE) as f64).max(1.0);
@@ -221,13 +221,13 @@ fn picture(
             values.push((sum / count) as f32);
         }
     }
-    Reduced { rows: height, columns: width, values, note }
+    ReducedVersion { rows: height, columns: width, values, note }
 }
 
 /// The bytes of a number, and the function that reads it.
-type Reader = (usize, fn(&[u8]) -> f64);
+type ElementReader = (usize, fn(&[u8]) -> f64);
 
-fn reader(scalar: &str) -> Option<Reader> {
+fn reader(scalar: &str) -> Option<ElementReader> {
     macro_rules! number {
         ($t:ty) => {
             (size_of::<$t>(), |b: &[u8]| <$t>::from_le_bytes(b.try_into().unwrap_or_default()) as f64)

@@ -10,7 +10,7 @@ use crossdock_launch::run::state::{Link, Phase, State, now_ms};
 use crossdock_launch::run::usage::{self, Of, Usage};
 use serde::Serialize;
 
-use crate::find::{self, Found};
+use crate::find::{self, FoundDaemon};
 
 /// The number of events that are kept for pages that are opened later.
 const EVENTS: usize = 200;
@@ -135,12 +135,12 @@ pub struct PortRow {
     /// Messages per second since the sample before. The next field has bytes per second.
     pub rate: f64,
     pub byte_rate: f64,
-    pub ends: Vec<EndRow>,
+    pub ends: Vec<PortEndRow>,
 }
 
 /// One end of a port.
 #[derive(Clone, Debug, Serialize)]
-pub struct EndRow {
+pub struct PortEndRow {
     pub end: String,
     pub task: String,
     pub member: u64,
@@ -250,10 +250,10 @@ impl Sampler {
         sample.runs = states.iter().map(|(state, place)| run_row(state, place, &usage)).collect();
         match find::daemons(self.scope.socket.as_deref()) {
             Ok(found) => {
-                let ours = |f: &Found| {
+                let ours = |f: &FoundDaemon| {
                     self.scope.front.is_none() || states.iter().any(|(_, place)| place.as_ref() == Some(&f.place))
                 };
-                let found: Vec<Found> = found.into_iter().filter(ours).collect();
+                let found: Vec<FoundDaemon> = found.into_iter().filter(ours).collect();
                 sample.daemons = found.iter().map(|f| self.daemon(f, &states)).collect();
             }
             Err(trouble) => sample.daemons.push(Daemon {
@@ -292,7 +292,7 @@ impl Sampler {
         living.filter(|(state, _)| self.scope.front.is_none_or(|front| state.front.pid == front)).collect()
     }
 
-    fn daemon(&mut self, found: &Found, states: &[(State, Option<String>)]) -> Daemon {
+    fn daemon(&mut self, found: &FoundDaemon, states: &[(State, Option<String>)]) -> Daemon {
         let mut daemon = Daemon { place: found.place.clone(), ..Daemon::default() };
         let listing = match found.session.list() {
             Ok(listing) => listing,
@@ -344,7 +344,7 @@ impl Sampler {
         daemon
     }
 
-    fn inside(&mut self, found: &Found, workflow: &str) -> Option<Session> {
+    fn inside(&mut self, found: &FoundDaemon, workflow: &str) -> Option<Session> {
         let key = (found.place.clone(), workflow.to_owned());
         if let Some(session) = self.inside.get(&key) {
             return Some(session.clone());
@@ -481,7 +481,7 @@ fn port_row(inside: &Session, segment: &SegmentInfo) -> PortRow {
     let row = PortRow { id: segment.id.0, workflow, name, since_ms: segment.since_ms, ..PortRow::default() };
     let Ok(report) = inside.port_report(segment.id) else { return row };
     let (s, seconds) = (&report.statistics, |ns: u64| ns as f64 * 1e-9);
-    let ends = report.ends.iter().map(|e| EndRow {
+    let ends = report.ends.iter().map(|e| PortEndRow {
         end: format!("{:?}", e.end).to_lowercase(),
         task: e.task.clone(),
         member: e.member.0,

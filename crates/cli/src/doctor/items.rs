@@ -2,17 +2,17 @@
 
 use crossdock_os::tmpfs::Folder;
 
-use super::{Check, Standing, check};
+use super::{CheckResult, NodeCheck, check};
 
 /// The same text stands in README.md, SECURITY.md and docs/ownership.md. `scripts/check-claims` compares the texts.
 #[rustfmt::skip]
 const OPEN: &str = "Open at the level `verified`: pages that a former owner or reader pinned in the kernel through its mapping (vmsplice, registered io_uring or device buffers, direct or zero-copy I/O in flight). The level `strict` closes it.";
 
-pub(super) fn checks() -> Vec<Check> {
-    vec![files(), check("memory", "items: open", Standing::Ok, OPEN, "")]
+pub(super) fn checks() -> Vec<NodeCheck> {
+    vec![files(), check("memory", "items: open", CheckResult::Ok, OPEN, "")]
 }
 
-fn files() -> Check {
+fn files() -> NodeCheck {
     let hint = "items work by copies where the kernel's proof or the read-only mount is missing; allow user namespaces (kernel.unprivileged_userns_clone, user.max_user_namespaces) or run the daemon as root";
     match (Folder::mount(1 << 20), Folder::shared_memory()) {
         (Ok(folder), _) => {
@@ -26,14 +26,14 @@ fn files() -> Check {
                 }
             };
             let what = format!("files of a tmpfs of the daemon's own: proof by leases, huge pages, {doors}");
-            check("memory", "items", Standing::Ok, what, "")
+            check("memory", "items", CheckResult::Ok, what, "")
         }
         (Err(why), Ok(_)) => {
             let what = format!(
                 "proof by leases in /dev/shm, transfers copy; readers could reopen what is shared, no huge pages ({why})"
             );
-            check("memory", "items", Standing::Note, what, hint)
+            check("memory", "items", CheckResult::Note, what, hint)
         }
-        (Err(why), Err(_)) => check("memory", "items", Standing::Bad, format!("no memory file system: {why}"), hint),
+        (Err(why), Err(_)) => check("memory", "items", CheckResult::Bad, format!("no memory file system: {why}"), hint),
     }
 }

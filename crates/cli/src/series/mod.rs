@@ -2,8 +2,8 @@
 //! same number.
 
 pub mod contents;
-pub mod set;
-pub mod span;
+pub mod durations;
+pub mod ranked_observers;
 pub mod statistics;
 
 use std::path::Path;
@@ -21,9 +21,9 @@ pub const LOOK: Duration = Duration::from_millis(200);
 
 /// The signal that asked this program to end, if one did.
 #[derive(Clone)]
-pub struct Stop(Arc<AtomicUsize>);
+pub struct StopSignal(Arc<AtomicUsize>);
 
-impl Stop {
+impl StopSignal {
     /// From this call on, Ctrl-C, SIGTERM and hang-up only note the signal, so that this program can clean up before it
     /// ends.
     pub fn on_signals() -> Result<Self, String> {
@@ -45,7 +45,7 @@ impl Stop {
 }
 
 /// Which series, and how long to wait for them.
-pub struct Wanted<'a> {
+pub struct SeriesSelection<'a> {
     pub names: &'a [String],
     pub socket: Option<&'a Path>,
     pub wait: Duration,
@@ -55,7 +55,7 @@ pub struct Wanted<'a> {
 
 /// Observes all named series, and waits until each exists. Inside a task the endpoint gives the daemon; outside, every
 /// daemon of the user is asked. For a name that does not exist, a message with similar names is printed at once.
-pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String> {
+pub fn observe(wanted: &SeriesSelection<'_>, stop: &StopSignal) -> Result<Vec<Observer>, String> {
     let (names, until) = (wanted.names, Instant::now() + wanted.wait);
     let mut found: Vec<Observer> = Vec::new();
     let mut place: Option<(Session, usize)> = None;

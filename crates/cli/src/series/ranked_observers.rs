@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use crossdock_client::{Observer, SeriesState, Status, Version};
 
 /// Observers of all ranks.
-pub struct Set {
+pub struct RankedObservers {
     names: Vec<String>,
     observers: Vec<Observer>,
 }
 
-impl Set {
+impl RankedObservers {
     /// Makes a set. `observers` are in the order of `names`.
     pub fn new(names: &[String], observers: Vec<Observer>) -> Self {
         Self { names: names.to_vec(), observers }

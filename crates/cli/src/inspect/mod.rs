@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::args::Inspect;
 use crate::ls::kind;
 use crate::table::columns;
-use crossdock_web::find::{self, Found};
+use crossdock_web::find::{self, FoundDaemon};
 
 pub fn inspect(options: &Inspect) -> u8 {
     options.output.show(|| {
@@ -59,7 +59,11 @@ fn look(options: &Inspect) -> Result<Vec<(String, Value)>, String> {
     })
 }
 
-fn one(daemon: &Found, segment: &SegmentInfo, socket: Option<&std::path::Path>) -> Result<(String, Value), String> {
+fn one(
+    daemon: &FoundDaemon,
+    segment: &SegmentInfo,
+    socket: Option<&std::path::Path>,
+) -> Result<(String, Value), String> {
     let inside = daemon.inside(&segment.workflow, socket)?;
     let head = format!(
         "{} {}/{} (segment {}), capacity {}, memory {}",

@@ -19,7 +19,7 @@ use crossdock_web::find;
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Standing {
+enum CheckResult {
     Ok,
     /// The checked thing works but could be better, or an optional thing is missing.
     Note,
@@ -28,23 +28,23 @@ enum Standing {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Check {
+struct NodeCheck {
     area: &'static str,
     name: String,
-    standing: Standing,
+    result: CheckResult,
     /// What the check found.
     what: String,
     /// What the user should do; empty if nothing.
     hint: String,
 }
 
-fn check(area: &'static str, name: &str, standing: Standing, what: impl Into<String>, hint: &str) -> Check {
-    let hint = if standing == Standing::Ok { String::new() } else { hint.to_owned() };
-    Check { area, name: name.to_owned(), standing, what: what.into(), hint }
+fn check(area: &'static str, name: &str, result: CheckResult, what: impl Into<String>, hint: &str) -> NodeCheck {
+    let hint = if result == CheckResult::Ok { String::new() } else { hint.to_owned() };
+    NodeCheck { area, name: name.to_owned(), result, what: what.into(), hint }
 }
 
-fn pass(good: bool, otherwise: Standing) -> Standing {
-    if good { Standing::Ok } else { otherwise }
+fn pass(good: bool, otherwise: CheckResult) -> CheckResult {
+    if good { CheckResult::Ok } else { otherwise }
 }
 
 pub fn doctor(options: &Doctor) -> u8 {
@@ -55,7 +55,7 @@ pub fn doctor(options: &Doctor) -> u8 {
     checks.extend(places());
     checks.push(ucx());
     checks.extend(engines());
-    let bad = checks.iter().filter(|c| c.standing == Standing::Bad).count();
+    let bad = checks.iter().filter(|c| c.result == CheckResult::Bad).count();
     if options.json {
         crate::table::json(&serde_json::json!({ "checks": checks, "bad": bad }));
     } else {
@@ -64,7 +64,7 @@ pub fn doctor(options: &Doctor) -> u8 {
     u8::from(bad > 0)
 }
 
-fn text(checks: &[Check], bad: usize) -> String {
+fn text(checks: &[NodeCheck], bad: usize) -> String {
     let mut lines = Vec::new();
     let mut area = "";
     let width = checks.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
@@ -73,10 +73,10 @@ fn text(checks: &[Check], bad: usize) -> String {
             area = c.area;
             lines.push(area.to_owned());
         }
-        let mark = match c.standing {
-            Standing::Ok => "ok  ",
-            Standing::Note => "note",
-            Standing::Bad => "BAD ",
+        let mark = match c.result {
+            CheckResult::Ok => "ok  ",
+            CheckResult::Note => "note",
+            CheckResult::Bad => "BAD ",
         };
         lines.push(format!("  {mark}  {:width$}  {}", c.name, c.what));
         if !c.hint.is_empty() {
@@ -95,7 +95,7 @@ fn sysctl(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|t| t.trim().to_owned())
 }
 
-fn kernel() -> Vec<Check> {
+fn kernel() -> Vec<NodeCheck> {
     let area = "kernel";
     let release = process::kernel_release();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u32>().ok());
@@ -103,7 +103,7 @@ fn kernel() -> Vec<Check> {
     let mut checks = vec![check(
         area,
         "version",
-        pass(version >= (5, 14), Standing::Bad),
+        pass(version >= (5, 14), CheckResult::Bad),
         format!("Linux {release}"),
         "5.14 or later is needed",
     )];
@@ -112,7 +112,7 @@ fn kernel() -> Vec<Check> {
         check(
             area,
             what,
-            pass(version >= need, Standing::Note),
+            pass(version >= need, CheckResult::Note),
             text,
             &format!("Linux {}.{} or later has it", need.0, need.1),
         )
@@ -135,11 +135,11 @@ fn kernel() -> Vec<Check> {
         "changed pages can be found quickly",
         "changed pages are found by comparing",
     ));
-    let (standing, what) = match memfd::create("crossdock:doctor", 4096) {
-        Ok(_) => (Standing::Ok, "segments can be made and sealed".to_owned()),
-        Err(e) => (Standing::Bad, format!("a segment cannot be made: {e}")),
+    let (result, what) = match memfd::create("crossdock:doctor", 4096) {
+        Ok(_) => (CheckResult::Ok, "segments can be made and sealed".to_owned()),
+        Err(e) => (CheckResult::Bad, format!("a segment cannot be made: {e}")),
     };
-    checks.push(check(area, "memfd", standing, what, "a seccomp filter or a policy forbids memfd_create; allow it"));
+    checks.push(check(area, "memfd", result, what, "a seccomp filter or a policy forbids memfd_create; allow it"));
     let count = sysctl("/proc/sys/user/max_user_namespaces").and_then(|v| v.parse::<u64>().ok()).unwrap_or(0);
     let debian = sysctl("/proc/sys/kernel/unprivileged_userns_clone").is_none_or(|v| v != "0");
     let ubuntu = sysctl("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").is_none_or(|v| v == "0");
@@ -152,11 +152,11 @@ fn kernel() -> Vec<Check> {
     };
     let hint = "sysctl user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1 (Debian), \
                 kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)";
-    checks.push(check(area, "namespaces", pass(good, Standing::Note), what, hint));
+    checks.push(check(area, "namespaces", pass(good, CheckResult::Note), what, hint));
     checks
 }
 
-fn limits() -> Vec<Check> {
+fn limits() -> Vec<NodeCheck> {
     let area = "limits";
     let (now, most) = process::limit(Limit::Descriptors);
     let (now, most) = (now.unwrap_or(u64::MAX), most.unwrap_or(u64::MAX));
@@ -165,21 +165,27 @@ fn limits() -> Vec<Check> {
     let mut checks = vec![check(
         area,
         "open files",
-        pass(most >= 1024, Standing::Bad),
+        pass(most >= 1024, CheckResult::Bad),
         text,
         "ulimit -Hn 65536, or LimitNOFILE= of the service",
     )];
     let processes = process::limit(Limit::Processes).1.unwrap_or(u64::MAX);
-    checks.push(check(area, "processes", pass(processes >= 256, Standing::Note), show(processes), "ulimit -Hu 4096"));
+    checks.push(check(
+        area,
+        "processes",
+        pass(processes >= 256, CheckResult::Note),
+        show(processes),
+        "ulimit -Hu 4096",
+    ));
     let space = process::limit(Limit::AddressSpace).0;
     let text = space.map_or("no limit".to_owned(), units::show);
     let hint = "ulimit -v unlimited: regions take address space up to their capacity";
-    checks.push(check(area, "address space", pass(space.is_none(), Standing::Note), text, hint));
+    checks.push(check(area, "address space", pass(space.is_none(), CheckResult::Note), text, hint));
     let maps = sysctl("/proc/sys/vm/max_map_count").and_then(|v| v.parse::<u64>().ok()).unwrap_or(0);
     checks.push(check(
         area,
         "mappings",
-        pass(maps >= 65_530, Standing::Note),
+        pass(maps >= 65_530, CheckResult::Note),
         maps.to_string(),
         "sysctl vm.max_map_count=65530",
     ));
@@ -191,14 +197,14 @@ fn limits() -> Vec<Check> {
     checks.push(check(
         area,
         "processors",
-        pass(processors > 1, Standing::Note),
+        pass(processors > 1, CheckResult::Note),
         what,
         "give the workflow two processors or more",
     ));
     checks
 }
 
-fn memory() -> Vec<Check> {
+fn memory() -> Vec<NodeCheck> {
     let area = "memory";
     let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let field = |name: &str| {
@@ -210,7 +216,7 @@ fn memory() -> Vec<Check> {
     let mut checks = vec![check(
         area,
         "node",
-        pass(free >= 256 << 20, Standing::Note),
+        pass(free >= 256 << 20, CheckResult::Note),
         text,
         "end what takes the memory, or lower `memory:` of the workflow",
     )];
@@ -221,7 +227,7 @@ fn memory() -> Vec<Check> {
         checks.push(check(
             area,
             "cgroup",
-            pass(left >= 256 << 20, Standing::Note),
+            pass(left >= 256 << 20, CheckResult::Note),
             text,
             "raise the memory limit of the job or service",
         ));
@@ -235,11 +241,11 @@ fn memory() -> Vec<Check> {
         format!("{chosen}: segments use 4 KiB pages, the first touch of each costs 0.2 to 0.9 µs")
     };
     let hint = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (as root)";
-    checks.push(check(area, "huge pages", pass(good, Standing::Note), what, hint));
+    checks.push(check(area, "huge pages", pass(good, CheckResult::Note), what, hint));
     checks
 }
 
-fn places() -> Vec<Check> {
+fn places() -> Vec<NodeCheck> {
     let area = "places";
     let base = run::runs_base();
     let above = base.ancestors().find(|p| p.exists()).unwrap_or(std::path::Path::new("/"));
@@ -254,40 +260,40 @@ fn places() -> Vec<Check> {
     let mut checks = vec![check(
         area,
         "runs",
-        pass(writable && !long, Standing::Bad),
+        pass(writable && !long, CheckResult::Bad),
         what,
         "set CROSSDOCK_RUNS to a short folder of your own",
     )];
     let living = run::living();
     if !living.is_empty() {
         let ids: Vec<String> = living.into_iter().map(|run| run.id).collect();
-        checks.push(check(area, "running now", Standing::Ok, ids.join(", "), ""));
+        checks.push(check(area, "running now", CheckResult::Ok, ids.join(", "), ""));
     }
     let daemons = find::daemons(None).unwrap_or_default();
     let what = match daemons.len() {
         0 => "none running; one is started when it is needed".to_owned(),
         _ => daemons.iter().map(|d| d.place.as_str()).collect::<Vec<_>>().join(", "),
     };
-    checks.push(check(area, "daemon", Standing::Ok, what, ""));
+    checks.push(check(area, "daemon", CheckResult::Ok, what, ""));
     checks
 }
 
 /// Whether this node could use UCX for pulls from other nodes.
-fn ucx() -> Check {
-    let (standing, what) = match Library::load().and_then(Fabric::open) {
-        Ok(fabric) => (Standing::Ok, format!("{} can be used by `serve --transport ucx`", fabric.version())),
-        Err(why) => (Standing::Note, why),
+fn ucx() -> NodeCheck {
+    let (result, what) = match Library::load().and_then(Fabric::open) {
+        Ok(fabric) => (CheckResult::Ok, format!("{} can be used by `serve --transport ucx`", fabric.version())),
+        Err(why) => (CheckResult::Note, why),
     };
     check(
         "other nodes",
         "UCX",
-        standing,
+        result,
         what,
         "install libucx0 (Debian, Ubuntu) if the nodes share a fabric such as InfiniBand",
     )
 }
 
-fn engines() -> Vec<Check> {
+fn engines() -> Vec<NodeCheck> {
     let mut checks = Vec::new();
     for engine in engine::all() {
         let trial = engine::trial(engine.as_ref());
@@ -296,10 +302,16 @@ fn engines() -> Vec<Check> {
                 let shared =
                     engine.isolation().shared().map(|s| format!("; tasks share the host's {s}")).unwrap_or_default();
                 let start = trial.start.map_or(0.0, |d| d.as_secs_f64() * 1e3);
-                check("engines", trial.engine, Standing::Ok, format!("{version}, starts in {start:.0} ms{shared}"), "")
+                check(
+                    "engines",
+                    trial.engine,
+                    CheckResult::Ok,
+                    format!("{version}, starts in {start:.0} ms{shared}"),
+                    "",
+                )
             }
             // The engine `process` always works, so a missing container engine is no failure.
-            Err(e) => check("engines", trial.engine, Standing::Note, e.why, &e.hint),
+            Err(e) => check("engines", trial.engine, CheckResult::Note, e.why, &e.hint),
         });
     }
     checks
