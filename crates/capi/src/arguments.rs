@@ -71,20 +71,20 @@ fn counted<T: ClosedSet>(number: u32, first: u32, what: &str, set: &str) -> Resu
 
 /// A place in the caller's memory for a result. It is checked before the work is done, so that a call with a bad
 /// pointer has no effect.
-pub(crate) struct Out<T>(*mut T);
+pub(crate) struct OutPointer<T>(*mut T);
 
 /// Checks a pointer for a result: it must be aligned and not NULL.
-pub(crate) fn out<T>(pointer: *mut T, what: &str) -> Result<Out<T>> {
+pub(crate) fn out<T>(pointer: *mut T, what: &str) -> Result<OutPointer<T>> {
     if pointer.is_null() || !pointer.is_aligned() {
         return Err(invalid(format!(
             "the place for the {what} is {}",
             if pointer.is_null() { "NULL" } else { "misaligned" }
         )));
     }
-    Ok(Out(pointer))
+    Ok(OutPointer(pointer))
 }
 
-impl<T> Out<T> {
+impl<T> OutPointer<T> {
     /// Writes the result to the caller's memory.
     ///
     /// # Safety

@@ -8,7 +8,7 @@ use crossdock_client::{Error, Publisher, Result, Status};
 
 use crate::arguments::{copy_text, optional_text, out, text};
 use crate::error::{call, invalid};
-use crate::references::{Held, Table};
+use crate::references::{ReferenceGuard, Table};
 
 /// An open checkpoint. `series` is used by calls that name no series: it is the series of the publisher that was
 /// restarted from the checkpoint.
@@ -19,7 +19,7 @@ struct Opened {
 
 static CHECKPOINTS: Table<Opened> = Table::new(15, "checkpoint", Status::Closed);
 
-fn checkpoint(reference: u64) -> Result<Held<'static, Opened>> {
+fn checkpoint(reference: u64) -> Result<ReferenceGuard<'static, Opened>> {
     CHECKPOINTS.hold(reference)
 }
 

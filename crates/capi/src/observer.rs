@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use crossdock_client::{Error, Observer, Result, Status, Version};
 
-use crate::arguments::{Out, out, text, wait};
+use crate::arguments::{OutPointer, out, text, wait};
 use crate::error::call;
 use crate::guarded::Guarded;
 use crate::references::Table;
@@ -143,7 +143,7 @@ unsafe extern "C" fn crossdock_observer_constant(
 /// If `place` is neither NULL nor misaligned, it must be writable.
 unsafe fn taken(reference: u64, place: *mut u64, ask: impl FnOnce(&mut Observer) -> Result<Version>) -> i32 {
     call(|| {
-        let place: Out<u64> = out(place, "version")?;
+        let place: OutPointer<u64> = out(place, "version")?;
         let version = ask(&mut *observer(&reference)?)?;
         let kept = keep(version)?;
         // SAFETY: the caller promises this, as the `# Safety` section asks.

@@ -72,7 +72,7 @@ pub(crate) struct Table<T> {
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
 /// Keeps the value of a slot while one call runs.
-pub(crate) struct Held<'a, T> {
+pub(crate) struct ReferenceGuard<'a, T> {
     table: &'a Table<T>,
     index: usize,
     slot: &'a Slot<T>,
@@ -103,7 +103,7 @@ impl<T: Send + Sync> Table<T> {
     }
 
     /// Gives the value of a reference. It stays at least until the result is dropped.
-    pub(crate) fn hold(&self, reference: u64) -> Result<Held<'_, T>> {
+    pub(crate) fn hold(&self, reference: u64) -> Result<ReferenceGuard<'_, T>> {
         self.enter(reference, CLOSED)
     }
 
@@ -156,11 +156,11 @@ impl<T: Send + Sync> Table<T> {
         self.change(reference, CLOSED, |state| Ok(state | CLOSED)).map(drop)
     }
 
-    fn enter(&self, reference: u64, refused: u64) -> Result<Held<'_, T>> {
+    fn enter(&self, reference: u64, refused: u64) -> Result<ReferenceGuard<'_, T>> {
         let (index, slot) = self.change(reference, refused, |state| {
             if state & CALLS == CALLS { Err("in use by 65535 calls at once") } else { Ok(state + 1) }
         })?;
-        Ok(Held { table: self, index, slot })
+        Ok(ReferenceGuard { table: self, index, slot })
     }
 
     /// Changes the state of a slot. Fails if the slot has no references or another generation than the reference.
@@ -268,7 +268,7 @@ impl<T> Table<T> {
     }
 }
 
-impl<T> std::ops::Deref for Held<'_, T> {
+impl<T> std::ops::Deref for ReferenceGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: this call is counted, so the slot has a value, and no thread writes it.
@@ -279,7 +279,7 @@ impl<T> std::ops::Deref for Held<'_, T> {
     }
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T> Drop for ReferenceGuard<'_, T> {
     fn drop(&mut self) {
         let state = &self.slot.state;
         let mut now = state.load(Ordering::Acquire);

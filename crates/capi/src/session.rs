@@ -10,7 +10,7 @@ use crossdock_client::{ConnectOptions, PerProcess, Result, Session, Status};
 use crate::arguments::{copy_text, optional_text, out, read};
 use crate::error::{call, invalid};
 use crate::plain;
-use crate::references::{Held, Table};
+use crate::references::{ReferenceGuard, Table};
 
 static SESSIONS: Table<Session> = Table::new(1, "session", Status::Disconnected);
 
@@ -19,7 +19,7 @@ static SESSIONS: Table<Session> = Table::new(1, "session", Status::Disconnected)
 static DEFAULT: PerProcess<Mutex<Option<u64>>> = PerProcess::new();
 
 /// Gives the session that a reference refers to.
-pub(crate) fn session(reference: u64) -> Result<Held<'static, Session>> {
+pub(crate) fn session(reference: u64) -> Result<ReferenceGuard<'static, Session>> {
     SESSIONS.hold(reference)
 }
 

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use crossdock_layout::Status;
 
 use crate::contents::{Contents, Series, Value, Variable};
-use crate::cover::{COVER, Cover};
 use crate::hdf5::{SIGNATURE, SUPERBLOCK, lookup3};
 use crate::read::Checkpoint;
+use crate::user_block::{USER_BLOCK, UserBlock};
 use crate::write;
 
 /// Makes a file and reads it. The first byte says which file:
@@ -32,8 +32,8 @@ pub fn fuzz_file(bytes: &[u8]) {
         2 => {
             scratch.write(&template()).expect("the template can be written");
             let file = scratch.bytes();
-            let described = Cover::read(&file[..COVER as usize]).expect("a cover").described as usize;
-            let (headers, data) = file[COVER as usize..].split_at(described);
+            let described = UserBlock::read(&file[..USER_BLOCK as usize]).expect("a user block").described as usize;
+            let (headers, data) = file[USER_BLOCK as usize..].split_at(described);
             let mut headers = headers.to_vec();
             change(&mut headers, body);
             scratch.put(&with_checksums(&headers, data));
@@ -217,7 +217,7 @@ fn written(scratch: &Scratch, input: &mut Input<'_>) {
     }
 }
 
-/// Makes the bytes of a file from these headers and data: adds a cover, and the checksums that the cover and the
+/// Makes the bytes of a file from these headers and data: adds a user block, and the checksums that the user block and the
 /// headers need.
 fn with_checksums(headers: &[u8], data: &[u8]) -> Vec<u8> {
     let mut headers = headers.to_vec();
@@ -237,9 +237,9 @@ fn with_checksums(headers: &[u8], data: &[u8]) -> Vec<u8> {
             }
         }
     }
-    let length = COVER + (headers.len() + data.len()) as u64;
-    let cover = Cover { length, described: headers.len() as u64, crc32: crc32fast::hash(&headers) };
-    [&cover.bytes()[..], &headers, data].concat()
+    let length = USER_BLOCK + (headers.len() + data.len()) as u64;
+    let user_block = UserBlock { length, described: headers.len() as u64, crc32: crc32fast::hash(&headers) };
+    [&user_block.bytes()[..], &headers, data].concat()
 }
 
 /// Changes bytes. Each three bytes of `changes` are a position and a value.

@@ -8,7 +8,6 @@
 #![warn(missing_docs)]
 
 mod contents;
-mod cover;
 mod error;
 mod folder;
 mod fuzz;
@@ -16,6 +15,7 @@ mod hdf5;
 mod npz;
 mod read;
 mod restart;
+mod user_block;
 mod write;
 
 pub use contents::{Contents, Series, Value, Variable};

@@ -9,9 +9,9 @@ use crossdock_layout::Status;
 use crossdock_layout::type_name::Type;
 
 use crate::contents::{Value, element_size};
-use crate::cover::{COVER, Cover};
 use crate::error::{self, Error, Result};
 use crate::hdf5::decode;
+use crate::user_block::{USER_BLOCK, UserBlock};
 use crate::write::{MOST_HEADERS, OURS};
 
 /// A checkpoint, opened for reading.
@@ -66,16 +66,16 @@ impl Checkpoint {
             return Err(error::damaged(path, "it is no ordinary file"));
         }
         let length = meta.len();
-        let cover =
-            read_at(&file, path, 0, COVER).and_then(|b| Cover::read(&b).map_err(|why| error::damaged(path, why)))?;
-        if cover.length != length {
-            return Err(error::damaged(path, format!("it has {length} bytes and should have {}", cover.length)));
+        let user_block = read_at(&file, path, 0, USER_BLOCK)
+            .and_then(|b| UserBlock::read(&b).map_err(|why| error::damaged(path, why)))?;
+        if user_block.length != length {
+            return Err(error::damaged(path, format!("it has {length} bytes and should have {}", user_block.length)));
         }
-        if cover.described > MOST_HEADERS {
+        if user_block.described > MOST_HEADERS {
             return Err(error::damaged(path, "its headers are larger than any"));
         }
-        let headers = read_at(&file, path, COVER, cover.described)?;
-        if crc32fast::hash(&headers) != cover.crc32 {
+        let headers = read_at(&file, path, USER_BLOCK, user_block.described)?;
+        if crc32fast::hash(&headers) != user_block.crc32 {
             return Err(error::damaged(path, "the checksum of its headers is wrong"));
         }
         let mut checkpoint = Self { file, path: path.into(), length, attributes: Vec::new(), series: Vec::new() };
@@ -114,7 +114,7 @@ impl Checkpoint {
 
     fn dataset(&self, dataset: &decode::Object) -> Option<Stored> {
         let (at, bytes) = dataset.data?;
-        let at = if bytes == 0 { COVER } else { at.checked_add(COVER)? };
+        let at = if bytes == 0 { USER_BLOCK } else { at.checked_add(USER_BLOCK)? };
         if at.checked_add(bytes)? > self.length {
             return None;
         }

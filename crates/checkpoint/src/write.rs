@@ -1,4 +1,4 @@
-//! Writes a checkpoint: first the data, then the headers (whose sizes are known before), last the cover.
+//! Writes a checkpoint: first the data, then the headers (whose sizes are known before), last the user block.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,9 +9,9 @@ use crossdock_layout::Status;
 use crossdock_layout::type_name::Type;
 
 use crate::contents::{Contents, Series, Value, Variable, element_size};
-use crate::cover::{COVER, Cover};
 use crate::error::{self, Error, Result};
 use crate::hdf5::{self, header::Header};
+use crate::user_block::{USER_BLOCK, UserBlock};
 
 /// Data begin at a multiple of the page size, so that they can be mapped.
 const PAGE: u64 = 4096;
@@ -58,10 +58,11 @@ pub fn write(file: &File, path: &Path, contents: &Contents) -> Result<Written> {
         plan.datasets[at].crc32 = sum.finalize();
     }
     let headers = plan.headers();
-    let cover = Cover { length: plan.length, described: headers.len() as u64, crc32: crc32fast::hash(&headers) };
+    let user_block =
+        UserBlock { length: plan.length, described: headers.len() as u64, crc32: crc32fast::hash(&headers) };
     file.set_len(plan.length).map_err(|e| refused(&e))?;
-    file.write_all_at(&headers, COVER).map_err(|e| refused(&e))?;
-    file.write_all_at(&cover.bytes(), 0).map_err(|e| refused(&e))?;
+    file.write_all_at(&headers, USER_BLOCK).map_err(|e| refused(&e))?;
+    file.write_all_at(&user_block.bytes(), 0).map_err(|e| refused(&e))?;
     file.sync_all().map_err(|e| refused(&e))?;
     Ok(Written { length: plan.length, data: plan.datasets.iter().map(|d| d.variable.bytes.len() as u64).sum() })
 }
@@ -129,7 +130,7 @@ impl<'a> Plan<'a> {
 
     /// Gives every header and every dataset's bytes their positions.
     fn place(&mut self) {
-        let mut next = COVER + hdf5::SUPERBLOCK;
+        let mut next = USER_BLOCK + hdf5::SUPERBLOCK;
         let mut take = |bytes: usize| {
             let place = next;
             next += bytes as u64;
@@ -148,9 +149,9 @@ impl<'a> Plan<'a> {
         self.length = end;
     }
 
-    /// Writes superblock and headers, which follow the cover.
+    /// Writes superblock and headers, which follow the user block.
     fn headers(&self) -> Vec<u8> {
-        let mut out = hdf5::superblock(COVER, self.length, self.root_place - COVER);
+        let mut out = hdf5::superblock(USER_BLOCK, self.length, self.root_place - USER_BLOCK);
         out.extend(self.root.header_with(&self.datasets));
         self.root.put(&self.datasets, &mut out);
         for dataset in &self.datasets {
@@ -183,9 +184,9 @@ impl Group {
     }
 
     fn header_with(&self, datasets: &[Dataset]) -> Vec<u8> {
-        let place = |n: &usize| datasets.get(*n).map_or(COVER, |d| d.header);
-        let groups = self.groups.iter().map(|(name, g)| (name.as_str(), g.1.max(COVER) - COVER));
-        let links = self.datasets.iter().map(|(name, n)| (name.as_str(), place(n) - COVER));
+        let place = |n: &usize| datasets.get(*n).map_or(USER_BLOCK, |d| d.header);
+        let groups = self.groups.iter().map(|(name, g)| (name.as_str(), g.1.max(USER_BLOCK) - USER_BLOCK));
+        let links = self.datasets.iter().map(|(name, n)| (name.as_str(), place(n) - USER_BLOCK));
         Header::group(&groups.chain(links).collect::<Vec<_>>(), &self.attributes).bytes()
     }
 
@@ -227,7 +228,7 @@ impl<'a> Dataset<'a> {
         attributes.push(("crossdock.type".into(), Value::Text(self.variable.type_name.clone())));
         attributes.push(("crossdock.rank".into(), Value::U64(self.variable.shape.len() as u64)));
         attributes.push(("crossdock.crc32".into(), Value::U64(self.crc32.into())));
-        let place = (self.place.max(COVER) - COVER, self.variable.bytes.len() as u64);
+        let place = (self.place.max(USER_BLOCK) - USER_BLOCK, self.variable.bytes.len() as u64);
         Header::dataset(&self.ty, self.item, &self.variable.shape, place, &attributes).bytes()
     }
 }

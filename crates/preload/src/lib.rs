@@ -2,7 +2,7 @@
 //! name.
 //!
 //! A shim calls the real function first, so an existing file costs nothing more. If the real function fails with
-//! ENOENT, [`absent::ask`] finds out whether the program has to wait for this name. The shim then tries again, or gives
+//! ENOENT, [`missing_file::ask`] finds out whether the program has to wait for this name. The shim then tries again, or gives
 //! the program the errno of the wait's end. No function of libc calls another one's public name, so each entry point
 //! has a shim of its own (`shims`). Programs that are started with a cleared environment keep the library (`programs`).
 
@@ -10,7 +10,7 @@
 // calls it is not necessary: see `shims`. Older releases do not know the lint.
 #![allow(unknown_lints, invalid_runtime_symbol_definitions)]
 
-mod absent;
-mod next;
+mod missing_file;
 mod programs;
+mod real_functions;
 mod shims;

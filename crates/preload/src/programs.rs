@@ -5,8 +5,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use crossdock_core::files::Deed;
 
-use crate::absent::{AT_FDCWD, start, why_refused};
-use crate::next::{EROFS, Real};
+use crate::missing_file::{AT_FDCWD, start, why_refused};
+use crate::real_functions::{EROFS, RealFunction};
 
 type Text = *const c_char;
 type Texts = *const Text;
@@ -67,7 +67,7 @@ macro_rules! starters {
         /// The same rules as for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type,)* $environment: Texts) -> c_int {
-            static REAL: Real = Real::new();
+            static REAL: RealFunction = RealFunction::new();
             let real = REAL.find(const {
                 match CStr::from_bytes_with_nul(concat!(stringify!($real), "\0").as_bytes()) {
                     Ok(name) => name,
@@ -135,10 +135,10 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
     flags: c_int,
     mode: u32,
 ) -> c_int {
-    static REAL: Real = Real::new();
+    static REAL: RealFunction = RealFunction::new();
     let real = REAL.find(c"posix_spawn_file_actions_addopen");
     if real.is_null() {
-        return crate::next::ENOSYS;
+        return crate::real_functions::ENOSYS;
     }
     // SAFETY: the C library's function of this name has this signature.
     let real: unsafe extern "C" fn(Any, c_int, Text, c_int, u32) -> c_int = unsafe { std::mem::transmute(real) };

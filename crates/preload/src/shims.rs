@@ -6,8 +6,8 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use crossdock_core::files::Deed;
 use crossdock_os::calls;
 
-use crate::absent::{AT_FDCWD, refused, retry};
-use crate::next::Real;
+use crate::missing_file::{AT_FDCWD, refused, retry};
+use crate::real_functions::RealFunction;
 
 /// Only an open that neither creates nor writes may wait, because consumers can only read in a managed directory.
 fn only_reads(flags: c_int) -> bool {
@@ -37,7 +37,7 @@ macro_rules! shims {
             /// The same rules as for the C library's function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
-                static REAL: Real = Real::new();
+                static REAL: RealFunction = RealFunction::new();
                 let failure: fn(&$answer) -> bool = $failed;
                 let real = REAL.find(const {
                     match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
@@ -155,7 +155,7 @@ shims! {
 ///
 /// # Safety
 /// The same rules as for the C library's function.
-unsafe fn freopen_with(name: &std::ffi::CStr, real: &Real, path: Text, mode: Text, stream: Any) -> Any {
+unsafe fn freopen_with(name: &std::ffi::CStr, real: &RealFunction, path: Text, mode: Text, stream: Any) -> Any {
     let real = real.find(name);
     if real.is_null() {
         return std::ptr::null_mut();
@@ -181,7 +181,7 @@ unsafe fn freopen_with(name: &std::ffi::CStr, real: &Real, path: Text, mode: Tex
 /// The same rules as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen(path: Text, mode: Text, stream: Any) -> Any {
-    static REAL: Real = Real::new();
+    static REAL: RealFunction = RealFunction::new();
     // SAFETY: the caller gives what the C library's `freopen` takes.
     unsafe { freopen_with(c"freopen", &REAL, path, mode, stream) }
 }
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn freopen(path: Text, mode: Text, stream: Any) -> Any {
 /// The same rules as for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen64(path: Text, mode: Text, stream: Any) -> Any {
-    static REAL: Real = Real::new();
+    static REAL: RealFunction = RealFunction::new();
     // SAFETY: the caller gives what the C library's `freopen64` takes.
     unsafe { freopen_with(c"freopen64", &REAL, path, mode, stream) }
 }
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn syscall(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    static REAL: Real = Real::new();
+    static REAL: RealFunction = RealFunction::new();
     let real = REAL.find(c"syscall");
     if real.is_null() {
         return -1;
@@ -285,7 +285,7 @@ macro_rules! changes {
         /// The same rules as for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
-            static REAL: Real = Real::new();
+            static REAL: RealFunction = RealFunction::new();
             let failure: fn(&$answer) -> bool = $failed;
             let real = REAL.find(const {
                 match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

@@ -16,9 +16,9 @@ pub(crate) const EACCES: c_int = 13;
 pub(crate) const EROFS: c_int = 30;
 
 /// The address of a real function. It is null before the lookup, and if the C library has no such function.
-pub(crate) struct Real(AtomicPtr<c_void>);
+pub(crate) struct RealFunction(AtomicPtr<c_void>);
 
-impl Real {
+impl RealFunction {
     pub(crate) const fn new() -> Self {
         Self(AtomicPtr::new(std::ptr::null_mut()))
     }

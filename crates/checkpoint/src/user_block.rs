@@ -1,24 +1,24 @@
-//! The cover: the first 512 bytes of a file, which HDF5 leaves to its users (the *user block*). It holds a text with
+//! The user block: the first 512 bytes of a file, which HDF5 leaves to its users. It holds a text with
 //! the length of the file and the checksum of the headers. The headers hold the checksums of the data, so the checksum
-//! in the cover protects the whole file. The cover is written last; a file without it is no checkpoint.
+//! in the user block protects the whole file. The user block is written last; a file without it is no checkpoint.
 
 use std::fmt::Write;
 
-/// The size of the cover in bytes. The HDF5 part begins after it.
-pub const COVER: u64 = 512;
+/// The size of the user block in bytes. The HDF5 part begins after it.
+pub const USER_BLOCK: u64 = 512;
 
-/// The contents of the cover.
+/// The contents of the user block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cover {
+pub struct UserBlock {
     /// The length of the whole file in bytes.
     pub length: u64,
-    /// The number of bytes of superblock and object headers, which follow the cover.
+    /// The number of bytes of superblock and object headers, which follow the user block.
     pub described: u64,
     /// The CRC-32 of these bytes, as zlib computes it.
     pub crc32: u32,
 }
 
-impl Cover {
+impl UserBlock {
     /// Gives the bytes as they are in the file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut text = String::from("crossdock checkpoint 1\n");
@@ -28,11 +28,11 @@ impl Cover {
             self.length, self.described, self.crc32
         );
         let mut bytes = text.into_bytes();
-        bytes.resize(COVER as usize, 0);
+        bytes.resize(USER_BLOCK as usize, 0);
         bytes
     }
 
-    /// Reads a cover. It is valid only if its bytes are exactly those that [`Cover::bytes`] would write.
+    /// Reads a user block. It is valid only if its bytes are exactly those that [`UserBlock::bytes`] would write.
     pub fn read(bytes: &[u8]) -> Result<Self, &'static str> {
         let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
         let text = std::str::from_utf8(&bytes[..end]).map_err(|_| "its first bytes are no text")?;
@@ -48,8 +48,8 @@ impl Cover {
         let (Some(length), Some(described), Some(crc32)) = (number(4), number(7), crc32) else {
             return Err("its first lines are not what is written there");
         };
-        let cover = Self { length, described, crc32 };
-        if cover.bytes() == bytes { Ok(cover) } else { Err("its first lines are not what is written there") }
+        let user_block = Self { length, described, crc32 };
+        if user_block.bytes() == bytes { Ok(user_block) } else { Err("its first lines are not what is written there") }
     }
 }
 
@@ -59,18 +59,18 @@ mod tests {
 
     #[test]
     fn a_cover_is_read_as_it_was_written() {
-        let cover = Cover { length: 123_456, described: 789, crc32: 0x0012_abcd };
-        assert_eq!(Cover::read(&cover.bytes()), Ok(cover));
+        let user_block = UserBlock { length: 123_456, described: 789, crc32: 0x0012_abcd };
+        assert_eq!(UserBlock::read(&user_block.bytes()), Ok(user_block));
     }
 
     #[test]
     fn every_changed_byte_of_it_is_noticed() {
-        let cover = Cover { length: 123_456, described: 789, crc32: 0x0012_abcd };
-        let good = cover.bytes();
+        let user_block = UserBlock { length: 123_456, described: 789, crc32: 0x0012_abcd };
+        let good = user_block.bytes();
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1;
-            assert_ne!(Cover::read(&bad), Ok(cover), "byte {at}");
+            assert_ne!(UserBlock::read(&bad), Ok(user_block), "byte {at}");
         }
     }
 }

@@ -10,7 +10,7 @@ use crossdock_core::files::{
 };
 use crossdock_os::file;
 
-use crate::next::{EACCES, ENOENT, EROFS, errno, set_errno};
+use crate::real_functions::{EACCES, ENOENT, EROFS, errno, set_errno};
 
 pub(crate) const AT_FDCWD: c_int = -100;
 const EINTR: c_int = 4;
@@ -19,7 +19,7 @@ const ETIMEDOUT: c_int = 110;
 const LINES: u32 = 20;
 
 /// The program's settings at its start. They are kept, because a program may clear its environment.
-pub(crate) struct Start {
+pub(crate) struct ProgramSettings {
     pub views: Views,
     pub watched: Watched,
     /// The library's own environment variables and LD_PRELOAD: those that were set, with their values.
@@ -28,7 +28,7 @@ pub(crate) struct Start {
     errors: Option<(u64, u64)>,
 }
 
-static START: OnceLock<Start> = OnceLock::new();
+static START: OnceLock<ProgramSettings> = OnceLock::new();
 
 /// Runs when the library is loaded, before the program starts.
 #[used]
@@ -40,7 +40,7 @@ static AT_LOAD: extern "C" fn() = {
     load
 };
 
-pub(crate) fn start() -> &'static Start {
+pub(crate) fn start() -> &'static ProgramSettings {
     START.get_or_init(|| {
         let of = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         let errors = file::identity(2).ok();
@@ -51,7 +51,7 @@ pub(crate) fn start() -> &'static Start {
         });
         let watched = of(WATCHED).and_then(|text| Watched::parse(&text).ok()).unwrap_or_default();
         let variables = [VARIABLE, WATCHED, "LD_PRELOAD"].into_iter().filter_map(|name| Some((name, of(name)?)));
-        Start { views, watched, variables: variables.collect(), errors }
+        ProgramSettings { views, watched, variables: variables.collect(), errors }
     })
 }
 
@@ -134,7 +134,7 @@ pub(crate) unsafe fn why_refused(deed: Deed, found: c_int, folder: c_int, path: 
     found
 }
 
-fn report(start: &Start, refusal: &WriteRefusal) {
+fn report(start: &ProgramSettings, refusal: &WriteRefusal) {
     tell(start, refusal);
     refusal.report();
 }
@@ -150,7 +150,7 @@ fn whole(folder: c_int, path: &[u8]) -> Option<Vec<u8>> {
 
 /// Writes to the task's log why a file did not come or may not be written. The log is standard error, if that is still
 /// the file with which the program started.
-fn tell(start: &Start, story: &dyn std::fmt::Display) {
+fn tell(start: &ProgramSettings, story: &dyn std::fmt::Display) {
     static LINES_WRITTEN: AtomicU32 = AtomicU32::new(0);
     let is_log = start.errors.is_some() && file::identity(2).ok() == start.errors;
     if is_log && LINES_WRITTEN.fetch_add(1, Ordering::Relaxed) < LINES {
