@@ -612,8 +612,9 @@ impl State {
         self.take_from_consumers(rest);
     }
 
-    /// Takes a name and all names below it away from consumers.
+    /// Takes a name and all names below it away from consumers. The rule `keep` no longer counts these files.
     fn take_from_consumers(&mut self, rest: &Path) {
+        self.order.retain(|name| !name.starts_with(rest));
         self.fetched.retain(|name, _| !name.starts_with(rest));
         self.read.retain(|name, _| !name.starts_with(rest));
         self.consumed.retain(|name, _| !name.starts_with(rest));

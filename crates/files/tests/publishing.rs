@@ -322,6 +322,50 @@ fn only_the_newest_files_are_kept_where_that_was_asked_for() {
 }
 
 #[test]
+fn a_file_that_its_producer_removes_does_not_count_as_one_of_the_newest() {
+    let f = Fixture::keeping(Publish::Close, Keep::Newest(3));
+    let names = |wanted: &[&str]| {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let mut names: Vec<_> =
+                fs::read_dir(&f.layout.published).unwrap().map(|e| e.unwrap().file_name()).collect();
+            names.sort();
+            if names == wanted {
+                return;
+            }
+            assert!(Instant::now() < until, "{names:?}, not {wanted:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    fs::create_dir(f.stage("sub")).unwrap();
+    for name in ["0", "1", "2"] {
+        fs::write(f.stage(name), "1").unwrap();
+        assert_eq!(f.wait(name), FileWaitOutcome::Published);
+    }
+    fs::remove_file(f.stage("2")).unwrap();
+    names(&["0", "1", "sub"]);
+    fs::write(f.stage("3"), "1").unwrap();
+    assert_eq!(f.wait("3"), FileWaitOutcome::Published);
+    names(&["0", "1", "3", "sub"]);
+    // A file that is renamed is another file, and the newest one.
+    fs::rename(f.stage("0"), f.stage("4")).unwrap();
+    assert_eq!(f.wait("4"), FileWaitOutcome::Published);
+    names(&["1", "3", "4", "sub"]);
+    fs::write(f.stage("5"), "1").unwrap();
+    names(&["3", "4", "5", "sub"]);
+    // A folder that is removed takes its files along.
+    fs::write(f.stage("sub/6"), "1").unwrap();
+    assert_eq!(f.wait("sub/6"), FileWaitOutcome::Published);
+    names(&["4", "5", "sub"]);
+    fs::remove_dir_all(f.stage("sub")).unwrap();
+    names(&["4", "5"]);
+    fs::write(f.stage("7"), "1").unwrap();
+    assert_eq!(f.wait("7"), FileWaitOutcome::Published);
+    names(&["4", "5", "7"]);
+    assert_eq!(f.service().report().dropped, 2);
+}
+
+#[test]
 fn many_files_by_many_writers_are_each_published_once_and_whole() {
     let f = Fixture::new(Publish::Close);
     std::thread::scope(|scope| {
