@@ -14,6 +14,7 @@ use crossdock_os::seccomp::MemoryReader;
 use serde::{Deserialize, Serialize};
 
 use crate::refusals::{self, Refused};
+use crate::stage::Place;
 use crate::store::Layout;
 
 /// The state of one file name in a managed directory.
@@ -239,11 +240,21 @@ fn add(users: &mut Vec<User>, pid: i32) {
     }
 }
 
-fn walk(folder: &Path, rest: &Path, see: &mut dyn FnMut(PathBuf, fs::Metadata)) -> io::Result<()> {
-    for entry in fs::read_dir(folder.join(rest))?.flatten() {
+/// Shows `see` all files below the folder `rest` of the folder `top`. A producer can replace a folder by a symbolic link
+/// at any moment, so the walk enters no folder through a link.
+fn walk(top: &Path, rest: &Path, see: &mut dyn FnMut(PathBuf, fs::Metadata)) -> io::Result<()> {
+    let folder = match rest.as_os_str().is_empty() {
+        true => Place::of(top.to_owned()),
+        // The folder was removed meanwhile, or is a link now.
+        false => match Place::below(top, rest, Path::new("."))? {
+            Some(folder) => folder,
+            None => return Ok(()),
+        },
+    };
+    for entry in fs::read_dir(&*folder)?.flatten() {
         let below = rest.join(entry.file_name());
         match entry.metadata() {
-            Ok(meta) if meta.is_dir() => walk(folder, &below, see)?,
+            Ok(meta) if meta.is_dir() => walk(top, &below, see)?,
             Ok(meta) if meta.is_file() => see(below, meta),
             // The entry was removed meanwhile, or is a link or a socket.
             _ => {}
@@ -320,6 +331,29 @@ fn task(pid: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_becomes_a_symbolic_link_leads_the_list_to_no_file_outside() {
+        let folder = std::env::temp_dir().join(format!("crossdock-look-{}", std::process::id()));
+        let (stage, outside) = (folder.join("stage"), folder.join("outside"));
+        for (path, text) in [(stage.join("a/b/file"), "1"), (outside.join("b/secret"), "2")] {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let seen = |rest: &str| {
+            let mut names = Vec::new();
+            walk(&stage, Path::new(rest), &mut |name, _| names.push(name)).unwrap();
+            names
+        };
+        assert_eq!((seen(""), seen("a/b")), (vec![PathBuf::from("a/b/file")], vec![PathBuf::from("a/b/file")]));
+        // The walk has seen the folder `a` already when its producer replaces it.
+        fs::rename(stage.join("a"), folder.join("gone")).unwrap();
+        std::os::unix::fs::symlink(&outside, stage.join("a")).unwrap();
+        for rest in ["", "a", "a/b", "none"] {
+            assert_eq!(seen(rest), Vec::<PathBuf>::new(), "{rest:?}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn the_last_event_of_a_name_counts_and_a_wait_for_room_has_an_end() {

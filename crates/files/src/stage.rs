@@ -33,36 +33,45 @@ impl Deref for Place {
     }
 }
 
+impl Place {
+    /// A place that is reached by its path alone.
+    pub(crate) fn of(path: PathBuf) -> Self {
+        Self { _folder: None, path }
+    }
+
+    /// Gives the place of `name` in the folder `rest` below the folder `top`; `None` if there is no such folder, or if a
+    /// part of `rest` is a symbolic link.
+    pub(crate) fn below(top: &Path, rest: &Path, name: &Path) -> io::Result<Option<Self>> {
+        let folder = match file::folder_below(top, rest) {
+            Ok(folder) => folder,
+            Err(error) if error.is_absent() => return Ok(None),
+            Err(error) => return Err(io::Error::new(error.reason().kind(), error.to_string())),
+        };
+        let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+        Ok(Some(Self { _folder: Some(folder), path }))
+    }
+}
+
 impl Layout {
     /// Gives the place of the name `rest` in the producers' folder; `None` if its folder does not exist. The last part of
     /// the name may be a symbolic link, so calls that use the place must not follow links.
     pub(crate) fn staged(&self, rest: &Path) -> io::Result<Option<Place>> {
         match (rest.parent().filter(|folder| !folder.as_os_str().is_empty()), rest.file_name()) {
-            (Some(folder), Some(name)) => self.below(folder, Path::new(name)),
-            _ => Ok(Some(Place { _folder: None, path: self.stage.join(rest) })),
+            (Some(folder), Some(name)) => Place::below(&self.stage, folder, Path::new(name)),
+            _ => Ok(Some(Place::of(self.stage.join(rest)))),
         }
     }
 
     /// Gives the place of the folder `rest` in the producers' folder; `None` if there is no such folder.
     pub(crate) fn staged_folder(&self, rest: &Path) -> io::Result<Option<Place>> {
         if rest.as_os_str().is_empty() {
-            return Ok(Some(Place { _folder: None, path: self.stage.clone() }));
+            return Ok(Some(Place::of(self.stage.clone())));
         }
-        self.below(rest, Path::new("."))
+        Place::below(&self.stage, rest, Path::new("."))
     }
 
     /// Tells whether the name `rest` in the producers' folder belongs to the file that `meta` describes.
     pub(crate) fn is_staged(&self, rest: &Path, meta: &fs::Metadata) -> bool {
         self.staged(rest).ok().flatten().is_some_and(|place| same(&place, meta))
-    }
-
-    fn below(&self, rest: &Path, name: &Path) -> io::Result<Option<Place>> {
-        let folder = match file::folder_below(&self.stage, rest) {
-            Ok(folder) => folder,
-            Err(error) if error.is_absent() => return Ok(None),
-            Err(error) => return Err(io::Error::new(error.reason().kind(), error.to_string())),
-        };
-        let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
-        Ok(Some(Place { _folder: Some(folder), path }))
     }
 }
