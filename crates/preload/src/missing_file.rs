@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crossdock_core::files::{
-    Deed, FileWaitOutcome, VARIABLE, Views, WATCHED, Watched, WriteRefusal, absolute, normalise,
+    Deed, FileWaitOutcome, RenameTarget, VARIABLE, Views, WATCHED, Watched, WriteRefusal, absolute, normalise,
 };
 use crossdock_os::file;
 
@@ -27,6 +27,9 @@ pub(crate) struct ProgramSettings {
     /// Device and inode of the file that was standard error at the start.
     errors: Option<(u64, u64)>,
 }
+
+/// The new name of the process's last rename that failed.
+static TARGET: RenameTarget = RenameTarget::new();
 
 static START: OnceLock<ProgramSettings> = OnceLock::new();
 
@@ -71,6 +74,10 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
         set_errno(ENOENT);
         return false;
     };
+    if TARGET.is(&whole) {
+        set_errno(ENOENT);
+        return false;
+    }
     // A `Once` is not used, because a forked child could find its lock held.
     static TOLD: AtomicBool = AtomicBool::new(false);
     let is_own = start.views.find(&whole).is_some();
@@ -132,6 +139,27 @@ pub(crate) unsafe fn why_refused(deed: Deed, found: c_int, folder: c_int, path: 
         report(start, &refusal);
     }
     found
+}
+
+/// Notes the new name of a rename that failed. If it lies in a directory whose files this program only reads, the program
+/// does not wait for it: programs look a new name up to see whether it is a folder. The errno stays.
+///
+/// # Safety
+/// `path` must be null or a terminated string.
+pub(crate) unsafe fn not_renamed_to(folder: c_int, path: *const c_char) {
+    let start = start();
+    if path.is_null() || start.views.is_empty() {
+        return;
+    }
+    let found = errno();
+    // SAFETY: the path is not null, and the caller guarantees that it is terminated.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if let Some(whole) = whole(folder, path)
+        && start.views.find(&whole).is_some()
+    {
+        TARGET.note(&whole);
+    }
+    set_errno(found);
 }
 
 fn report(start: &ProgramSettings, refusal: &WriteRefusal) {

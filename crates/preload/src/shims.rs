@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use crossdock_core::files::Deed;
 use crossdock_os::calls;
 
-use crate::missing_file::{AT_FDCWD, refused, retry};
+use crate::missing_file::{AT_FDCWD, not_renamed_to, refused, retry};
 use crate::real_functions::RealFunction;
 
 /// Only an open that neither creates nor writes may wait, because consumers can only read in a managed directory.
@@ -243,8 +243,11 @@ pub unsafe extern "C" fn syscall(
                 calls::Change::Remove => Deed::Remove,
                 calls::Change::Rename => Deed::Rename,
             };
+            let mut names = names.into_iter();
             // The names of a rename lie in the same directory, because it is a mount.
-            names.into_iter().take(1).for_each(|name| explain(deed, name));
+            names.next().into_iter().for_each(|name| explain(deed, name));
+            // SAFETY: a call that takes a name at this place takes a terminated string.
+            names.for_each(|(folder, path)| unsafe { not_renamed_to(folder, path as Text) });
         }
         return answer;
     }
@@ -276,9 +279,10 @@ unsafe fn written_by_openat2(
 }
 
 /// Declares shims for functions that only change files or names: each with its name, arguments and return type, what it
-/// does, and the folder and the name that it changes. The reason of a refusal goes to the task's log.
+/// does, the folder and the name that it changes, and of a rename the new folder and name. The reason of a refusal goes
+/// to the task's log.
 macro_rules! changes {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty, $deed:ident at $folder:expr, $path:ident, fails $failed:expr;)*) => {$(
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $answer:ty, $deed:ident at $folder:expr, $path:ident $(to $into:expr, $target:ident)?, fails $failed:expr;)*) => {$(
         #[doc = concat!("`", stringify!($name), "` that writes the reason of a refusal to the task's log.")]
         ///
         /// # Safety
@@ -303,6 +307,7 @@ macro_rules! changes {
                 let answer = real($($argument),*);
                 if failure(&answer) {
                     refused(Deed::$deed, $folder, $path);
+                    $(not_renamed_to($into, $target);)?
                 }
                 answer
             }
@@ -330,9 +335,9 @@ changes! {
     fn linkat(a: c_int, from: Text, b: c_int, to: Text, flags: c_int) -> c_int, Make at b, to, fails minus;
     fn symlink(from: Text, to: Text) -> c_int, Make at AT_FDCWD, to, fails minus;
     fn symlinkat(from: Text, folder: c_int, to: Text) -> c_int, Make at folder, to, fails minus;
-    fn rename(from: Text, to: Text) -> c_int, Rename at AT_FDCWD, from, fails minus;
-    fn renameat(a: c_int, from: Text, b: c_int, to: Text) -> c_int, Rename at a, from, fails minus;
-    fn renameat2(a: c_int, from: Text, b: c_int, to: Text, flags: c_uint) -> c_int, Rename at a, from, fails minus;
+    fn rename(from: Text, to: Text) -> c_int, Rename at AT_FDCWD, from to AT_FDCWD, to, fails minus;
+    fn renameat(a: c_int, from: Text, b: c_int, to: Text) -> c_int, Rename at a, from to b, to, fails minus;
+    fn renameat2(a: c_int, from: Text, b: c_int, to: Text, flags: c_uint) -> c_int, Rename at a, from to b, to, fails minus;
     fn unlink(path: Text) -> c_int, Remove at AT_FDCWD, path, fails minus;
     fn unlinkat(folder: c_int, path: Text, flags: c_int) -> c_int, Remove at folder, path, fails minus;
     fn remove(path: Text) -> c_int, Remove at AT_FDCWD, path, fails minus;

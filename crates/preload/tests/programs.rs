@@ -177,6 +177,44 @@ assert open("a").read() == "whole"
 }
 
 #[test]
+fn a_rename_that_fails_does_not_wait_for_its_new_name() {
+    let scene = Scene::new("renamed");
+    fs::write(scene.root.join("stage/a"), "whole").unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while !scene.published().join("a").exists() {
+        assert!(Instant::now() < end, "the file was not published");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The folder is not mounted read-only here, and root may rename in it. So the calls fail for another reason: the
+    // file to be renamed lies in a folder that does not exist.
+    let code = r#"
+import ctypes, errno, os, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+began = time.monotonic()
+def check(name, call, to):
+    ctypes.set_errno(0)
+    assert call() == -1 and ctypes.get_errno() == errno.ENOENT, (name, errno.errorcode.get(ctypes.get_errno()))
+    for look in (os.stat, os.listdir, open):
+        try:
+            look(to)
+        except FileNotFoundError:
+            continue
+        sys.exit(name + ": " + str(to))
+check("rename", lambda: libc.rename(b"none/a", b"b"), "b")
+check("renameat", lambda: libc.renameat(-100, b"none/a", -100, b"c"), "c")
+check("renameat2", lambda: libc.renameat2(-100, b"none/a", -100, b"d", 0), "d")
+check("syscall", lambda: libc.syscall(ctypes.c_long({"x86_64": 316, "aarch64": 276}[os.uname().machine]), -100, b"none/a", -100, b"e", ctypes.c_long(0)), "e")
+assert time.monotonic() - began < 10, "a look-up has waited"
+"#;
+    let output = scene.command(&["python3", "-c", code]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // Another name is awaited as before.
+    let late = format!("{code}\nprint(open('late').read())");
+    let output = scene.late("late", b"here", &["python3", "-c", &late]);
+    assert_eq!(output.stdout, b"here\n");
+}
+
+#[test]
 fn a_producer_with_the_library_learns_why_it_cannot_write_a_published_file() {
     use std::os::unix::process::CommandExt;
     let scene = Scene::new("producer");

@@ -25,7 +25,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossdock_core::files::{Deed, FileWaitOutcome, Views, Watched, WriteRefusal, absolute, normalise};
+use crossdock_core::files::{Deed, FileWaitOutcome, RenameTarget, Views, Watched, WriteRefusal, absolute, normalise};
 use crossdock_os::child::{self, ExitStatus, Signal};
 use crossdock_os::seccomp::{self, Listener, MemoryReader, StoppedCall, Stops};
 use crossdock_os::socket::{self, Received};
@@ -283,7 +283,9 @@ impl Server {
             Some(flags) if !is_awaited && !calls::creates_only(flags) => {
                 self.watched.refuse_writing(&whole).map(CallDecision::Explain)
             }
-            None if is_awaited && self.views.is_missing(&whole) => Some(CallDecision::Wait(whole)),
+            None if is_awaited && self.views.is_missing(&whole) && !self.waits().is_target(call.thread, &whole) => {
+                Some(CallDecision::Wait(whole))
+            }
             _ => None,
         }
     }
@@ -297,6 +299,10 @@ impl Server {
         names: &[(i32, usize)],
     ) -> Option<CallDecision> {
         let whole = path_of(reader, call, *names.first()?)?;
+        let to = names.get(1).and_then(|name| path_of(reader, call, *name));
+        if let Some(to) = to.as_ref().filter(|to| self.views.find(to).is_some()) {
+            self.waits().note_target(call.thread, to);
+        }
         let (view, _) = match self.views.find(&whole) {
             Some(found) => found,
             None if change == calls::Change::Cut => {
@@ -311,8 +317,7 @@ impl Server {
             calls::Change::Remove => (Deed::Remove, seen.is_some()),
             calls::Change::Rename => {
                 // To a name outside of the directory, the kernel answers EXDEV, and programs then copy the file.
-                let to = path_of(reader, call, *names.get(1)?)?;
-                let is_inside = self.views.find(&to).is_some_and(|(other, _)| other.path == view.path);
+                let is_inside = self.views.find(&to?).is_some_and(|(other, _)| other.path == view.path);
                 (Deed::Rename, seen.is_some() && is_inside)
             }
         };
@@ -347,6 +352,8 @@ struct Server {
 #[derive(Default)]
 struct Waits {
     of: HashMap<i32, Wait>,
+    /// By thread, the new name of its last rename. The rename fails, because the program only reads the directory.
+    targets: HashMap<i32, RenameTarget>,
     lines: u32,
 }
 
@@ -371,6 +378,18 @@ impl Waits {
         let begun = former.as_ref().map_or(now, |wait| wait.begun);
         self.of.insert(call.thread, Wait { id: call.id, path: path.to_owned(), begun, left: None });
         former.is_some_and(|wait| wait.left.is_none())
+    }
+
+    /// Notes that a thread renames a file to this name of a directory that the program only reads.
+    fn note_target(&mut self, thread: i32, path: &[u8]) {
+        self.targets.retain(|_, target| target.is_recent());
+        self.targets.entry(thread).or_default().note(path);
+    }
+
+    /// Tells whether a thread has tried to rename a file to this name a moment ago. Programs then look the name up, to
+    /// see whether it is a folder. They do not wait for a file of this name.
+    fn is_target(&self, thread: i32, path: &[u8]) -> bool {
+        self.targets.get(&thread).is_some_and(|target| target.is(path))
     }
 
     /// Finds the noted wait of the program's thread `thread` for `path`. Gives `None` if that thread waits for another

@@ -208,6 +208,10 @@ fn a_change_of_a_name_gives_a_consumer_erofs_and_the_reason_in_its_log() {
         assert!(said.0 == "EROFS\n" && said.1.starts_with(&wanted) && said.1.lines().count() == 1, "{what}: {said:?}");
     }
     assert_eq!((fs::read(&file).unwrap(), Path::new(&none).exists()), (b"whole".to_vec(), false));
+    // A program looks the new name of a failed rename up, and does not wait for it.
+    let began = Instant::now();
+    assert_eq!(scene.run(&["look", &file]).stdout, b"whole");
+    assert!(began.elapsed() < Duration::from_secs(10));
     // The kernel's own answers stay, also the one that makes `mv` copy a file.
     for (what, path, wanted) in [
         ("mkdir", file.as_str(), "EEXIST\n"),

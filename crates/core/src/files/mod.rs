@@ -13,6 +13,7 @@
 mod notice;
 mod path;
 mod refusal;
+mod target;
 mod views;
 mod wait;
 mod watched;
@@ -20,6 +21,7 @@ mod watched;
 pub use notice::{NoticeReader, NoticeWriter};
 pub use path::{absolute, normalise};
 pub use refusal::{Deed, WriteRefusal};
+pub use target::RenameTarget;
 pub use views::{VARIABLE, View, Views};
 pub use wait::{FileWaitOutcome, WaitFailure};
 pub use watched::{WATCHED, Watched};

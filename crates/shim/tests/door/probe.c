@@ -111,6 +111,13 @@ int main(int argc, char **argv) {
         char to[4096];
         snprintf(to, sizeof to, "%s-renamed", path);
         say_all(rename(path, to) ? -1 : open("/dev/null", O_RDONLY));
+    } else if (!strcmp(what, "look")) {
+        char to[4096];
+        snprintf(to, sizeof to, "%s-renamed", path);
+        // The folder may be writable in the test, so the name "none/a" makes the call fail.
+        if (rename("none/a", to) == 0) return 3;
+        if (stat(to, &found) == 0 || errno != ENOENT) return 4;
+        say_all(open(path, O_RDONLY));
     } else if (!strcmp(what, "move")) {
         say_all(rename(path, "/proc/moved") ? -1 : open("/dev/null", O_RDONLY));
     } else if (!strcmp(what, "restarted")) {
