@@ -85,6 +85,14 @@ fn remarks(seen: &ProgramInfo) -> Vec<String> {
             remarks.push("static programs that it starts do not wait; write `door: notification` if it starts some");
         }
         Some(Door::Notification) => {
+            if seen.is_musl() {
+                remarks.push("musl's loader does not start a program with the preload library");
+            }
+            if seen.has_address_sanitizer() {
+                remarks.push(
+                    "it is built with AddressSanitizer, which ends a program that starts with the preload library",
+                );
+            }
             if seen.names_io_uring {
                 remarks.push("it names io_uring: io_uring_setup fails with ENOSYS behind this door");
             }

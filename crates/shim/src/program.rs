@@ -55,7 +55,9 @@ impl ProgramInfo {
     #[must_use]
     pub fn door(&self) -> Option<Door> {
         match &self.kind {
-            Linkage::Dynamic { .. } if !self.is_go && !self.is_musl() => Some(Door::Preload),
+            Linkage::Dynamic { .. } if !self.is_go && !self.is_musl() && !self.has_address_sanitizer() => {
+                Some(Door::Preload)
+            }
             Linkage::Dynamic { .. } | Linkage::Static => Some(Door::Notification),
             Linkage::Foreign(_) | Linkage::Unknown => None,
         }
@@ -66,6 +68,14 @@ impl ProgramInfo {
     #[must_use]
     pub fn is_musl(&self) -> bool {
         matches!(&self.kind, Linkage::Dynamic { loader, .. } if loader.contains("/ld-musl-"))
+    }
+
+    /// Tells whether the program needs the library of AddressSanitizer. This library ends the program at its start if
+    /// another library, such as the preload library, comes before it.
+    #[must_use]
+    pub fn has_address_sanitizer(&self) -> bool {
+        let Linkage::Dynamic { libraries, .. } = &self.kind else { return false };
+        libraries.iter().any(|name| name.starts_with("libasan.") || name.starts_with("libclang_rt.asan"))
     }
 }
 
@@ -348,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_musl_or_of_go_waits_by_stopped_calls() {
+    fn a_program_of_musl_of_go_or_with_address_sanitizer_waits_by_stopped_calls() {
         let path = std::env::temp_dir().join(format!("crossdock-musl-{}", std::process::id()));
         let mut bytes = fs::read("/bin/true").unwrap();
         let shell = look(Path::new("/"), "/", PATH, "true").unwrap();
@@ -363,7 +373,11 @@ mod tests {
         let seen = look(Path::new("/"), "/", PATH, path.to_str().unwrap()).unwrap();
         assert!(seen.is_musl() && !shell.is_musl(), "{seen:?}");
         assert_eq!(seen.door(), Some(Door::Notification));
-        assert_eq!(ProgramInfo { is_go: true, ..shell }.door(), Some(Door::Notification));
+        assert_eq!(ProgramInfo { is_go: true, ..shell.clone() }.door(), Some(Door::Notification));
+        for (library, door) in [("libasan.so.8", Door::Notification), ("libasan_tools.so", Door::Preload)] {
+            let kind = Linkage::Dynamic { loader: loader.clone(), libraries: vec!["libc.so.6".into(), library.into()] };
+            assert_eq!(ProgramInfo { kind, ..shell.clone() }.door(), Some(door), "{library}");
+        }
         fs::remove_file(&path).unwrap();
     }
 

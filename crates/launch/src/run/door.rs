@@ -56,6 +56,7 @@ pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavail
                         let what = match seen.kind {
                             Linkage::Static => "is static",
                             _ if seen.is_musl() => "is started by musl's loader",
+                            _ if seen.has_address_sanitizer() => "is built with AddressSanitizer",
                             _ => "calls the kernel itself",
                         };
                         notification(endpoint, shim(task)?, Some(format!("{} {what}", seen.path.display())))
