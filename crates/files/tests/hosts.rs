@@ -582,6 +582,33 @@ fn a_silent_host_is_named_in_the_consumers_log_and_the_exchange_ends_all_the_sam
 }
 
 #[test]
+fn an_entry_that_leads_to_another_host_or_to_another_authority_brings_no_file() {
+    let (authority, other) = (Authority::make("files", HOURS).unwrap(), Authority::make("other", HOURS).unwrap());
+    let a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &[]));
+    // Both know the host `b` as a consumer, and each has a file of the name that `b` waits for.
+    let neighbour = Host::new(&authority, "x", &Keep::All, across(true, &["b"], &[]));
+    let stranger = Host::new(&other, "a", &Keep::All, across(true, &["b"], &[]));
+    for liar in [&neighbour, &stranger] {
+        liar.service().producers(Phase::Producing);
+        liar.write("file", b"false");
+        let b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
+        b.meet(&[("a", &liar.address())]);
+        await_that("the line of the log", || {
+            b.service().report().troubles.iter().any(|line| line.contains("files of host a"))
+        });
+        assert_eq!((b.fetched(), b.published("file").exists()), (0, false), "{}", liar.name);
+        // The true entry brings the file.
+        if !a.published("file").exists() {
+            a.service().producers(Phase::Producing);
+            a.write("file", b"true");
+        }
+        b.meet(&[("a", &a.address())]);
+        assert_eq!(b.wait("file"), FileWaitOutcome::Published);
+        assert_eq!(fs::read(b.published("file")).unwrap(), b"true");
+    }
+}
+
+#[test]
 fn a_file_that_went_to_the_disk_of_the_producers_host_still_comes() {
     let authority = Authority::make("files", HOURS).unwrap();
     let mut a = Host::new(&authority, "a", &Keep::All, across(true, &["b"], &[]));
