@@ -36,6 +36,7 @@ fn main() {
 
 fn measure(doors: &Doors<'_>, quick: bool) {
     let mut records = one::open(doors, quick);
+    records.extend(one::open_for_writing(doors, quick));
     records.extend(one::close_to_open(doors, quick));
     records.extend(one::throughput(doors, quick));
     let each: &[(Files, usize)] = if quick {

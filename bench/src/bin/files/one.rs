@@ -44,6 +44,25 @@ pub fn open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     vec![record("preload", 2.0, "≤ 2 µs more"), record("notification", 15.0, "≤ 15 µs more")]
 }
 
+/// Measures how much longer a producer's open for writing takes if the kernel stops it, so that the task's log can say
+/// why it fails. The file is not published yet.
+pub fn open_for_writing(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
+    let place = Place::new("writing");
+    fs::write(place.root.join("stage/.file"), "x").expect("room");
+    let path = place.folder("stage/.file");
+    let mut times: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for _ in 0..if quick { 5 } else { 15 } {
+        for door in ["none", "watch"] {
+            times.entry(door).or_default().push(told(place.start(doors, door, &["write", &path, "5000"]))[0] / 1000.0);
+        }
+    }
+    let more = times["watch"].iter().zip(&times["none"]).map(|(with, plain)| with - plain).collect();
+    let case = "open for writing by a producer, stopped, more than plain";
+    let mut record = Record::below("P14", case, "µs", more, 15.0, "≤ 15 µs more");
+    record.floor = Some(median(&times["none"]));
+    vec![record]
+}
+
 /// Measures the time from the producer's close of a file until the consumer's open, which waits for this file, returns.
 pub fn close_to_open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     let files = if quick { 100 } else { 500 };

@@ -1,6 +1,6 @@
 //! The processes of a measurement, which `files part …` runs: programs that open, read and write files.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,16 +11,24 @@ use crossdock_os::inotify::{FolderWatch, NameChange};
 /// The time that a producer computes before it writes each file.
 pub const STEP: Duration = Duration::from_millis(2);
 
+/// Prints how long one call of `once` takes, in nanoseconds.
+fn each(times: usize, once: impl Fn()) {
+    (0..200).for_each(|_| once());
+    let begun = Instant::now();
+    (0..times).for_each(|_| once());
+    println!("{}", begun.elapsed().as_nanos() as f64 / times as f64);
+}
+
 /// Runs one process of a measurement. It prints the time of the monotonic clock for each of its steps.
 pub fn part(words: &[&str]) {
     let number = |text: &str| text.parse::<usize>().expect("a number");
     match *words {
         ["open", path, times] => {
-            let once = || drop(File::open(path).expect("a published file"));
-            (0..200).for_each(|_| once());
-            let begun = Instant::now();
-            (0..number(times)).for_each(|_| once());
-            println!("{}", begun.elapsed().as_nanos() as f64 / number(times) as f64);
+            each(number(times), || drop(File::open(path).expect("a published file")));
+        }
+        ["write", path, times] => {
+            let open = || OpenOptions::new().write(true).open(path);
+            each(number(times), || drop(open().expect("a file of the producer")));
         }
         ["await", folder, files] => {
             for file in 0..number(files) {

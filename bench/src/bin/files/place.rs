@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crossdock_core::files::{VARIABLE, Views};
+use crossdock_core::files::{VARIABLE, Views, WATCHED, Watched};
 use crossdock_files::{Keep, Publish, Service};
 use crossdock_layout::files::Phase;
 
@@ -36,19 +36,24 @@ impl Place {
     }
 
     /// Starts this program in another role. `door` names the means by which the program's calls wait for a file:
-    /// `preload`, `notification` or `none`.
+    /// `preload`, `notification` or `none`. With `watch`, the program is a producer, whose opens for writing are stopped.
     pub fn start(&self, doors: &Doors<'_>, door: &str, words: &[&str]) -> Child {
         let own = std::env::current_exe().expect("this program");
         let mut command = match door {
-            "notification" => {
+            "notification" | "watch" => {
                 let mut command = Command::new(doors.shim);
-                command.args(["door", "notification", "-", "--"]).arg(own);
+                command.args(["door", door, "-", "--"]).arg(own);
                 command
             }
             _ => Command::new(own),
         };
         if door == "preload" {
             command.env("LD_PRELOAD", doors.preload);
+        }
+        if door == "watch" {
+            let line = Watched::line(&self.folder("stage"), &self.root.join("refusals"), None);
+            command.arg("part").args(words).env(WATCHED, line).stdin(Stdio::null()).stdout(Stdio::piped());
+            return command.spawn().expect("this program again");
         }
         let notice = self.root.with_extension("notice");
         let line =
