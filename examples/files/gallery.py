@@ -67,6 +67,7 @@ def programs(python, packages, rustc, go):
         Program("Python open", [python], py("write", "os", 'open(sys.argv[1],"wb").write(d)'), py("read", "os", 'open(sys.argv[1],"rb").read()')),
         Program("Python pathlib", [python], py("write", "pathlib", "pathlib.Path(sys.argv[1]).write_bytes(d)"), py("read", "pathlib", "pathlib.Path(sys.argv[1]).read_bytes()")),
         Program("Python os", [python], py("write", "os", "f=os.open(sys.argv[1],os.O_CREAT|os.O_WRONLY,0o644); os.write(f,d)"), py("read", "os", "os.read(os.open(sys.argv[1],0),1<<28)")),
+        Program("Python shutil", [python], py("write", "shutil", 'open("/tmp/x","wb").write(d); shutil.copy("/tmp/x",sys.argv[1])'), py("read", "shutil", 'open(shutil.copyfile(sys.argv[1],"/tmp/y"),"rb").read()')),
         Program("Python mmap", [python], py("write", "mmap", 'f=open(sys.argv[1],"wb+"); f.truncate(len(d)); m=mmap.mmap(f.fileno(),len(d)); f.close(); m[:]=d; m.close()'), py("read", "mmap", '(f:=open(sys.argv[1],"rb")) and mmap.mmap(f.fileno(),0,access=mmap.ACCESS_READ)[:]')),
         Program("NumPy", [f"{python}:numpy"], py("write", "numpy", f"{array}.tofile(sys.argv[1])"), py("read", "numpy", 'numpy.fromfile(sys.argv[1],dtype="u1").tobytes()')),
         Program("h5py", [f"{python}:h5py"], py("write", "h5py,numpy", f'f=h5py.File(sys.argv[1],"w"); f["x"]={array}; f.close()'), py("read", "h5py", 'h5py.File(sys.argv[1],"r")["x"][:].tobytes()'), writes="hdf5", reads="hdf5"),
