@@ -306,7 +306,8 @@ impl Session {
     }
 
     /// Returns what the daemon knows about an item of this workflow, even if another task owns it. Raises
-    /// NotFoundError.
+    /// NotFoundError. In a site, an item that is on its way between two nodes is awaited for up to 5 s: raises TimedOutError
+    /// if it does not arrive, and DisconnectedError if its node or the catalog does not answer.
     fn find_item<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
         let session = self.state.get(py)?;
         let found = py.detach(|| session.find_item(key)).or_raise(py)?;

@@ -144,8 +144,9 @@ pub enum News {
     Found {
         /// The name that the order asked about.
         name: Name,
-        /// The node that has the name. `None` if no node has it, or if the catalog could not be asked.
-        node: Option<String>,
+        /// The node that has the name, possibly this one; `None` if no node has it. The error says why the catalog could
+        /// not be asked.
+        outcome: Result<Option<String>, String>,
     },
     /// The answer to [`Order::Pass`].
     Passed {

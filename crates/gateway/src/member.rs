@@ -237,9 +237,9 @@ impl Member {
     }
 
     /// Asks the catalog which node has the name. `None` also if the catalog does not answer.
-    pub fn node_of(&self, name: &Name) -> Option<String> {
-        let entry = self.catalog.get(&keys::name(&self.site, name), by()).ok()??;
-        keys::read_owner(&entry.value)
+    pub fn node_of(&self, name: &Name) -> Result<Option<String>, Refused> {
+        let entry = self.catalog.get(&keys::name(&self.site, name), by())?;
+        Ok(entry.and_then(|entry| keys::read_owner(&entry.value)))
     }
 
     /// Makes the name free, unless it belongs to another node.

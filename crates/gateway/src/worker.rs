@@ -141,8 +141,11 @@ impl Worker {
             }
             Order::Release(name) => self.strays.push_back(name),
             Order::Find(name) => {
-                let node = self.is_in().then(|| self.member.node_of(&name)).flatten();
-                self.mailbox.put(News::Found { name, node });
+                let outcome = match self.is_in() {
+                    true => self.member.node_of(&name).map_err(|refused| reason(&refused)),
+                    false => Err("this node has no lease of the site".into()),
+                };
+                self.mailbox.put(News::Found { name, outcome });
             }
             Order::Announce(names) => self.announce(names),
             order => self.items.push_back(order),

@@ -2,8 +2,8 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::time::{Duration, Instant};
 
 use crossdock_client::{
     ConnectOptions, Contents, End, ItemLevel, ItemOptions, ItemState, Mode, ObjectMode, OnDeath, Party, PortOptions,
@@ -230,6 +230,46 @@ fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
     until("that end is gone", || !stands_there());
     assert_eq!(one.find_item("k").unwrap().owner, Party::task("two"));
     drop(two.access_item("k", PATIENCE).unwrap());
+}
+
+/// Two tasks pass an item to and fro between two nodes, while tasks of all three nodes look it up.
+#[test]
+fn an_item_is_found_on_every_node_while_it_goes_from_node_to_node() {
+    let nodes = site();
+    let (one, two) = (&session(&nodes[0], "one"), &session(&nodes[1], "two"));
+    one.create_item("k", &ItemOptions::bytes(100)).unwrap().transfer("two").unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let seekers: Vec<_> = nodes
+            .iter()
+            .map(|node| {
+                let (session, is_over) = (session(node, "seeker"), &is_over);
+                scope.spawn(move || {
+                    let mut found = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        session.find_item("k").unwrap_or_else(|error| panic!("after {found} answers: {error}"));
+                        found += 1;
+                    }
+                    found
+                })
+            })
+            .collect();
+        let began = Instant::now();
+        let pass = || {
+            let mut rounds = 0;
+            while rounds < 60 || began.elapsed() < Duration::from_secs(3) {
+                two.access_item("k", PATIENCE)?.transfer("one")?;
+                one.access_item("k", PATIENCE)?.transfer("two")?;
+                rounds += 1;
+            }
+            Ok::<_, crossdock_client::Error>(())
+        };
+        let passed = pass();
+        is_over.store(true, Ordering::Relaxed);
+        passed.unwrap();
+        let found: Vec<u32> = seekers.into_iter().map(|seeker| seeker.join().unwrap()).collect();
+        assert!(found.iter().all(|found| *found > 5), "too few look-ups to mean anything: {found:?}");
+    });
 }
 
 /// An owner writes again at once, while other nodes are pulling the bytes. These nodes get the shared bytes, or

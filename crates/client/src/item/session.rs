@@ -38,10 +38,12 @@ impl Session {
         Ok(item)
     }
 
-    /// Asks the daemon about an item.
+    /// Asks the daemon about an item. On one node the answer comes at once. In a site, the daemon asks the node that has
+    /// the item. If the item is on its way between two nodes, the call waits up to 5 s until it has arrived.
     ///
     /// # Errors
-    /// `NOT_FOUND` if no item has this key, or if this task may not see it.
+    /// `NOT_FOUND` if no item has this key, or if this task may not see it. In a site: `TIMED_OUT` if the item has not
+    /// arrived in time; `DISCONNECTED` if the item's node or the catalog does not answer.
     pub fn find_item(&self, key: &str) -> Result<ItemInfo> {
         crate::session::check_name("item", key)?;
         match self.ask_item(ItemRequest::Find { key: key.to_owned() }, None)?.0 {

@@ -106,7 +106,7 @@ impl Broker {
             Due::Item(connection, number) => self.items.waits_until(connection, number, at),
             // The deadline for repeating a question may remain after the question was answered. Nothing is then
             // repeated.
-            Due::Want(..) | Due::Readers(_) | Due::ReadAgain(..) | Due::Ahead => true,
+            Due::Want(..) | Due::Readers(_) | Due::ReadAgain(..) | Due::LookUp | Due::Ahead => true,
             Due::Parked(..) => false,
         });
         // A request ends with its connection. So the requests that wait on existing connections are all the requests

@@ -219,6 +219,7 @@ impl Broker {
                 Due::Parked(connection, number) => self.give_up(connection, number),
                 Due::Item(connection, number) => self.give_up_item(connection, number),
                 Due::Want(connection, number) => self.ask_for_items((connection, number)),
+                Due::LookUp => self.look_up_again(),
                 Due::Ahead => self.drop_old_parcels(),
                 Due::Readers(item) => self.drop_silent_readers(item),
                 Due::ReadAgain(item, sharing) => self.read_again(item, sharing),

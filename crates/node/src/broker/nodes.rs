@@ -282,6 +282,7 @@ impl Broker {
                         Err(NodeFailure { status: Status::Incompatible, text })
                     }
                 };
+                debug_assert!(!is_not_yet(&outcome), "a link carries no 'not yet': {outcome:?}");
                 self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
             }
             NodeNews::Opening { id, kind: SegmentKind::Item, object, epoch, .. } if epoch & SHARING != 0 => {
@@ -297,4 +298,8 @@ impl Broker {
             }
         }
     }
+}
+
+fn is_not_yet(outcome: &Result<Vec<u8>, NodeFailure>) -> bool {
+    matches!(outcome, Err(NodeFailure { status: Status::NotYet, .. }))
 }

@@ -155,8 +155,9 @@ pub enum SiteNews {
     Found {
         /// The name that the order asked about.
         name: SiteName,
-        /// The node that has the name. `None` also if the catalog could not be asked.
-        node: Option<String>,
+        /// The node that has the name, possibly this one; `None` if no node has it. The error says why the catalog could
+        /// not be asked.
+        outcome: Result<Option<String>, String>,
     },
     /// The answer to [`SiteOrder::Pass`].
     Passed {
@@ -283,6 +284,13 @@ impl Site {
 
     pub(super) fn is_in(&self) -> bool {
         matches!(self.standing, Standing::In)
+    }
+
+    /// Says since when this node has no lease, and why. `None` if it has a lease.
+    pub(super) fn cut_off(&self, now: u64) -> Option<String> {
+        let Standing::Out { why, since } = &self.standing else { return None };
+        let SiteLimits { site, node, .. } = &self.limits;
+        Some(format!("node {node} has been cut off from site '{site}' for {} s ({why})", (now - since) / 1000))
     }
 
     /// Tells whether the node `node` has a lease, as far as this node knows.
@@ -475,15 +483,12 @@ impl Broker {
         if site.owned.contains(&name) {
             return true;
         }
-        if let Standing::Out { why, since } = &site.standing {
+        if let Some(cut_off) = site.cut_off(now) {
             let text = format!(
-                "no {} '{}' can be made: node {} has been cut off from site '{}' for {} s ({why}). What exists goes on \
-                 working; try again when `crossdock ls --nodes` says that the node is back",
+                "no {} '{}' can be made: {cut_off}. What exists goes on working; try again when `crossdock ls --nodes` \
+                 says that the node is back",
                 name.kind.word(),
                 name.name,
-                site.limits.node,
-                site.limits.site,
-                (now - since) / 1000
             );
             self.fail(asker, Status::Disconnected, text);
             return false;
@@ -538,6 +543,8 @@ impl Broker {
                     }
                 }
                 self.look_after_left_items();
+                // An earlier question about these names may have failed.
+                self.ask_for_moving();
             }
             SiteNews::CutOff { why } => {
                 let (node, of) = (&site.limits.node, &site.limits.site);
@@ -623,15 +630,15 @@ impl Broker {
                     self.series_name_is_free(&name);
                 }
             }
-            SiteNews::Found { name, node } => {
-                let node = node.filter(|node| *node != site.limits.node);
-                if node.is_none() {
-                    self.moving_is_at(&name, None);
+            SiteNews::Found { name, outcome } => {
+                match &outcome {
+                    Ok(Some(node)) if *node != site.limits.node => {
+                        self.site_news(SiteNews::Named { name: name.clone(), node: node.clone() });
+                    }
+                    Ok(_) => self.moving_is_at(&name, None),
+                    Err(_) => {}
                 }
-                if let Some(node) = node {
-                    self.site_news(SiteNews::Named { name: name.clone(), node });
-                }
-                self.name_looked_up(&name);
+                self.name_looked_up(&name, &outcome);
             }
             SiteNews::Passed { item, epoch, outcome } => self.passed(item, epoch, outcome),
             SiteNews::Item(place) => self.item_place(&place),

@@ -39,6 +39,8 @@ pub(super) enum Due {
     /// It is time to tell another node again that members of this node still read a copy of its item. The fields are
     /// the item and the sharing.
     ReadAgain(SegmentId, u64),
+    /// It is time to ask the catalog again about names for which requests wait.
+    LookUp,
     /// Bytes that another node sent ahead have been kept long enough.
     Ahead,
 }

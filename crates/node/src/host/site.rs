@@ -183,7 +183,7 @@ impl From<News> for SiteNews {
             News::NodeGone { node } => Self::NodeGone { node },
             News::Named { name, node } => Self::Named { name: here(name), node },
             News::Unnamed { name } => Self::Unnamed { name: here(name) },
-            News::Found { name, node } => Self::Found { name: here(name), node },
+            News::Found { name, outcome } => Self::Found { name: here(name), outcome },
             News::Passed { item, epoch, outcome } => Self::Passed { item: SegmentId(item), epoch, outcome },
             News::Item(Whereabouts { item, epoch, node, daemon, about }) => {
                 Self::Item(ItemPlace { item: SegmentId(item), epoch, node, daemon, about })

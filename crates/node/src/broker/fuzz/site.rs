@@ -191,8 +191,12 @@ impl World {
 
     fn end_claim(&mut self, argument: u8) {
         if let Some(name) = self.site().finds.pop() {
-            let node = (argument % 2 == 0).then(|| node(argument / 2));
-            return self.event(Event::Site(SiteNews::Found { name, node }));
+            let outcome = match argument % 4 {
+                0 | 2 => Ok(Some(node(argument / 2))),
+                1 => Ok(None),
+                _ => Err("the catalog does not answer".to_owned()),
+            };
+            return self.event(Event::Site(SiteNews::Found { name, outcome }));
         }
         let count = self.site().claims.len();
         if count == 0 {

@@ -75,6 +75,7 @@ impl Broker {
             }
         }
         self.tell_bytes_are_here(item);
+        self.serve_look_ups(workflow, &about.key);
         self.serve_waiting(item);
     }
 

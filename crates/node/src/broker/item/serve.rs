@@ -4,6 +4,7 @@ use crossdock_layout::wire::{Answer, InUse, ItemLevel, ItemRequest, OnDeath, Par
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::change::Change;
+use super::find::{self, Patience};
 use super::handover::Purpose;
 use super::queue::For;
 use super::{Item, ItemRecord, Making, Phase, Refusal, Residence, memory_of};
@@ -20,20 +21,14 @@ const WORDS: u64 = 1 << 31;
 
 impl Broker {
     pub(in crate::broker) fn serve_item(&mut self, asker: Asker, request: ItemRequest) {
-        // The keys of items that other nodes may have made a moment ago. The catalog may have to be asked about them.
-        let keys = match &request {
-            ItemRequest::Find { key } => std::slice::from_ref(key),
-            ItemRequest::Access { wait_ms: 0, keys, .. } => keys,
-            _ => &[],
-        };
-        if let Some((_, workflow)) = self.place(asker).filter(|_| !keys.is_empty()) {
-            if self.looks_up(asker, workflow, keys, &request) {
+        if let Some((_, workflow)) = self.place(asker).filter(|_| !find::keys(&request).is_empty()) {
+            if self.looks_up(asker, workflow, &request) {
                 return;
             }
         }
         let served = match request {
             ItemRequest::Create { size, level, on_death, key } => self.create_item(asker, size, level, on_death, key),
-            ItemRequest::Find { key } => self.find_item(asker, &key),
+            ItemRequest::Find { key } => self.find_item(asker, &key, Patience::new(self.now)),
             ItemRequest::Access { read, wait_ms, keys } => self.access_item(asker, read, wait_ms, keys),
             ItemRequest::Transfer { item, to } => self.transfer_item(asker, item, to),
             ItemRequest::Release { item } => return self.release_item(asker.member, item),
@@ -150,24 +145,6 @@ impl Broker {
             since_ms: self.calendar_ms(),
             cause,
         });
-    }
-
-    fn find_item(&mut self, asker: Asker, key: &str) -> Result<(), Refusal> {
-        let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
-        let found = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied();
-        let visible = self.item_rights(asker, key).0 & Rights::OWN.with(Rights::READ).0 != 0;
-        let node = self.node_of_item(workflow, key).filter(|_| visible && found.is_none());
-        if let Some(node) = node {
-            self.find_elsewhere(asker, workflow, key, node);
-            return Ok(());
-        }
-        let entry = found.filter(|_| visible).and_then(|item| self.item_entry(item, asker.member));
-        let entry = entry.ok_or_else(|| {
-            let lost = if visible { self.departed_with(workflow, SegmentKind::Item, key) } else { String::new() };
-            (Status::NotFound, format!("there is no item '{key}'{lost}"))
-        })?;
-        self.answer(asker, &Answer::ItemInfo(entry));
-        Ok(())
     }
 
     fn transfer_item(&mut self, asker: Asker, item: SegmentId, to: Party) -> Result<(), Refusal> {
