@@ -39,7 +39,7 @@ pub fn run(task: u64, incarnation: u64, seed: u64, across: bool, socket: &Path, 
             (None, 3) => find(&session, &mut log, key),
             (None, _) => {
                 let wait = dice.below(10).saturating_sub(6);
-                access(&session, &mut log, &mut held, key, if across { wait * 100 } else { wait });
+                access(&session, &mut log, &mut held, key, wait, across);
             }
             (Some(item), 0) => end(&mut log, key, Kind::Destroy, item),
             (Some(item), 1) => end(&mut log, key, Kind::Release, item),
@@ -93,8 +93,8 @@ fn find(session: &Session, log: &mut Log, key: u64) {
     }
 }
 
-fn access(session: &Session, log: &mut Log, held: &mut BTreeMap<u64, Item>, key: u64, wait: u64) {
-    let timeout = (wait > 0).then(|| Duration::from_millis(wait));
+fn access(session: &Session, log: &mut Log, held: &mut BTreeMap<u64, Item>, key: u64, wait: u64, across: bool) {
+    let timeout = (wait > 0).then(|| Duration::from_millis(if across { wait * 100 } else { wait }));
     let call = log.call(key, Kind::Access);
     match session.access_item(&name(key), timeout) {
         Ok(item) => {
@@ -104,10 +104,12 @@ fn access(session: &Session, log: &mut Log, held: &mut BTreeMap<u64, Item>, key:
         }
         Err(error) => match error.status {
             Status::NotFound => log.answer(call, Outcome::NotFound),
+            Status::NotYet => log.answer(call, Outcome::NotYet),
+            // Across nodes the end of a wait says nothing about the item: it may be on its way.
+            Status::TimedOut if across => log.answer(call, Outcome::Failed),
             // This error comes at the deadline of a wait. It only says that the item did not exist at that moment.
-            // On several nodes this is what the task's node knew, which may be old at that moment.
             Status::TimedOut if error.to_string().contains("there was no item") => log.answer(call, Outcome::NotFound),
-            Status::TimedOut | Status::NotYet => log.answer(call, Outcome::NotYet),
+            Status::TimedOut => log.answer(call, Outcome::NotYet),
             _ if is_network(&error) => log.answer(call, Outcome::Failed),
             _ => panic!("access: {error}"),
         },
