@@ -1,20 +1,21 @@
 //! A simulation of names in a site. It runs several brokers, the gateways' real logic, and one catalog in memory, under
 //! random schedules. Nodes are cut off, lose answers, are stopped, are killed and come back, while their members make
-//! and remove names.
+//! and remove names. The catalog loses its leader for some time; then the nodes do not hear whether their
+//! commits in flight were made.
 //!
 //! After every round the simulation checks that no name is given out by two running nodes that both assume that they
 //! have a lease. At the end all faults are removed. Then every node is a member of the site, and the catalog has
-//! exactly its names. Four planted defects must be found.
+//! exactly its names. Five planted defects must be found.
+
+#[path = "site_world/catalog.rs"]
+mod catalog;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossdock_catalog::{
-    Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Expect, Faults, LeaseId, Listing, Memory, Revision,
-    Watch,
-};
+use crossdock_catalog::{Catalog, Expect, Faults, Memory};
 use crossdock_gateway::simulated::Steps;
 use crossdock_gateway::{CatalogAt, GatewayOptions, News};
 use crossdock_layout::wire::{Answer, FINGERPRINT, InUse, OpenMode, PROTOCOL_VERSION, Request, SegmentKind};
@@ -23,6 +24,8 @@ use crossdock_node::broker::{
     Broker, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Peer, Record, SiteLimits, SiteName,
 };
 use crossdock_os::Deadline;
+
+use catalog::{Defects, Handle, Leader};
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -38,49 +41,18 @@ enum Planted {
     LostLeaseIgnored,
     /// A node's clock does not advance while the node is stopped.
     StillClock,
+    /// A commit counts as made although the catalog lost its leader before it answered.
+    UnknownIsDone,
 }
 
-/// A node's client of the catalog, with the planted defect if there is one.
-struct Handle {
-    memory: Arc<Memory>,
-    planted: Planted,
-}
-
-impl Catalog for Handle {
-    fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed> {
-        let mut commit = commit.clone();
-        if self.planted == Planted::MissingFence {
-            let is_fence = |expect: &Expect| matches!(expect, Expect::Free(key) if key.contains("/name/"));
-            commit.expect.retain(|expect| !is_fence(expect));
+impl Planted {
+    fn defects(self) -> Defects {
+        let is_fence = |expect: &Expect| matches!(expect, Expect::Free(key) if key.contains("/name/"));
+        Defects {
+            unfenced: if self == Self::MissingFence { is_fence } else { |_: &Expect| false },
+            lost_lease_ignored: self == Self::LostLeaseIgnored,
+            unknown_is_done: self == Self::UnknownIsDone,
         }
-        self.memory.commit(&commit, by)
-    }
-
-    fn get(&self, key: &str, by: Deadline) -> CatalogResult<Option<Entry>> {
-        self.memory.get(key, by)
-    }
-
-    fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing> {
-        self.memory.list(prefix, by)
-    }
-
-    fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId> {
-        self.memory.grant(time, by)
-    }
-
-    fn keep_alive(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
-        match self.memory.keep_alive(lease, by) {
-            Err(CatalogError::NoLease) if self.planted == Planted::LostLeaseIgnored => Ok(()),
-            kept => kept,
-        }
-    }
-
-    fn revoke(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
-        self.memory.revoke(lease, by)
-    }
-
-    fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
-        self.memory.watch(prefix, from)
     }
 }
 
@@ -108,6 +80,7 @@ struct Node {
     broker: Option<Broker>,
     steps: Steps,
     memory: Arc<Memory>,
+    handle: Arc<Handle>,
     clock: Arc<AtomicU64>,
     connection: u64,
     request: u64,
@@ -115,21 +88,42 @@ struct Node {
     planted: Planted,
 }
 
+/// What happened in a schedule.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    made: usize,
+    contested: usize,
+    leaders_lost: u64,
+    /// Commits whose outcome was unknown because the catalog lost its leader, and which were made.
+    unknown_made: u64,
+    /// Commits whose outcome was unknown because the catalog lost its leader, and which were not made.
+    unknown_dropped: u64,
+    /// Calls that the catalog refused because it had no leader.
+    leaderless: u64,
+}
+
+impl Totals {
+    fn add(&mut self, more: Self) {
+        self.made += more.made;
+        self.contested += more.contested;
+        self.leaders_lost += more.leaders_lost;
+        self.unknown_made += more.unknown_made;
+        self.unknown_dropped += more.unknown_dropped;
+        self.leaderless += more.leaderless;
+    }
+}
+
 struct World {
     memory: Memory,
+    leader: Arc<Leader>,
+    /// How long the catalog still has no leader, in milliseconds.
+    leaderless_ms: u64,
     nodes: Vec<Node>,
     made: usize,
     contested: usize,
 }
 
-fn gateway(
-    memory: &Arc<Memory>,
-    planted: Planted,
-    clock: &Arc<AtomicU64>,
-    node: &str,
-    token: u64,
-    number: u64,
-) -> Steps {
+fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64, number: u64) -> Steps {
     let options = GatewayOptions {
         site: "s".into(),
         node: node.into(),
@@ -145,8 +139,7 @@ fn gateway(
         lease: LEASE,
     };
     let clock = Arc::clone(clock);
-    let handle = Handle { memory: Arc::clone(memory), planted };
-    Steps::new(&options, Arc::new(handle), move || clock.load(Ordering::Relaxed))
+    Steps::new(&options, Arc::clone(handle) as Arc<dyn Catalog>, move || clock.load(Ordering::Relaxed))
 }
 
 impl Node {
@@ -249,10 +242,11 @@ impl Node {
 
 impl World {
     fn new(planted: Planted) -> Self {
-        let memory = Memory::with_manual_clock();
+        let (memory, leader) = (Memory::with_manual_clock(), Arc::new(Leader::default()));
         let node = |name: &str| {
             let clock = Arc::new(AtomicU64::new(0));
             let own = Arc::new(memory.client());
+            let handle = Arc::new(Handle::new(Arc::clone(&own), &leader, planted.defects()));
             Node {
                 name: name.into(),
                 token: 1,
@@ -260,8 +254,9 @@ impl World {
                 held: BTreeSet::new(),
                 number: 0,
                 broker: None,
-                steps: gateway(&own, planted, &clock, name, 1, 0),
+                steps: gateway(&handle, &clock, name, 1, 0),
                 memory: own,
+                handle,
                 clock,
                 connection: 0,
                 request: 1,
@@ -270,14 +265,54 @@ impl World {
             }
         };
         let nodes = ["a", "b", "c"].map(node).into();
-        Self { memory, nodes, made: 0, contested: 0 }
+        Self { memory, leader, leaderless_ms: 0, nodes, made: 0, contested: 0 }
     }
 
     fn pass(&mut self, ms: u64) {
         for node in self.nodes.iter().filter(|node| !node.stopped || node.planted != Planted::StillClock) {
             node.clock.fetch_add(ms, Ordering::Relaxed);
         }
-        self.memory.advance(Duration::from_millis(ms));
+        if !self.leader.is_lost() {
+            return self.memory.advance(Duration::from_millis(ms));
+        }
+        // A new leader keeps the leases that the former one knew, so no lease ends while there is none.
+        self.leaderless_ms = self.leaderless_ms.saturating_sub(ms);
+        if self.leaderless_ms == 0 {
+            self.leader_returns();
+        }
+    }
+
+    /// Takes the catalog's leader away for some time. Of each node, one commit is in flight.
+    fn lose_leader(&mut self, random: &mut Random) {
+        if self.leader.is_lost() {
+            return;
+        }
+        self.leader.set_lost(true);
+        self.leaderless_ms = [500, 3000, 8000, 20_000][random.below(4) as usize];
+        for node in &self.nodes {
+            *node.handle.in_flight.lock().unwrap() = Some(random.below(2) == 0);
+            node.memory.set_faults(Faults { hold: true, ..Faults::default() });
+        }
+    }
+
+    fn leader_returns(&self) {
+        self.leader.set_lost(false);
+        for node in &self.nodes {
+            *node.handle.in_flight.lock().unwrap() = None;
+            node.memory.set_faults(Faults::default());
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        Totals {
+            made: self.made,
+            contested: self.contested,
+            leaders_lost: count(&self.leader.losses),
+            unknown_made: count(&self.leader.made),
+            unknown_dropped: count(&self.leader.dropped),
+            leaderless: count(&self.leader.refused),
+        }
     }
 
     /// Lets time pass, and lets all running nodes do what is due.
@@ -323,7 +358,9 @@ impl World {
                     3 => Faults { lose: [1, 5, 50][random.below(3) as usize], hold: true, ..Faults::default() },
                     _ => Faults::default(),
                 };
-                node.memory.set_faults(faults);
+                if !self.leader.is_lost() {
+                    node.memory.set_faults(faults);
+                }
             }
             60..70 => {
                 node.stopped = !node.stopped;
@@ -333,7 +370,7 @@ impl World {
             }
             70..76 => {
                 // The broker is killed, and with it the gateway, which is in the same process.
-                node.steps = gateway(&node.memory, node.planted, &clock, &node.name, node.token, node.number);
+                node.steps = gateway(&node.handle, &clock, &node.name, node.token, node.number);
                 node.stopped = false;
                 if node.number != 0 {
                     node.start_broker(now);
@@ -343,10 +380,11 @@ impl World {
                 // The whole daemon is killed. Another daemon of the same node name begins without any state.
                 node.token += 1;
                 (node.lasting, node.held, node.broker, node.number) = (Lasting::default(), BTreeSet::new(), None, 0);
-                node.steps = gateway(&node.memory, node.planted, &clock, &node.name, node.token, 0);
+                node.steps = gateway(&node.handle, &clock, &node.name, node.token, 0);
                 node.stopped = false;
             }
             79..84 => self.memory.compact(),
+            84..88 => self.lose_leader(random),
             _ => {}
         }
     }
@@ -370,6 +408,7 @@ impl World {
     /// Removes all faults. Then checks that every node is a member of the site, and that the catalog has exactly its
     /// names.
     fn settle(&mut self) -> Result<(), String> {
+        self.leader_returns();
         for node in &mut self.nodes {
             node.memory.set_faults(Faults::default());
             node.stopped = false;
@@ -394,8 +433,8 @@ impl World {
     }
 }
 
-/// Runs one schedule. Returns how many names were made, and how many became contested.
-fn run(seed: u64, planted: Planted) -> Result<(usize, usize), String> {
+/// Runs one schedule.
+fn run(seed: u64, planted: Planted) -> Result<Totals, String> {
     let (mut world, mut random) = (World::new(planted), Random(seed));
     for step in 0..120 {
         let ms = [0, 20, 300, 2000, 9000][random.below(5) as usize];
@@ -404,30 +443,27 @@ fn run(seed: u64, planted: Planted) -> Result<(usize, usize), String> {
         world.owners().map_err(|why| format!("seed {seed}, step {step}: {why}"))?;
     }
     world.settle().map_err(|why| format!("seed {seed}, at the end: {why}"))?;
-    Ok((world.made, world.contested))
+    Ok(world.totals())
 }
 
 #[test]
 fn no_two_nodes_of_a_site_give_out_one_name() {
     let number = |name: &str, usual: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(usual);
     let (first, schedules) = (number("CROSSDOCK_SEED", 0), number("CROSSDOCK_SCHEDULES", 1500));
-    let (mut made, mut contested) = (0, 0);
+    let mut totals = Totals::default();
     for seed in first..first + schedules {
-        let (more, lost) = run(seed, Planted::Nothing).unwrap_or_else(|why| panic!("{why}"));
-        made += more;
-        contested += lost;
+        totals.add(run(seed, Planted::Nothing).unwrap_or_else(|why| panic!("{why}")));
     }
-    println!("{schedules} schedules: {made} names made, {contested} contested");
-    assert!(
-        made > schedules as usize && contested > 0,
-        "{made} names, {contested} contested: the schedules are too tame"
-    );
+    println!("{schedules} schedules: {totals:?}");
+    let tame = totals.made as u64 <= schedules || totals.contested == 0 || totals.leaders_lost < schedules;
+    let tame = tame || totals.unknown_made == 0 || totals.unknown_dropped == 0 || totals.leaderless == 0;
+    assert!(!tame, "the schedules are too tame: {totals:?}");
 }
 
 #[test]
 fn planted_defects_are_found() {
-    use Planted::{LostLeaseIgnored, MissingFence, OldEpochAccepted, StillClock};
-    for planted in [MissingFence, OldEpochAccepted, LostLeaseIgnored, StillClock] {
+    use Planted::{LostLeaseIgnored, MissingFence, OldEpochAccepted, StillClock, UnknownIsDone};
+    for planted in [MissingFence, OldEpochAccepted, LostLeaseIgnored, StillClock, UnknownIsDone] {
         let found = (0..1500).find_map(|seed| run(seed, planted).err());
         let why = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
         println!("{planted:?}: {why}");

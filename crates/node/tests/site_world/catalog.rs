@@ -1,7 +1,9 @@
-//! A node's client of the catalog. Some of its commits arrive long after their caller has given up.
+//! A node's client of the catalog of a simulated site. Some of its commits arrive long after their caller has given up.
+//! The catalog may lose its leader, as etcd does: then no call succeeds until there is a new leader, and for the commit
+//! that was in flight nobody tells the caller whether it was made.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossdock_catalog::{
@@ -9,31 +11,90 @@ use crossdock_catalog::{
 };
 use crossdock_os::Deadline;
 
-use super::Planted;
+/// Defects that are planted on purpose.
+#[derive(Clone, Copy)]
+pub struct Defects {
+    /// The conditions that the catalog does not check.
+    pub unfenced: fn(&Expect) -> bool,
+    /// A client hears that its lease was kept although it has ended.
+    pub lost_lease_ignored: bool,
+    /// A commit that was in flight when the leader was lost counts as made.
+    pub unknown_is_done: bool,
+}
+
+/// The leader of the catalog, with counts of what happened to calls while there was none.
+#[derive(Default)]
+pub struct Leader {
+    is_lost: AtomicBool,
+    pub losses: AtomicU64,
+    /// Commits in flight that were made, and whose caller got no answer.
+    pub made: AtomicU64,
+    /// Commits in flight that were not made, and whose caller got no answer.
+    pub dropped: AtomicU64,
+    /// Calls that failed because there was no leader.
+    pub refused: AtomicU64,
+}
+
+impl Leader {
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
+    pub fn set_lost(&self, is_lost: bool) {
+        self.is_lost.store(is_lost, Ordering::Relaxed);
+        self.losses.fetch_add(u64::from(is_lost), Ordering::Relaxed);
+    }
+
+    /// Fails a call if there is no leader.
+    fn answers(&self) -> CatalogResult<()> {
+        if self.is_lost() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(CatalogError::Unreachable("the catalog has no leader".into()));
+        }
+        Ok(())
+    }
+}
 
 pub struct Handle {
-    pub memory: Arc<Memory>,
-    pub planted: Planted,
+    memory: Arc<Memory>,
+    defects: Defects,
+    leader: Arc<Leader>,
+    /// While the leader is lost: the next commit was in flight, and it was made or not.
+    pub in_flight: Mutex<Option<bool>>,
     /// Whether the next commit gets no answer and arrives later.
     pub delay: Mutex<bool>,
     pub late: Mutex<Vec<Commit>>,
 }
 
 impl Handle {
-    pub fn arrive(&self) {
-        for commit in self.late.lock().unwrap().drain(..) {
-            self.memory.client().commit(&commit, Deadline::after(Duration::ZERO)).ok();
+    pub fn new(memory: Arc<Memory>, leader: &Arc<Leader>, defects: Defects) -> Self {
+        let leader = Arc::clone(leader);
+        Self { memory, defects, leader, in_flight: Mutex::default(), delay: Mutex::default(), late: Mutex::default() }
+    }
+
+    fn commit_in_flight(&self, commit: &Commit, is_made: bool, by: Deadline) -> CatalogResult<Committed> {
+        let count = if is_made { &self.leader.made } else { &self.leader.dropped };
+        count.fetch_add(1, Ordering::Relaxed);
+        if is_made {
+            self.memory.client().commit(commit, by).ok();
         }
+        if self.defects.unknown_is_done {
+            return Ok(Committed { done: true, revision: 0, found: Vec::new() });
+        }
+        Err(CatalogError::Unknown("the catalog lost its leader".into()))
     }
 }
 
 impl Catalog for Handle {
     fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed> {
         let mut commit = commit.clone();
-        if self.planted == Planted::MissingFence {
-            let is_fence = |expect: &Expect| expect.key().contains("/name/") || expect.key().contains("/owner/");
-            commit.expect.retain(|expect| !is_fence(expect));
+        commit.expect.retain(|expect| !(self.defects.unfenced)(expect));
+        if self.leader.is_lost() {
+            if let Some(is_made) = self.in_flight.lock().unwrap().take() {
+                return self.commit_in_flight(&commit, is_made, by);
+            }
         }
+        self.leader.answers()?;
         if std::mem::take(&mut *self.delay.lock().unwrap()) {
             self.late.lock().unwrap().push(commit);
             return Err(CatalogError::Unknown("it is late".into()));
@@ -42,26 +103,35 @@ impl Catalog for Handle {
     }
 
     fn get(&self, key: &str, by: Deadline) -> CatalogResult<Option<Entry>> {
+        self.leader.answers()?;
         self.memory.get(key, by)
     }
 
     fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing> {
+        self.leader.answers()?;
         self.memory.list(prefix, by)
     }
 
     fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId> {
+        self.leader.answers()?;
         self.memory.grant(time, by)
     }
 
     fn keep_alive(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
-        self.memory.keep_alive(lease, by)
+        self.leader.answers()?;
+        match self.memory.keep_alive(lease, by) {
+            Err(CatalogError::NoLease) if self.defects.lost_lease_ignored => Ok(()),
+            kept => kept,
+        }
     }
 
     fn revoke(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
+        self.leader.answers()?;
         self.memory.revoke(lease, by)
     }
 
     fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
+        self.leader.answers()?;
         self.memory.watch(prefix, from)
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::wire::{Answer, FINGERPRINT, ItemLevel, ItemRequest, OnDeath, PROTOCOL_VERSION, Party, Request};
-use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId};
+use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId, Status};
 use crossdock_node::broker::{Attachment, Event, MAIN_ENDPOINT, Peer};
 
-use super::World;
+use super::{Form, World};
 
 /// A member: a process on a node.
 pub struct Member {
@@ -34,9 +34,16 @@ pub struct Member {
     /// Items for which the member's next message reports that it has closed them. The message is sent after the host
     /// has carried out all effects of the present event.
     closes: Vec<SegmentId>,
+    /// The key of the item for which the member has asked, if the item has existed ever since.
+    pub(super) must_find: Option<String>,
 }
 
 impl Member {
+    /// Tells whether the member waits for the description of an item.
+    pub(super) fn looks_up(&self) -> bool {
+        matches!(self.pending, Some((_, Request::Item(ItemRequest::Find { .. }))))
+    }
+
     pub fn new(node: usize, task: String, token: u64) -> Self {
         Self {
             node,
@@ -53,6 +60,7 @@ impl Member {
             asked: 0,
             patience: 0,
             closes: Vec::new(),
+            must_find: None,
         }
     }
 }
@@ -97,6 +105,15 @@ impl World {
     }
 
     fn ask(&mut self, m: usize, request: ItemRequest) {
+        let key = match &request {
+            ItemRequest::Find { key } => Some(key.clone()),
+            ItemRequest::Access { keys, .. } => keys.first().cloned(),
+            _ => None,
+        };
+        if key.as_ref().is_some_and(|key| self.is_in_transit(key)) {
+            self.totals.sought_in_transit += 1;
+        }
+        self.members[m].must_find = key.filter(|key| self.alive.contains(key));
         let (request, now) = (Request::Item(request), self.now());
         let member = &mut self.members[m];
         member.asked = now;
@@ -148,6 +165,9 @@ impl World {
                 self.unshare(m, item, file);
             }
             return;
+        }
+        if self.form == Form::Whole && self.random.one_in(5) {
+            return self.ask(m, ItemRequest::Find { key });
         }
         let owned = self.members[m].open.iter().next().map(|(item, file)| (*item, *file));
         let Some((item, file)) = owned else {
@@ -269,7 +289,16 @@ impl World {
         let Some((of, request)) = self.members[m].pending.clone().filter(|(of, _)| *of == number) else { return };
         debug_assert_eq!(of, number);
         self.members[m].pending = None;
+        let must_find = self.members[m].must_find.take();
+        if let (Answer::Failed { status: Status::NotFound, text, .. }, Some(key)) = (&answer, must_find) {
+            // If the catalog has no entry of the name, the item's node has lost its lease.
+            if self.catalog_node(&key).is_some() {
+                let node = super::NAMES[self.members[m].node];
+                return self.fail(format!("a task of node {node} gets NOT_FOUND for '{key}', which exists: {text}"));
+            }
+        }
         match (answer, request) {
+            (Answer::ItemInfo(_), _) => self.totals.found += 1,
             (Answer::Item(given), Request::Item(request)) => {
                 let created = matches!(request, ItemRequest::Create { .. });
                 match request {

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossdock_catalog::{Catalog, Faults, Memory};
+use crossdock_catalog::{Catalog, Expect, Faults, Memory};
 use crossdock_gateway::simulated::Steps;
 use crossdock_gateway::{CatalogAt, GatewayOptions, News};
 use crossdock_layout::SegmentId;
 use crossdock_node::broker::{
-    Broker, Effect, Event, ItemPlace, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Residence, SiteLimits, SiteName,
-    SiteNews, SiteOrder, Verdict,
+    Broker, Effect, Event, ItemPlace, ItemRecord, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Record, Residence,
+    SiteLimits, SiteName, SiteNews, SiteOrder, Verdict,
 };
 use crossdock_os::Deadline;
 
-use catalog::Handle;
+use catalog::{Defects, Handle, Leader};
 use members::Member;
 use network::Network;
 
@@ -42,6 +42,29 @@ pub enum Planted {
     PullUnseen,
     /// All bytes that a node sends ahead have the same stamp, so bytes of a refused order fit a later order.
     StampIgnored,
+    /// The proof does not notice that another node is pulling the bytes through a slow link.
+    SlowPullUnseen,
+    /// A commit counts as made although the catalog lost its leader before it answered.
+    UnknownIsDone,
+    /// A name whose item is on its way between two nodes counts as free.
+    TransitUnseen,
+}
+
+impl Planted {
+    fn defects(self) -> Defects {
+        let is_fence = |expect: &Expect| expect.key().contains("/name/") || expect.key().contains("/owner/");
+        let unfenced = if self == Self::MissingFence { is_fence } else { |_: &Expect| false };
+        Defects { unfenced, lost_lease_ignored: false, unknown_is_done: self == Self::UnknownIsDone }
+    }
+}
+
+/// What may happen in a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Everything that this simulation knows.
+    Whole,
+    /// Members look no items up, no link is slow, and the catalog does not lose its leader.
+    Early,
 }
 
 /// Counts of what happened in a schedule.
@@ -67,6 +90,24 @@ pub struct Totals {
     pub waited: u64,
     /// How often a node used bytes that had travelled ahead.
     pub ahead: u64,
+    /// How many descriptions of items members got.
+    pub found: u64,
+    /// How often a member looked an item up that was on its way between two nodes.
+    pub sought_in_transit: u64,
+    /// How many messages went through a slow link.
+    pub slowed: u64,
+    /// How many pulls through a slow link brought their bytes.
+    pub slow_pulls: u64,
+    /// How many orders through a slow link reached their deadlines.
+    pub expired: u64,
+    /// How often the catalog lost its leader.
+    pub leaders_lost: u64,
+    /// How many commits were made while the catalog lost its leader, so that their outcome was unknown.
+    pub unknown_made: u64,
+    /// How many commits were dropped while the catalog lost its leader, so that their outcome was unknown.
+    pub unknown_dropped: u64,
+    /// How many calls the catalog refused because it had no leader.
+    pub leaderless: u64,
 }
 
 impl Totals {
@@ -81,6 +122,15 @@ impl Totals {
         self.read_elsewhere += more.read_elsewhere;
         self.waited += more.waited;
         self.ahead += more.ahead;
+        self.found += more.found;
+        self.sought_in_transit += more.sought_in_transit;
+        self.slowed += more.slowed;
+        self.slow_pulls += more.slow_pulls;
+        self.expired += more.expired;
+        self.leaders_lost += more.leaders_lost;
+        self.unknown_made += more.unknown_made;
+        self.unknown_dropped += more.unknown_dropped;
+        self.leaderless += more.leaderless;
     }
 }
 
@@ -137,6 +187,12 @@ struct Known {
 pub struct World {
     random: Random,
     planted: Planted,
+    form: Form,
+    leader: Arc<Leader>,
+    /// When the catalog has a leader again, if it has none.
+    leader_back: u64,
+    /// The keys whose items certainly exist.
+    alive: BTreeSet<String>,
     catalog: Memory,
     clock: Arc<AtomicU64>,
     nodes: Vec<Node>,
@@ -172,16 +228,12 @@ fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64,
 }
 
 impl World {
-    fn new(seed: u64, planted: Planted) -> Self {
+    fn new(seed: u64, planted: Planted, form: Form) -> Self {
         let (catalog, clock) = (Memory::with_manual_clock(), Arc::new(AtomicU64::new(0)));
+        let leader = Arc::new(Leader::default());
         let node = |name: &&str| {
             let memory = Arc::new(catalog.client());
-            let handle = Arc::new(Handle {
-                memory: Arc::clone(&memory),
-                planted,
-                delay: Default::default(),
-                late: Default::default(),
-            });
+            let handle = Arc::new(Handle::new(Arc::clone(&memory), &leader, planted.defects()));
             Node {
                 lasting: Lasting::default(),
                 files: BTreeMap::new(),
@@ -201,6 +253,10 @@ impl World {
         let mut world = Self {
             random: Random(seed),
             planted,
+            form,
+            leader: Arc::clone(&leader),
+            leader_back: 0,
+            alive: BTreeSet::new(),
             catalog,
             clock,
             nodes,
@@ -279,7 +335,10 @@ impl World {
 
     fn effect(&mut self, n: usize, effect: Effect) {
         match effect {
-            Effect::Record(record) => self.nodes[n].lasting.apply(&record),
+            Effect::Record(record) => {
+                self.note_ends(n, &record);
+                self.nodes[n].lasting.apply(&record);
+            }
             Effect::MakeItem { file, .. } => {
                 self.nodes[n].files.insert(file, 0);
                 self.event(n, Event::Made { outcome: Ok(0) });
@@ -289,7 +348,7 @@ impl World {
                 let verdict = match open {
                     true => Verdict::Clinging,
                     false if self.random.one_in(20) => Verdict::Unknown("no descriptor".into()),
-                    false if self.network.is_pulled(n, file) && self.planted != Planted::PullUnseen => Verdict::Pulled,
+                    false if self.network.is_pulled(n, file, self.planted) => Verdict::Pulled,
                     false => Verdict::Alone,
                 };
                 self.event(n, Event::Proved { item, file, verdict });
@@ -380,11 +439,14 @@ impl World {
                 if self.nodes[n].broker.is_none() {
                     self.start_broker(n);
                 }
-                let news: SiteNews = news.into();
+                let mut news: SiteNews = news.into();
                 match &news {
                     SiteNews::Item(place) => {
                         self.nodes[n].told.push(place.clone());
                         self.look_where_it_went(place);
+                    }
+                    SiteNews::Found { name, .. } if self.is_unseen(&name.name) => {
+                        news = SiteNews::Found { name: name.clone(), outcome: Ok(None) };
                     }
                     SiteNews::Passed { outcome: Ok(()), item, .. } => self.count_passed(n, *item),
                     SiteNews::Passed { outcome: Err(_), .. } => self.totals.kept += 1,
@@ -420,10 +482,102 @@ impl World {
         }
     }
 
+    /// Notes which items end, and which exist, so that a member that looks an item up must find it.
+    fn note_ends(&mut self, n: usize, record: &Record) {
+        let Record::Item(record) = record else { return };
+        let items = &self.nodes[n].lasting.items;
+        match record {
+            ItemRecord::Made { state, .. } if self.catalog_node(&state.key) == Some(n) => {
+                self.alive.insert(state.key.clone());
+            }
+            ItemRecord::Gone { item, .. } | ItemRecord::Ended { item, .. } => {
+                let key = items.all.get(item).map(|found| found.key.clone());
+                self.end_keys(key.as_deref());
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes that the item of this key does not exist any more. Without a key: that no item is certain to exist.
+    pub(crate) fn end_keys(&mut self, key: Option<&str>) {
+        let is_it = |other: &String| key.is_none_or(|key| key == other);
+        self.alive.retain(|other| !is_it(other));
+        for member in &mut self.members {
+            member.must_find = member.must_find.take().filter(|other| !is_it(other));
+        }
+    }
+
+    /// Gives the node that has the item's name by the catalog.
+    fn catalog_node(&self, key: &str) -> Option<usize> {
+        let by = Deadline::after(Duration::from_secs(60));
+        let name = format!("crossdock/s/name/item/7/default/{key}");
+        let entry = self.catalog.client().get(&name, by).unwrap()?;
+        let node = entry.value.split(|byte| *byte == b' ').nth(1)?.to_owned();
+        NAMES.iter().position(|name| name.as_bytes() == node)
+    }
+
+    /// Tells whether an item exists, and no node can describe it.
+    fn is_in_transit(&self, key: &str) -> bool {
+        let is_here = |node: &Node| node.lasting.items.keys.keys().any(|(_, other)| other == key);
+        self.alive.contains(key) && !self.nodes.iter().any(is_here)
+    }
+
+    /// Tells whether the planted defect hides this item, because it is in transit.
+    fn is_unseen(&self, key: &str) -> bool {
+        self.planted == Planted::TransitUnseen && self.is_in_transit(key)
+    }
+
+    /// Takes the catalog's leader away for some time. Of each node, one commit is in flight.
+    fn lose_leader(&mut self) {
+        if self.leader.is_lost() {
+            return;
+        }
+        self.leader.set_lost(true);
+        self.leader_back = self.now() + [500, 3000, 8000, 20_000][self.random.below(4)];
+        for n in 0..self.nodes.len() {
+            let is_made = self.random.one_in(2);
+            let node = &self.nodes[n];
+            *node.handle.in_flight.lock().unwrap() = Some(is_made);
+            node.memory.set_faults(Faults { hold: true, ..Faults::default() });
+        }
+    }
+
+    /// Lets the commits arrive whose callers have given up. Without a leader they wait.
+    fn late_commits_arrive(&self, n: usize) {
+        if !self.leader.is_lost() {
+            for commit in self.nodes[n].handle.late.lock().unwrap().drain(..) {
+                self.catalog.client().commit(&commit, Deadline::after(Duration::ZERO)).ok();
+            }
+        }
+    }
+
+    fn leader_returns(&mut self) {
+        self.leader.set_lost(false);
+        for node in &self.nodes {
+            node.memory.set_faults(Faults::default());
+            *node.handle.in_flight.lock().unwrap() = None;
+        }
+    }
+
+    /// Makes the links between two nodes slow, or all links fast again.
+    fn slow_down(&mut self) {
+        let (a, b) = (self.random.below(3), self.random.below(3));
+        match a == b {
+            true => self.network.speed_up(),
+            false => self.network.slow(a, b, [300, 1500, 4000][self.random.below(3)]),
+        }
+    }
+
     /// Lets time pass, and lets all running nodes do what is due.
     fn round(&mut self, ms: u64) {
         self.clock.fetch_add(ms, Ordering::Relaxed);
-        self.catalog.advance(Duration::from_millis(ms));
+        if self.leader.is_lost() && self.now() >= self.leader_back {
+            self.leader_returns();
+        }
+        // A new leader keeps the leases that the former one knew, so no lease ends while there is none.
+        if !self.leader.is_lost() {
+            self.catalog.advance(Duration::from_millis(ms));
+        }
         for n in 0..self.nodes.len() {
             if !self.nodes[n].stopped {
                 self.step(n);
@@ -488,6 +642,7 @@ impl World {
         for item in doomed {
             self.known(item).may_be_lost = true;
         }
+        self.end_keys(None);
         let clock = Arc::clone(&self.clock);
         self.network.forget_node(n);
         let token = self.fresh();
@@ -509,6 +664,13 @@ impl World {
         if self.planted == Planted::OldEpochAccepted && self.random.one_in(5) {
             return self.tell_again(n);
         }
+        if self.form == Form::Whole && !self.calm {
+            match self.random.below(60) {
+                0..3 => return self.slow_down(),
+                3 => return self.lose_leader(),
+                _ => {}
+            }
+        }
         match self.random.below(if self.calm { 70 } else { 100 }) {
             0..70 => self.act(),
             70..76 => {
@@ -519,10 +681,12 @@ impl World {
                     2 => Faults { lose: [1, 5, 50][self.random.below(3)], hold: true, ..Faults::default() },
                     _ => Faults::default(),
                 };
-                self.nodes[n].memory.set_faults(faults);
+                if !self.leader.is_lost() {
+                    self.nodes[n].memory.set_faults(faults);
+                }
             }
             76..80 => *self.nodes[n].handle.delay.lock().unwrap() = true,
-            80..84 => self.nodes[n].handle.arrive(),
+            80..84 => self.late_commits_arrive(n),
             84..87 => self.nodes[n].stopped = !self.nodes[n].stopped,
             87..89 => self.crash_broker(n),
             89..92 => self.fuse = Some(self.random.below(6)),
@@ -573,10 +737,12 @@ impl World {
     fn settle(&mut self) -> Result<(), String> {
         self.fuse = None;
         self.network.heal();
+        self.network.speed_up();
+        self.leader_returns();
         for n in 0..self.nodes.len() {
             self.nodes[n].memory.set_faults(Faults::default());
             *self.nodes[n].handle.delay.lock().unwrap() = false;
-            self.nodes[n].handle.arrive();
+            self.late_commits_arrive(n);
             self.nodes[n].stopped = false;
         }
         for _ in 0..60 {
@@ -584,6 +750,9 @@ impl World {
         }
         self.let_all_go();
         self.quiet_round();
+        if let Some(member) = self.members.iter().find(|member| member.looks_up()) {
+            return Err(format!("a look-up of {} on node {} was never answered", member.task, NAMES[member.node]));
+        }
         for item in self.items.keys().copied().collect::<Vec<_>>() {
             self.open_at_last(item)?;
         }
@@ -658,6 +827,17 @@ impl World {
         ))
     }
 
+    fn totals(&self) -> Totals {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        Totals {
+            leaders_lost: count(&self.leader.losses),
+            unknown_made: count(&self.leader.made),
+            unknown_dropped: count(&self.leader.dropped),
+            leaderless: count(&self.leader.refused),
+            ..self.totals.clone()
+        }
+    }
+
     fn check_leftovers(&self) -> Result<(), String> {
         for (n, node) in self.nodes.iter().enumerate() {
             if !node.steps.is_in() {
@@ -691,8 +871,8 @@ impl World {
 }
 
 /// Runs one schedule.
-pub fn run(seed: u64, planted: Planted) -> Result<Totals, String> {
-    let mut world = World::new(seed, planted);
+pub fn run(seed: u64, planted: Planted, form: Form) -> Result<Totals, String> {
+    let mut world = World::new(seed, planted, form);
     world.round(0);
     for step in 0..150 {
         world.disturb();
@@ -714,6 +894,6 @@ pub fn run(seed: u64, planted: Planted) -> Result<Totals, String> {
     world.settle().map_err(|why| format!("seed {seed}, at the end: {why}"))?;
     match world.wrong.take() {
         Some(why) => Err(format!("seed {seed}, at the end: {why}")),
-        None => Ok(world.totals),
+        None => Ok(world.totals()),
     }
 }

@@ -1,7 +1,8 @@
 //! The network between the brokers. Messages wait, get lost, arrive twice and in any order. Cuts stop all messages
-//! between two nodes, or those of one direction.
+//! between two nodes, or those of one direction. A slow link delivers messages late, and bytes much later: then orders
+//! reach their deadlines, leases end and brokers are killed while a transfer is in flight.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::{SegmentId, Status};
 use crossdock_node::broker::{Event, NodeFailure, NodeNews, NodeOrder};
@@ -50,6 +51,19 @@ enum Message {
         id: u64,
         failure: NodeFailure,
     },
+    /// The deadline of a question or a pull.
+    Expired {
+        to: usize,
+        id: u64,
+        is_pull: bool,
+    },
+}
+
+/// A message, when it was sent, and when it arrives at the earliest.
+struct Sent {
+    at: u64,
+    due: u64,
+    message: Message,
 }
 
 /// A question or request that waits for a broker's reply. It is stored under the id that this broker knows.
@@ -60,10 +74,16 @@ enum Waiting {
 
 #[derive(Default)]
 pub struct Network {
-    messages: Vec<Message>,
+    messages: Vec<Sent>,
     waiting: BTreeMap<(usize, u64), Waiting>,
     /// Nothing passes from the first node of each pair to the second one.
     cuts: Vec<(usize, usize)>,
+    /// The slow links, each with the delay of a small message in milliseconds.
+    slow: BTreeMap<(usize, usize), u64>,
+    /// The orders through slow links that have a deadline: the node, and its id of the order.
+    expiring: BTreeSet<(usize, u64)>,
+    /// The orders whose deadlines have passed. What arrives for them is dropped.
+    expired: BTreeSet<(usize, u64)>,
 }
 
 impl Network {
@@ -79,15 +99,33 @@ impl Network {
         self.cuts.clear();
     }
 
+    /// Makes the links between two nodes slow.
+    pub fn slow(&mut self, a: usize, b: usize, delay_ms: u64) {
+        self.slow.insert((a, b), delay_ms);
+        self.slow.insert((b, a), delay_ms);
+    }
+
+    /// Makes all links fast again. Messages in flight arrive now; deadlines stay.
+    pub fn speed_up(&mut self) {
+        self.slow.clear();
+        for sent in self.messages.iter_mut().filter(|sent| !matches!(sent.message, Message::Expired { .. })) {
+            sent.due = sent.at;
+        }
+    }
+
     fn is_cut(&self, a: usize, b: usize) -> bool {
         self.cuts.contains(&(a, b))
     }
 
     /// Tells whether bytes of this file are on their way to another node.
-    pub fn is_pulled(&self, n: usize, of: SegmentId) -> bool {
-        let bytes =
-            |message: &Message| matches!(message, Message::Bytes { from, file, .. } if (*from, *file) == (n, of));
-        self.messages.iter().any(bytes)
+    pub fn is_pulled(&self, n: usize, of: SegmentId, planted: Planted) -> bool {
+        let is_unseen = |sent: &Sent| match planted {
+            Planted::PullUnseen => true,
+            Planted::SlowPullUnseen => sent.due > sent.at,
+            _ => false,
+        };
+        let bytes = |sent: &Sent| matches!(sent.message, Message::Bytes { from, file, .. } if (from, file) == (n, of));
+        self.messages.iter().any(|sent| bytes(sent) && !is_unseen(sent))
     }
 
     /// Notes that a broker is gone. Results of its own orders do not reach it any more, and questions to it are not
@@ -106,22 +144,52 @@ impl Network {
             let (Waiting::Question { from, .. } | Waiting::Opening { from, .. }) = waiting;
             *node != n && *from != n
         });
-        self.messages.extend(lost);
-        self.messages.retain(|message| match message {
+        self.messages.extend(lost.into_iter().map(|message| Sent { at: 0, due: 0, message }));
+        self.expiring.retain(|(node, _)| *node != n);
+        self.expired.retain(|(node, _)| *node != n);
+        self.messages.retain(|sent| match &sent.message {
             Message::Answer { to, .. }
             | Message::Failed { to, .. }
             | Message::Bytes { to, .. }
-            | Message::Filling { to, .. } => *to != n,
+            | Message::Filling { to, .. }
+            | Message::Expired { to, .. } => *to != n,
             Message::Ask { from, .. } | Message::Pull { from, .. } => *from != n,
         });
     }
 }
 
 impl World {
+    /// Sends a message. It arrives late if its link is slow.
+    fn post(&mut self, message: Message) {
+        let at = self.now();
+        let (from, to) = ends(&message);
+        let delay = self.network.slow.get(&(from, to)).copied().unwrap_or(0);
+        let delay = match message {
+            Message::Expired { .. } | Message::Filling { .. } => 0,
+            // Bytes take up to twelve times as long as a small message.
+            Message::Bytes { .. } if delay > 0 => delay * (3 + self.random.below(10) as u64),
+            _ => delay,
+        };
+        self.totals.slowed += u64::from(delay > 0);
+        self.network.messages.push(Sent { at, due: at + delay, message });
+    }
+
+    /// Sends the message of an order that has a deadline. The deadline is only watched if the link is slow.
+    fn post_order(&mut self, message: Message, id: u64, wait_ms: u64) {
+        let (from, to) = ends(&message);
+        if self.network.slow.contains_key(&(from, to)) {
+            let (at, is_pull) = (self.now(), matches!(message, Message::Pull { .. }));
+            self.network.expiring.insert((from, id));
+            let message = Message::Expired { to: from, id, is_pull };
+            self.network.messages.push(Sent { at, due: at + wait_ms, message });
+        }
+        self.post(message);
+    }
+
     pub(super) fn node_order(&mut self, n: usize, order: NodeOrder) {
         let index = |node: &str| NAMES.iter().position(|name| *name == node).expect("a node of the site");
         match order {
-            NodeOrder::Ask { id, node, service, mut body, .. } => {
+            NodeOrder::Ask { id, node, service, mut body, wait_ms } => {
                 // The positions of the fields `sharing` and `readers` in the body of a question that asks to read an
                 // item.
                 let (sharing, readers) = (body.len().wrapping_sub(20), body.len().wrapping_sub(12));
@@ -130,11 +198,11 @@ impl World {
                 }
                 let ask = Message::Ask { from: n, to: index(&node), id, service, body };
                 if self.random.one_in(8) {
-                    self.network.messages.push(ask.clone());
+                    self.post(ask.clone());
                 }
-                self.network.messages.push(ask);
+                self.post_order(ask, id, wait_ms);
             }
-            NodeOrder::Send { id, node, service, head: mut body, file, size, .. } => {
+            NodeOrder::Send { id, node, service, head: mut body, file, size, wait_ms } => {
                 // The number that stands for the file's bytes is the beginning of the bytes that are sent.
                 let Some(bytes) = self.nodes[n].files.get(&file).copied() else {
                     return self.fail(format!("{file} is sent to node {node} and not held"));
@@ -150,18 +218,18 @@ impl World {
                 body[head..head + 8].copy_from_slice(&bytes.to_le_bytes());
                 let ask = Message::Ask { from: n, to: index(&node), id, service, body };
                 if self.random.one_in(8) {
-                    self.network.messages.push(ask.clone());
+                    self.post(ask.clone());
                 }
-                self.network.messages.push(ask);
+                self.post_order(ask, id, wait_ms);
             }
             NodeOrder::Fill { id, into, bytes } => {
                 self.totals.ahead += 1;
                 let bytes = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-                self.network.messages.push(Message::Filling { to: n, id, into, bytes });
+                self.post(Message::Filling { to: n, id, into, bytes });
             }
-            NodeOrder::Pull { id, ref node, .. } => {
+            NodeOrder::Pull { id, ref node, wait_ms, .. } => {
                 let to = index(node);
-                self.network.messages.push(Message::Pull { from: n, to, id, order });
+                self.post_order(Message::Pull { from: n, to, id, order }, id, wait_ms);
             }
             NodeOrder::Mirror { .. }
             | NodeOrder::MirrorSeries { .. }
@@ -172,12 +240,12 @@ impl World {
             }
             NodeOrder::Answer { id, outcome } => {
                 if let Some(Waiting::Question { from, id }) = self.network.waiting.remove(&(n, id)) {
-                    self.network.messages.push(Message::Answer { from: n, to: from, id, outcome });
+                    self.post(Message::Answer { from: n, to: from, id, outcome });
                 }
             }
             NodeOrder::Opened { id, outcome } => {
                 if let Some(Waiting::Opening { from, id, into }) = self.network.waiting.remove(&(n, id)) {
-                    self.network.messages.push(match outcome {
+                    self.post(match outcome {
                         Ok(file) => Message::Bytes { from: n, to: from, id, file, into },
                         Err(failure) => Message::Failed { from: n, to: from, id, failure },
                     });
@@ -188,22 +256,32 @@ impl World {
 
     /// Lets one message arrive, or lets it get lost.
     pub(super) fn network_step(&mut self, faults: bool) {
-        if self.network.messages.is_empty() {
+        let now = self.now();
+        let due = self.network.messages.iter().enumerate().filter(|(_, sent)| sent.due <= now);
+        let due: Vec<_> = due.map(|(at, _)| at).collect();
+        if due.is_empty() {
             return;
         }
-        let at = self.random.below(self.network.messages.len());
-        let message = self.network.messages.swap_remove(at);
-        let (from, to) = match &message {
-            Message::Ask { from, to, .. }
-            | Message::Pull { from, to, .. }
-            | Message::Bytes { from, to, .. }
-            | Message::Answer { from, to, .. }
-            | Message::Failed { from, to, .. } => (*from, *to),
-            Message::Filling { to, .. } => (*to, *to),
-        };
+        let at = due[self.random.below(due.len())];
+        let Sent { at: sent, due, message } = self.network.messages.swap_remove(at);
+        let (from, to) = ends(&message);
         if self.nodes[to].stopped {
-            return self.network.messages.push(message);
+            return self.network.messages.push(Sent { at: sent, due, message });
         }
+        if let Message::Answer { id, .. }
+        | Message::Failed { id, .. }
+        | Message::Bytes { id, .. }
+        | Message::Filling { id, .. } = message
+        {
+            if self.network.expired.contains(&(to, id)) {
+                return;
+            }
+            self.network.expiring.remove(&(to, id));
+        }
+        if let Message::Expired { to, id, is_pull } = message {
+            return self.expire(to, id, is_pull);
+        }
+        self.totals.slow_pulls += u64::from(due > sent && matches!(message, Message::Bytes { .. }));
         let is_lost =
             self.network.is_cut(from, to) || self.nodes[to].broker.is_none() || (faults && self.random.one_in(10));
         if is_lost {
@@ -211,14 +289,13 @@ impl World {
             return match message {
                 Message::Ask { from, id, .. } => {
                     // The asking node notices by itself that no answer comes. No message passes the cut.
-                    self.network.messages.push(Message::Answer { from, to: from, id, outcome: Err(failure) });
+                    self.notice(Message::Answer { from, to: from, id, outcome: Err(failure) });
                 }
-                Message::Pull { from, id, .. } => {
-                    self.network.messages.push(Message::Failed { from, to: from, id, failure })
-                }
+                Message::Pull { from, id, .. } => self.notice(Message::Failed { from, to: from, id, failure }),
                 Message::Bytes { to, id, .. } | Message::Filling { to, id, .. } => {
-                    self.network.messages.push(Message::Failed { from: to, to, id, failure })
+                    self.notice(Message::Failed { from: to, to, id, failure })
                 }
+                Message::Expired { .. } => unreachable!("a deadline is not lost"),
                 // If an answer is lost, the asking broker gets a failure.
                 Message::Answer { to, id, .. } => {
                     self.event(to, Event::Nodes(NodeNews::Answered { id, outcome: Err(failure) }));
@@ -265,6 +342,42 @@ impl World {
             Message::Failed { to, id, failure, .. } => {
                 self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome: Err(failure) }));
             }
+            Message::Expired { .. } => unreachable!("it was handled before"),
         }
+    }
+
+    /// Lets a node notice by itself that no answer comes. No message passes the link for that.
+    fn notice(&mut self, message: Message) {
+        let at = self.now();
+        self.network.messages.push(Sent { at, due: at, message });
+    }
+
+    /// Handles the deadline of an order.
+    fn expire(&mut self, n: usize, id: u64, is_pull: bool) {
+        if !self.network.expiring.remove(&(n, id)) {
+            return;
+        }
+        self.network.expired.insert((n, id));
+        self.totals.expired += 1;
+        let outcome = NodeFailure { status: Status::TimedOut, text: "the link is too slow".into() };
+        self.event(
+            n,
+            Event::Nodes(match is_pull {
+                true => NodeNews::Pulled { id, outcome: Err(outcome) },
+                false => NodeNews::Answered { id, outcome: Err(outcome) },
+            }),
+        );
+    }
+}
+
+/// Gives the sender and the receiver of a message.
+fn ends(message: &Message) -> (usize, usize) {
+    match message {
+        Message::Ask { from, to, .. }
+        | Message::Pull { from, to, .. }
+        | Message::Bytes { from, to, .. }
+        | Message::Answer { from, to, .. }
+        | Message::Failed { from, to, .. } => (*from, *to),
+        Message::Filling { to, .. } | Message::Expired { to, .. } => (*to, *to),
     }
 }
