@@ -30,8 +30,8 @@ fn write(folder: &Path, nodes: &[String], lasting: Duration) -> Result<(), Strin
     for node in nodes {
         let place = folder.join(node);
         std::fs::create_dir_all(&place).map_err(|error| format!("{} cannot be made: {error}", place.display()))?;
-        let papers = authority.issue(node).map_err(|error| error.to_string())?;
-        papers.save(&place).map_err(|error| error.to_string())?;
+        let credentials = authority.issue(node).map_err(|error| error.to_string())?;
+        credentials.save(&place).map_err(|error| error.to_string())?;
         say(&place.display().to_string());
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! `crossdock ls --files`: the managed directories of living runs.
 
-use crossdock_files::{Line, Refused, RefusedRole, User};
+use crossdock_files::{FileLine, FileUser, Refused, RefusedRole};
 use crossdock_launch::file::units;
-use crossdock_launch::run::looks::{self, Seen};
+use crossdock_launch::run::directory_reports::{self, DirectoryAnswer};
 use crossdock_launch::run::{self, code};
 use crossdock_layout::files::Phase;
 use serde_json::{Value, json};
@@ -29,10 +29,10 @@ pub fn list(output: &Output) -> u8 {
 
 /// Looks into the managed directories of all living runs, also on other hosts. Sets `trouble` if a directory cannot be
 /// looked into.
-fn directories(trouble: &mut bool) -> Vec<(String, Seen)> {
+fn directories(trouble: &mut bool) -> Vec<(String, DirectoryAnswer)> {
     let mut found = Vec::new();
     for run in run::living() {
-        for looks in [looks::here(&run.folder), looks::elsewhere(&run.folder)] {
+        for looks in [directory_reports::here(&run.folder), directory_reports::elsewhere(&run.folder)] {
             for why in looks.troubles {
                 *trouble = true;
                 complain(&format!("run {}: {why}", run.id));
@@ -52,7 +52,7 @@ fn phase(phase: Phase) -> &'static str {
     }
 }
 
-fn text(run: &str, Seen { host, told, look }: &Seen) -> String {
+fn text(run: &str, DirectoryAnswer { host, told, look }: &DirectoryAnswer) -> String {
     let on = host.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
     let quota = told.quota.map(|bytes| format!(", quota {}: {} used", units::show(bytes), units::show(look.used)));
     let quota = quota.unwrap_or_default();
@@ -67,13 +67,13 @@ fn text(run: &str, Seen { host, told, look }: &Seen) -> String {
         phase(look.phase),
         look.published
     );
-    let users = |users: &[User]| {
+    let users = |users: &[FileUser]| {
         let texts: Vec<String> = users.iter().map(|user| format!("{} ({})", user.task, user.pid)).collect();
         if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
     };
     // Most lists have no reasons, and then no column for them.
     let has_reasons = look.lines.iter().any(|line| line.reason(look.is_full).is_some());
-    let row = |line: &Line| {
+    let row = |line: &FileLine| {
         let mut row = vec![
             line.name.display().to_string(),
             line.state.word().to_owned(),
@@ -110,11 +110,11 @@ fn refusal(refused: &Refused) -> Vec<String> {
     ]
 }
 
-fn value(run: &str, Seen { host, told, look }: &Seen) -> Value {
-    let users = |users: &[User]| -> Vec<Value> {
+fn value(run: &str, DirectoryAnswer { host, told, look }: &DirectoryAnswer) -> Value {
+    let users = |users: &[FileUser]| -> Vec<Value> {
         users.iter().map(|user| json!({ "task": user.task, "pid": user.pid })).collect()
     };
-    let line = |line: &Line| {
+    let line = |line: &FileLine| {
         json!({
             "name": line.name, "state": line.state.word(), "size": line.bytes, "written_by": users(&line.writers),
             "read_by": users(&line.readers), "awaited_by": users(&line.waiters), "reason": line.reason(look.is_full),

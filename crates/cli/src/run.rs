@@ -1,7 +1,7 @@
 //! `crossdock run`: starts a workflow.
 
 use crossdock_launch::file;
-use crossdock_launch::run::hosts::{Hosts, Launcher, Wanted};
+use crossdock_launch::run::hosts::{HostOptions, Hosts, Launcher};
 use crossdock_launch::run::{self, RunOptions, code};
 
 use crate::args::{Run, RunLauncher, SUPERVISE, Show};
@@ -71,7 +71,7 @@ fn hosts(options: &Run) -> Result<Option<Hosts>, String> {
         // The named daemon is on this host, so the run uses no other hosts.
         return Ok(None);
     }
-    let wanted = Wanted {
+    let wanted = HostOptions {
         hosts: o.hosts.clone(),
         hostfile: hostfile.transpose()?,
         launcher: o.launcher.map(|launcher| match launcher {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crossdock_launch::file::{nearest, units};
 use crossdock_launch::run::state::{Phase, RankState, State, now_ms};
-use crossdock_launch::run::usage::{self, Of, Usage};
+use crossdock_launch::run::usage::{self, RankKey, Usage};
 use crossdock_launch::run::{self, LivingRun, Stopped, code};
 use crossdock_web::find;
 use serde_json::{Value, json};
@@ -40,11 +40,11 @@ pub fn ps(options: &Ps) -> u8 {
 /// The progress that tasks report, by task and rank.
 type Reports = BTreeMap<(String, u32), (u64, u64)>;
 
-fn usage_of<'a>(state: &State, rank: &RankState, all: &'a BTreeMap<Of, Usage>) -> Option<&'a Usage> {
+fn usage_of<'a>(state: &State, rank: &RankState, all: &'a BTreeMap<RankKey, Usage>) -> Option<&'a Usage> {
     all.get(&(state.id.clone(), rank.task.clone(), rank.rank))
 }
 
-fn as_json(state: &State, reports: &Reports, all: &BTreeMap<Of, Usage>) -> Value {
+fn as_json(state: &State, reports: &Reports, all: &BTreeMap<RankKey, Usage>) -> Value {
     let rank = |rank: &RankState| {
         let mut value = json!({ "task": rank.task, "rank": rank.rank, "name": rank.name, "log": rank.log });
         if let (Value::Object(into), Some(host)) = (&mut value, &rank.host) {
@@ -70,7 +70,7 @@ fn as_json(state: &State, reports: &Reports, all: &BTreeMap<Of, Usage>) -> Value
     })
 }
 
-fn as_text(states: &[(State, Reports)], all: &BTreeMap<Of, Usage>, wide: bool) -> String {
+fn as_text(states: &[(State, Reports)], all: &BTreeMap<RankKey, Usage>, wide: bool) -> String {
     let now = now_ms();
     let with_hosts = states.iter().flat_map(|(state, _)| &state.ranks).any(|rank| rank.host.is_some());
     let mut rows = Vec::new();

@@ -19,17 +19,17 @@ mod store;
 mod view;
 mod writers;
 
-pub use look::{Line, Look, State, User, look};
-pub use refusals::{Guarded, Refusals, Refused, RefusedRole};
+pub use look::{DirectorySnapshot, FileLine, FileState, FileUser, look};
+pub use refusals::{GuardedDirectory, Refusals, Refused, RefusedRole};
 pub use rules::{Keep, Publish};
 #[cfg(feature = "fault-points")]
 pub use service::FETCH_FAULT_POINTS;
 #[doc(hidden)]
 pub use service::fuzz_entry;
-pub use service::{Across, Announcement, Exchange, Report, Role, Service, Site, key as entry_key};
+pub use service::{Announcement, Exchange, RemoteHosts, Report, Role, Service, Site, key as entry_key};
 #[cfg(feature = "fault-points")]
 pub use spill::SPILL_FAULT_POINTS;
 #[cfg(feature = "fault-points")]
 pub use store::FAULT_POINTS;
 pub use store::{Layout, Store};
-pub use view::{Moved, Show, Told, View};
+pub use view::{MovedFiles, View, ViewCallbacks, ViewOptions};

@@ -14,12 +14,12 @@ use crossdock_os::seccomp::MemoryReader;
 use serde::{Deserialize, Serialize};
 
 use crate::refusals::{self, Refused};
-use crate::stage::Place;
+use crate::stage::StagedPath;
 use crate::store::Layout;
 
 /// The state of one file name in a managed directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum State {
+pub enum FileState {
     /// Consumers see the file.
     Published,
     /// The file is published, and was moved from memory to a disk.
@@ -45,7 +45,7 @@ pub enum State {
     Awaited,
 }
 
-impl State {
+impl FileState {
     /// The word that `crossdock ls --files` prints for the state.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -67,7 +67,7 @@ impl State {
 
 /// A process that uses a file, with the task that its environment names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct User {
+pub struct FileUser {
     /// The process id.
     pub pid: i32,
     /// The name of the process's task; the name of its program if it belongs to no task.
@@ -76,35 +76,35 @@ pub struct User {
 
 /// A file name with its state and its users.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Line {
+pub struct FileLine {
     /// The path of the file, relative to the managed directory.
     pub name: PathBuf,
     /// The state of the file name.
-    pub state: State,
+    pub state: FileState,
     /// The size of the file in bytes; `None` if there is no file.
     pub bytes: Option<u64>,
     /// Processes that have the file open for writing.
-    pub writers: Vec<User>,
+    pub writers: Vec<FileUser>,
     /// Processes that have the file open for reading.
-    pub readers: Vec<User>,
+    pub readers: Vec<FileUser>,
     /// Processes that wait for the file.
-    pub waiters: Vec<User>,
+    pub waiters: Vec<FileUser>,
 }
 
-impl Line {
+impl FileLine {
     /// Says why the file is not published, or why writing it fails; `None` if the state says all. `is_full` tells
     /// whether the directory has no room left.
     #[must_use]
     pub fn reason(&self, is_full: bool) -> Option<&'static str> {
         match self.state {
-            State::Written if is_full => Some("no room left: its writers get ENOSPC"),
-            State::Awaited if is_full => Some("no room left: producers get ENOSPC"),
-            State::Cut => Some("closed while no room was left, so its end may be missing; write it again"),
-            State::Torn => Some("its writer was killed"),
-            State::NoRoom => Some("this host has no room for it; it is fetched when there is room"),
-            State::Lost => Some("the host that published it is lost"),
-            State::NotFetched => Some("this host gave up fetching it; the log says why"),
-            State::Dropped => Some("the rule `keep` dropped it"),
+            FileState::Written if is_full => Some("no room left: its writers get ENOSPC"),
+            FileState::Awaited if is_full => Some("no room left: producers get ENOSPC"),
+            FileState::Cut => Some("closed while no room was left, so its end may be missing; write it again"),
+            FileState::Torn => Some("its writer was killed"),
+            FileState::NoRoom => Some("this host has no room for it; it is fetched when there is room"),
+            FileState::Lost => Some("the host that published it is lost"),
+            FileState::NotFetched => Some("this host gave up fetching it; the log says why"),
+            FileState::Dropped => Some("the rule `keep` dropped it"),
             _ => None,
         }
     }
@@ -112,7 +112,7 @@ impl Line {
 
 /// The state of a managed directory at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Look {
+pub struct DirectorySnapshot {
     /// The names of the producers, as messages show them.
     pub producers: String,
     /// What the producers do.
@@ -125,7 +125,7 @@ pub struct Look {
     /// True if no room is left: writing more fails with ENOSPC.
     pub is_full: bool,
     /// A line for each name, sorted by name.
-    pub lines: Vec<Line>,
+    pub lines: Vec<FileLine>,
     /// The tasks that tried in vain to change files of the directory.
     pub refused: Vec<Refused>,
 }
@@ -149,25 +149,31 @@ mod number {
 ///
 /// # Errors
 /// The folders cannot be read, because they belong to another user or do not exist any more.
-pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
+pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<DirectorySnapshot> {
     let page = NoticeReader::map(notice).map_err(|e| io::Error::new(e.reason().kind(), e.to_string()))?;
     let page = page.ok_or_else(|| io::Error::other(format!("{} is no notice of this version", notice.display())))?;
     let layout = Layout::of(root);
-    let mut lines: BTreeMap<PathBuf, Line> = BTreeMap::new();
+    let mut lines: BTreeMap<PathBuf, FileLine> = BTreeMap::new();
     let mut inodes: HashMap<(u64, u64), PathBuf> = HashMap::new();
     for events in layout.events() {
         take_in(&fs::read_to_string(events).unwrap_or_default(), &mut lines);
     }
-    let seen =
-        [(&layout.stage, State::Unpublished), (&layout.spilled, State::Spilled), (&layout.published, State::Published)];
+    let seen = [
+        (&layout.stage, FileState::Unpublished),
+        (&layout.spilled, FileState::Spilled),
+        (&layout.published, FileState::Published),
+    ];
     for (folder, state) in seen {
-        if state == State::Spilled && !folder.exists() {
+        if state == FileState::Spilled && !folder.exists() {
             continue;
         }
         walk(folder, Path::new(""), &mut |name, meta| {
             let known = lines.entry(name.clone()).or_insert_with(|| line_of(name.clone(), state));
-            if state != State::Unpublished
-                || matches!(known.state, State::Dropped | State::NoRoom | State::NotFetched | State::Lost)
+            if state != FileState::Unpublished
+                || matches!(
+                    known.state,
+                    FileState::Dropped | FileState::NoRoom | FileState::NotFetched | FileState::Lost
+                )
             {
                 known.state = state;
             }
@@ -180,8 +186,8 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
         for (file, writes) in open_files(pid) {
             let Some(line) = inodes.get(&file).and_then(|name| lines.get_mut(name)) else { continue };
             if writes {
-                if line.state == State::Unpublished {
-                    line.state = State::Written;
+                if line.state == FileState::Unpublished {
+                    line.state = FileState::Written;
                 }
                 add(&mut line.writers, pid);
             } else {
@@ -189,16 +195,16 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
             }
         }
         for name in awaited(pid, notice.ino(), &[path]) {
-            let line = lines.entry(name.clone()).or_insert_with(|| line_of(name.clone(), State::Awaited));
-            if line.state == State::Dropped {
-                line.state = State::Awaited;
+            let line = lines.entry(name.clone()).or_insert_with(|| line_of(name.clone(), FileState::Awaited));
+            if line.state == FileState::Dropped {
+                line.state = FileState::Awaited;
             }
             add(&mut line.waiters, pid);
         }
     }
     // This process appears in no list of users, because it reads only folders. The service may appear in a list,
     // because it opens a file for a moment.
-    Ok(Look {
+    Ok(DirectorySnapshot {
         producers: page.producers(),
         phase: page.phase(),
         published: page.published.load(std::sync::atomic::Ordering::Relaxed),
@@ -210,33 +216,33 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
 }
 
 /// Reads the service's list of events. A later event of a name replaces the earlier ones.
-fn take_in(events: &str, lines: &mut BTreeMap<PathBuf, Line>) {
+fn take_in(events: &str, lines: &mut BTreeMap<PathBuf, FileLine>) {
     for line in events.lines() {
         let Some((word, name)) = line.split_once('\t') else { continue };
         let (word, bytes) = word.split_once(' ').map_or((word, None), |(word, bytes)| (word, bytes.parse().ok()));
         let state = match word {
-            "torn" => State::Torn,
-            "cut" => State::Cut,
-            "room" => State::NoRoom,
-            "unfetched" => State::NotFetched,
-            "lost" => State::Lost,
+            "torn" => FileState::Torn,
+            "cut" => FileState::Cut,
+            "room" => FileState::NoRoom,
+            "unfetched" => FileState::NotFetched,
+            "lost" => FileState::Lost,
             "done" => {
                 lines.remove(Path::new(name));
                 continue;
             }
-            _ => State::Dropped,
+            _ => FileState::Dropped,
         };
-        lines.insert(name.into(), Line { bytes, ..line_of(name.into(), state) });
+        lines.insert(name.into(), FileLine { bytes, ..line_of(name.into(), state) });
     }
 }
 
-fn line_of(name: PathBuf, state: State) -> Line {
-    Line { name, state, bytes: None, writers: Vec::new(), readers: Vec::new(), waiters: Vec::new() }
+fn line_of(name: PathBuf, state: FileState) -> FileLine {
+    FileLine { name, state, bytes: None, writers: Vec::new(), readers: Vec::new(), waiters: Vec::new() }
 }
 
-fn add(users: &mut Vec<User>, pid: i32) {
+fn add(users: &mut Vec<FileUser>, pid: i32) {
     if users.iter().all(|user| user.pid != pid) {
-        users.push(User { pid, task: task(pid) });
+        users.push(FileUser { pid, task: task(pid) });
     }
 }
 
@@ -244,9 +250,9 @@ fn add(users: &mut Vec<User>, pid: i32) {
 /// at any moment, so the walk enters no folder through a link.
 fn walk(top: &Path, rest: &Path, see: &mut dyn FnMut(PathBuf, fs::Metadata)) -> io::Result<()> {
     let folder = match rest.as_os_str().is_empty() {
-        true => Place::of(top.to_owned()),
+        true => StagedPath::of(top.to_owned()),
         // The folder was removed meanwhile, or is a link now.
-        false => match Place::below(top, rest, Path::new("."))? {
+        false => match StagedPath::below(top, rest, Path::new("."))? {
             Some(folder) => folder,
             None => return Ok(()),
         },
@@ -361,14 +367,14 @@ mod tests {
         take_in("cut\ta\nroom 4096\tb\nroom 7\tc\ndone\tc\nunfetched\td\ndropped\te\nno line\n", &mut lines);
         let seen: Vec<_> = lines.values().map(|l| (l.name.to_str().unwrap(), l.state, l.bytes)).collect();
         let wanted = [
-            ("a", State::Cut, None),
-            ("b", State::NoRoom, Some(4096)),
-            ("d", State::NotFetched, None),
-            ("e", State::Dropped, None),
+            ("a", FileState::Cut, None),
+            ("b", FileState::NoRoom, Some(4096)),
+            ("d", FileState::NotFetched, None),
+            ("e", FileState::Dropped, None),
         ];
         assert_eq!(seen, wanted);
         assert!(lines.values().all(|line| line.reason(false).is_some()));
-        let written = line_of("f".into(), State::Written);
+        let written = line_of("f".into(), FileState::Written);
         assert_eq!(written.reason(false), None);
         assert!(written.reason(true).unwrap().contains("ENOSPC"));
     }

@@ -81,7 +81,7 @@ impl Refused {
 
 /// A managed directory whose refusals are recorded.
 #[derive(Clone, Debug)]
-pub struct Guarded {
+pub struct GuardedDirectory {
     /// The path at which the tasks see the directory.
     pub path: String,
     /// The file for the records; see [`crate::Layout::refusals`].
@@ -107,17 +107,17 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    directories: Vec<Guarded>,
+    directories: Vec<GuardedDirectory>,
     /// For each directory, the records by task.
-    records: Vec<BTreeMap<String, Record>>,
+    records: Vec<BTreeMap<String, RefusalCount>>,
     /// The directories whose records changed since they were written.
     changed: Vec<bool>,
     /// The sockets, each with the task that reaches it and the indexes of this task's directories.
-    doors: Vec<Arc<Gate>>,
+    doors: Vec<Arc<ReportSocket>>,
 }
 
 #[derive(Debug)]
-struct Gate {
+struct ReportSocket {
     socket: OwnedFd,
     path: PathBuf,
     task: String,
@@ -125,7 +125,7 @@ struct Gate {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Record {
+struct RefusalCount {
     times: u64,
     last_ns: u64,
     last: String,
@@ -136,7 +136,7 @@ impl Refusals {
     ///
     /// # Errors
     /// The system has no descriptor or thread left.
-    pub fn start(directories: Vec<Guarded>) -> io::Result<Self> {
+    pub fn start(directories: Vec<GuardedDirectory>) -> io::Result<Self> {
         let (epoll, stop) = (Epoll::new().map_err(plain)?, event::eventfd().map_err(plain)?);
         epoll.add(&stop, STOP, false).map_err(plain)?;
         let records = vec![BTreeMap::new(); directories.len()];
@@ -163,7 +163,7 @@ impl Refusals {
         let socket = datagram::receiver(endpoint, SOCKET).map_err(plain)?;
         let token = state.doors.len() as u64;
         self.shared.epoll.add(&socket, token, false).map_err(plain)?;
-        let gate = Gate { socket, path, task: task.to_owned(), directories: directories.to_vec() };
+        let gate = ReportSocket { socket, path, task: task.to_owned(), directories: directories.to_vec() };
         state.doors.push(Arc::new(gate));
         Ok(())
     }
@@ -222,7 +222,7 @@ impl Shared {
 
 impl State {
     /// Records what a message reports, if it reports a path in a directory of the task.
-    fn note(&mut self, gate: &Gate, message: &[u8]) {
+    fn note(&mut self, gate: &ReportSocket, message: &[u8]) {
         let Some((count, path)) = refusal::read(message) else { return };
         let path = normalise(path);
         let below = |index: &usize| {
@@ -232,7 +232,7 @@ impl State {
         let Some((index, rest)) = gate.directories.iter().find_map(below) else { return };
         let last = shown(rest);
         let record = self.records[index].entry(gate.task.clone());
-        let record = record.or_insert(Record { times: 0, last_ns: 0, last: String::new() });
+        let record = record.or_insert(RefusalCount { times: 0, last_ns: 0, last: String::new() });
         // The task can claim any number, and only its own record shows this number.
         record.times = record.times.saturating_add(count.clamped(u64::from(u32::MAX)).max(1));
         record.last_ns = clock::now_ns();
@@ -244,8 +244,8 @@ impl State {
     fn save(&mut self) {
         for (index, changed) in self.changed.iter_mut().enumerate().filter(|(_, changed)| **changed) {
             *changed = false;
-            let Guarded { file, producers, .. } = &self.directories[index];
-            let line = |(task, record): (&String, &Record)| {
+            let GuardedDirectory { file, producers, .. } = &self.directories[index];
+            let line = |(task, record): (&String, &RefusalCount)| {
                 let role = if producers.contains(task) { "producer" } else { "consumer" };
                 format!("{role}\t{task}\t{}\t{}\t{}\n", record.times, record.last_ns, record.last)
             };
@@ -299,7 +299,7 @@ mod tests {
         /// Two directories: `simulate` writes both, `analyse` reads the first one.
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
-            let directory = |path: &str, name: &str| Guarded {
+            let directory = |path: &str, name: &str| GuardedDirectory {
                 path: path.into(),
                 file: folder.path().join(name),
                 producers: vec!["simulate".into()],

@@ -24,7 +24,7 @@ use std::sync::{MutexGuard, PoisonError};
 use crossdock_core::fault_point;
 
 use crate::store::{Layout, ordinary, same};
-use crate::view::Moved;
+use crate::view::MovedFiles;
 
 /// The points at which a checked build can kill the service while it moves a file.
 #[cfg(feature = "fault-points")]
@@ -42,7 +42,7 @@ pub(crate) struct Spill {
     copies: u64,
     /// Published files in memory, oldest first.
     pub order: VecDeque<PathBuf>,
-    pub moved: Moved,
+    pub moved: MovedFiles,
     /// Names that [`Self::open`] has removed from the producers' folder. The service ignores the events of these
     /// removals.
     pub unstaged: Vec<PathBuf>,
@@ -60,7 +60,7 @@ pub(crate) struct Copy {
 
 impl Spill {
     /// Makes the folders on the disk, and completes or undoes the moves that a killed service began.
-    pub fn open(layout: &Layout, disk: &Path, quota: u64, moved: Moved) -> io::Result<Self> {
+    pub fn open(layout: &Layout, disk: &Path, quota: u64, moved: MovedFiles) -> io::Result<Self> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", disk.display()));
         for (name, mode) in [("", 0o711), ("new", 0o700), ("files", 0o755)] {
             match DirBuilder::new().mode(mode).create(disk.join(name)) {

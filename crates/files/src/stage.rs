@@ -18,14 +18,14 @@ use crate::store::{Layout, same};
 
 /// A name in the producers' folder, or a folder there. Its path is valid as long as this value exists.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct StagedPath {
     /// The open folder to which the path refers; `None` if the path begins with `stage` itself, which no producer can
     /// replace.
     _folder: Option<OwnedFd>,
     path: PathBuf,
 }
 
-impl Deref for Place {
+impl Deref for StagedPath {
     type Target = Path;
 
     fn deref(&self) -> &Path {
@@ -33,7 +33,7 @@ impl Deref for Place {
     }
 }
 
-impl Place {
+impl StagedPath {
     /// A place that is reached by its path alone.
     pub(crate) fn of(path: PathBuf) -> Self {
         Self { _folder: None, path }
@@ -55,19 +55,19 @@ impl Place {
 impl Layout {
     /// Gives the place of the name `rest` in the producers' folder; `None` if its folder does not exist. The last part of
     /// the name may be a symbolic link, so calls that use the place must not follow links.
-    pub(crate) fn staged(&self, rest: &Path) -> io::Result<Option<Place>> {
+    pub(crate) fn staged(&self, rest: &Path) -> io::Result<Option<StagedPath>> {
         match (rest.parent().filter(|folder| !folder.as_os_str().is_empty()), rest.file_name()) {
-            (Some(folder), Some(name)) => Place::below(&self.stage, folder, Path::new(name)),
-            _ => Ok(Some(Place::of(self.stage.join(rest)))),
+            (Some(folder), Some(name)) => StagedPath::below(&self.stage, folder, Path::new(name)),
+            _ => Ok(Some(StagedPath::of(self.stage.join(rest)))),
         }
     }
 
     /// Gives the place of the folder `rest` in the producers' folder; `None` if there is no such folder.
-    pub(crate) fn staged_folder(&self, rest: &Path) -> io::Result<Option<Place>> {
+    pub(crate) fn staged_folder(&self, rest: &Path) -> io::Result<Option<StagedPath>> {
         if rest.as_os_str().is_empty() {
-            return Ok(Some(Place::of(self.stage.clone())));
+            return Ok(Some(StagedPath::of(self.stage.clone())));
         }
-        Place::below(&self.stage, rest, Path::new("."))
+        StagedPath::below(&self.stage, rest, Path::new("."))
     }
 
     /// Tells whether the name `rest` in the producers' folder belongs to the file that `meta` describes.

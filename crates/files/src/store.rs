@@ -65,7 +65,7 @@ pub struct Store {
 
 /// The result of an attempt to publish a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Attempt {
+pub(crate) enum PublishOutcome {
     /// Consumers see the file now.
     Done,
     /// Consumers saw this very file already.
@@ -193,29 +193,29 @@ impl Store {
         was_written: bool,
         is_torn: &mut dyn FnMut() -> bool,
         before: &mut dyn FnMut(&Self),
-    ) -> io::Result<Attempt> {
+    ) -> io::Result<PublishOutcome> {
         let to = self.layout.published.join(rest);
-        let Some(from) = self.layout.staged(rest)? else { return Ok(Attempt::Nothing) };
+        let Some(from) = self.layout.staged(rest)? else { return Ok(PublishOutcome::Nothing) };
         let Some(meta) = present(fs::symlink_metadata(&*from))?.filter(fs::Metadata::is_file) else {
-            return Ok(Attempt::Nothing);
+            return Ok(PublishOutcome::Nothing);
         };
         if same(&to, &meta) {
-            return Ok(Attempt::Already);
+            return Ok(PublishOutcome::Already);
         }
         if was_written {
-            let Some(file) = ordinary(&from)? else { return Ok(Attempt::Nothing) };
+            let Some(file) = ordinary(&from)? else { return Ok(PublishOutcome::Nothing) };
             if !lease::prove(&file, Proof::NoWriter).map_err(|e| e.reason())? {
-                return Ok(Attempt::Written);
+                return Ok(PublishOutcome::Written);
             }
         }
         self.links += 1;
         let waiting = self.layout.new.join(self.links.to_string());
         if present(fs::hard_link(&*from, &waiting))?.is_none() {
-            return Ok(Attempt::Nothing);
+            return Ok(PublishOutcome::Nothing);
         }
         fault_point!("files.linked");
         let tried = self.publish_link(rest, &waiting, &meta, is_torn, before);
-        if !matches!(tried, Ok(Attempt::Done)) {
+        if !matches!(tried, Ok(PublishOutcome::Done)) {
             present(fs::remove_file(&waiting))?;
         }
         tried
@@ -230,18 +230,18 @@ impl Store {
         meta: &fs::Metadata,
         is_torn: &mut dyn FnMut() -> bool,
         before: &mut dyn FnMut(&Self),
-    ) -> io::Result<Attempt> {
+    ) -> io::Result<PublishOutcome> {
         // The link leads to another file than the one that `meta` describes, because another file took the name `rest`
         // before the link was made.
-        let Some(file) = ordinary(waiting)?.filter(|_| same(waiting, meta)) else { return Ok(Attempt::Written) };
+        let Some(file) = ordinary(waiting)?.filter(|_| same(waiting, meta)) else { return Ok(PublishOutcome::Written) };
         let Some(held) = lease::hold(&file, Proof::NoWriter).map_err(|e| e.reason())? else {
-            return Ok(Attempt::Written);
+            return Ok(PublishOutcome::Written);
         };
         if is_torn() {
-            return Ok(Attempt::Torn);
+            return Ok(PublishOutcome::Torn);
         }
         if self.is_limited && mount::is_full(&self.layout.stage) {
-            return Ok(Attempt::Full);
+            return Ok(PublishOutcome::Full);
         }
         // The next step makes the file read-only. After this step, a program that opens the file for writing gets
         // EACCES.
@@ -252,10 +252,10 @@ impl Store {
         // A process opened the file for writing before the file's mode changed, or another file has taken the name.
         if held.is_being_broken() || !self.layout.is_staged(rest, meta) {
             file.set_permissions(fs::Permissions::from_mode(mode))?;
-            return Ok(Attempt::Written);
+            return Ok(PublishOutcome::Written);
         }
         before(self);
-        self.show_everywhere(waiting, rest).map(|()| Attempt::Done)
+        self.show_everywhere(waiting, rest).map(|()| PublishOutcome::Done)
     }
 
     /// Gives the finished file at the path `waiting` its name `rest` in all folders that consumers see.

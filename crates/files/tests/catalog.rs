@@ -86,7 +86,7 @@ fn a_lost_host_ends_waits_with_its_name_and_with_what_was_lost_and_goes_on_when_
     a.write_huge("huge");
     await_that("the file that waits for room", || {
         let seen = crossdock_files::look(&b.root, &b.root.with_extension("notice"), "/f").unwrap();
-        seen.lines.iter().any(|line| line.state == crossdock_files::State::NoRoom)
+        seen.lines.iter().any(|line| line.state == crossdock_files::FileState::NoRoom)
     });
     std::thread::scope(|scope| {
         let wait = scope.spawn(|| b.wait("never", Duration::from_secs(100)));

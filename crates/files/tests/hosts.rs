@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_catalog::Memory;
 use crossdock_core::files::{FileWaitOutcome, Views};
-use crossdock_files::{Across, Exchange, Keep, Publish, Service};
+use crossdock_files::{Exchange, Keep, Publish, RemoteHosts, Service};
 use crossdock_layout::files::Phase;
 use crossdock_link::{Authority, Certificates, Choice, Transports, Trust};
 
@@ -34,7 +34,7 @@ struct Host {
     name: &'static str,
     root: PathBuf,
     transports: Transports,
-    across: Across,
+    across: RemoteHosts,
     keep: Keep,
     /// The catalog of this host alone. Tests write into it what other hosts announce.
     catalog: Memory,
@@ -43,7 +43,7 @@ struct Host {
 }
 
 impl Host {
-    fn new(authority: &Authority, name: &'static str, keep: &Keep, across: Across) -> Self {
+    fn new(authority: &Authority, name: &'static str, keep: &Keep, across: RemoteHosts) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let root = PathBuf::from(format!("/dev/shm/crossdock-hosts-{}-{number}", std::process::id()));
@@ -57,7 +57,7 @@ impl Host {
     }
 
     /// Makes a host whose exchange with other hosts is not running.
-    fn alone(authority: &Authority, name: &'static str, across: Across) -> Self {
+    fn alone(authority: &Authority, name: &'static str, across: RemoteHosts) -> Self {
         let mut host = Self::new(authority, name, &Keep::All, across);
         host.exchange = None;
         host
@@ -127,9 +127,9 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn across(produces: bool, readers: &[&str], origins: &[&str]) -> Across {
+fn across(produces: bool, readers: &[&str], origins: &[&str]) -> RemoteHosts {
     let (consumes, path) = (!origins.is_empty(), "/data/frames".into());
-    Across { produces, consumes, readers: names(readers), origins: names(origins), wait: LONG, path }
+    RemoteHosts { produces, consumes, readers: names(readers), origins: names(origins), wait: LONG, path }
 }
 
 /// Makes the host `a` with producers and the host `b` with consumers.

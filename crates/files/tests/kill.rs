@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use crossdock_catalog::Memory;
 use crossdock_core::fault;
 use crossdock_core::files::{FileWaitOutcome, Views};
-use crossdock_files::{Across, Exchange, FAULT_POINTS, FETCH_FAULT_POINTS, Keep, Publish, SPILL_FAULT_POINTS, Service};
+use crossdock_files::{
+    Exchange, FAULT_POINTS, FETCH_FAULT_POINTS, Keep, Publish, RemoteHosts, SPILL_FAULT_POINTS, Service,
+};
 use crossdock_layout::files::Phase;
 use crossdock_link::{Choice, Transports, Trust};
 use crossdock_os::process;
@@ -93,7 +95,7 @@ fn spilling(root: &Path) -> Service {
 /// Starts the service of the host `b`, whose two consumers read what the host `a` publishes.
 fn fetching(root: &Path, from: &str) -> (Service, Exchange) {
     let service = start(root, true);
-    let across = Across {
+    let across = RemoteHosts {
         produces: false,
         consumes: true,
         readers: Vec::new(),
@@ -235,7 +237,7 @@ fn a_service_that_dies_at_any_step_of_a_fetch_shows_nothing_in_part_and_the_next
     for point in FETCH_FAULT_POINTS {
         let (here, there) = (Place::new(&format!("{point}-a")), Place::new(&format!("{point}-b")));
         let producers = start(&here.0, false);
-        let across = Across {
+        let across = RemoteHosts {
             produces: true,
             consumes: false,
             readers: vec!["b".into()],

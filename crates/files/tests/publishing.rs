@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_core::files::{FileWaitOutcome, Views};
-use crossdock_files::{Keep, Layout, Publish, Service, State, look};
+use crossdock_files::{FileState, Keep, Layout, Publish, Service, look};
 use crossdock_layout::files::Phase;
 
 /// A directory in memory, with its service.
@@ -57,7 +57,7 @@ impl Fixture {
     }
 
     /// The state of a name in the list of `crossdock ls --files`.
-    fn state(&self, name: &str) -> Option<State> {
+    fn state(&self, name: &str) -> Option<FileState> {
         let look = look(&self.root, &self.root.with_extension("notice"), "/f").unwrap();
         look.lines.into_iter().find(|line| line.name == Path::new(name)).map(|line| line.state)
     }
@@ -158,10 +158,10 @@ fn a_file_whose_writer_is_killed_is_never_published_and_one_written_anew_is() {
         assert!(!f.published("half").exists());
     }
     assert_eq!(f.service().report().torn, 1, "one file, written again and again");
-    assert_eq!(f.state("half"), Some(State::Torn));
+    assert_eq!(f.state("half"), Some(FileState::Torn));
     fs::write(f.stage("half"), "whole").unwrap();
     assert_eq!(f.wait("half"), FileWaitOutcome::Published);
-    assert_eq!(f.state("half"), Some(State::Published));
+    assert_eq!(f.state("half"), Some(FileState::Published));
     // A process that closes its file and is killed later has finished the file. If it is killed before the service has
     // looked, it counts as killed while it wrote.
     for number in 0..20 {
@@ -318,7 +318,7 @@ fn only_the_newest_files_are_kept_where_that_was_asked_for() {
     };
     assert_eq!(names(&f.layout.published), ["7", "8", "9"]);
     assert_eq!(names(&f.layout.stage), ["7", "8", "9"]);
-    assert_eq!((f.state("6"), f.state("7")), (Some(State::Dropped), Some(State::Published)));
+    assert_eq!((f.state("6"), f.state("7")), (Some(FileState::Dropped), Some(FileState::Published)));
 }
 
 #[test]

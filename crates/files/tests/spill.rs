@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossdock_files::{Keep, Moved, Publish, Service, Show, State, Told, View, look};
+use crossdock_files::{FileState, Keep, MovedFiles, Publish, Service, View, ViewCallbacks, ViewOptions, look};
 use crossdock_layout::files::Phase;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -17,7 +17,7 @@ struct Scene {
     root: PathBuf,
     disk: PathBuf,
     service: Option<Service>,
-    moved: Moved,
+    moved: MovedFiles,
 }
 
 impl Scene {
@@ -63,7 +63,7 @@ impl Scene {
             return None;
         }
         let layout = self.service().layout();
-        let show = Show {
+        let show = ViewOptions {
             faces: vec![layout.for_consumer(0).to_owned(), layout.spilled],
             seen_at: "/data/frames".into(),
             notice: self.root.with_extension("notice"),
@@ -72,7 +72,7 @@ impl Scene {
             moved: self.moved.clone(),
         };
         let at = self.disk.with_extension("view");
-        let told = Told { read: Box::new(self.service().reads_by_view(0)), story: Box::new(|_, _| ()) };
+        let told = ViewCallbacks { read: Box::new(self.service().reads_by_view(0)), story: Box::new(|_, _| ()) };
         Some((View::mount(&at, show, told).unwrap(), at))
     }
 }
@@ -107,8 +107,8 @@ fn the_oldest_files_move_until_half_of_the_memory_is_free_and_stay_whole() {
     }
     until("both are counted", || s.service().report().spilled == 2);
     let seen = look(&s.root, &s.root.with_extension("notice"), "/f").unwrap();
-    let states: Vec<State> = seen.lines.iter().map(|line| line.state).collect();
-    assert_eq!(states, [State::Spilled, State::Spilled, State::Published, State::Published]);
+    let states: Vec<FileState> = seen.lines.iter().map(|line| line.state).collect();
+    assert_eq!(states, [FileState::Spilled, FileState::Spilled, FileState::Published, FileState::Published]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crossdock_files::{Keep, Moved, Publish, Service, Show, Told, View};
+use crossdock_files::{Keep, MovedFiles, Publish, Service, View, ViewCallbacks, ViewOptions};
 use crossdock_layout::files::Phase;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -37,13 +37,13 @@ impl Scene {
         service.producers(Phase::Producing);
         let (reads, stories) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let (of_reads, of_stories) = (reads.clone(), stories.clone());
-        let told = Told {
+        let told = ViewCallbacks {
             read: Box::new(move |rest| of_reads.lock().unwrap().push(rest.to_owned())),
             story: Box::new(move |_, story| of_stories.lock().unwrap().push(story)),
         };
         let faces = vec![service.layout().published];
-        let (notice, awaits, moved) = (root.with_extension("notice"), Vec::new(), Moved::default());
-        let show = Show { faces, seen_at: "/data/frames".into(), notice, wait, awaits, moved };
+        let (notice, awaits, moved) = (root.with_extension("notice"), Vec::new(), MovedFiles::default());
+        let show = ViewOptions { faces, seen_at: "/data/frames".into(), notice, wait, awaits, moved };
         let mut scene = Self { root, at, service: Some(service), view: None, reads, stories };
         if crossdock_os::child::user() != 0 || !Path::new("/dev/fuse").exists() {
             return None;
@@ -244,8 +244,8 @@ fn serve(root: &Path) -> ! {
     File::create(service.layout().stage.join("a")).unwrap().write_all(b"whole").unwrap();
     let faces = vec![service.layout().published];
     let seen_at = "/data/frames".into();
-    let show = Show { faces, seen_at, notice, wait: LONG, awaits: Vec::new(), moved: Moved::default() };
-    let told = Told { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
+    let show = ViewOptions { faces, seen_at, notice, wait: LONG, awaits: Vec::new(), moved: MovedFiles::default() };
+    let told = ViewCallbacks { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
     let _view = View::mount(&std::env::temp_dir().join(root.file_name().unwrap()), show, told).unwrap();
     loop {
         std::thread::park();
@@ -257,15 +257,15 @@ fn a_mount_point_that_is_not_empty_is_refused() {
     let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     let at = s.root.join("stage");
     fs::write(at.join("x"), "x").unwrap();
-    let show = Show {
+    let show = ViewOptions {
         faces: vec![s.root.join("published")],
         seen_at: at.clone(),
         notice: s.root.with_extension("notice"),
         wait: LONG,
         awaits: Vec::new(),
-        moved: Moved::default(),
+        moved: MovedFiles::default(),
     };
-    let told = Told { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
+    let told = ViewCallbacks { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
     let error = View::mount(&at, show, told).unwrap_err().to_string();
     assert!(error.contains("is not empty"), "{error}");
 }

@@ -198,9 +198,9 @@ fn etcd(options: &CatalogOptions<'_>, members: &[String]) -> Result<Opened, Stri
     }
     let mut etcd = EtcdOptions { members: members.to_vec(), name: options.node.to_owned(), ..EtcdOptions::default() };
     if let Some(folder) = options.certificates {
-        let papers = crossdock_link::Papers::load(folder).map_err(|error| error.to_string())?;
-        etcd.authority = Some(papers.authority.into_bytes());
-        etcd.identity = Some((papers.certificate.into_bytes(), papers.key.into_bytes()));
+        let credentials = crossdock_link::NodeCredentials::load(folder).map_err(|error| error.to_string())?;
+        etcd.authority = Some(credentials.authority.into_bytes());
+        etcd.identity = Some((credentials.certificate.into_bytes(), credentials.key.into_bytes()));
     }
     let catalog = Etcd::new(&etcd).map_err(|error| error.to_string())?;
     Ok((Arc::new(catalog), None))

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use crossdock_layout::Status;
 use crossdock_link::{
-    Error, Link, LinkOptions, Node, Peer, Presence, Pulled, Refusal, Result, Seen, Serve, Server, Source, Transports,
-    Wanted,
+    Error, Link, LinkOptions, LinkState, Node, Peer, Presence, Pulled, Refusal, Result, Serve, Server, Source,
+    Transports, Wanted,
 };
 use crossdock_os::Deadline;
 use crossdock_os::spawn::host_name;
@@ -127,7 +127,7 @@ impl Nodes {
 
     /// The state of the link to a node; `None` if no link was needed so far.
     #[must_use]
-    pub fn seen(&self, node: &str) -> Option<Seen> {
+    pub fn seen(&self, node: &str) -> Option<LinkState> {
         lock(&self.links).get(node).map(|open| open.link.seen())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_layout::name;
-use crossdock_link::{Certificates, Choice, Papers, Trust, bad_node_name};
+use crossdock_link::{Certificates, Choice, NodeCredentials, Trust, bad_node_name};
 
 use crate::{CatalogAt, CatalogOptions};
 
@@ -75,8 +75,8 @@ impl GatewayOptions {
         let Some(folder) = &self.certificates else {
             return Ok(if self.trusted_network { Trust::Network } else { Trust::Loopback });
         };
-        let papers = Papers::load(folder).map_err(|error| error.to_string())?;
-        Ok(Trust::Certificates(Arc::new(Certificates::new(&papers).map_err(|error| error.to_string())?)))
+        let credentials = NodeCredentials::load(folder).map_err(|error| error.to_string())?;
+        Ok(Trust::Certificates(Arc::new(Certificates::new(&credentials).map_err(|error| error.to_string())?)))
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! An [`Authority`] signs one certificate per node, which carries the node's name as its DNS name. A node trusts
 //! exactly one authority, and none of those that the system trusts. A run drops its authority as soon as all of its
-//! nodes have their [`Papers`], so no further certificate can be signed.
+//! nodes have their [`NodeCredentials`], so no further certificate can be signed.
 
 use crate::stream::bad_node_name;
 use crate::{Error, Result};
@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// The files of the folder that holds a node's [`Papers`].
+/// The files of the folder that holds a node's [`NodeCredentials`].
 const FILES: [&str; 3] = ["authority.pem", "node.pem", "node.key"];
 
 /// A certificate is valid from this long before it is made, because the clocks of two nodes may differ.
@@ -76,7 +76,7 @@ impl Authority {
     ///
     /// # Errors
     /// The text cannot be the name of a node.
-    pub fn issue(&self, node: &str) -> Result<Papers> {
+    pub fn issue(&self, node: &str) -> Result<NodeCredentials> {
         self.issue_until(node, self.until)
     }
 
@@ -85,7 +85,7 @@ impl Authority {
     ///
     /// # Errors
     /// The text cannot be the name of a node.
-    pub fn issue_until(&self, node: &str, until: SystemTime) -> Result<Papers> {
+    pub fn issue_until(&self, node: &str, until: SystemTime) -> Result<NodeCredentials> {
         let tried = format!("sign a certificate for node '{node}'");
         if let Some(bad) = bad_node_name(node) {
             return Err(failed(&tried, bad));
@@ -100,14 +100,14 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().map_err(|error| failed(&tried, error))?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(|error| failed(&tried, error))?;
-        Ok(Papers { authority: self.pem.clone(), certificate: certificate.pem(), key: key.serialize_pem() })
+        Ok(NodeCredentials { authority: self.pem.clone(), certificate: certificate.pem(), key: key.serialize_pem() })
     }
 }
 
 /// The certificates and the key of one node, as PEM text. The key is private: keep it from logs, command lines and
 /// other users.
 #[derive(Clone)]
-pub struct Papers {
+pub struct NodeCredentials {
     /// The certificate of the one authority that this node trusts.
     pub authority: String,
     /// The node's certificate. If there are certificates between it and the authority, they follow.
@@ -116,13 +116,13 @@ pub struct Papers {
     pub key: String,
 }
 
-impl std::fmt::Debug for Papers {
+impl std::fmt::Debug for NodeCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Papers { .. }")
     }
 }
 
-impl Papers {
+impl NodeCredentials {
     /// Reads the files `authority.pem`, `node.pem` and `node.key` from a folder.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl Papers {
 /// The name of HTTP/2 in the greeting of TLS.
 pub(crate) const HTTP2: &[u8] = b"h2";
 
-/// A node's papers, checked and ready to be used for connections.
+/// A node's credentials, checked and ready to be used for connections.
 pub struct Certificates {
     pub(crate) client: Arc<ClientConfig>,
     /// The configuration like `client`, but for connections that carry HTTP/2.
@@ -184,20 +184,20 @@ impl std::fmt::Debug for Certificates {
 }
 
 impl Certificates {
-    /// Checks the papers, and prepares them for connections.
+    /// Checks the credentials, and prepares them for connections.
     ///
     /// # Errors
     /// A text is not PEM, or the key does not belong to the certificate, or the authority's certificate is not that of
     /// an authority.
-    pub fn new(papers: &Papers) -> Result<Self> {
+    pub fn new(credentials: &NodeCredentials) -> Result<Self> {
         let tried = "use certificates";
         let wrong = |what: &str, error: &dyn std::fmt::Display| failed(tried, format!("{what}: {error}"));
-        let authority = CertificateDer::from_pem_slice(papers.authority.as_bytes())
+        let authority = CertificateDer::from_pem_slice(credentials.authority.as_bytes())
             .map_err(|error| wrong("the authority's certificate", &error))?;
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(papers.certificate.as_bytes())
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(credentials.certificate.as_bytes())
             .collect::<std::result::Result<_, _>>()
             .map_err(|error| wrong("the node's certificate", &error))?;
-        let key = PrivateKeyDer::from_pem_slice(papers.key.as_bytes())
+        let key = PrivateKeyDer::from_pem_slice(credentials.key.as_bytes())
             .map_err(|error| wrong("the node's private key", &error))?;
         let mut roots = RootCertStore::empty();
         roots.add(authority).map_err(|error| wrong("the authority's certificate", &error))?;

@@ -16,10 +16,10 @@ pub struct Route<'a> {
 }
 
 /// A connection after its greeting: its messages, the incarnation of the other daemon, and the number of the session.
-pub type Greeted = (Frames, u64, [u8; 16]);
+pub type GreetedConnection = (Frames, u64, [u8; 16]);
 
 /// Connects to the peer, and exchanges the greeting.
-pub fn greet(route: &Route<'_>, purpose: Purpose, session: [u8; 16], by: Deadline) -> Result<Greeted> {
+pub fn greet(route: &Route<'_>, purpose: Purpose, session: [u8; 16], by: Deadline) -> Result<GreetedConnection> {
     let stream = route.transport.dial(route.peer, route.address, by)?;
     let greeted = greet_on(route, Frames::new(stream.clone()), purpose, session, by);
     if greeted.is_err() {
@@ -34,7 +34,7 @@ fn greet_on(
     purpose: Purpose,
     session: [u8; 16],
     by: Deadline,
-) -> Result<Greeted> {
+) -> Result<GreetedConnection> {
     let hello = NodeMessage::Hello {
         magic: MAGIC,
         version: LINK_VERSION,

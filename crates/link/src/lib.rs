@@ -12,7 +12,6 @@
 //! A silent peer is *away*, never dead. Only the peer's own kernel, or the end of its lease in the catalog, decides
 //! that a node is gone. This crate does not know what an item, a port or a series is.
 
-mod better;
 pub mod body;
 mod certificates;
 mod choice;
@@ -22,28 +21,29 @@ mod frame;
 mod greeting;
 #[cfg(feature = "grpc")]
 mod grpc;
-mod lane;
 mod link;
 mod listener;
 mod peer;
 mod pull;
+mod pull_transport;
 mod server;
 mod stream;
 mod tcp;
 mod tls;
+mod transport_trials;
 mod trust;
 mod ucx;
 mod workers;
 
-pub use certificates::{Authority, Certificates, Papers};
+pub use certificates::{Authority, Certificates, NodeCredentials};
 pub use choice::{Choice, Transports};
 pub use error::{Error, Result};
 #[cfg(feature = "grpc")]
 pub use grpc::Grpc;
-pub use lane::Pulls;
 pub use link::Link;
-pub use peer::{LinkOptions, Node, Presence, Refusal, Seen, Wanted};
+pub use peer::{LinkOptions, LinkState, Node, Presence, Refusal, Wanted};
 pub use pull::Pulled;
+pub use pull_transport::Pulls;
 pub use server::{Buffer, Counts, Peer, Serve, Server, Source};
 pub use stream::{Accept, Arriving, Stream, Transport, bad_node_name};
 pub use tcp::Tcp;

@@ -4,12 +4,12 @@
 //! connection ends. It uses the best transport that works for this peer. A caller writes its question to the connection itself, and waits until the thread has read the
 //! answer.
 
-use crate::better::Better;
 use crate::frame::{Frames, send};
-use crate::greeting::{Greeted, Route, greet};
-use crate::lane::{Lane, Lanes, Pulls};
-use crate::peer::Heard;
-use crate::{Error, LinkOptions, Node, Presence, Result, Seen, Stream, Transport, bad_node_name};
+use crate::greeting::{GreetedConnection, Route, greet};
+use crate::peer::LastHeard;
+use crate::pull_transport::{PullTransport, PullTransports, Pulls};
+use crate::transport_trials::TransportTrials;
+use crate::{Error, LinkOptions, LinkState, Node, Presence, Result, Stream, Transport, bad_node_name};
 use crossdock_layout::Status;
 use crossdock_layout::link::{MAX_BODY, NodeMessage, Purpose};
 use crossdock_os::Deadline;
@@ -36,23 +36,23 @@ enum Phase {
     /// There is no connection. The error is that of the last attempt to connect, if there was one.
     Dialing(Option<Error>),
     /// There is a connection.
-    Up(Up),
+    Connected(Connected),
     /// The link was closed by this node.
     Closed,
 }
 
-struct Up {
+struct Connected {
     stream: Arc<dyn Stream>,
     session: [u8; 16],
     /// The number of this connection among all connections of the link.
     generation: u64,
     /// The place of the connection's transport in the link's list.
-    way: usize,
+    index: usize,
 }
 
 struct State {
     phase: Phase,
-    heard: Option<Heard>,
+    heard: Option<LastHeard>,
     incarnation: Option<u64>,
     generation: u64,
     next_question: u64,
@@ -63,11 +63,11 @@ struct State {
 
 /// What a data connection must know of the control connection to which it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct ControlConnection {
     pub session: [u8; 16],
     pub incarnation: u64,
     /// The place of the control connection's transport in the link's list.
-    pub way: usize,
+    pub index: usize,
 }
 
 pub(crate) struct Shared {
@@ -80,9 +80,9 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     /// The transports of pulls.
-    pub lanes: Lanes,
+    pub pull_transports: PullTransports,
     /// Data connections that no pull uses at the moment, each with the number of its session and its transport.
-    pub idle: Mutex<Vec<([u8; 16], Lane, Frames)>>,
+    pub idle: Mutex<Vec<([u8; 16], PullTransport, Frames)>>,
 }
 
 /// A connection to one other node. It dials again after every loss, until it is dropped.
@@ -172,7 +172,7 @@ impl Link {
             options,
             state: Mutex::new(state),
             changed: Condvar::new(),
-            lanes: Lanes::new(pulls),
+            pull_transports: PullTransports::new(pulls),
             idle: Mutex::default(),
         });
         let thread = {
@@ -188,7 +188,7 @@ impl Link {
     /// # Errors
     /// There was no connection by the deadline. The error has the reason of the last attempt.
     pub fn connected(&self, deadline: Deadline) -> Result<u64> {
-        self.shared.standing(deadline).map(|standing| standing.incarnation)
+        self.shared.control_connection(deadline).map(|control| control.incarnation)
     }
 
     /// Closes the link for good. A waiting question gets an error at once. A pull gets its error when it uses the
@@ -205,7 +205,7 @@ impl Link {
 
     /// Gives the state of the connection to the other node.
     #[must_use]
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> LinkState {
         self.shared.seen(&lock(&self.shared.state))
     }
 
@@ -222,10 +222,10 @@ impl Link {
             let reason = format!("the question has {} bytes; {MAX_BODY} fit", body.len());
             return Err(shared.name(Error::new(Status::Invalid, tried(), reason)));
         }
-        shared.standing(deadline).map_err(|error| error.trying(tried()))?;
+        shared.control_connection(deadline).map_err(|error| error.trying(tried()))?;
         let (stream, generation, number) = {
             let mut state = lock(&shared.state);
-            let Phase::Up(up) = &state.phase else {
+            let Phase::Connected(up) = &state.phase else {
                 return Err(shared.gone(&state, "the connection has just ended; nothing was asked").trying(tried()));
             };
             let (stream, generation) = (up.stream.clone(), up.generation);
@@ -287,9 +287,9 @@ impl Shared {
     }
 
     /// Tells how to reach the peer by the transport at this place of the list.
-    pub fn route(&self, way: usize) -> Route<'_> {
+    pub fn route(&self, index: usize) -> Route<'_> {
         Route {
-            transport: &*self.transports[way],
+            transport: &*self.transports[index],
             own: &self.own,
             peer: &self.peer,
             address: &self.address,
@@ -303,18 +303,18 @@ impl Shared {
         state
     }
 
-    fn seen(&self, state: &State) -> Seen {
+    fn seen(&self, state: &State) -> LinkState {
         let why = match &state.phase {
             Phase::Dialing(Some(error)) => Some(error.reason.clone()),
             Phase::Closed => Some("this node closed the link".to_owned()),
-            Phase::Dialing(None) | Phase::Up(_) => None,
+            Phase::Dialing(None) | Phase::Connected(_) => None,
         };
-        let (pulls, other) = self.lanes.seen();
+        let (pulls, other) = self.pull_transports.seen();
         let (transport, better) = match &state.phase {
-            Phase::Up(up) => (up.stream.transport(), Some(both(&self.better(state, up.way), &other))),
+            Phase::Connected(up) => (up.stream.transport(), Some(both(&self.better(state, up.index), &other))),
             Phase::Dialing(_) | Phase::Closed => (self.transports[0].name(), None),
         };
-        Seen {
+        LinkState {
             node: self.peer.clone(),
             address: self.address.clone(),
             transport,
@@ -328,13 +328,13 @@ impl Shared {
     }
 
     /// Tells why the connection uses no better transport than the one at this place of the list.
-    fn better(&self, state: &State, way: usize) -> String {
-        let refusal = |way: usize| {
-            let why = state.refusals[way].as_deref().unwrap_or("it was not tried again since");
-            format!("{}: {why}", self.transports[way].name())
+    fn better(&self, state: &State, index: usize) -> String {
+        let refusal = |index: usize| {
+            let why = state.refusals[index].as_deref().unwrap_or("it was not tried again since");
+            format!("{}: {why}", self.transports[index].name())
         };
-        let refusals: Vec<_> = (0..way).map(refusal).collect();
-        if refusals.is_empty() { self.transports[way].why_not_better().to_owned() } else { refusals.join("; ") }
+        let refusals: Vec<_> = (0..index).map(refusal).collect();
+        if refusals.is_empty() { self.transports[index].why_not_better().to_owned() } else { refusals.join("; ") }
     }
 
     fn gone(&self, state: &State, what: &str) -> Error {
@@ -342,13 +342,13 @@ impl Shared {
     }
 
     /// Waits until there is a control connection.
-    pub fn standing(&self, deadline: Deadline) -> Result<Standing> {
+    pub fn control_connection(&self, deadline: Deadline) -> Result<ControlConnection> {
         let mut state = lock(&self.state);
         loop {
             match &state.phase {
-                Phase::Up(up) => {
+                Phase::Connected(up) => {
                     let incarnation = state.incarnation.expect("a connection that stands has met the other daemon");
-                    return Ok(Standing { session: up.session, incarnation, way: up.way });
+                    return Ok(ControlConnection { session: up.session, incarnation, index: up.index });
                 }
                 Phase::Closed => return Err(self.gone(&state, "the link is closed")),
                 Phase::Dialing(last) if deadline.passed() => {
@@ -357,7 +357,7 @@ impl Shared {
                         Some(error) => error.clone(),
                         None => self.name(Error::new(Status::TimedOut, "connect", "the deadline passed")),
                     };
-                    let seen = Seen { why: None, ..self.seen(&state) };
+                    let seen = LinkState { why: None, ..self.seen(&state) };
                     error.reason = format!("{}; {seen}", error.reason);
                     return Err(error);
                 }
@@ -374,7 +374,7 @@ impl Shared {
     fn close(&self) {
         let phase = std::mem::replace(&mut lock(&self.state).phase, Phase::Closed);
         self.changed.notify_all();
-        if let Phase::Up(up) = phase {
+        if let Phase::Connected(up) = phase {
             let _ = send(&*up.stream, &NodeMessage::Bye, 0, Deadline::after(FAREWELL));
             up.stream.close();
         }
@@ -385,7 +385,7 @@ impl Shared {
 
     /// Closes the connection with this number, if it is still in use. The link's thread notices that and dials again.
     fn drop_connection(&self, generation: u64) {
-        if let Phase::Up(up) = &lock(&self.state).phase
+        if let Phase::Connected(up) = &lock(&self.state).phase
             && up.generation == generation
         {
             up.stream.close();
@@ -395,20 +395,20 @@ impl Shared {
     /// Does the work of the link's thread: connects, reads messages until the connection ends, and connects again.
     fn keep(self: &Arc<Self>) {
         let mut pause = PAUSE;
-        let mut way = 0;
+        let mut index = 0;
         while !self.is_closed() {
-            let error = match self.greet_by_any(way) {
+            let error = match self.greet_by_any(index) {
                 Ok((by, (mut frames, incarnation, session))) => {
                     pause = PAUSE;
-                    way = by;
-                    if !self.up(&frames, incarnation, session, way) {
+                    index = by;
+                    if !self.up(&frames, incarnation, session, index) {
                         frames.stream().close();
                         return;
                     }
-                    let mut better = Better::than(way, session);
-                    let ended = self.listen(&mut frames, &mut better);
+                    let mut trials = TransportTrials::than(index, session);
+                    let ended = self.listen(&mut frames, &mut trials);
                     frames.stream().close();
-                    way = better.found().unwrap_or(way);
+                    index = trials.found().unwrap_or(index);
                     ended
                 }
                 Err(error) => error,
@@ -424,12 +424,12 @@ impl Shared {
 
     /// Greets the peer by the first transport that works, and gives its place in the list. The transport that worked
     /// last is tried first. If none works, the error is that of the transport that was tried first.
-    fn greet_by_any(&self, last: usize) -> Result<(usize, Greeted)> {
-        let others = (0..self.transports.len()).filter(|way| *way != last);
+    fn greet_by_any(&self, last: usize) -> Result<(usize, GreetedConnection)> {
+        let others = (0..self.transports.len()).filter(|index| *index != last);
         let mut first = None;
-        for way in std::iter::once(last).chain(others) {
-            match self.try_way(way, Purpose::Control, [0; 16]) {
-                Ok(greeted) => return Ok((way, greeted)),
+        for index in std::iter::once(last).chain(others) {
+            match self.try_transport(index, Purpose::Control, [0; 16]) {
+                Ok(greeted) => return Ok((index, greeted)),
                 Err(error) => {
                     // If the error is the refusal of the other node, that node has been reached, so another transport
                     // would not help.
@@ -448,10 +448,10 @@ impl Shared {
     }
 
     /// Connects and greets by the transport at this place of the list, and notes whether it worked.
-    pub fn try_way(&self, way: usize, purpose: Purpose, session: [u8; 16]) -> Result<Greeted> {
+    pub fn try_transport(&self, index: usize, purpose: Purpose, session: [u8; 16]) -> Result<GreetedConnection> {
         let attempt = Deadline::after(self.options.away.max(Duration::from_secs(1)));
-        let greeted = greet(&self.route(way), purpose, session, attempt);
-        lock(&self.state).refusals[way] = greeted.as_ref().err().map(|error| error.reason.clone());
+        let greeted = greet(&self.route(index), purpose, session, attempt);
+        lock(&self.state).refusals[index] = greeted.as_ref().err().map(|error| error.reason.clone());
         greeted
     }
 
@@ -459,7 +459,7 @@ impl Shared {
     /// the next connection is there. Gives whether the connection has ended.
     fn retire(&self) -> bool {
         let mut state = lock(&self.state);
-        let idle = state.questions.is_empty() && matches!(state.phase, Phase::Up(_));
+        let idle = state.questions.is_empty() && matches!(state.phase, Phase::Connected(_));
         if idle {
             state.phase = Phase::Dialing(None);
         }
@@ -467,15 +467,15 @@ impl Shared {
     }
 
     /// Notes the new connection. Returns `false` if the link was closed meanwhile.
-    fn up(&self, frames: &Frames, incarnation: u64, session: [u8; 16], way: usize) -> bool {
+    fn up(&self, frames: &Frames, incarnation: u64, session: [u8; 16], index: usize) -> bool {
         let mut state = lock(&self.state);
         if matches!(state.phase, Phase::Closed) {
             return false;
         }
         state.generation += 1;
         let generation = state.generation;
-        state.phase = Phase::Up(Up { stream: frames.stream().clone(), session, generation, way });
-        state.heard = Some(Heard::now());
+        state.phase = Phase::Connected(Connected { stream: frames.stream().clone(), session, generation, index });
+        state.heard = Some(LastHeard::now());
         state.incarnation = Some(incarnation);
         self.changed.notify_all();
         true
@@ -501,7 +501,7 @@ impl Shared {
     }
 
     /// Reads messages and sends the pulse until the connection ends; returns the reason.
-    fn listen(self: &Arc<Self>, frames: &mut Frames, better: &mut Better) -> Error {
+    fn listen(self: &Arc<Self>, frames: &mut Frames, trials: &mut TransportTrials) -> Error {
         let (mut heard, mut said, mut pulses) = (Instant::now(), Instant::now(), 0);
         let give_up = self.options.give_up();
         let disconnected = |reason: String| Error::new(Status::Disconnected, "listen to the peer", reason);
@@ -514,7 +514,7 @@ impl Shared {
                 pulses += 1;
                 said = Instant::now();
             }
-            if better.works(self) && self.retire() {
+            if trials.works(self) && self.retire() {
                 let _ = send(&**frames.stream(), &NodeMessage::Bye, 0, Deadline::after(FAREWELL));
                 return self.name(disconnected("a better transport works by now".to_owned()));
             }
@@ -531,7 +531,7 @@ impl Shared {
             };
             heard = Instant::now();
             let mut state = lock(&self.state);
-            state.heard = Some(Heard(heard));
+            state.heard = Some(LastHeard(heard));
             match message {
                 (_, NodeMessage::Pulse { .. }) => {}
                 (number, answer @ (NodeMessage::Said(_) | NodeMessage::Failed { .. })) => {

@@ -8,7 +8,7 @@
 use crate::certificates::Certificates;
 use crate::connection::{Connection, Plain};
 #[cfg(feature = "grpc")]
-use crate::grpc::{Calls, Grpc};
+use crate::grpc::{Grpc, IncomingCalls};
 use crate::tcp::{failed, resolve};
 use crate::{Accept, Arriving, Error, Result, Stream, Trust, tls, ucx};
 use crossdock_layout::Status;
@@ -61,28 +61,28 @@ pub fn listen_on(trust: &Trust, listener: OwnedFd, accepts: Accepts) -> Result<B
         Trust::Certificates(certificates) => Some(certificates.clone()),
         Trust::Loopback | Trust::Network => None,
     };
-    let ways = Ways {
+    let transports = AcceptedTransports {
         tcp: accepts.tcp,
         #[cfg(feature = "grpc")]
         calls: accepts.grpc.map(|grpc| grpc.calls().map(Arc::new)).transpose()?,
         ucx: accepts.ucx,
     };
-    Ok(Box::new(Listener { listener, address: local.to_string(), certificates, ways }))
+    Ok(Box::new(Listener { listener, address: local.to_string(), certificates, transports }))
 }
 
 struct Listener {
     listener: OwnedFd,
     address: String,
     certificates: Option<Arc<Certificates>>,
-    ways: Ways,
+    transports: AcceptedTransports,
 }
 
 /// The transports by which a listener accepts connections, with what each of them needs.
 #[derive(Clone)]
-struct Ways {
+struct AcceptedTransports {
     tcp: bool,
     #[cfg(feature = "grpc")]
-    calls: Option<Arc<Calls>>,
+    calls: Option<Arc<IncomingCalls>>,
     ucx: Option<Arc<Fabric>>,
 }
 
@@ -90,7 +90,7 @@ impl Accept for Listener {
     fn accept(&self, deadline: Deadline) -> Result<Option<Box<dyn Arriving>>> {
         let wrong = |error| failed("accept", &self.address, &error);
         #[cfg(feature = "grpc")]
-        if let Some(calls) = &self.ways.calls {
+        if let Some(calls) = &self.transports.calls {
             use std::os::fd::AsFd;
             crossdock_os::event::wait_any(&[self.listener.as_fd(), calls.bell()], Some(deadline)).map_err(wrong)?;
             if let Some(call) = calls.next() {
@@ -100,7 +100,11 @@ impl Accept for Listener {
         let arrived = tcp::accept(&self.listener, self.patience(deadline)).map_err(wrong)?;
         Ok(arrived.map(|(socket, from)| -> Box<dyn Arriving> {
             let plain = Plain { socket, address: from.to_string() };
-            Box::new(Arrived { plain, certificates: self.certificates.clone(), ways: self.ways.clone() })
+            Box::new(ArrivedConnection {
+                plain,
+                certificates: self.certificates.clone(),
+                transports: self.transports.clone(),
+            })
         }))
     }
 
@@ -114,26 +118,26 @@ impl Listener {
     /// already until a connection or a call has come. In that case the deadline is the present moment.
     fn patience(&self, deadline: Deadline) -> Deadline {
         #[cfg(feature = "grpc")]
-        if self.ways.calls.is_some() {
+        if self.transports.calls.is_some() {
             return Deadline::after(Duration::ZERO);
         }
         deadline
     }
 }
 
-struct Arrived {
+struct ArrivedConnection {
     plain: Plain,
     certificates: Option<Arc<Certificates>>,
-    ways: Ways,
+    transports: AcceptedTransports,
 }
 
-impl Arriving for Arrived {
+impl Arriving for ArrivedConnection {
     fn address(&self) -> &str {
         &self.plain.address
     }
 
     fn establish(self: Box<Self>, deadline: Deadline) -> Result<Arc<dyn Stream>> {
-        let Self { plain, certificates, ways } = *self;
+        let Self { plain, certificates, transports } = *self;
         let (connection, is_http2) = match certificates {
             Some(certificates) => {
                 let tls = tls::accept(plain, &certificates, deadline)?;
@@ -141,19 +145,19 @@ impl Arriving for Arrived {
                 (Connection::Tls(Box::new(tls)), is_http2)
             }
             None => {
-                let looks = ways.has_grpc() || ways.ucx.is_some();
+                let looks = transports.has_grpc() || transports.ucx.is_some();
                 let first = if looks { first_bytes(&plain, deadline)? } else { [0; 2] };
-                if let Some(fabric) = ways.ucx.as_ref().filter(|_| ucx::PREAMBLE.starts_with(&first)) {
+                if let Some(fabric) = transports.ucx.as_ref().filter(|_| ucx::PREAMBLE.starts_with(&first)) {
                     return ucx::accept(plain, fabric, deadline);
                 }
-                (Connection::Plain(plain), ways.has_grpc() && first == HTTP2)
+                (Connection::Plain(plain), transports.has_grpc() && first == HTTP2)
             }
         };
-        ways.take(connection, is_http2, deadline)
+        transports.take(connection, is_http2, deadline)
     }
 }
 
-impl Ways {
+impl AcceptedTransports {
     fn has_grpc(&self) -> bool {
         #[cfg(feature = "grpc")]
         return self.calls.is_some();

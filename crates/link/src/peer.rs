@@ -75,7 +75,7 @@ pub enum Presence {
 
 /// The state of a link, for `crossdock ls --nodes` and error messages.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct LinkState {
     /// The peer's name.
     pub node: String,
     /// The peer's address.
@@ -96,7 +96,7 @@ pub struct Seen {
     pub pulls: Option<&'static str>,
 }
 
-impl std::fmt::Display for Seen {
+impl std::fmt::Display for LinkState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.presence, self.heard) {
             (Presence::Here, Some(heard)) => write!(f, "node '{}' was heard {heard:.1?} ago", self.node)?,
@@ -109,9 +109,9 @@ impl std::fmt::Display for Seen {
 
 /// The moment at which a peer was last heard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard(pub Instant);
+pub(crate) struct LastHeard(pub Instant);
 
-impl Heard {
+impl LastHeard {
     pub fn now() -> Self {
         Self(Instant::now())
     }

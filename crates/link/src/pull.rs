@@ -9,8 +9,8 @@
 
 use crate::frame::{Frames, send};
 use crate::greeting::{Route, greet};
-use crate::lane::{Lane, TRIAL};
-use crate::link::{Shared, Standing};
+use crate::link::{ControlConnection, Shared};
+use crate::pull_transport::{PullTransport, TRIAL};
 use crate::{Error, Link, Result, Stream, Wanted};
 use crossdock_layout::Status;
 use crossdock_layout::link::{NodeMessage, Purpose};
@@ -56,19 +56,19 @@ impl Link {
         if memory.is_empty() {
             return Ok(Pulled::default());
         }
-        let standing = shared.standing(deadline).map_err(|error| error.trying(tried()))?;
+        let control = shared.control_connection(deadline).map_err(|error| error.trying(tried()))?;
         let options = &shared.options;
         let streams = (length / options.share.max(1)).clamp(1, options.streams.max(1));
-        let (lane, begun) = (shared.lanes.choose(length), Instant::now());
+        let (transport, begun) = (shared.pull_transports.choose(length), Instant::now());
         let measure = |pulled: &Pulled| {
             if pulled.resumed == 0 && pulled.wrong == 0 {
-                shared.lanes.note(lane, length, begun.elapsed());
+                shared.pull_transports.note(transport, length, begun.elapsed());
             }
         };
         // Each part has whole pages, so that two threads never write to one page.
         let part = length.div_ceil(streams).next_multiple_of(4096);
         let one = |at: usize, memory: &mut [u8]| {
-            let whole = Part { shared, wanted, standing, lane, offset: offset + at as u64, deadline };
+            let whole = PulledPart { shared, wanted, control, transport, offset: offset + at as u64, deadline };
             whole.pull(memory).map_err(|error| error.trying(tried()))
         };
         if streams == 1 {
@@ -110,19 +110,19 @@ impl Pulled {
 }
 
 /// A part of the pulled range. One data connection at a time brings its bytes.
-struct Part<'a> {
+struct PulledPart<'a> {
     shared: &'a Shared,
     wanted: &'a Wanted,
-    standing: Standing,
-    lane: Lane,
+    control: ControlConnection,
+    transport: PullTransport,
     offset: u64,
     deadline: Deadline,
 }
 
 /// A data connection that a pull uses.
-struct Taken {
+struct DataConnection {
     session: [u8; 16],
-    lane: Lane,
+    transport: PullTransport,
     frames: Frames,
     /// True if the connection was made just now. A connection that was kept may have been closed by the peer, because
     /// it was idle.
@@ -130,14 +130,14 @@ struct Taken {
 }
 
 /// Why a data connection brings no more bytes.
-enum Stopped {
+enum TransferEnd {
     /// The connection cannot be used any more. Another connection may continue.
     Broken(Error),
     /// The other node refuses, or its bytes are wrong again and again. Another connection would not help.
     Refused(Error),
 }
 
-impl Part<'_> {
+impl PulledPart<'_> {
     fn pull(&self, memory: &mut [u8]) -> Result<Pulled> {
         let mut pulled = Pulled { streams: 1, ..Pulled::default() };
         let (mut done, mut pause) = (0, PAUSE);
@@ -149,14 +149,14 @@ impl Part<'_> {
                         self.keep(taken);
                         return Ok(pulled);
                     }
-                    Err(Stopped::Refused(error)) => {
+                    Err(TransferEnd::Refused(error)) => {
                         taken.frames.stream().close();
                         return Err(self.shared.name(error));
                     }
-                    Err(Stopped::Broken(error)) => {
+                    Err(TransferEnd::Broken(error)) => {
                         taken.frames.stream().close();
-                        if taken.lane == Lane::Other && (taken.is_fresh || done > before) {
-                            self.shared.lanes.failed(&error.reason);
+                        if taken.transport == PullTransport::Other && (taken.is_fresh || done > before) {
+                            self.shared.pull_transports.failed(&error.reason);
                         }
                         error
                     }
@@ -177,56 +177,56 @@ impl Part<'_> {
     }
 
     /// Takes a kept data connection of the present session, or makes a new one.
-    fn connection(&self) -> Result<Taken> {
-        let standing = self.shared.standing(self.deadline)?;
-        if standing.incarnation != self.standing.incarnation {
+    fn connection(&self) -> Result<DataConnection> {
+        let control = self.shared.control_connection(self.deadline)?;
+        if control.incarnation != self.control.incarnation {
             let reason = "its daemon was started anew meanwhile, and what was wanted belongs to its former start";
             return Err(self.shared.name(Error::new(Status::Closed, "pull", reason)));
         }
-        let other = self.shared.lanes.other().filter(|_| self.lane == Lane::Other);
-        let lane = if other.is_some() { Lane::Other } else { Lane::Usual };
-        if let Some(kept) = self.kept(&standing, lane) {
+        let other = self.shared.pull_transports.other().filter(|_| self.transport == PullTransport::Other);
+        let transport = if other.is_some() { PullTransport::Other } else { PullTransport::Usual };
+        if let Some(kept) = self.kept(&control, transport) {
             return Ok(kept);
         }
         let by = self.deadline.at_most(self.shared.options.give_up());
         let by_other = other.and_then(|other| {
-            let route = Route { transport: &**other, ..self.shared.route(standing.way) };
-            let greeted = greet(&route, Purpose::Data, standing.session, by.at_most(TRIAL));
-            greeted.inspect_err(|error| self.shared.lanes.failed(&error.reason)).ok()
+            let route = Route { transport: &**other, ..self.shared.route(control.index) };
+            let greeted = greet(&route, Purpose::Data, control.session, by.at_most(TRIAL));
+            greeted.inspect_err(|error| self.shared.pull_transports.failed(&error.reason)).ok()
         });
-        let (lane, (frames, incarnation, _)) = match by_other {
-            Some(greeted) => (Lane::Other, greeted),
+        let (transport, (frames, incarnation, _)) = match by_other {
+            Some(greeted) => (PullTransport::Other, greeted),
             None => {
-                if lane == Lane::Other
-                    && let Some(kept) = self.kept(&standing, Lane::Usual)
+                if transport == PullTransport::Other
+                    && let Some(kept) = self.kept(&control, PullTransport::Usual)
                 {
                     return Ok(kept);
                 }
-                let route = self.shared.route(standing.way);
-                (Lane::Usual, greet(&route, Purpose::Data, standing.session, by)?)
+                let route = self.shared.route(control.index);
+                (PullTransport::Usual, greet(&route, Purpose::Data, control.session, by)?)
             }
         };
-        if incarnation != standing.incarnation {
+        if incarnation != control.incarnation {
             frames.stream().close();
             let reason = "its daemon was started anew meanwhile, and what was wanted belongs to its former start";
             return Err(self.shared.name(Error::new(Status::Closed, "pull", reason)));
         }
-        Ok(Taken { session: standing.session, lane, frames, is_fresh: true })
+        Ok(DataConnection { session: control.session, transport, frames, is_fresh: true })
     }
 
-    /// Takes a kept data connection of the present session by the transport `lane`; `None` if there is none.
-    fn kept(&self, standing: &Standing, lane: Lane) -> Option<Taken> {
+    /// Takes a kept data connection of the present session by `transport`; `None` if there is none.
+    fn kept(&self, control: &ControlConnection, transport: PullTransport) -> Option<DataConnection> {
         let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(session, ..)| *session == standing.session);
-        let at = idle.iter().rposition(|(_, of, _)| *of == lane)?;
-        let (session, lane, frames) = idle.remove(at);
-        Some(Taken { session, lane, frames, is_fresh: false })
+        idle.retain(|(session, ..)| *session == control.session);
+        let at = idle.iter().rposition(|(_, of, _)| *of == transport)?;
+        let (session, transport, frames) = idle.remove(at);
+        Some(DataConnection { session, transport, frames, is_fresh: false })
     }
 
-    fn keep(&self, Taken { session, lane, frames, .. }: Taken) {
+    fn keep(&self, DataConnection { session, transport, frames, .. }: DataConnection) {
         let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < KEPT {
-            idle.push((session, lane, frames));
+            idle.push((session, transport, frames));
         } else {
             frames.stream().close();
         }
@@ -239,7 +239,7 @@ impl Part<'_> {
         memory: &mut [u8],
         done: &mut usize,
         pulled: &mut Pulled,
-    ) -> std::result::Result<(), Stopped> {
+    ) -> std::result::Result<(), TransferEnd> {
         /// The number of each Fetch. A connection has one Fetch at a time, so the number need not change. A connection
         /// is kept only after all of its chunks have come, so no chunk of a former pull can arrive.
         const NUMBER: u64 = 1;
@@ -252,7 +252,7 @@ impl Part<'_> {
             offset: self.offset + *done as u64,
             length: (memory.len() - *done) as u64,
         };
-        send(&**frames.stream(), &fetch, NUMBER, self.soon()).map_err(Stopped::Broken)?;
+        send(&**frames.stream(), &fetch, NUMBER, self.soon()).map_err(TransferEnd::Broken)?;
         while *done < memory.len() {
             let (length, sum) = self.header(frames, (self.offset + *done as u64, memory.len() - *done), NUMBER)?;
             let place = &mut memory[*done..*done + length];
@@ -272,9 +272,14 @@ impl Part<'_> {
 
     /// Reads the header of the next chunk; returns the chunk's length and checksum. The chunk must begin at offset
     /// `at.0` and have at most `at.1` bytes.
-    fn header(&self, frames: &mut Frames, at: (u64, usize), number: u64) -> std::result::Result<(usize, u64), Stopped> {
-        let strange = |reason: String| Stopped::Broken(Error::new(Status::Corrupt, "pull", reason));
-        match frames.next(self.soon()).map_err(Stopped::Broken)? {
+    fn header(
+        &self,
+        frames: &mut Frames,
+        at: (u64, usize),
+        number: u64,
+    ) -> std::result::Result<(usize, u64), TransferEnd> {
+        let strange = |reason: String| TransferEnd::Broken(Error::new(Status::Corrupt, "pull", reason));
+        match frames.next(self.soon()).map_err(TransferEnd::Broken)? {
             Some((of, NodeMessage::Chunk { offset, length, sum })) if of == number => {
                 if offset == at.0 && length <= at.1 as u64 {
                     return Ok((length as usize, sum));
@@ -282,10 +287,12 @@ impl Part<'_> {
                 Err(strange(format!("{length} bytes at {offset} instead of up to {} at {}", at.1, at.0)))
             }
             Some((of, NodeMessage::Failed { status, text })) if of == number => {
-                Err(Stopped::Refused(Error::new(status, "pull", text)))
+                Err(TransferEnd::Refused(Error::new(status, "pull", text)))
             }
             Some((_, other)) => Err(strange(format!("a message that does not belong here: number {}", other.number()))),
-            None => Err(Stopped::Broken(Error::new(Status::Disconnected, "pull", "the peer closed the connection"))),
+            None => {
+                Err(TransferEnd::Broken(Error::new(Status::Disconnected, "pull", "the peer closed the connection")))
+            }
         }
     }
 
@@ -296,13 +303,13 @@ impl Part<'_> {
         stream: &dyn Stream,
         place: &mut [u8],
         mut right: impl FnMut(usize),
-    ) -> std::result::Result<(), Stopped> {
+    ) -> std::result::Result<(), TransferEnd> {
         let mut filled = 0;
         while filled < place.len() {
-            match stream.read(&mut place[filled..], self.soon()).map_err(Stopped::Broken)? {
+            match stream.read(&mut place[filled..], self.soon()).map_err(TransferEnd::Broken)? {
                 0 => {
                     let reason = "the connection ended in the middle of a chunk";
-                    return Err(Stopped::Broken(Error::new(Status::Disconnected, "pull", reason)));
+                    return Err(TransferEnd::Broken(Error::new(Status::Disconnected, "pull", reason)));
                 }
                 read => {
                     filled += read;
@@ -315,11 +322,11 @@ impl Part<'_> {
 
     /// Gives the outcome for a chunk with a wrong checksum. The bytes behind the chunk on this connection cannot be
     /// used.
-    fn wrong(&self, from: usize, times: u32) -> Stopped {
+    fn wrong(&self, from: usize, times: u32) -> TransferEnd {
         let reason = format!("bytes at {} arrived with a wrong checksum", self.offset + from as u64);
         let error = Error::new(Status::Corrupt, "pull", reason)
             .hint("the object changes while it is read, or a network device damages data");
-        if times > WRONG_MOST { Stopped::Refused(error) } else { Stopped::Broken(error) }
+        if times > WRONG_MOST { TransferEnd::Refused(error) } else { TransferEnd::Broken(error) }
     }
 
     /// Gives a deadline by which a peer that works must have sent something.

@@ -4,9 +4,9 @@
 //! the server closes its connection, and all other connections go on. The daemon's [`Serve`] gives the answers.
 
 use crate::frame::{Frames, send};
-use crate::peer::Heard;
+use crate::peer::LastHeard;
 use crate::workers::Workers;
-use crate::{Accept, Arriving, Error, LinkOptions, Node, Presence, Refusal, Result, Seen, Stream, Wanted};
+use crate::{Accept, Arriving, Error, LinkOptions, LinkState, Node, Presence, Refusal, Result, Stream, Wanted};
 use crossdock_layout::Status;
 use crossdock_layout::link::{LINK_VERSION, MAX_BODY, NodeMessage, Purpose};
 use crossdock_os::{Deadline, child};
@@ -145,7 +145,7 @@ pub struct Counts {
 
 struct Session {
     peer: Peer,
-    heard: Heard,
+    heard: LastHeard,
     transport: &'static str,
 }
 
@@ -181,9 +181,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Decrements the counter when it is dropped, also after a panic.
-struct Counted<'a>(&'a AtomicUsize);
+struct CounterGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Counted<'_> {
+impl Drop for CounterGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -229,9 +229,9 @@ impl Server {
 
     /// Gives the nodes that have a control connection to this server now.
     #[must_use]
-    pub fn peers(&self) -> Vec<Seen> {
+    pub fn peers(&self) -> Vec<LinkState> {
         let sessions = lock(&self.shared.sessions);
-        let seen = |session: &Session| Seen {
+        let seen = |session: &Session| LinkState {
             node: session.peer.node.name.clone(),
             address: session.peer.address.clone(),
             transport: session.transport,
@@ -326,7 +326,7 @@ impl Shared {
     /// Serves one connection, from its arrival to its end.
     fn take(self: &Arc<Self>, arriving: Box<dyn Arriving>, key: u64) {
         let greeted = {
-            let _counted = Counted(&self.greeting);
+            let _counted = CounterGuard(&self.greeting);
             self.greet(arriving, key)
         };
         let ended = match greeted {
@@ -395,7 +395,7 @@ impl Shared {
             Purpose::Control => {
                 let session: [u8; 16] =
                     child::random().map_err(|error| Error::new(Status::System, "greet", error.to_string()))?;
-                let begun = Session { peer: peer.clone(), heard: Heard::now(), transport: stream.transport() };
+                let begun = Session { peer: peer.clone(), heard: LastHeard::now(), transport: stream.transport() };
                 lock(&self.sessions).insert(session, begun);
                 session
             }
@@ -448,7 +448,7 @@ impl Shared {
             };
             heard = Instant::now();
             if let Some(session) = lock(&self.sessions).get_mut(&session) {
-                session.heard = Heard(heard);
+                session.heard = LastHeard(heard);
             }
             match message {
                 None | Some((_, NodeMessage::Bye)) => return Ok(()),
@@ -481,7 +481,7 @@ impl Shared {
         let by = Deadline::after(Duration::from_millis(wait_ms.into()).min(ANSWER));
         let (shared, stream_of, peer, open_of) = (self.clone(), stream.clone(), peer.clone(), open.clone());
         let started = self.workers.run(Box::new(move || {
-            let _counted = Counted(&open_of);
+            let _counted = CounterGuard(&open_of);
             let answer = match shared.serve.answer(&peer, service, &body, by) {
                 Ok(body) if body.len() <= MAX_BODY => NodeMessage::Said(body),
                 Ok(body) => {

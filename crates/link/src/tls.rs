@@ -79,7 +79,7 @@ impl Sink<'_> {
 }
 
 /// What the caller wants to do as soon as the TLS state allows sending.
-enum Want<'a> {
+enum PendingSend<'a> {
     Nothing,
     Encrypt(&'a [u8], &'a mut Vec<u8>),
     Farewell(&'a mut Vec<u8>),
@@ -90,7 +90,7 @@ type Refused = (String, bool);
 
 /// The outcome of processing the bytes that have arrived.
 #[derive(PartialEq, Eq)]
-enum Came {
+enum TlsProgress {
     /// There are more bytes to process.
     On,
     /// More bytes from the peer are needed.
@@ -137,8 +137,8 @@ fn step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     sink: &mut Sink<'_>,
     pending: &mut Vec<u8>,
-    want: &mut Want<'_>,
-) -> std::result::Result<(usize, Came), Refused> {
+    want: &mut PendingSend<'_>,
+) -> std::result::Result<(usize, TlsProgress), Refused> {
     let UnbufferedStatus { mut discard, state } = status;
     let refused = |error: rustls::Error| {
         let speaks = matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented);
@@ -152,7 +152,7 @@ fn step<Data>(
                 discard += record.discard;
                 sink.put(record.payload);
             }
-            Came::On
+            TlsProgress::On
         }
         ConnectionState::EncodeTlsData(mut data) => {
             append(pending, 1024, |room| {
@@ -162,33 +162,33 @@ fn step<Data>(
                 })
             })
             .map_err(silent)?;
-            Came::On
+            TlsProgress::On
         }
         ConnectionState::TransmitTlsData(data) => {
             // The records are in `pending` now, which is sent before any record that is encrypted later.
             data.done();
-            Came::On
+            TlsProgress::On
         }
-        ConnectionState::BlockedHandshake => Came::Dry,
+        ConnectionState::BlockedHandshake => TlsProgress::Dry,
         ConnectionState::WriteTraffic(mut traffic) => match want {
-            Want::Nothing => Came::Dry,
-            Want::Encrypt(plain, out) => {
+            PendingSend::Nothing => TlsProgress::Dry,
+            PendingSend::Encrypt(plain, out) => {
                 out.append(pending);
                 let guess = plain.len() + (plain.len() / RECORD + 1) * 64;
                 append(out, guess, |room| traffic.encrypt(plain, room).map_err(|error| encrypt_room(&error)))
                     .map_err(silent)?;
-                Came::Done
+                TlsProgress::Done
             }
-            Want::Farewell(out) => {
+            PendingSend::Farewell(out) => {
                 out.append(pending);
                 append(out, 64, |room| traffic.queue_close_notify(room).map_err(|error| encrypt_room(&error)))
                     .map_err(silent)?;
-                Came::Done
+                TlsProgress::Done
             }
         },
         // A peer that sends no more bytes can still receive. The next call finds out what is left to do.
-        ConnectionState::PeerClosed => Came::Ended,
-        ConnectionState::Closed => Came::Done,
+        ConnectionState::PeerClosed => TlsProgress::Ended,
+        ConnectionState::Closed => TlsProgress::Done,
         _ => return Err(silent("the peer sent data before it was known")),
     };
     Ok((discard, came))
@@ -212,7 +212,7 @@ impl State {
 
     /// Processes the bytes that have arrived. It stops when `buffer` is full, when the wanted step is done, or when
     /// more bytes are needed. Returns how many bytes of `buffer` were filled, and why it stopped.
-    fn look(&mut self, buffer: &mut [u8], want: Want<'_>) -> std::result::Result<(usize, Came), String> {
+    fn look(&mut self, buffer: &mut [u8], want: PendingSend<'_>) -> std::result::Result<(usize, TlsProgress), String> {
         if let Some(reason) = &self.refused {
             return Err(reason.clone());
         }
@@ -234,15 +234,19 @@ impl State {
         let mut sink = Sink { buffer: &mut [], filled: 0, left: &mut self.left };
         let _ = match &mut self.side {
             Side::Client(side) => {
-                step(side.process_tls_records(&mut []), &mut sink, &mut self.pending, &mut Want::Nothing)
+                step(side.process_tls_records(&mut []), &mut sink, &mut self.pending, &mut PendingSend::Nothing)
             }
             Side::Server(side) => {
-                step(side.process_tls_records(&mut []), &mut sink, &mut self.pending, &mut Want::Nothing)
+                step(side.process_tls_records(&mut []), &mut sink, &mut self.pending, &mut PendingSend::Nothing)
             }
         };
     }
 
-    fn look_on(&mut self, buffer: &mut [u8], mut want: Want<'_>) -> std::result::Result<(usize, Came), Refused> {
+    fn look_on(
+        &mut self,
+        buffer: &mut [u8],
+        mut want: PendingSend<'_>,
+    ) -> std::result::Result<(usize, TlsProgress), Refused> {
         let mut sink = Sink { buffer, filled: 0, left: &mut self.left };
         loop {
             let came = &mut self.incoming[self.start..self.end];
@@ -255,12 +259,12 @@ impl State {
                 (self.start, self.end) = (0, 0);
             }
             match came {
-                Came::Ended => self.ended = true,
-                Came::On => {}
-                Came::Dry | Came::Done => return Ok((sink.filled, came)),
+                TlsProgress::Ended => self.ended = true,
+                TlsProgress::On => {}
+                TlsProgress::Dry | TlsProgress::Done => return Ok((sink.filled, came)),
             }
-            if matches!(want, Want::Nothing) && sink.is_full() && !sink.buffer.is_empty() {
-                return Ok((sink.filled, Came::On));
+            if matches!(want, PendingSend::Nothing) && sink.is_full() && !sink.buffer.is_empty() {
+                return Ok((sink.filled, TlsProgress::On));
             }
         }
     }
@@ -328,7 +332,7 @@ fn greet(tried: &str, plain: Plain, side: Side, deadline: Deadline) -> Result<Tl
     let refused =
         |reason: String| Error::new(Status::Denied, tried, format!("TLS: {reason}")).at(&plain.address).hint(HINT);
     loop {
-        let looked = state.look(&mut [], Want::Nothing);
+        let looked = state.look(&mut [], PendingSend::Nothing);
         // If the peer is refused, the alert that tells it why is sent here, too.
         if !state.pending.is_empty() {
             let sent = plain.write(&[&state.pending], deadline);
@@ -398,9 +402,9 @@ impl Tls {
             return Ok(Some(0));
         }
         let mut out = lock(&self.out);
-        let looked = lock(&self.state).look(&mut [], Want::Encrypt(&plain, &mut out));
+        let looked = lock(&self.state).look(&mut [], PendingSend::Encrypt(&plain, &mut out));
         match looked {
-            Ok((_, Came::Done)) => {}
+            Ok((_, TlsProgress::Done)) => {}
             Ok(_) => {
                 return Err(Error::new(Status::Disconnected, "write", "the stream has ended").at(self.address()));
             }
@@ -453,7 +457,7 @@ impl Tls {
             state.left.clear();
             state.left_from = 0;
             let refused = |reason| self.refused("read", reason);
-            let (filled, _) = state.look(buffer, Want::Nothing).map_err(refused)?;
+            let (filled, _) = state.look(buffer, PendingSend::Nothing).map_err(refused)?;
             if filled > 0 || state.ended {
                 return Ok(Some(filled));
             }
@@ -480,9 +484,9 @@ impl Tls {
     /// Encrypts a piece of plain text into `out` and sends it.
     fn write_piece(&self, piece: &[u8], out: &mut Vec<u8>, deadline: Deadline) -> Result<()> {
         out.clear();
-        let looked = lock(&self.state).look(&mut [], Want::Encrypt(piece, out));
+        let looked = lock(&self.state).look(&mut [], PendingSend::Encrypt(piece, out));
         match looked {
-            Ok((_, Came::Done)) if !out.is_empty() => self.plain.write(&[out], deadline),
+            Ok((_, TlsProgress::Done)) if !out.is_empty() => self.plain.write(&[out], deadline),
             Ok(_) => Err(Error::new(Status::Disconnected, "write", "the stream has ended").at(&self.plain.address)),
             Err(reason) => {
                 self.plain.close();
@@ -544,7 +548,7 @@ impl Stream for Tls {
         // No farewell is sent while a writer is stuck. The end of the connection ends that writer.
         if let Ok(mut out) = self.out.try_lock() {
             out.clear();
-            let looked = lock(&self.state).look(&mut [], Want::Farewell(&mut out));
+            let looked = lock(&self.state).look(&mut [], PendingSend::Farewell(&mut out));
             if looked.is_ok() && !out.is_empty() {
                 let _ = self.plain.write(&[&out], Deadline::after(FAREWELL));
             }

@@ -80,7 +80,7 @@ fn unusable(reason: String) -> Error {
 }
 
 /// What one node tells the other: its token and the address of its worker.
-struct Told {
+struct PeerWorker {
     token: u64,
     address: Vec<u8>,
 }
@@ -96,7 +96,7 @@ fn tell(wire: &Wire, token: u64) -> Result<Vec<u8>> {
 
 /// Reads what the other node tells. A node that refuses sends 0 in place of its version, and the reason in place of an
 /// address.
-fn hear(socket: &OwnedFd, deadline: Deadline) -> Result<Told> {
+fn hear(socket: &OwnedFd, deadline: Deadline) -> Result<PeerWorker> {
     let mut head = [0; 16];
     take(socket, &mut head, deadline)?;
     let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
@@ -107,7 +107,7 @@ fn hear(socket: &OwnedFd, deadline: Deadline) -> Result<Told> {
     let mut address = vec![0; length];
     take(socket, &mut address, deadline)?;
     match version {
-        VERSION => Ok(Told { token: u64::from_le_bytes(head[4..12].try_into().expect("eight bytes")), address }),
+        VERSION => Ok(PeerWorker { token: u64::from_le_bytes(head[4..12].try_into().expect("eight bytes")), address }),
         0 => Err(unusable(format!("the other node refuses: {}", String::from_utf8_lossy(&address)))),
         other => Err(unusable(format!("the peer speaks version {other} of this greeting, this node {VERSION}"))),
     }
@@ -145,7 +145,7 @@ fn greet(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<d
     let peer = hear(wire.life(), deadline)?;
     wire.connect(&peer.address, peer.token).map_err(unusable)?;
     meet(&wire, deadline)?;
-    Ok(Arc::new(Carried { wire, address }))
+    Ok(Arc::new(UcxConnection { wire, address }))
 }
 
 /// Makes a connection over UCX from a TCP connection, on the side that accepted. The peer has sent [`PREAMBLE`], which
@@ -173,7 +173,7 @@ pub fn accept(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<
     let told = tell(&wire, token)?;
     say(&wire, &told, deadline)?;
     meet(&wire, deadline).map_err(|error| error.at(&address))?;
-    Ok(Arc::new(Carried { wire, address }))
+    Ok(Arc::new(UcxConnection { wire, address }))
 }
 
 fn meet(wire: &Wire, deadline: Deadline) -> Result<()> {
@@ -197,7 +197,7 @@ fn say(wire: &Wire, bytes: &[u8], deadline: Deadline) -> Result<()> {
 
 /// A connection over UCX.
 #[derive(Debug)]
-struct Carried {
+struct UcxConnection {
     wire: Wire,
     address: String,
 }
@@ -210,14 +210,14 @@ fn explained(ended: WireError) -> (Status, String) {
     }
 }
 
-impl Carried {
+impl UcxConnection {
     fn error(&self, tried: &str, ended: WireError) -> Error {
         let (status, reason) = explained(ended);
         Error::new(status, tried, reason).at(&self.address)
     }
 }
 
-impl Stream for Carried {
+impl Stream for UcxConnection {
     fn read(&self, buffer: &mut [u8], deadline: Deadline) -> Result<usize> {
         match self.wire.read(buffer, deadline) {
             Ok(Received::Bytes(read)) => Ok(read),

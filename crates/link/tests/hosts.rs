@@ -10,7 +10,7 @@ mod common;
 
 use common::*;
 use crossdock_layout::Status;
-use crossdock_link::{Link, Papers, Presence, Server};
+use crossdock_link::{Link, NodeCredentials, Presence, Server};
 use crossdock_os::Deadline;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -129,7 +129,7 @@ fn hosts_over_ucx_that_are_slow_cut_off_in_one_or_both_directions_or_killed() {
 }
 
 /// Makes a transport that trusts nodes with papers of the same authority, or that is on a trusted network.
-fn transport(papers: &Papers) -> Way {
+fn transport(papers: &NodeCredentials) -> Way {
     match &*std::env::var(TRANSPORT).unwrap() {
         "ucx" => ucx().unwrap(),
         #[cfg(feature = "grpc")]
@@ -209,7 +209,7 @@ fn serves(folder: &Path) {
     let number = |name: &str| std::env::var(name).unwrap().parse::<u64>().unwrap();
     let store = Arc::new(Store::default());
     store.objects.lock().unwrap().insert(7, Arc::new(pattern(SIZE, 41)));
-    let b = transport(&Papers::load(folder).unwrap());
+    let b = transport(&NodeCredentials::load(folder).unwrap());
     let accept = b.listen(&format!("10.77.0.2:{}", number("PORT"))).unwrap();
     let server = Server::start(accept, node("b", number("INCARNATION")), store, quick()).unwrap();
     println!("serves at {}", server.address());

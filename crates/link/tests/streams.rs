@@ -323,7 +323,7 @@ fn papers_are_written_for_this_user_alone_and_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let authority = authority();
     authority.issue("a").unwrap().save(folder.path()).unwrap();
-    let papers = crossdock_link::Papers::load(folder.path()).unwrap();
+    let papers = crossdock_link::NodeCredentials::load(folder.path()).unwrap();
     let server = tcp(trust(&authority.issue("b").unwrap()));
     let listener = server.listen("127.0.0.1:0").unwrap();
     let (dialed, accepted) = meet_at(&tcp(trust(&papers)), &*listener);
@@ -334,7 +334,7 @@ fn papers_are_written_for_this_user_alone_and_read_back() {
     let key = folder.path().join("node.key");
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(crossdock_link::Papers::load(folder.path()).unwrap_err().status, Status::Denied);
+    assert_eq!(crossdock_link::NodeCredentials::load(folder.path()).unwrap_err().status, Status::Denied);
     let mut wrong = papers;
     wrong.key = authority.issue("b").unwrap().key;
     assert!(Certificates::new(&wrong).is_err(), "a key that is not the certificate's");

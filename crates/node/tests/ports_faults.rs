@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crossdock_client::{
     ConnectOptions, End, Handle, Inline, Message, Mode, ObjectMode, Pattern, Port, PortOptions, Session, Status,
 };
-use crossdock_relay::{Relay, Want};
+use crossdock_relay::{Relay, WantedEnd};
 use support::Daemon;
 use support::net::{Defect, Net, Random};
 
@@ -114,7 +114,7 @@ impl Task<'_> {
         let sends = self.side == End::Producer;
         let (node, port) = (self.home.to_owned(), self.port.to_owned());
         let want =
-            Want { node, workflow: session.workflow().to_owned(), port, task: task.clone(), rank: 0, sends, wait };
+            WantedEnd { node, workflow: session.workflow().to_owned(), port, task: task.clone(), rank: 0, sends, wait };
         // If the answer to the opening was lost, the port has an end without a task. This end stays until the relays
         // have compared which channels they know. So the task tries again.
         let began = Instant::now();

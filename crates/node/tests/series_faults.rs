@@ -20,7 +20,7 @@ use crossdock_client::{
     ConnectOptions, Detect, InUse, Observer, Publisher, SegmentId, SegmentKind, SeriesOptions, Session, Status, Value,
     Variable, Version,
 };
-use crossdock_relay::{Relay, WantSeries};
+use crossdock_relay::{Relay, WantedSeries};
 use support::net::{Defect, Net, Random};
 use support::{Daemon, kill};
 
@@ -203,7 +203,7 @@ impl Schedule<'_> {
         } else {
             let (workflow, series) = (session.workflow().to_owned(), self.name.clone());
             let wait = Duration::from_secs(5);
-            let want = WantSeries { node: self.home.to_owned(), workflow, series, former: true, wait };
+            let want = WantedSeries { node: self.home.to_owned(), workflow, series, former: true, wait };
             let began = Instant::now();
             let mirror = loop {
                 match world.relays[node].open_series(&want) {

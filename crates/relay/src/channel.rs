@@ -22,9 +22,11 @@ use crossdock_client::{
 use crossdock_core::queue::End;
 use crossdock_link::{Refusal, Source};
 
+use crate::messages::{
+    BodyField, ChannelKey, DELIVER, Deliver, ENDED, EndReason, Ended, MessageObject, RELEASED, RelayedMessage, Released,
+};
 use crate::object::{Made, Making, Object};
-use crate::tell::{AGAIN, Side, Told, may_pass, tell};
-use crate::words::{Cargo, DELIVER, Deliver, ENDED, Ended, How, Key, Parcel, RELEASED, Released, Word};
+use crate::reports::{AGAIN, ReportOutcome, Reporter, may_pass, tell};
 use crate::{Peers, mirror_name};
 
 /// The longest time for which a thread of a channel sleeps before it looks at the channel's state again. Events wake
@@ -57,7 +59,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The messages that a source has received and not released yet.
 #[derive(Default)]
-struct Held {
+struct UnreleasedMessages {
     messages: BTreeMap<u64, (Message, Option<u64>)>,
     /// For a work queue: the number of delivered messages that the task has not taken yet.
     untaken: usize,
@@ -66,15 +68,15 @@ struct Held {
 /// What has come to a sink from its source.
 #[derive(Default)]
 struct Inbox {
-    parcels: VecDeque<Parcel>,
+    relayed_messages: VecDeque<RelayedMessage>,
     /// The number of messages that have come so far, which is the number of the next one.
     next: u64,
     /// How the source ended, and how many messages it has brought in all.
-    end: Option<(How, u64)>,
+    end: Option<(EndReason, u64)>,
 }
 
 /// A message that a sink has sent into the ring of its node.
-struct Sent {
+struct RingMessage {
     /// The position of the message in the source's ring.
     origin: u64,
     taken: bool,
@@ -84,7 +86,7 @@ struct Sent {
 /// The messages whose taking or release a sink has noticed, but has not reported to the source yet. A message is named
 /// by its position in the source's ring.
 #[derive(Default)]
-struct Found {
+struct UnreportedReleases {
     taken: Vec<u64>,
     released: Vec<u64>,
     /// The objects of the released messages, which can be freed.
@@ -93,7 +95,7 @@ struct Found {
 
 /// One side of a channel, source or sink.
 pub struct Channel {
-    pub key: Key,
+    pub key: ChannelKey,
     /// The name of the other node.
     pub peer: String,
     /// Whether the port itself is on this node. If not, the mirror is.
@@ -101,9 +103,9 @@ pub struct Channel {
     workflow: String,
     session: Session,
     pub port: Port,
-    held: Mutex<Held>,
+    held: Mutex<UnreleasedMessages>,
     inbox: Mutex<Inbox>,
-    sent: Mutex<BTreeMap<u64, Sent>>,
+    sent: Mutex<BTreeMap<u64, RingMessage>>,
     /// The number of release reports that the source has not confirmed yet. A sink reports its end only after the
     /// source has confirmed them, because a source gives every message without a release report to another consumer.
     untold: AtomicUsize,
@@ -111,7 +113,7 @@ pub struct Channel {
     /// The mirrors that are removed when this side ends: their kinds and names.
     names: Mutex<Vec<(SegmentKind, String)>>,
     /// How the task of this node that used the mirror has left; `None` while it uses the mirror.
-    left: Mutex<Option<How>>,
+    left: Mutex<Option<EndReason>>,
     over: AtomicBool,
     /// True if the other node's daemon does not know this channel any more, or if that node is lost.
     lost: AtomicBool,
@@ -121,12 +123,12 @@ pub struct Channel {
     changed: Condvar,
 }
 
-impl Side for Channel {
-    fn stopped(&self) -> Option<Told> {
+impl Reporter for Channel {
+    fn stopped(&self) -> Option<ReportOutcome> {
         if self.is_over() {
-            return Some(Told::Over);
+            return Some(ReportOutcome::Over);
         }
-        self.is_lost().then_some(Told::Unknown)
+        self.is_lost().then_some(ReportOutcome::Unknown)
     }
 
     fn pause(&self, time: Duration) {
@@ -138,7 +140,14 @@ impl Side for Channel {
 }
 
 impl Channel {
-    pub fn new(key: Key, peer: &str, at_home: bool, session: Session, port: Port, mirror: Option<String>) -> Arc<Self> {
+    pub fn new(
+        key: ChannelKey,
+        peer: &str,
+        at_home: bool,
+        session: Session,
+        port: Port,
+        mirror: Option<String>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             key,
             peer: peer.to_owned(),
@@ -210,21 +219,21 @@ impl Channel {
     /// from it are still sent into the ring.
     pub fn unknown(&self) {
         if self.port.end() == crossdock_client::End::Consumer {
-            return self.finish(How::Died);
+            return self.finish(EndReason::Died);
         }
         let mut inbox = lock(&self.inbox);
         if inbox.end.is_some() {
             // The source has reported its end already, so nothing is missing.
             return;
         }
-        inbox.end = Some((How::Died, inbox.next));
+        inbox.end = Some((EndReason::Died, inbox.next));
         drop(inbox);
         self.lost.store(true, Ordering::Release);
         self.changed.notify_all();
     }
 
     /// Ends this side. With `Closed` it leaves its ring in order; with `Died` it abandons the ring.
-    pub fn finish(&self, how: How) {
+    pub fn finish(&self, how: EndReason) {
         if self.over.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -234,8 +243,8 @@ impl Channel {
             let _ = self.session.remove(kind, &name, InUse::Keep);
         }
         match how {
-            How::Closed => self.port.leave(),
-            How::Died => self.die(),
+            EndReason::Closed => self.port.leave(),
+            EndReason::Died => self.die(),
         }
         lock(&self.regions).clear();
         lock(&self.sent).clear();
@@ -243,21 +252,21 @@ impl Channel {
     }
 
     /// Notes that no member of this node uses the mirror any more.
-    pub fn left(&self, how: How) {
+    pub fn left(&self, how: EndReason) {
         lock(&self.left).get_or_insert(how);
         self.changed.notify_all();
     }
 
-    fn has_left(&self) -> Option<How> {
+    fn has_left(&self) -> Option<EndReason> {
         *lock(&self.left)
     }
 
     /// Sends a report to the other side, again and again until it is confirmed.
-    fn tell(&self, peers: &dyn Peers, service: u32, body: &[u8]) -> Told {
+    fn tell(&self, peers: &dyn Peers, service: u32, body: &[u8]) -> ReportOutcome {
         tell(self, peers, &self.peer, service, body)
     }
 
-    fn tell_end(&self, peers: &dyn Peers, how: How, count: u64) -> Told {
+    fn tell_end(&self, peers: &dyn Peers, how: EndReason, count: u64) -> ReportOutcome {
         self.tell(peers, ENDED, &Ended { key: self.key, how, count }.encode())
     }
 
@@ -301,55 +310,55 @@ impl Channel {
                             continue;
                         }
                     },
-                    Status::Closed => break How::Closed,
-                    _ => break How::Died,
+                    Status::Closed => break EndReason::Closed,
+                    _ => break EndReason::Died,
                 },
             };
-            let mut parcels = vec![self.pack(peers, first)];
-            let mut bytes = parcels[0].encode().len();
-            while !is_shared && parcels.len() < MOST && bytes < BATCH - SMALL as usize - 1024 {
+            let mut relayed_messages = vec![self.pack(peers, first)];
+            let mut bytes = relayed_messages[0].encode().len();
+            while !is_shared && relayed_messages.len() < MOST && bytes < BATCH - SMALL as usize - 1024 {
                 let Ok(next) = self.port.receive(Some(Duration::ZERO)) else { break };
-                parcels.push(self.pack(peers, next));
-                bytes += parcels.last().map_or(0, |parcel| parcel.encode().len());
+                relayed_messages.push(self.pack(peers, next));
+                bytes += relayed_messages.last().map_or(0, |relayed| relayed.encode().len());
             }
             drop(work);
             if is_shared {
-                lock(&self.held).untaken += parcels.len();
+                lock(&self.held).untaken += relayed_messages.len();
             }
-            let more = parcels.len() as u64;
-            let body = Deliver { key: self.key, first: count, parcels }.encode();
+            let more = relayed_messages.len() as u64;
+            let body = Deliver { key: self.key, first: count, relayed_messages }.encode();
             match self.tell(peers, DELIVER, &body) {
-                Told::Yes => count += more,
-                Told::Over => return,
-                Told::Unknown => return self.finish(How::Died),
+                ReportOutcome::Yes => count += more,
+                ReportOutcome::Over => return,
+                ReportOutcome::Unknown => return self.finish(EndReason::Died),
             }
         };
         if self.is_over() {
             return;
         }
         match self.tell_end(peers, how, count) {
-            Told::Yes if self.at_home => {
+            ReportOutcome::Yes if self.at_home => {
                 // The task may still have messages, and releases them. The sink reports when the task has left.
                 while !self.is_over() {
                     self.pause(SLICE);
                 }
             }
-            Told::Yes => {
+            ReportOutcome::Yes => {
                 // Wait until the other side has released every message whose object it must still pull.
                 while !self.is_over() && lock(&self.held).messages.values().any(|(_, ticket)| ticket.is_some()) {
                     self.pause(SLICE);
                 }
                 self.finish(how);
             }
-            Told::Unknown => self.finish(how),
-            Told::Over => {}
+            ReportOutcome::Unknown => self.finish(how),
+            ReportOutcome::Over => {}
         }
     }
 
     /// Makes the part of a question that carries this message. The message's object stays unchanged until the message
     /// is released.
-    fn pack(&self, peers: &dyn Peers, message: Message) -> Parcel {
-        let (mut cargo, mut region, mut ticket) = (Cargo::None, (0, 0, String::new()), None);
+    fn pack(&self, peers: &dyn Peers, message: Message) -> RelayedMessage {
+        let (mut cargo, mut region, mut ticket) = (MessageObject::None, (0, 0, String::new()), None);
         if !message.handle.is_none() {
             let read = self.session.region_of(message.handle).and_then(|from| {
                 region = (from.id().0, from.capacity(), from.name().to_owned());
@@ -358,21 +367,21 @@ impl Channel {
                 if length > SMALL {
                     let number = peers.offer(Arc::new(original));
                     ticket = Some(number);
-                    return Ok(Cargo::Pull { object, ticket: number, length });
+                    return Ok(MessageObject::Pull { object, ticket: number, length });
                 }
                 object.bytes = original.bytes()?;
-                Ok(Cargo::Here(object))
+                Ok(MessageObject::Here(object))
             });
             cargo = match read {
                 Ok(cargo) => cargo,
                 Err(error) => {
                     peers.log(&format!("port '{}': {error}", self.port.name()));
-                    Cargo::Left
+                    MessageObject::Left
                 }
             };
         }
         lock(&self.held).messages.insert(message.position, (message, ticket));
-        Parcel { position: message.position, tag: message.tag, inline: message.inline.to_vec(), cargo, region }
+        RelayedMessage { position: message.position, tag: message.tag, inline: message.inline.to_vec(), cargo, region }
     }
 
     /// Handles a report of the sink: which messages were taken, and which were released.
@@ -401,11 +410,11 @@ impl Channel {
     pub fn deliver(&self, body: Deliver) -> std::result::Result<(), Refusal> {
         let mut inbox = lock(&self.inbox);
         let known = usize::try_from(inbox.next.saturating_sub(body.first)).unwrap_or(usize::MAX);
-        if body.first > inbox.next || inbox.parcels.len() > self.end().shape().capacity as usize {
+        if body.first > inbox.next || inbox.relayed_messages.len() > self.end().shape().capacity as usize {
             return Err(Refusal::new(Status::Corrupt, "messages of this channel are missing"));
         }
-        for parcel in body.parcels.into_iter().skip(known) {
-            inbox.parcels.push_back(parcel);
+        for relayed in body.relayed_messages.into_iter().skip(known) {
+            inbox.relayed_messages.push_back(relayed);
             inbox.next += 1;
         }
         drop(inbox);
@@ -426,14 +435,14 @@ impl Channel {
     pub fn put(&self, peers: &dyn Peers) {
         let mut number = 0u64;
         loop {
-            let parcel = {
+            let relayed = {
                 let mut inbox = lock(&self.inbox);
                 loop {
                     if self.is_over() {
                         return;
                     }
-                    if let Some(parcel) = inbox.parcels.pop_front() {
-                        break parcel;
+                    if let Some(relayed) = inbox.relayed_messages.pop_front() {
+                        break relayed;
                     }
                     if let Some((how, count)) = inbox.end.filter(|(_, count)| *count <= inbox.next) {
                         drop(inbox);
@@ -444,31 +453,31 @@ impl Channel {
                 }
             };
             number += 1;
-            if !self.put_one(peers, &parcel, number) {
+            if !self.put_one(peers, &relayed, number) {
                 if self.is_lost() && !self.is_over() {
                     // The message's object was only on the lost node. So this message, and all behind it, are lost.
-                    self.drain(peers, How::Died);
+                    self.drain(peers, EndReason::Died);
                 }
                 return;
             }
         }
     }
 
-    fn put_one(&self, peers: &dyn Peers, parcel: &Parcel, number: u64) -> bool {
-        let (handle, made, bytes) = match self.unpack(peers, parcel, number) {
+    fn put_one(&self, peers: &dyn Peers, relayed: &RelayedMessage, number: u64) -> bool {
+        let (handle, made, bytes) = match self.unpack(peers, relayed, number) {
             Ok(unpacked) => unpacked,
             Err(error) => {
                 if !self.is_over() && !self.is_lost() {
                     peers.log(&format!("port '{}': a message of node {}: {error}", self.port.name(), self.peer));
-                    self.finish(How::Died);
-                    let _ = self.tell_end(peers, How::Died, 0);
+                    self.finish(EndReason::Died);
+                    let _ = self.tell_end(peers, EndReason::Died, 0);
                 }
                 return false;
             }
         };
-        let inline = Inline::new(&parcel.inline).unwrap_or_default();
-        let message = Message { inline, ..Message::new(handle, parcel.tag) };
-        let mut sent = Some(Sent { origin: parcel.position, taken: false, made });
+        let inline = Inline::new(&relayed.inline).unwrap_or_default();
+        let message = Message { inline, ..Message::new(handle, relayed.tag) };
+        let mut sent = Some(RingMessage { origin: relayed.position, taken: false, made });
         loop {
             if self.is_over() {
                 return false;
@@ -497,7 +506,7 @@ impl Channel {
                         }
                         status => {
                             drop(work);
-                            let how = if status == Status::Closed { How::Closed } else { How::Died };
+                            let how = if status == Status::Closed { EndReason::Closed } else { EndReason::Died };
                             if !self.is_over() {
                                 self.tell_end_behind_releases(peers, how);
                                 self.finish(how);
@@ -510,15 +519,15 @@ impl Channel {
         }
     }
 
-    fn unpack(&self, peers: &dyn Peers, parcel: &Parcel, number: u64) -> Result<(Handle, Option<Made>, u64)> {
+    fn unpack(&self, peers: &dyn Peers, relayed: &RelayedMessage, number: u64) -> Result<(Handle, Option<Made>, u64)> {
         let left = (Handle { segment: SegmentId::LEFT_BEHIND.0, offset: 0 }, None, 0);
-        let (object, pulled) = match &parcel.cargo {
-            Cargo::None => return Ok((Handle::NONE, None, 0)),
-            Cargo::Left => return Ok(left),
-            Cargo::Here(object) => (object, None),
-            Cargo::Pull { object, ticket, length } => (object, Some((*ticket, *length))),
+        let (object, pulled) = match &relayed.cargo {
+            MessageObject::None => return Ok((Handle::NONE, None, 0)),
+            MessageObject::Left => return Ok(left),
+            MessageObject::Here(object) => (object, None),
+            MessageObject::Pull { object, ticket, length } => (object, Some((*ticket, *length))),
         };
-        let (id, capacity, name) = &parcel.region;
+        let (id, capacity, name) = &relayed.region;
         let (region, own) = {
             let _work = self.work().ok_or_else(over)?;
             (self.region(*id, *capacity, name)?, format!("message-{number}"))
@@ -599,7 +608,7 @@ impl Channel {
         let is_shared = !self.at_home && self.end().shape().pattern == Pattern::WorkQueue;
         let mut pause = Duration::from_micros(200);
         while !self.is_over() && !self.end().is_closed() {
-            let mut found = Found::default();
+            let mut found = UnreportedReleases::default();
             let untaken = is_shared && lock(&self.sent).values().any(|sent| !sent.taken);
             // Taking a message changes no word on which a thread could wait, so this thread looks again after a short
             // pause.
@@ -614,14 +623,14 @@ impl Channel {
             }
             let gone = match waited {
                 Ok(()) => None,
-                Err(error) if error.status == Status::Closed => Some(How::Closed),
-                Err(error) if error.status == Status::PeerDied => Some(How::Died),
+                Err(error) if error.status == Status::Closed => Some(EndReason::Closed),
+                Err(error) if error.status == Status::PeerDied => Some(EndReason::Died),
                 Err(_) => self.has_left(),
             };
             // A mirror gets no further consumer. The port itself may still get one.
             if let Some(how) = gone.filter(|_| !self.at_home && !self.end().is_closed()) {
                 self.tell_end_behind_releases(peers, how);
-                return self.finish(How::Closed);
+                return self.finish(EndReason::Closed);
             }
             if gone.is_some() && self.at_home {
                 self.pause(Duration::from_millis(20));
@@ -630,7 +639,7 @@ impl Channel {
     }
 
     /// Collects the messages that were taken or released since the last call. Returns whether there are any.
-    fn look(&self, is_shared: bool, found: &mut Found) -> bool {
+    fn look(&self, is_shared: bool, found: &mut UnreportedReleases) -> bool {
         let was_empty = found.released.is_empty();
         let mut sent = lock(&self.sent);
         sent.retain(|position, sent| {
@@ -652,13 +661,13 @@ impl Channel {
     }
 
     /// Reports the messages that consumers have taken and released to the source. Returns whether there were any.
-    fn tell_released(&self, peers: &dyn Peers, Found { taken, released, .. }: Found) -> bool {
+    fn tell_released(&self, peers: &dyn Peers, UnreportedReleases { taken, released, .. }: UnreportedReleases) -> bool {
         if taken.is_empty() && released.is_empty() {
             return false;
         }
         let is_counted = !released.is_empty();
         let body = Released { key: self.key, taken, released }.encode();
-        if matches!(self.tell(peers, RELEASED, &body), Told::Unknown) {
+        if matches!(self.tell(peers, RELEASED, &body), ReportOutcome::Unknown) {
             self.unknown();
         }
         if is_counted {
@@ -669,8 +678,8 @@ impl Channel {
     }
 
     /// Reports to the source how the ring's consumers ended, after all of their releases.
-    fn tell_end_behind_releases(&self, peers: &dyn Peers, how: How) {
-        let mut last = Found::default();
+    fn tell_end_behind_releases(&self, peers: &dyn Peers, how: EndReason) {
+        let mut last = UnreportedReleases::default();
         self.look(false, &mut last);
         self.tell_released(peers, last);
         while self.untold.load(Ordering::Acquire) > 0 && self.stopped().is_none() {
@@ -681,14 +690,14 @@ impl Channel {
 
     /// Ends a sink whose source has ended, after its last message is in the ring. The ring's consumers find the end
     /// behind the last message. The objects of messages stay until the consumers have released them or have left.
-    fn drain(&self, peers: &dyn Peers, how: How) {
+    fn drain(&self, peers: &dyn Peers, how: EndReason) {
         match how {
-            How::Closed => self.port.leave(),
-            How::Died => self.die(),
+            EndReason::Closed => self.port.leave(),
+            EndReason::Died => self.die(),
         }
         let mut alone: Option<Instant> = None;
         while !self.is_over() {
-            let mut found = Found::default();
+            let mut found = UnreportedReleases::default();
             self.look(false, &mut found);
             self.tell_released(peers, found);
             let done = if self.at_home {
@@ -704,10 +713,10 @@ impl Channel {
             };
             if done {
                 if !self.at_home {
-                    self.tell_end_behind_releases(peers, self.has_left().unwrap_or(How::Closed));
+                    self.tell_end_behind_releases(peers, self.has_left().unwrap_or(EndReason::Closed));
                 }
                 peers.remove(&self.workflow, std::mem::take(&mut *lock(&self.names)));
-                return self.finish(How::Closed);
+                return self.finish(EndReason::Closed);
             }
             self.pause(Duration::from_millis(5));
         }

@@ -2,38 +2,38 @@
 
 use std::fmt::Debug;
 
+use crate::messages::{self, BodyField, ChannelKey, ChannelKeys, Deliver, Ended, Open, Opened, Released};
 use crate::region::{Done, Fate, Held, Hold};
-use crate::series::words::{Find, Found, Offered, Over, Supplied, Supply, Taken};
-use crate::words::{self, Deliver, Ended, Key, Keys, Open, Opened, Released, Word};
+use crate::series::messages::{Find, Found, Offered, Over, Supplied, Supply, Taken};
 
 /// Decodes bytes as the body of a question to a service of this crate, or of an answer. The first byte chooses the
 /// body's type. A body that is accepted must give the same bytes when it is encoded again, because each body has
 /// exactly one encoding.
 pub fn fuzz_decode(bytes: &[u8]) {
     let Some((which, body)) = bytes.split_first() else { return };
-    match words::OPEN + u32::from(which % 18) {
-        words::OPEN => one_spelling::<Open>(body),
-        words::DELIVER => one_spelling::<Deliver>(body),
-        words::RELEASED => one_spelling::<Released>(body),
-        words::ENDED => one_spelling::<Ended>(body),
-        words::KNOWN => one_spelling::<Keys>(body),
-        105 => one_spelling::<Opened>(body),
-        106 => one_spelling::<Find>(body),
-        107 => one_spelling::<Found>(body),
-        108 => one_spelling::<Supply>(body),
-        109 => one_spelling::<Supplied>(body),
-        110 => one_spelling::<Offered>(body),
-        111 => one_spelling::<Taken>(body),
-        112 => one_spelling::<Over>(body),
-        113 => one_spelling::<Hold>(body),
-        114 => one_spelling::<Held>(body),
-        115 => one_spelling::<Done>(body),
-        116 => one_spelling::<Fate>(body),
-        _ => one_spelling::<Key>(body),
+    match messages::OPEN + u32::from(which % 18) {
+        messages::OPEN => one_encoding::<Open>(body),
+        messages::DELIVER => one_encoding::<Deliver>(body),
+        messages::RELEASED => one_encoding::<Released>(body),
+        messages::ENDED => one_encoding::<Ended>(body),
+        messages::KNOWN => one_encoding::<ChannelKeys>(body),
+        105 => one_encoding::<Opened>(body),
+        106 => one_encoding::<Find>(body),
+        107 => one_encoding::<Found>(body),
+        108 => one_encoding::<Supply>(body),
+        109 => one_encoding::<Supplied>(body),
+        110 => one_encoding::<Offered>(body),
+        111 => one_encoding::<Taken>(body),
+        112 => one_encoding::<Over>(body),
+        113 => one_encoding::<Hold>(body),
+        114 => one_encoding::<Held>(body),
+        115 => one_encoding::<Done>(body),
+        116 => one_encoding::<Fate>(body),
+        _ => one_encoding::<ChannelKey>(body),
     }
 }
 
-fn one_spelling<W: Word + Debug>(body: &[u8]) {
+fn one_encoding<W: BodyField + Debug>(body: &[u8]) {
     if let Ok(word) = W::decode(body) {
         assert_eq!(word.encode(), body, "{word:?}");
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::fuzz_decode;
 
     #[test]
-    fn random_bodies_and_changed_ones_have_one_spelling_or_none() {
+    fn random_bodies_and_changed_ones_have_one_encoding_or_none() {
         let mut state = 3u64;
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -14,11 +14,11 @@
 
 mod channel;
 mod fuzz;
+mod messages;
 mod object;
 mod region;
+mod reports;
 mod series;
-mod tell;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -38,15 +38,15 @@ use crossdock_os::Deadline;
 use channel::{Channel, reached};
 #[doc(hidden)]
 pub use fuzz::fuzz_decode;
-pub use region::WantRegion;
-pub use series::WantSeries;
+use messages::{BodyField, ChannelKey, ChannelKeys, Open, Opened, Released};
+pub use region::WantedRegion;
+pub use series::WantedSeries;
 pub use series::fuzz::fuzz_mirror;
-use words::{Key, Keys, Open, Opened, Released, Word};
 
 /// Tells whether this crate answers questions to this service.
 #[must_use]
 pub fn serves(service: u32) -> bool {
-    (words::OPEN..=words::KNOWN).contains(&service)
+    (messages::OPEN..=messages::KNOWN).contains(&service)
         || series::SERVICES.contains(&service)
         || region::SERVICES.contains(&service)
 }
@@ -69,7 +69,7 @@ const KIND: SegmentKind = SegmentKind::Port;
 
 /// An end of a port of another node that a task of this node wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Want {
+pub struct WantedEnd {
     /// The node that has the port.
     pub node: String,
     /// The workflow.
@@ -87,7 +87,7 @@ pub struct Want {
 }
 
 /// How a relay reaches the relays of other nodes.
-pub trait Reach: Send + Sync {
+pub trait RelayNetwork: Send + Sync {
     /// Asks a service of another node. If this fails with `TimedOut` or `Disconnected`, the other node may have carried
     /// out the question, or may still do it.
     ///
@@ -109,7 +109,7 @@ pub trait Reach: Send + Sync {
     ) -> crossdock_link::Result<()>;
 }
 
-impl Reach for Nodes {
+impl RelayNetwork for Nodes {
     fn ask(&self, node: &str, service: u32, body: &[u8], by: Deadline) -> crossdock_link::Result<Vec<u8>> {
         Self::ask(self, node, service, body, by)
     }
@@ -141,7 +141,7 @@ trait Peers: Sync {
 
 /// Gives the name of the mirror of the port, series or region `name`. `number` makes the names of one channel's mirrors
 /// different.
-fn mirror_name(key: Key, number: u64, name: &str) -> Result<String> {
+fn mirror_name(key: ChannelKey, number: u64, name: &str) -> Result<String> {
     let mirror = format!("{MIRROR}{:x}-{:x}-{number:x}/{}", key.by, key.number, name::mirrored(name));
     name::check(&mirror).map_err(|bad| {
         Error::new(Status::Invalid, format!("'{name}' is too long for a port across nodes: its mirror's name: {bad}"))
@@ -151,16 +151,16 @@ fn mirror_name(key: Key, number: u64, name: &str) -> Result<String> {
 
 struct Shared {
     token: u64,
-    nodes: Arc<dyn Reach>,
+    nodes: Arc<dyn RelayNetwork>,
     socket: PathBuf,
     next: AtomicU64,
-    channels: Mutex<BTreeMap<Key, Arc<Channel>>>,
-    series: series::All,
-    regions: region::All,
+    channels: Mutex<BTreeMap<ChannelKey, Arc<Channel>>>,
+    series: series::SeriesRelays,
+    regions: region::RegionTransfers,
     /// Keys of channels and mirrors that are being opened.
-    opening: Mutex<BTreeSet<Key>>,
+    opening: Mutex<BTreeSet<ChannelKey>>,
     /// Keys of channels and supplies that other nodes have asked this one to open, the newest last.
-    seen: Mutex<VecDeque<Key>>,
+    seen: Mutex<VecDeque<ChannelKey>>,
     offered: Mutex<HashMap<u64, Arc<dyn Source>>>,
     stop: AtomicBool,
     log: Box<dyn Fn(&str) + Send + Sync>,
@@ -183,7 +183,7 @@ impl Relay {
     /// No thread can be started.
     pub fn new(
         token: u64,
-        nodes: Arc<dyn Reach>,
+        nodes: Arc<dyn RelayNetwork>,
         socket: PathBuf,
         log: impl Fn(&str) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
@@ -193,8 +193,8 @@ impl Relay {
             socket,
             next: AtomicU64::new(1),
             channels: Mutex::default(),
-            series: series::All::default(),
-            regions: region::All::default(),
+            series: series::SeriesRelays::default(),
+            regions: region::RegionTransfers::default(),
             opening: Mutex::default(),
             seen: Mutex::default(),
             offered: Mutex::default(),
@@ -211,7 +211,7 @@ impl Relay {
     ///
     /// # Errors
     /// The errors of opening a port, from the other node. `DISCONNECTED` or `TIMED_OUT` if that node cannot be reached.
-    pub fn open(&self, want: &Want) -> std::result::Result<SegmentId, (Status, String)> {
+    pub fn open(&self, want: &WantedEnd) -> std::result::Result<SegmentId, (Status, String)> {
         let opened = self.shared.opening(|key| self.shared.open(key, want));
         opened.map_err(|error| (error.status, error.to_string()))
     }
@@ -222,7 +222,7 @@ impl Relay {
     /// # Errors
     /// The errors of observing a series, from the other node. `DISCONNECTED` or `TIMED_OUT` if that node cannot be
     /// reached.
-    pub fn open_series(&self, want: &WantSeries) -> std::result::Result<SegmentId, (Status, String)> {
+    pub fn open_series(&self, want: &WantedSeries) -> std::result::Result<SegmentId, (Status, String)> {
         self.shared.open_series(want).map_err(|error| (error.status, error.to_string()))
     }
 
@@ -231,7 +231,7 @@ impl Relay {
     /// # Errors
     /// `BUSY` if a task has the region open; the errors of opening and making regions; `DISCONNECTED` or `TIMED_OUT` if
     /// the other node cannot be reached. After an error there is no copy.
-    pub fn copy_region(&self, want: &WantRegion) -> std::result::Result<SegmentId, (Status, String)> {
+    pub fn copy_region(&self, want: &WantedRegion) -> std::result::Result<SegmentId, (Status, String)> {
         self.shared.copy_region(want).map_err(|error| (error.status, error.to_string()))
     }
 
@@ -246,7 +246,7 @@ impl Relay {
         if self.shared.series.left(mirror) {
             return;
         }
-        let how = if died { words::How::Died } else { words::How::Closed };
+        let how = if died { messages::EndReason::Died } else { messages::EndReason::Closed };
         for channel in self.shared.all() {
             if !channel.at_home && channel.port.id() == mirror {
                 channel.left(how);
@@ -316,7 +316,7 @@ impl Shared {
 
     /// Calls `open` with a new key. Until it returns, messages of the other node about this key are refused with
     /// `Busy`.
-    fn opening<T>(&self, open: impl FnOnce(Key) -> Result<T>) -> Result<T> {
+    fn opening<T>(&self, open: impl FnOnce(ChannelKey) -> Result<T>) -> Result<T> {
         let key = self.new_key();
         lock(&self.opening).insert(key);
         let opened = open(key);
@@ -324,12 +324,12 @@ impl Shared {
         opened
     }
 
-    fn new_key(&self) -> Key {
-        Key { by: self.token, number: self.next.fetch_add(1, Ordering::Relaxed) }
+    fn new_key(&self) -> ChannelKey {
+        ChannelKey { by: self.token, number: self.next.fetch_add(1, Ordering::Relaxed) }
     }
 
-    fn open(self: &Arc<Self>, key: Key, want: &Want) -> Result<SegmentId> {
-        let Want { node, workflow, port, task, rank, sends, wait } = want;
+    fn open(self: &Arc<Self>, key: ChannelKey, want: &WantedEnd) -> Result<SegmentId> {
+        let WantedEnd { node, workflow, port, task, rank, sends, wait } = want;
         let question = Open {
             key,
             workflow: workflow.clone(),
@@ -360,7 +360,7 @@ impl Shared {
     fn ask_to_open(&self, node: &str, question: &Open, wait: Duration) -> Result<Vec<u8>> {
         let by = Deadline::after(wait);
         loop {
-            match self.ask(node, words::OPEN, &question.encode(), by.left()) {
+            match self.ask(node, messages::OPEN, &question.encode(), by.left()) {
                 Err(error) if error.status == Status::Disconnected && !by.passed() => thread::sleep(AGAIN),
                 outcome => return outcome,
             }
@@ -380,7 +380,7 @@ impl Shared {
     /// called, and the error has the reason `why`. The node that asked then tries again with a new key, if it still needs
     /// an answer. If `open` failed, a question with the same key may come again. This node remembers the newest [`SEEN`]
     /// keys only.
-    fn open_once<T>(&self, key: Key, why: &'static str, open: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn open_once<T>(&self, key: ChannelKey, why: &'static str, open: impl FnOnce() -> Result<T>) -> Result<T> {
         {
             let mut seen = lock(&self.seen);
             if seen.contains(&key) {
@@ -436,7 +436,7 @@ impl Shared {
                 own.forget(&of);
             });
             if let Err(error) = started {
-                channel.finish(words::How::Died);
+                channel.finish(messages::EndReason::Died);
                 return Err(Error::system("starting a thread for a port of another node", &error));
             }
         }
@@ -455,7 +455,7 @@ impl Shared {
     }
 
     fn answer(self: &Arc<Self>, node: &str, service: u32, body: &[u8]) -> std::result::Result<Vec<u8>, Refusal> {
-        let channel = |key: Key| {
+        let channel = |key: ChannelKey| {
             let found = lock(&self.channels).get(&key).filter(|channel| channel.peer == node).cloned();
             found.ok_or_else(|| {
                 if lock(&self.opening).contains(&key) {
@@ -465,33 +465,33 @@ impl Shared {
             })
         };
         match service {
-            words::OPEN => {
+            messages::OPEN => {
                 let opened = self.open_for(node, Open::decode(body)?);
                 // The error's text names the port already.
                 opened.map(|opened| opened.encode()).map_err(|error| Refusal::new(error.status, error.to_string()))
             }
-            words::DELIVER => {
-                let body = words::Deliver::decode(body)?;
+            messages::DELIVER => {
+                let body = messages::Deliver::decode(body)?;
                 channel(body.key)?.deliver(body).map(|()| Vec::new())
             }
-            words::RELEASED => {
+            messages::RELEASED => {
                 let body = Released::decode(body)?;
                 channel(body.key)?.released(&**self, body);
                 Ok(Vec::new())
             }
-            words::ENDED => {
-                let body = words::Ended::decode(body)?;
+            messages::ENDED => {
+                let body = messages::Ended::decode(body)?;
                 channel(body.key)?.peer_ended(&body);
                 Ok(Vec::new())
             }
-            words::KNOWN => {
-                let Keys(asked) = Keys::decode(body)?;
+            messages::KNOWN => {
+                let ChannelKeys(asked) = ChannelKeys::decode(body)?;
                 let unknown = asked.into_iter().filter(|key| {
                     lock(&self.channels).get(key).is_none_or(|channel| channel.peer != node)
                         && !self.series.knows(node, *key)
                         && !lock(&self.opening).contains(key)
                 });
-                Ok(Keys(unknown.collect()).encode())
+                Ok(ChannelKeys(unknown.collect()).encode())
             }
             service if region::SERVICES.contains(&service) => self.answer_region(node, service, body),
             other => self.answer_series(node, other, body),
@@ -510,7 +510,7 @@ impl Shared {
                 continue;
             }
             waited = Duration::ZERO;
-            let mut by_peer: BTreeMap<String, Vec<Key>> = BTreeMap::new();
+            let mut by_peer: BTreeMap<String, Vec<ChannelKey>> = BTreeMap::new();
             let channels = self.all().into_iter().map(|channel| (channel.peer.clone(), channel.key));
             for (peer, key) in channels.chain(self.series.keys()) {
                 by_peer.entry(peer).or_default().push(key);
@@ -519,8 +519,8 @@ impl Shared {
                 // One question has room for at most 4000 keys. The keys beyond the first 3000 are asked about later,
                 // when some channels have ended.
                 keys.truncate(3000);
-                let Ok(body) = self.ask(&peer, words::KNOWN, &Keys(keys).encode(), COMPARE) else { continue };
-                let Ok(Keys(unknown)) = Keys::decode(&body) else { continue };
+                let Ok(body) = self.ask(&peer, messages::KNOWN, &ChannelKeys(keys).encode(), COMPARE) else { continue };
+                let Ok(ChannelKeys(unknown)) = ChannelKeys::decode(&body) else { continue };
                 for key in unknown {
                     let channel = lock(&self.channels).get(&key).cloned();
                     channel.inspect(|channel| channel.unknown());

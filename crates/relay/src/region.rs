@@ -27,8 +27,8 @@ use crossdock_link::{Buffer, Refusal, Source};
 use crossdock_os::Deadline;
 
 use crate::channel::reached;
-use crate::tell::AGAIN;
-use crate::words::{Key, Word, spell};
+use crate::messages::{BodyField, ChannelKey, spell};
+use crate::reports::AGAIN;
 use crate::{Peers, Shared, lock, mirror_name};
 
 /// Asks to freeze a region and to offer its bytes. The answer is [`Held`].
@@ -62,7 +62,7 @@ const SILENT: Duration = Duration::from_secs(30);
 
 /// A region that a task of this node wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantRegion {
+pub struct WantedRegion {
     /// The number of the broker's order.
     pub order: u64,
     /// The node that has the region; `None` if this node has it.
@@ -81,7 +81,7 @@ pub struct WantRegion {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    pub key: Key,
+    pub key: ChannelKey,
     pub workflow: String,
     pub name: String,
     pub copy: String,
@@ -103,13 +103,13 @@ pub struct Held {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    pub key: Key,
+    pub key: ChannelKey,
     pub named: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fate {
-    pub key: Key,
+    pub key: ChannelKey,
     pub workflow: String,
     pub copy: String,
     pub segment: u64,
@@ -170,13 +170,13 @@ impl Frozen {
 
 /// All regions that this daemon freezes or copies.
 #[derive(Default)]
-pub struct All {
-    frozen: Mutex<BTreeMap<Key, Arc<Frozen>>>,
+pub struct RegionTransfers {
+    frozen: Mutex<BTreeMap<ChannelKey, Arc<Frozen>>>,
     /// The copies that are being made here.
-    making: Mutex<BTreeSet<Key>>,
+    making: Mutex<BTreeSet<ChannelKey>>,
 }
 
-impl All {
+impl RegionTransfers {
     /// Notes that the lease of a node has ended: what the node had is gone.
     pub fn gone(&self, node: &str) {
         lock(&self.frozen).values().filter(|frozen| frozen.peer == node).for_each(|frozen| frozen.end(false));
@@ -190,9 +190,9 @@ impl All {
 
 impl Shared {
     /// Makes a copy of a region for a task of this node, and gives the copy its name. Returns the id of the copy.
-    pub(crate) fn copy_region(self: &Arc<Self>, want: &WantRegion) -> Result<SegmentId> {
+    pub(crate) fn copy_region(self: &Arc<Self>, want: &WantedRegion) -> Result<SegmentId> {
         let by = Deadline::after(want.wait);
-        let WantRegion { node, workflow, name, copy, moves, .. } = want;
+        let WantedRegion { node, workflow, name, copy, moves, .. } = want;
         let key = self.new_key();
         lock(&self.regions.making).insert(key);
         let hold = Hold { key, workflow: workflow.clone(), name: name.clone(), copy: copy.clone(), moves: *moves };
@@ -230,8 +230,8 @@ impl Shared {
     }
 
     /// Brings the bytes of a held region into a new segment, and gives this segment its name.
-    fn fill(self: &Arc<Self>, want: &WantRegion, held: &Held, key: Key, by: Deadline) -> Result<SegmentId> {
-        let WantRegion { order, node, workflow, copy, .. } = want;
+    fn fill(self: &Arc<Self>, want: &WantedRegion, held: &Held, key: ChannelKey, by: Deadline) -> Result<SegmentId> {
+        let WantedRegion { order, node, workflow, copy, .. } = want;
         let from = node.as_deref().unwrap_or("here");
         let session = self.session(workflow, &format!("copies.on.{from}"), 0, true)?;
         let mirror = mirror_name(key, 0, copy)?;
@@ -275,7 +275,7 @@ impl Shared {
     /// the region is still held.
     fn bring(
         &self,
-        (node, key): (Option<&str>, Key),
+        (node, key): (Option<&str>, ChannelKey),
         ticket: u64,
         at: u64,
         memory: &mut [u8],
@@ -401,7 +401,7 @@ impl Shared {
     /// Asks the node `node`, which has the name of a region that was about to move to it, until it is known whether the
     /// region has moved. If the region has moved, removes it from this node.
     pub(crate) fn region_left(&self, node: &str, workflow: &str, name: &str, segment: SegmentId) {
-        let (key, copy) = (Key { by: 0, number: 0 }, name.to_owned());
+        let (key, copy) = (ChannelKey { by: 0, number: 0 }, name.to_owned());
         let fate = Fate { key, workflow: workflow.to_owned(), copy, segment: segment.0 }.encode();
         while !self.stop.load(Ordering::Acquire) {
             let state = self.ask(node, STATE, &fate, ANSWER).ok().and_then(|body| u64::decode(&body).ok());
@@ -456,7 +456,7 @@ impl Shared {
                 Ok((state as u64).encode())
             }
             SURE => {
-                let key = Key::decode(body)?;
+                let key = ChannelKey::decode(body)?;
                 let frozen = lock(&self.regions.frozen).get(&key).filter(|frozen| frozen.peer == node).cloned();
                 match frozen.filter(|frozen| lock(&frozen.outcome).is_none()) {
                     Some(_) => Ok(Vec::new()),

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crossdock_client::{Listing, SegmentInfo, SegmentKind, SeriesReport, Session};
 use crossdock_launch::run;
 use crossdock_launch::run::state::{Link, Phase, State, now_ms};
-use crossdock_launch::run::usage::{self, Of, Usage};
+use crossdock_launch::run::usage::{self, RankKey, Usage};
 use serde::Serialize;
 
 use crate::find::{self, FoundDaemon};
@@ -426,7 +426,7 @@ impl Sampler {
     }
 }
 
-fn run_row(state: &State, place: &Option<String>, all: &BTreeMap<Of, Usage>) -> RunRow {
+fn run_row(state: &State, place: &Option<String>, all: &BTreeMap<RankKey, Usage>) -> RunRow {
     let now = now_ms();
     let ranks = state.ranks.iter().map(|rank| {
         let used = all.get(&(state.id.clone(), rank.task.clone(), rank.rank)).cloned().unwrap_or_default();

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use crossdock_bench::{Record, median, print, raw};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{
-    Authority, Certificates, Grpc, Link, LinkOptions, Node, Papers, Tcp, Transport, Trust, Ucx, Wanted,
+    Authority, Certificates, Grpc, Link, LinkOptions, Node, NodeCredentials, Tcp, Transport, Trust, Ucx, Wanted,
 };
 use crossdock_os::Deadline;
 
@@ -124,7 +124,8 @@ fn main() {
     let peer = Peer::start(&before, &address, &folder, most);
     std::fs::remove_dir_all(&folder).expect("the folder is removed");
 
-    let trust = |papers: &Papers| Trust::Certificates(Arc::new(Certificates::new(papers).expect("certificates")));
+    let trust =
+        |papers: &NodeCredentials| Trust::Certificates(Arc::new(Certificates::new(papers).expect("certificates")));
     let certificates = trust(&authority.issue("a").expect("papers"));
     let of = |trust: &Trust| -> [Arc<dyn Transport>; 2] {
         [Arc::new(Tcp::new(trust.clone())), Arc::new(Grpc::new(trust.clone()).expect("a thread"))]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crossdock_bench::raw;
 use crossdock_link::{
-    Buffer, Certificates, Choice, LinkOptions, Node, Papers, Peer, Refusal, Serve, Server, Source, Transports, Trust,
-    Wanted,
+    Buffer, Certificates, Choice, LinkOptions, Node, NodeCredentials, Peer, Refusal, Serve, Server, Source, Transports,
+    Trust, Wanted,
 };
 use crossdock_os::Deadline;
 
@@ -56,7 +56,7 @@ pub fn serve(address: &str, papers: &Path, most: usize) {
     let bytes = Arc::new(bytes);
     let listener = TcpListener::bind((address, 0)).expect("a free port");
     println!("{}", listener.local_addr().expect("its address"));
-    let papers = Papers::load(papers).expect("papers");
+    let papers = NodeCredentials::load(papers).expect("papers");
     let trusted = Trust::Certificates(Arc::new(Certificates::new(&papers).expect("certificates")));
     let servers = [(Trust::Network, Choice::Ucx), (trusted, Choice::Auto)].map(|(trust, choice)| {
         let transports = Transports::new(&trust, choice).expect("transports");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crossdock_bench::raw;
 use crossdock_client::{End, Observer, Port, PortOptions, Session};
 use crossdock_core::files::{FileWaitOutcome, Views};
-use crossdock_files::{Across, Exchange, Service};
+use crossdock_files::{Exchange, RemoteHosts, Service};
 use crossdock_os::clock::now_ns;
 
 use crate::content;
@@ -123,8 +123,13 @@ impl Directory {
         let (published, notice) = (root.join("published"), root.with_extension("notice"));
         let text = |path: &PathBuf| path.to_str().expect("plain letters").to_owned();
         let wait = WAIT.expect("a time");
-        let across =
-            Across { consumes: true, origins: vec!["a".into()], wait, path: text(&published), ..Across::default() };
+        let across = RemoteHosts {
+            consumes: true,
+            origins: vec!["a".into()],
+            wait,
+            path: text(&published),
+            ..RemoteHosts::default()
+        };
         let transports = transports(site.papers.as_deref(), "b");
         let files = site_of_files(Some(&site.files));
         let exchange = Exchange::start(&transports, "b", "", &files, &[(DIRECTORY, &service, &across)]);

@@ -13,7 +13,7 @@ use crossdock_client::{
     ConnectOptions, End, Handle, Item, ItemOptions, Message, Mode, Pattern, Port, PortOptions, Publisher, Region,
     SeriesOptions, Session, Variable,
 };
-use crossdock_files::{Across, Announcement, Exchange, Keep, Publish, Role, Service, entry_key};
+use crossdock_files::{Announcement, Exchange, Keep, Publish, RemoteHosts, Role, Service, entry_key};
 use crossdock_layout::files::Phase;
 use crossdock_os::Deadline;
 
@@ -182,7 +182,7 @@ impl Files {
         let root = PathBuf::from(format!("/dev/shm/crossdock-bench-a-{}-{}", site.name, std::process::id()));
         let service = service(&root);
         service.producers(Phase::Producing);
-        let across = Across { produces: true, readers: vec!["b".into()], ..Across::default() };
+        let across = RemoteHosts { produces: true, readers: vec!["b".into()], ..RemoteHosts::default() };
         let transports = transports(site.papers.as_deref(), "a");
         let (address, files) = (format!("{}:0", site.own), site_of_files(None));
         let exchange = Exchange::start(&transports, "a", &address, &files, &[(DIRECTORY, &service, &across)]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_bench::{Daemon, free_port};
-use crossdock_link::{Authority, Certificates, Choice, Papers, Transports, Trust};
+use crossdock_link::{Authority, Certificates, Choice, NodeCredentials, Transports, Trust};
 use serde::{Deserialize, Serialize};
 
 use crate::Place;
@@ -107,7 +107,7 @@ impl Drop for Sites<'_> {
 pub fn transports(papers: Option<&Path>, node: &str) -> Transports {
     let trust = match papers {
         Some(folder) => {
-            let papers = Papers::load(&folder.join(node)).expect("papers");
+            let papers = NodeCredentials::load(&folder.join(node)).expect("papers");
             Trust::Certificates(Arc::new(Certificates::new(&papers).expect("certificates")))
         }
         None => Trust::Network,

@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::words::{Entry, What};
+use super::messages::{ChangeKind, Entry};
 
 /// The most files of one directory that are fetched from one host at the same time.
 pub const LANES: usize = 4;
 
 /// A change that must be carried out.
 #[derive(Clone, Debug)]
-pub struct Work {
+pub struct PendingChange {
     /// The position of the change in the order of all changes.
     order: u64,
     /// The number that the other host gave to the directory.
@@ -35,7 +35,7 @@ pub struct Work {
 
 /// A change that is being carried out.
 #[derive(Debug)]
-struct Flight {
+struct ChangeInProgress {
     rest: PathBuf,
     /// The number of the change; `None` after the other host's service was started anew.
     number: Option<u64>,
@@ -47,8 +47,8 @@ struct Flight {
 #[derive(Debug, Default)]
 pub struct Backlog {
     last: u64,
-    pending: BTreeMap<u64, Work>,
-    flights: BTreeMap<u64, Flight>,
+    pending: BTreeMap<u64, PendingChange>,
+    flights: BTreeMap<u64, ChangeInProgress>,
     /// The number of lanes (threads that fetch) that run, whether they have work or not.
     lanes: usize,
 }
@@ -57,21 +57,21 @@ impl Backlog {
     /// Adds a change. Older changes that it makes obsolete are removed.
     pub fn add(&mut self, directory: u64, entry: Entry, now: Instant) {
         let is_about = |name: &Path| match entry.what {
-            What::File(_) | What::Dropped => name == entry.rest,
-            What::Gone => name.starts_with(&entry.rest),
-            What::Folder => false,
+            ChangeKind::File(_) | ChangeKind::Dropped => name == entry.rest,
+            ChangeKind::Gone => name.starts_with(&entry.rest),
+            ChangeKind::Folder => false,
         };
         self.pending.retain(|_, work| !is_about(&work.entry.rest));
         // If the other host has dropped a file that is being fetched, the fetch continues, because that host keeps the
         // file open until it is fetched.
-        if entry.what != What::Dropped {
+        if entry.what != ChangeKind::Dropped {
             for flight in self.flights.values_mut().filter(|flight| is_about(&flight.rest)) {
                 flight.is_overtaken = true;
             }
         }
         self.last += 1;
         let order = self.last;
-        let work = Work { order, directory, entry, since: now, not_before: None, is_first: false };
+        let work = PendingChange { order, directory, entry, since: now, not_before: None, is_first: false };
         self.pending.insert(order, work);
     }
 
@@ -88,20 +88,27 @@ impl Backlog {
 
     /// Takes the next change to carry out, if a lane is free for it. The caller calls `finish` or `put_back` at the
     /// end.
-    pub fn take(&mut self, awaited: &HashSet<PathBuf>, now: Instant) -> Option<Work> {
+    pub fn take(&mut self, awaited: &HashSet<PathBuf>, now: Instant) -> Option<PendingChange> {
         if self.flights.len() >= LANES {
             return None;
         }
-        let is_first = |work: &Work| !matches!(work.entry.what, What::File(_)) || awaited.contains(&work.entry.rest);
-        let may_start = |work: &&Work| work.not_before.is_none_or(|time| time <= now) && self.is_in_order(work);
+        let is_first = |work: &PendingChange| {
+            !matches!(work.entry.what, ChangeKind::File(_)) || awaited.contains(&work.entry.rest)
+        };
+        let may_start =
+            |work: &&PendingChange| work.not_before.is_none_or(|time| time <= now) && self.is_in_order(work);
         let first = self.pending.values().filter(|work| is_first(work)).find(may_start);
         let other = || self.pending.values().find(may_start).filter(|_| self.others() + 1 < LANES);
         let order = first.or_else(other)?.order;
         let mut work = self.pending.remove(&order)?;
         work.is_first = is_first(&work);
-        let Work { entry, is_first, .. } = &work;
-        let flight =
-            Flight { rest: entry.rest.clone(), number: Some(entry.number), is_first: *is_first, is_overtaken: false };
+        let PendingChange { entry, is_first, .. } = &work;
+        let flight = ChangeInProgress {
+            rest: entry.rest.clone(),
+            number: Some(entry.number),
+            is_first: *is_first,
+            is_overtaken: false,
+        };
         self.flights.insert(order, flight);
         Some(work)
     }
@@ -127,7 +134,7 @@ impl Backlog {
 
     /// Tells whether the change may begin: no earlier change of this name, of a folder above it or of a name below it
     /// is left.
-    fn is_in_order(&self, work: &Work) -> bool {
+    fn is_in_order(&self, work: &PendingChange) -> bool {
         let touches = |name: &Path| name.starts_with(&work.entry.rest) || work.entry.rest.starts_with(name);
         let before = self.pending.range(..work.order).map(|(_, other)| &other.entry.rest);
         let in_flight = self.flights.values().map(|flight| &flight.rest);
@@ -135,27 +142,27 @@ impl Backlog {
     }
 
     /// Tells whether a newer change of the name has come meanwhile.
-    pub fn is_overtaken(&self, work: &Work) -> bool {
+    pub fn is_overtaken(&self, work: &PendingChange) -> bool {
         self.flights.get(&work.order).is_none_or(|flight| flight.is_overtaken)
     }
 
     /// Notes that a change was carried out or given up.
-    pub fn finish(&mut self, work: &Work) {
+    pub fn finish(&mut self, work: &PendingChange) {
         self.flights.remove(&work.order);
     }
 
     /// Puts a file back into the backlog, because there was no room for it. The file is tried again from `not_before`
     /// on.
-    pub fn put_back(&mut self, work: Work, not_before: Instant) {
+    pub fn put_back(&mut self, work: PendingChange, not_before: Instant) {
         let flight = self.flights.remove(&work.order);
         if flight.is_some_and(|flight| !flight.is_overtaken && flight.number.is_some()) {
-            self.pending.insert(work.order, Work { not_before: Some(not_before), ..work });
+            self.pending.insert(work.order, PendingChange { not_before: Some(not_before), ..work });
         }
     }
 
     /// Gives the files that are not fetched yet, in the order of their names.
     pub fn files(&self) -> Vec<PathBuf> {
-        let pending = self.pending.values().filter(|work| matches!(work.entry.what, What::File(_)));
+        let pending = self.pending.values().filter(|work| matches!(work.entry.what, ChangeKind::File(_)));
         let mut files: Vec<_> = pending.map(|work| work.entry.rest.clone()).collect();
         files.extend(self.flights.values().filter(|flight| !flight.is_overtaken).map(|flight| flight.rest.clone()));
         files.sort();
@@ -188,31 +195,31 @@ impl Backlog {
 mod tests {
     use std::time::Duration;
 
-    use super::super::words::Meta;
+    use super::super::messages::FileMetadata;
     use super::*;
 
-    struct Tried {
+    struct RetryState {
         backlog: Backlog,
         number: u64,
         now: Instant,
     }
 
-    impl Tried {
+    impl RetryState {
         fn new() -> Self {
             Self { backlog: Backlog::default(), number: 0, now: Instant::now() }
         }
 
-        fn add(&mut self, rest: &str, what: What) {
+        fn add(&mut self, rest: &str, what: ChangeKind) {
             self.number += 1;
             self.backlog.add(0, Entry { number: self.number, rest: rest.into(), what }, self.now);
         }
 
         fn files(&mut self, names: &[&str]) {
-            let meta = Meta { size: 1, mode: 0o444, modified: (1, 2) };
-            names.iter().for_each(|name| self.add(name, What::File(meta)));
+            let meta = FileMetadata { size: 1, mode: 0o444, modified: (1, 2) };
+            names.iter().for_each(|name| self.add(name, ChangeKind::File(meta)));
         }
 
-        fn take(&mut self, awaited: &[&str]) -> Option<Work> {
+        fn take(&mut self, awaited: &[&str]) -> Option<PendingChange> {
             self.backlog.take(&awaited.iter().map(PathBuf::from).collect(), self.now)
         }
 
@@ -223,7 +230,7 @@ mod tests {
 
     #[test]
     fn each_change_gets_a_lane_while_there_are_some_and_an_ended_lane_is_replaced() {
-        let mut tried = Tried::new();
+        let mut tried = RetryState::new();
         assert!(!tried.backlog.open_lane(), "there is nothing to do");
         tried.files(&["a"]);
         assert!(tried.backlog.open_lane() && !tried.backlog.open_lane());
@@ -235,16 +242,16 @@ mod tests {
 
     #[test]
     fn an_awaited_file_comes_first_and_has_a_lane_when_the_others_are_busy() {
-        let mut tried = Tried::new();
+        let mut tried = RetryState::new();
         tried.files(&["a", "b", "c", "d", "e", "f"]);
         assert_eq!(tried.name(&["c"]).as_deref(), Some("c"));
         for name in ["a", "b", "d"] {
             assert_eq!(tried.name(&[]).as_deref(), Some(name));
         }
         assert_eq!(tried.name(&["e"]), None, "{LANES} files are fetched at once");
-        let mut tried = Tried::new();
+        let mut tried = RetryState::new();
         tried.files(&["a", "b", "c", "d", "e"]);
-        let busy: Vec<Work> = (0..3).map(|_| tried.take(&[]).unwrap()).collect();
+        let busy: Vec<PendingChange> = (0..3).map(|_| tried.take(&[]).unwrap()).collect();
         assert!(tried.backlog.has_choice());
         assert_eq!(tried.name(&[]), None, "one lane is kept free");
         assert_eq!(tried.name(&["e"]).as_deref(), Some("e"));
@@ -254,7 +261,7 @@ mod tests {
 
     #[test]
     fn news_of_one_name_are_carried_out_in_their_order_and_the_newest_alone() {
-        let mut tried = Tried::new();
+        let mut tried = RetryState::new();
         tried.files(&["a"]);
         let first = tried.take(&[]).unwrap();
         tried.files(&["a", "a"]);
@@ -267,37 +274,37 @@ mod tests {
 
     #[test]
     fn a_folder_is_made_before_its_files_and_goes_with_them() {
-        let mut tried = Tried::new();
-        tried.add("d", What::Folder);
+        let mut tried = RetryState::new();
+        tried.add("d", ChangeKind::Folder);
         tried.files(&["d/a", "d/b", "d.x"]);
         let folder = tried.take(&["d/a"]).unwrap();
-        assert_eq!((folder.entry.what, tried.name(&["d/a"]).as_deref()), (What::Folder, Some("d.x")));
+        assert_eq!((folder.entry.what, tried.name(&["d/a"]).as_deref()), (ChangeKind::Folder, Some("d.x")));
         tried.backlog.finish(&folder);
         let inside = tried.take(&["d/a"]).unwrap();
         assert_eq!(inside.entry.rest, Path::new("d/a"));
-        tried.add("d", What::Gone);
+        tried.add("d", ChangeKind::Gone);
         assert!(tried.backlog.is_overtaken(&inside));
         assert_eq!(tried.name(&[]), None, "d/b is gone with its folder");
         tried.backlog.finish(&inside);
-        assert_eq!(tried.take(&[]).unwrap().entry.what, What::Gone);
+        assert_eq!(tried.take(&[]).unwrap().entry.what, ChangeKind::Gone);
     }
 
     #[test]
     fn a_dropped_file_that_is_in_flight_comes_and_one_that_is_not_does_not() {
-        let mut tried = Tried::new();
+        let mut tried = RetryState::new();
         tried.files(&["a", "b"]);
         let flying = tried.take(&[]).unwrap();
-        tried.add("a", What::Dropped);
-        tried.add("b", What::Dropped);
+        tried.add("a", ChangeKind::Dropped);
+        tried.add("b", ChangeKind::Dropped);
         assert!(!tried.backlog.is_overtaken(&flying));
         let next = tried.take(&[]).unwrap();
-        assert_eq!((next.entry.rest.as_path(), next.entry.what), (Path::new("b"), What::Dropped));
+        assert_eq!((next.entry.rest.as_path(), next.entry.what), (Path::new("b"), ChangeKind::Dropped));
         assert_eq!(tried.name(&[]), None);
     }
 
     #[test]
     fn what_has_no_room_is_overtaken_by_other_names_and_counts_as_not_done() {
-        let mut tried = Tried::new();
+        let mut tried = RetryState::new();
         tried.files(&["a", "b"]);
         let large = tried.take(&[]).unwrap();
         tried.backlog.put_back(large, tried.now + Duration::from_secs(1));

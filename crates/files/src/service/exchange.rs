@@ -11,16 +11,16 @@ use crossdock_layout::files::Phase;
 use crossdock_link::{Error, LinkOptions, Node, Result, Server, Transports, bad_node_name};
 use crossdock_os::child;
 
-use super::fetch::{Fetcher, Origin, Stop};
+use super::change_log::ChangeLog;
+use super::fetch::{Fetcher, Origin, StopSignal};
 use super::hosts::Hosts;
-use super::ledger::Ledger;
-use super::news::Served;
 use super::registry::{Registry, Site};
+use super::serving::ServedDirectories;
 use super::{Service, Shared};
 
 /// The other hosts of a managed directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Across {
+pub struct RemoteHosts {
     /// True if this host has producers.
     pub produces: bool,
     /// True if this host has consumers.
@@ -35,7 +35,7 @@ pub struct Across {
     pub path: String,
 }
 
-impl Across {
+impl RemoteHosts {
     /// Tells whether a node other than this host has producers or consumers of the directory.
     pub(super) fn has(&self, node: &str) -> bool {
         self.readers.iter().chain(&self.origins).any(|other| other == node)
@@ -49,14 +49,14 @@ pub struct Exchange {
     server: Option<Server>,
     hosts: Arc<Hosts>,
     threads: Vec<JoinHandle<()>>,
-    stop: Arc<Stop>,
+    stop: Arc<StopSignal>,
 }
 
 /// A managed directory that is shared with other hosts.
 pub(super) struct Directory {
     pub name: String,
     pub shared: Arc<Shared>,
-    pub across: Across,
+    pub across: RemoteHosts,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -77,7 +77,7 @@ impl Exchange {
         own: &str,
         address: &str,
         site: &Site,
-        directories: &[(&str, &Service, &Across)],
+        directories: &[(&str, &Service, &RemoteHosts)],
     ) -> Result<Self> {
         if let Some(why) = bad_node_name(own) {
             return Err(Error::new(Status::Invalid, "start", format!("'{own}' is no name of a node: {why}")));
@@ -91,7 +91,7 @@ impl Exchange {
         }
         let server = if all.iter().any(|directory| !directory.across.readers.is_empty()) {
             let directories = all.iter().map(|d| (d.name.clone(), d.shared.clone())).collect();
-            let served = Served { directories, asked: AtomicUsize::new(0) };
+            let served = ServedDirectories { directories, asked: AtomicUsize::new(0) };
             let accept = transports.listen(address)?;
             Some(Server::start(accept, own.clone(), Arc::new(served), LinkOptions::default())?)
         } else {
@@ -174,11 +174,11 @@ impl Drop for Exchange {
 
 impl Shared {
     /// Tells the service which other hosts the directory has.
-    fn share(&self, across: &Across, life: u64) {
+    fn share(&self, across: &RemoteHosts, life: u64) {
         let mut state = self.state();
         state.life = life;
         state.seen_at = vec![across.path.clone(), state.store.layout.published.display().to_string()];
-        state.ledger = Ledger::of(&across.readers);
+        state.ledger = ChangeLog::of(&across.readers);
         state.own = across.produces.then_some(Phase::Coming);
         let origin = |node: &String| Origin { node: node.clone(), phase: Phase::Coming, torn: 0, silent: None };
         state.origins = across.origins.iter().map(origin).collect();
@@ -190,7 +190,7 @@ impl Shared {
     /// From now on, answers the requests of other hosts at once, because the exchange has ended.
     fn unshare(&self) {
         let mut state = self.state();
-        state.ledger = Ledger::default();
+        state.ledger = ChangeLog::default();
         state.held.clear();
         drop(state);
         self.told.notify_all();

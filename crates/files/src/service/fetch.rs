@@ -28,10 +28,10 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{Link, Wanted};
 use crossdock_os::{Access, Deadline, Mapping, clock, file};
 
-use super::backlog::{Backlog, Work};
+use super::backlog::{Backlog, PendingChange};
 use super::hosts::{Hosts, NoLink};
-use super::words::{Answer, Meta, NEWS, Question, What};
-use super::{Shared, State, wishes};
+use super::messages::{Answer, ChangeKind, FileMetadata, NEWS, Question};
+use super::{Shared, State, awaited};
 use crate::rules::Keep;
 
 /// The points at which a checked build can kill the service while it fetches a file.
@@ -68,12 +68,12 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// Tells threads that they must end.
 #[derive(Debug, Default)]
-pub(super) struct Stop {
+pub(super) struct StopSignal {
     is_over: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Stop {
+impl StopSignal {
     pub fn set(&self) {
         *self.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
@@ -94,12 +94,12 @@ pub(super) struct Origin {
     pub phase: Phase,
     pub torn: u64,
     /// Set while the host does not answer.
-    pub silent: Option<Quiet>,
+    pub silent: Option<SilentOrigin>,
 }
 
 /// A host that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Quiet {
+pub(super) struct SilentOrigin {
     /// Since when, in nanoseconds of the monotonic clock.
     pub since_ns: u64,
     pub stage: Stage,
@@ -154,7 +154,7 @@ pub(super) struct Fetcher {
     /// The name of the other host's node.
     pub node: String,
     pub hosts: Arc<Hosts>,
-    pub stop: Arc<Stop>,
+    pub stop: Arc<StopSignal>,
     /// How long a file may wait until there is room for it.
     pub wait: Duration,
     pub backlog: Mutex<Backlog>,
@@ -266,7 +266,7 @@ impl Fetcher {
                 backlog.close_lane();
                 return;
             }
-            let pause = if is_waiting { wishes::LOOK } else { PAUSE };
+            let pause = if is_waiting { awaited::LOOK } else { PAUSE };
             drop(self.changed.wait_timeout(backlog, pause));
         }
         self.backlog().close_lane();
@@ -287,7 +287,7 @@ impl Fetcher {
         if former.is_none_or(|former| former.stage != stage) {
             let silent_ns = u64::try_from(silent.as_nanos()).unwrap_or(u64::MAX);
             let since_ns = former.map_or(clock::now_ns().saturating_sub(silent_ns), |former| former.since_ns);
-            state.is_quiet(self.origin, Some(Quiet { since_ns, stage }));
+            state.is_quiet(self.origin, Some(SilentOrigin { since_ns, stage }));
         }
         let was = former.map_or(Stage::Silent, |former| former.stage);
         if matches!(phase, Phase::Ended | Phase::Failed) || was == stage {
@@ -362,25 +362,25 @@ impl Fetcher {
     }
 
     /// Carries out one change of the backlog.
-    fn carry_out(&self, work: Work) {
+    fn carry_out(&self, work: PendingChange) {
         let rest = &work.entry.rest;
         match work.entry.what {
-            What::File(meta) => {
+            ChangeKind::File(meta) => {
                 if let Err(NoRoom) = self.fetch(&work, &meta) {
                     self.shared.state().waits_for_room(rest, meta.size);
                     return self.backlog().put_back(work, Instant::now() + PAUSE);
                 }
             }
-            What::Folder => self.shared.state().show_folder(rest),
-            What::Gone => self.shared.state().gone(self.origin, rest),
-            What::Dropped => self.shared.state().lost(rest),
+            ChangeKind::Folder => self.shared.state().show_folder(rest),
+            ChangeKind::Gone => self.shared.state().gone(self.origin, rest),
+            ChangeKind::Dropped => self.shared.state().lost(rest),
         }
         self.shared.state().waits_no_longer(rest);
         self.backlog().finish(&work);
     }
 
     /// Fetches a file, or gives it up. The error means that there was no room.
-    fn fetch(&self, work: &Work, meta: &Meta) -> Result<(), NoRoom> {
+    fn fetch(&self, work: &PendingChange, meta: &FileMetadata) -> Result<(), NoRoom> {
         let mut tries = 0;
         let why = loop {
             match self.bring(work, meta) {
@@ -412,7 +412,7 @@ impl Fetcher {
         Ok(())
     }
 
-    fn bring(&self, work: &Work, meta: &Meta) -> Result<(), Failed> {
+    fn bring(&self, work: &PendingChange, meta: &FileMetadata) -> Result<(), Failed> {
         let entry = &work.entry;
         let is_retold = entry.number <= self.retold.load(Ordering::Relaxed);
         let begun = self.shared.state().begin(self.origin, &entry.rest, meta, is_retold)?;
@@ -439,7 +439,7 @@ impl Fetcher {
     }
 
     /// Reserves room for the whole file, and reads the bytes into it.
-    fn fill(&self, made: &File, work: &Work, wanted: &Wanted, meta: &Meta) -> Result<(), Failed> {
+    fn fill(&self, made: &File, work: &PendingChange, wanted: &Wanted, meta: &FileMetadata) -> Result<(), Failed> {
         if meta.size == 0 {
             return Ok(());
         }
@@ -513,7 +513,7 @@ fn is_cut(error: &crossdock_link::Error) -> bool {
 
 /// Sets the time and the mode of the original. The right to write and set-user-id are left out, because this file
 /// belongs to the service's user.
-fn finish(made: &File, meta: &Meta) -> io::Result<()> {
+fn finish(made: &File, meta: &FileMetadata) -> io::Result<()> {
     let (seconds, nanoseconds) = meta.modified;
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let time =
@@ -532,7 +532,7 @@ impl State {
         &mut self,
         origin: usize,
         rest: &Path,
-        meta: &Meta,
+        meta: &FileMetadata,
         is_retold: bool,
     ) -> Result<Option<(PathBuf, File)>, Failed> {
         if self.is_over {
@@ -563,12 +563,13 @@ impl State {
     }
 
     /// Tells whether an earlier service of this host has fetched this very file.
-    fn has_from_before(&self, rest: &Path, meta: &Meta) -> bool {
+    fn has_from_before(&self, rest: &Path, meta: &FileMetadata) -> bool {
         let layout = &self.store.layout;
         [&layout.published, &layout.spilled].iter().any(|folder| {
             let there = fs::symlink_metadata(folder.join(rest));
             there.is_ok_and(|there| {
-                let is_same = Meta::of(&there).size == meta.size && Meta::of(&there).modified == meta.modified;
+                let is_same =
+                    FileMetadata::of(&there).size == meta.size && FileMetadata::of(&there).modified == meta.modified;
                 there.is_file() && is_same && !layout.is_staged(rest, &there)
             })
         })
@@ -661,12 +662,12 @@ impl State {
 
     /// Notes that another host does not answer, or that it answers again. Consumers are told the host that is lost, or
     /// the one that has been silent for the longest time.
-    fn is_quiet(&mut self, number: usize, silent: Option<Quiet>) {
+    fn is_quiet(&mut self, number: usize, silent: Option<SilentOrigin>) {
         self.origins[number].silent = silent;
         let is_over = |origin: &&Origin| matches!(origin.phase, Phase::Ended | Phase::Failed);
         let waiting = self.origins.iter().filter(|origin| !is_over(origin));
         let quiet = waiting.filter_map(|origin| Some((origin.silent?, &origin.node)));
-        let is_lost = |quiet: &Quiet| quiet.stage != Stage::Silent;
+        let is_lost = |quiet: &SilentOrigin| quiet.stage != Stage::Silent;
         let first = quiet.min_by_key(|(quiet, _)| (!is_lost(quiet), quiet.since_ns));
         let first = first.map(|(quiet, node)| SilentHost {
             host: node.clone(),
@@ -695,7 +696,7 @@ impl State {
     pub(super) fn tell_phase(&self) {
         let phase = |origin: &Origin| match (origin.phase, origin.silent) {
             (phase @ (Phase::Ended | Phase::Failed), _) => phase,
-            (_, Some(Quiet { stage: Stage::GivenUp, .. })) => Phase::Failed,
+            (_, Some(SilentOrigin { stage: Stage::GivenUp, .. })) => Phase::Failed,
             (phase, _) => phase,
         };
         let phases: Vec<Phase> = self.own.into_iter().chain(self.origins.iter().map(phase)).collect();

@@ -16,11 +16,11 @@ use super::announcement::Announcement;
 pub(super) struct Hosts {
     transports: Transports,
     own: Node,
-    known: Mutex<Known>,
+    known: Mutex<KnownHosts>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownHosts {
     hosts: BTreeMap<String, Host>,
     is_over: bool,
 }
@@ -48,7 +48,7 @@ impl Hosts {
         Self { transports: transports.clone(), own, known: Mutex::default() }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownHosts> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -17,7 +17,7 @@ use crossdock_os::Deadline;
 
 use super::announcement::{self, Announcement, Role};
 use super::exchange::Directory;
-use super::fetch::Stop;
+use super::fetch::StopSignal;
 use super::hosts::Hosts;
 
 /// The site of the run, as the services of managed directories use it.
@@ -85,7 +85,7 @@ pub(super) struct Registry {
     pub address: String,
     pub directories: Arc<Vec<Directory>>,
     pub hosts: Arc<Hosts>,
-    pub stop: Arc<Stop>,
+    pub stop: Arc<StopSignal>,
     /// True after an entry of this host was written by another process.
     pub is_overwritten: AtomicBool,
 }

@@ -26,12 +26,12 @@ use crossdock_core::files::Views;
 use crossdock_os::mount;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 
-pub use server::Told;
+pub use server::ViewCallbacks;
 use server::{Server, Shared};
 
 /// What a view shows, and how it waits for files.
 #[derive(Debug)]
-pub struct Show {
+pub struct ViewOptions {
     /// The folders with the files. If a name is in several folders, the first of these folders counts. A wait looks
     /// only at the first folder of the list.
     pub faces: Vec<PathBuf>,
@@ -44,11 +44,11 @@ pub struct Show {
     /// Patterns of the names that opens wait for; an empty list stands for all names.
     pub awaits: Vec<String>,
     /// The files that were moved from memory to a disk, each with the device and inode that it had in memory.
-    pub moved: Moved,
+    pub moved: MovedFiles,
 }
 
 /// Maps device and inode of a copy on disk to the device and inode that the file had in memory.
-pub type Moved = Arc<Mutex<std::collections::HashMap<(u64, u64), (u64, u64)>>>;
+pub type MovedFiles = Arc<Mutex<std::collections::HashMap<(u64, u64), (u64, u64)>>>;
 
 /// A mounted view. Dropping it removes the mount. Processes that have files of the view open keep them.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl View {
     ///
     /// # Errors
     /// The folder is not empty or cannot be made, or the kernel has no FUSE or refuses the mount.
-    pub fn mount(at: &Path, show: Show, told: Told) -> io::Result<Self> {
+    pub fn mount(at: &Path, show: ViewOptions, told: ViewCallbacks) -> io::Result<Self> {
         let named =
             |what: &str, error: &io::Error| io::Error::new(error.kind(), format!("{what} {}: {error}", at.display()));
         // A mount whose server was killed is removed first, because it would block the new mount.

@@ -15,7 +15,7 @@ pub(super) type Identity = (u64, u64);
 pub(super) const ROOT: u64 = 1;
 
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct ViewNode {
     /// The path of the file, relative to the directory.
     pub rest: PathBuf,
     /// Device and inode of the published file; `None` while there is no file of this name.
@@ -30,13 +30,13 @@ pub(super) struct Node {
 }
 
 #[derive(Debug)]
-pub(super) struct Nodes {
-    numbers: HashMap<u64, Node>,
+pub(super) struct ViewNodes {
+    numbers: HashMap<u64, ViewNode>,
     names: HashMap<PathBuf, u64>,
     last: u64,
 }
 
-impl Nodes {
+impl ViewNodes {
     pub fn new() -> Self {
         let mut nodes = Self { numbers: HashMap::new(), names: HashMap::new(), last: ROOT };
         nodes.insert(ROOT, PathBuf::new(), None);
@@ -44,7 +44,8 @@ impl Nodes {
     }
 
     fn insert(&mut self, number: u64, rest: PathBuf, identity: Option<Identity>) {
-        let node = Node { rest: rest.clone(), identity, attributes: None, backing: Weak::new(), opens: 0, lookups: 0 };
+        let node =
+            ViewNode { rest: rest.clone(), identity, attributes: None, backing: Weak::new(), opens: 0, lookups: 0 };
         self.names.insert(rest, number);
         self.numbers.insert(number, node);
     }
@@ -84,7 +85,7 @@ impl Nodes {
         }
     }
 
-    pub fn get(&mut self, number: u64) -> Option<&mut Node> {
+    pub fn get(&mut self, number: u64) -> Option<&mut ViewNode> {
         self.numbers.get_mut(&number)
     }
 }
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_name_keeps_its_number_until_its_content_is_another() {
-        let mut nodes = Nodes::new();
+        let mut nodes = ViewNodes::new();
         let rest = Path::new("a");
         let awaited = nodes.look_up(rest, None);
         assert_eq!(nodes.look_up(rest, Some((1, 7))), awaited, "the awaited file came");

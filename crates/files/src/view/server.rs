@@ -19,19 +19,19 @@ use fuser::{
     ReplyOpen, Request,
 };
 
-use super::Moved;
-use super::nodes::{Identity, Nodes, ROOT};
+use super::MovedFiles;
+use super::nodes::{Identity, ROOT, ViewNodes};
 use crate::rules::is_hidden;
 
 /// The functions to which a view reports.
-pub struct Told {
+pub struct ViewCallbacks {
     /// Called when a process has closed a file that it had opened for reading; the path is relative to the directory.
     pub read: Box<dyn Fn(&Path) + Send + Sync>,
     /// Called when a wait ended without a file, with the thread that waited and the reason.
     pub story: Box<dyn Fn(u32, String) + Send + Sync>,
 }
 
-impl std::fmt::Debug for Told {
+impl std::fmt::Debug for ViewCallbacks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Told")
     }
@@ -46,15 +46,15 @@ pub(super) struct Shared {
     /// The path at which programs see the view.
     seen_at: PathBuf,
     views: Views,
-    moved: Moved,
-    told: Told,
+    moved: MovedFiles,
+    told: ViewCallbacks,
     state: Mutex<State>,
     over: AtomicBool,
 }
 
 #[derive(Debug)]
 struct State {
-    nodes: Nodes,
+    nodes: ViewNodes,
     handles: HashMap<u64, Handle>,
     folders: HashMap<u64, Vec<(u64, FileType, OsString)>>,
     last: u64,
@@ -78,8 +78,8 @@ pub(super) struct Server(pub Arc<Shared>);
 type Refused = Errno;
 
 impl Shared {
-    pub fn new(faces: Vec<PathBuf>, seen_at: PathBuf, views: Views, moved: Moved, told: Told) -> Self {
-        let state = State { nodes: Nodes::new(), handles: HashMap::new(), folders: HashMap::new(), last: 0 };
+    pub fn new(faces: Vec<PathBuf>, seen_at: PathBuf, views: Views, moved: MovedFiles, told: ViewCallbacks) -> Self {
+        let state = State { nodes: ViewNodes::new(), handles: HashMap::new(), folders: HashMap::new(), last: 0 };
         Self { faces, seen_at, views, moved, told, state: Mutex::new(state), over: AtomicBool::new(false) }
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_catalog::Catalog;
 use crossdock_core::files::{FileWaitOutcome, Views};
-use crossdock_files::{Across, Announcement, Exchange, Keep, Publish, Role, Service, Site, entry_key};
+use crossdock_files::{Announcement, Exchange, Keep, Publish, RemoteHosts, Role, Service, Site, entry_key};
 use crossdock_layout::files::Phase;
 use crossdock_link::{Choice, Transports, Trust};
 use crossdock_os::Deadline;
@@ -52,7 +52,7 @@ pub fn site(catalog: Arc<dyn Catalog>, name: &str) -> Site {
 pub struct Host {
     name: &'static str,
     pub root: PathBuf,
-    across: Across,
+    across: RemoteHosts,
     exchange: Option<Exchange>,
     service: Option<Service>,
 }
@@ -60,17 +60,17 @@ pub struct Host {
 impl Host {
     /// Starts the host `a` with producers.
     pub fn producers(site: &Site) -> Self {
-        let across = Across { produces: true, readers: vec!["b".into()], ..Across::default() };
+        let across = RemoteHosts { produces: true, readers: vec!["b".into()], ..RemoteHosts::default() };
         Self::start("a", across, site)
     }
 
     /// Starts the host `b` with consumers.
     pub fn consumers(site: &Site) -> Self {
-        let across = Across { consumes: true, origins: vec!["a".into()], wait: LONG, ..Across::default() };
+        let across = RemoteHosts { consumes: true, origins: vec!["a".into()], wait: LONG, ..RemoteHosts::default() };
         Self::start("b", across, site)
     }
 
-    fn start(name: &'static str, across: Across, site: &Site) -> Self {
+    fn start(name: &'static str, across: RemoteHosts, site: &Site) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let root = PathBuf::from(format!("/dev/shm/crossdock-meeting-{}-{number}", std::process::id()));

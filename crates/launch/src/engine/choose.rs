@@ -17,7 +17,7 @@ use crate::file::{Task, Workflow};
 
 /// The result of trying an engine.
 #[derive(Clone, Debug)]
-pub struct Trial {
+pub struct EngineTrial {
     /// The name of the engine.
     pub engine: &'static str,
     /// The engine's version, or why it cannot be used.
@@ -51,7 +51,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn Engine>> {
 
 /// Starts `/bin/true` with the host's system folders, because only a start shows whether an engine works on this
 /// machine.
-pub fn trial(engine: &dyn Engine) -> Trial {
+pub fn trial(engine: &dyn Engine) -> EngineTrial {
     static TRIALS: AtomicU32 = AtomicU32::new(0);
     let id = format!("trial{}-{}", std::process::id(), TRIALS.fetch_add(1, Ordering::Relaxed));
     let folder = std::env::temp_dir().join(format!("crossdock-{id}"));
@@ -59,18 +59,18 @@ pub fn trial(engine: &dyn Engine) -> Trial {
 }
 
 /// Makes a trial with the run id `id` in `folder`, which is removed afterwards.
-fn trial_at(engine: &dyn Engine, id: &str, folder: &Path) -> Trial {
+fn trial_at(engine: &dyn Engine, id: &str, folder: &Path) -> EngineTrial {
     let name = engine.name();
     let version = match engine.version() {
         Ok(version) => version,
-        Err(e) => return Trial { engine: name, result: Err(e), start: None },
+        Err(e) => return EngineTrial { engine: name, result: Err(e), start: None },
     };
     let started = start(engine, id, folder);
     engine.clean(id);
     let _ = std::fs::remove_dir_all(folder);
     match started {
-        Ok(took) => Trial { engine: name, result: Ok(version), start: Some(took) },
-        Err(e) => Trial { engine: name, result: Err(e), start: None },
+        Ok(took) => EngineTrial { engine: name, result: Ok(version), start: Some(took) },
+        Err(e) => EngineTrial { engine: name, result: Err(e), start: None },
     }
 }
 
@@ -128,11 +128,11 @@ pub(crate) fn command(line: &CommandLine) -> Command {
 }
 
 /// The engine that was chosen for a run.
-pub struct Choice {
+pub struct ChosenEngine {
     /// The engine that was chosen.
     pub engine: Box<dyn Engine>,
     /// All engines that were tried; the chosen one is the last.
-    pub trials: Vec<Trial>,
+    pub trials: Vec<EngineTrial>,
 }
 
 /// Chooses the engine for a workflow: the one that was asked for, or the first one that works and accepts all tasks.
@@ -146,7 +146,7 @@ pub fn choose(
     workflow: &Workflow,
     (id, folder): (&str, &Path),
     note: &dyn Fn(&str) -> Result<(), String>,
-) -> Result<Choice, Vec<Trial>> {
+) -> Result<ChosenEngine, Vec<EngineTrial>> {
     let mut refused = Vec::new();
     let candidates = if wanted == "auto" { all() } else { by_name(wanted).into_iter().collect() };
     for engine in candidates {
@@ -154,21 +154,21 @@ pub fn choose(
         let trial = match unfit {
             Some((task, e)) => {
                 let why = format!("task `{}`: {}", task.name, e.why);
-                Trial { engine: engine.name(), result: Err(Unavailable::new(why, e.hint)), start: None }
+                EngineTrial { engine: engine.name(), result: Err(Unavailable::new(why, e.hint)), start: None }
             }
             None => match note(engine.name()) {
                 Err(e) => {
                     let result = Err(Unavailable::new(e, "make room in the folder of runs"));
-                    Trial { engine: engine.name(), result, start: None }
+                    EngineTrial { engine: engine.name(), result, start: None }
                 }
                 Ok(()) if wanted == "auto" => trial_at(engine.as_ref(), id, &folder.join("trial")),
-                Ok(()) => Trial { engine: engine.name(), result: engine.version(), start: None },
+                Ok(()) => EngineTrial { engine: engine.name(), result: engine.version(), start: None },
             },
         };
         let works = trial.result.is_ok();
         refused.push(trial);
         if works {
-            return Ok(Choice { engine, trials: refused });
+            return Ok(ChosenEngine { engine, trials: refused });
         }
     }
     Err(refused)

@@ -32,7 +32,7 @@ impl Engine for Docker {
         if outcome.good && !outcome.output.is_empty() {
             return Ok(outcome.output);
         }
-        if let Some(trouble @ tool::Trouble::Missing(_)) = &outcome.trouble {
+        if let Some(trouble @ tool::HelperFailure::Missing(_)) = &outcome.trouble {
             return Err(Unavailable::new(trouble.to_string(), "install docker (Debian: `apt-get install docker.io`)"));
         }
         Err(Unavailable::new(outcome.reason(), self.hint(&outcome.words)))

@@ -14,7 +14,7 @@ pub(crate) mod tool;
 use std::path::{Path, PathBuf};
 
 pub(crate) use choose::command;
-pub use choose::{Choice, Trial, all, by_name, choose, no_container, trial};
+pub use choose::{ChosenEngine, EngineTrial, all, by_name, choose, no_container, trial};
 pub use skeleton::Skeleton;
 
 use crate::file::{Processors, Task};

@@ -15,12 +15,12 @@ pub struct Outcome {
     /// Standard error without blanks at its ends.
     pub words: String,
     /// Why the command did not run to its end; `None` if it did.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<HelperFailure>,
 }
 
 /// Why a helper command did not run to its end.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum HelperFailure {
     /// No program of this name is on PATH.
     Missing(String),
     /// The kernel refused to start the program.
@@ -29,7 +29,7 @@ pub enum Trouble {
     NoAnswer(String, Duration),
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for HelperFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Missing(name) => write!(f, "there is no program `{name}` on PATH"),
@@ -51,7 +51,7 @@ impl Outcome {
 
 const OUTPUT_MAX: u64 = 1 << 20;
 
-fn failed(trouble: Trouble) -> Outcome {
+fn failed(trouble: HelperFailure) -> Outcome {
     Outcome { good: false, output: String::new(), words: String::new(), trouble: Some(trouble) }
 }
 
@@ -68,8 +68,8 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return failed(Trouble::Missing(name)),
-        Err(e) => return failed(Trouble::Refused(name, e)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return failed(HelperFailure::Missing(name)),
+        Err(e) => return failed(HelperFailure::Refused(name, e)),
     };
     let reader = |pipe: Option<Box<dyn Read + Send>>| {
         thread::spawn(move || {
@@ -104,7 +104,7 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
             words: errors.join().unwrap_or_default(),
             trouble: None,
         },
-        None => failed(Trouble::NoAnswer(name, deadline)),
+        None => failed(HelperFailure::NoAnswer(name, deadline)),
     }
 }
 

@@ -104,18 +104,18 @@ impl Graph {
 
     /// Adds the edge between a task and an object. Data that the task makes or sends goes from the task to the object,
     /// and data that it takes goes from the object to the task.
-    pub fn link(&mut self, task: usize, object: usize, way: Way) {
+    pub fn link(&mut self, task: usize, object: usize, way: Access) {
         match way {
-            Way::Out => self.edge(task, object, Flow::Forth),
-            Way::Both => self.edge(object, task, Flow::Both),
-            Way::In => self.edge(object, task, Flow::Forth),
+            Access::Out => self.edge(task, object, Flow::Forth),
+            Access::Both => self.edge(object, task, Flow::Both),
+            Access::In => self.edge(object, task, Flow::Forth),
         }
     }
 }
 
 /// The direction in which data flows between a task and an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Access {
     /// Data flows from the task to the object.
     Out,
     /// Data flows from the object to the task.

@@ -2,7 +2,7 @@
 
 use crossdock_layout::Rights;
 
-use super::{Flow, Graph, NodeKind, Way};
+use super::{Access, Flow, Graph, NodeKind};
 use crate::file::{Workflow, units};
 use crate::run::state::{Link, links};
 
@@ -30,7 +30,7 @@ impl Graph {
         }
         for directory in &workflow.directories {
             let files = graph.node(NodeKind::Files, &directory.path, "files");
-            for (tasks, way) in [(&directory.produce, Way::Out), (&directory.consume, Way::In)] {
+            for (tasks, way) in [(&directory.produce, Access::Out), (&directory.consume, Access::In)] {
                 for task in tasks {
                     let task = graph.node(NodeKind::Task, task, "");
                     graph.link(task, files, way);

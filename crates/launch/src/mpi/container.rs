@@ -13,8 +13,8 @@ use crossdock_os::{socket, spawn};
 use crossdock_shim::{PLACE, PROGRAM};
 
 use super::job::{Bind, Job};
+use super::job_folder::{JobFolder, private_shm};
 use super::outline::Outline;
-use super::place::{Place, private_shm};
 use crate::engine::{ENDPOINT_FOLDER, tool};
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub struct Prepared {
 }
 
 /// Prepares the container of a job on this host.
-pub fn prepare(job: &Job, place: &Place) -> Result<Prepared, String> {
+pub fn prepare(job: &Job, place: &JobFolder) -> Result<Prepared, String> {
     if let Some(root) = &job.root {
         if !root.is_dir() {
             return Err(format!("the root folder {} is not on this host", root.display()));
@@ -121,7 +121,7 @@ pub fn remove(job: &Job, image: Option<&str>) {
     match job.engine.as_str() {
         "podman" => {
             tool::run(&["podman", "rm", "--force", "--ignore", "--time", "0", &job.container()], second);
-            let folder = Place::of(&job.id).folder;
+            let folder = JobFolder::of(&job.id).folder;
             if spawn::user_and_group().0 != 0 && folder.exists() {
                 // If podman runs without root, the files that it made in these folders belong to another user id. Only
                 // `podman unshare` may remove such files.
@@ -146,7 +146,7 @@ pub fn image_name(job: &Job) -> String {
 
 /// Lists what is bound into the container besides the root: the folder of the job's keeper, the host's files for name
 /// lookup, the list of users, and the job's mounts.
-fn binds(job: &Job, place: &Place) -> Result<Vec<Bind>, String> {
+fn binds(job: &Job, place: &JobFolder) -> Result<Vec<Bind>, String> {
     let mut binds = vec![Bind { host: place.inside(), inside: PLACE.into(), write: true }];
     let mut read = |host: &Path, inside: &str| {
         if host.exists() {
@@ -178,7 +178,7 @@ fn binds(job: &Job, place: &Place) -> Result<Vec<Bind>, String> {
 }
 
 /// Writes the root's lists of users and groups, with this user added.
-fn users(job: &Job, place: &Place, root: &Path) -> Result<Vec<PathBuf>, String> {
+fn users(job: &Job, place: &JobFolder, root: &Path) -> Result<Vec<PathBuf>, String> {
     let (uid, gid) = spawn::user_and_group();
     let variable = |name: &str| job.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
     let user = variable("USER").unwrap_or("user");
@@ -203,7 +203,7 @@ fn users(job: &Job, place: &Place, root: &Path) -> Result<Vec<PathBuf>, String> 
     Ok(made)
 }
 
-fn outline(job: &Job, place: &Place, binds: &[Bind]) -> Result<Outline, String> {
+fn outline(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Outline, String> {
     let point = |b: &Bind| if b.host.is_dir() { format!("{}/", b.inside) } else { b.inside.clone() };
     let mut points: Vec<String> = binds.iter().map(point).collect();
     // podman and docker bind these three files themselves.
@@ -227,7 +227,7 @@ fn no_image(job: &Job) -> Result<(), String> {
     }
 }
 
-fn bubblewrap(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, String> {
+fn bubblewrap(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Vec<String>, String> {
     no_image(job)?;
     let outline = outline(job, place, binds)?;
     let mut words: Vec<String> = Vec::new();
@@ -264,7 +264,7 @@ fn bubblewrap(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, S
     Ok(words)
 }
 
-fn charliecloud(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, String> {
+fn charliecloud(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Vec<String>, String> {
     no_image(job)?;
     let shm = private_shm(&place.folder);
     let run = place.folder.join("run");
@@ -292,7 +292,7 @@ fn charliecloud(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>,
     Ok(words)
 }
 
-fn apptainer(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, String> {
+fn apptainer(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Vec<String>, String> {
     let mut words: Vec<String> = Vec::new();
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
     add(&["apptainer", "--quiet", "exec", "--cleanenv", "--no-home", "--no-eval", "--pid", "--ipc", "--pwd", "/"]);
@@ -372,7 +372,7 @@ fn limits() -> Vec<String> {
     spawn::hard_limits().into_iter().flat_map(limit).collect()
 }
 
-fn podman(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, String> {
+fn podman(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<Vec<String>, String> {
     let rootless = spawn::user_and_group().0 != 0;
     let runc = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/bin/runc"].iter().any(|p| Path::new(p).exists());
     // On a host with a hybrid cgroup mount, the runtime crun fails, so podman gets the runtime runc if it is installed.
@@ -401,7 +401,7 @@ fn podman(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, Strin
     Ok(words)
 }
 
-fn docker(job: &Job, place: &Place, binds: &[Bind]) -> Result<(Vec<String>, Option<String>), String> {
+fn docker(job: &Job, place: &JobFolder, binds: &[Bind]) -> Result<(Vec<String>, Option<String>), String> {
     let (uid, gid) = spawn::user_and_group();
     let outline = if job.image.is_some() { None } else { Some(outline(job, place, binds)?) };
     let mut words = run_words(job, &["docker"], binds, outline.as_ref());

@@ -12,8 +12,8 @@ use crossdock_shim::message::{End, Message, Order, ReceiveResult, receive, send}
 
 use super::hosts::{self, Host};
 use super::job::{Bind, Job};
+use super::job_folder::JobFolder;
 use super::launcher::{self, Plan};
-use super::place::Place;
 use super::report::{Failure, Report};
 use super::session::Session;
 use super::srun::{self, Srun};
@@ -172,13 +172,15 @@ fn run(options: &Options) -> Result<u8, (u8, Failure)> {
     if options.launcher == "srun" {
         return by_srun(options, job, hosts, ranks, signals);
     }
-    let source = Source::Keeper(Box::new(join(&job)?));
+    let source = MessageSource::Keeper(Box::new(join(&job)?));
     let mut front = Front { options, job, hosts, ranks, source, signals, report: Report::new(ranks) };
     let outcome = front.all();
-    if let (Source::Keeper(session), None, Err((code::SYSTEM, _))) = (&front.source, &front.report.fatal, &outcome) {
+    if let (MessageSource::Keeper(session), None, Err((code::SYSTEM, _))) =
+        (&front.source, &front.report.fatal, &outcome)
+    {
         session.clean();
     }
-    if let Source::Keeper(session) = front.source {
+    if let MessageSource::Keeper(session) = front.source {
         session.end();
     }
     outcome
@@ -201,7 +203,7 @@ fn by_srun(
     let pmi = if options.pmi == "auto" {
         // The option `--mpi` of srun depends on the MPI of the image. To find out the MPI, the job's container is first
         // started on this host.
-        let source = Source::Keeper(Box::new(join(&job)?));
+        let source = MessageSource::Keeper(Box::new(join(&job)?));
         let (own, signals) = (hosts.clone(), signals.try_clone());
         let signals = signals.map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
         let mut probe =
@@ -210,7 +212,7 @@ fn by_srun(
             probe.say(&Message::Environment(Vec::new()));
             probe.container(&epoll)
         });
-        if let Source::Keeper(session) = probe.source {
+        if let MessageSource::Keeper(session) = probe.source {
             session.end();
         }
         let found = match found? {
@@ -236,13 +238,13 @@ fn by_srun(
     let words = srun::words(&plan);
     let (bind, sources, command) = (options.bind.clone(), options.sources.clone(), options.command.clone());
     let step = Step { job: job.clone(), bind, sources, command, clean: false };
-    let source = Source::Srun(Srun::start(&words, &step).map_err(|what| {
+    let source = MessageSource::Srun(Srun::start(&words, &step).map_err(|what| {
         let hint = "install Slurm's srun on this host, or use --launcher ssh";
         (code::UNAVAILABLE, failure(what, hint))
     })?);
     let mut front = Front { options, job, hosts, ranks, source, signals, report: Report::new(ranks) };
     let outcome = front.epoll().and_then(|epoll| front.until_end(&epoll));
-    if let Source::Srun(srun) = front.source {
+    if let MessageSource::Srun(srun) = front.source {
         srun.end(&step);
     }
     outcome
@@ -306,7 +308,7 @@ fn describe(options: &Options, ranks: u32) -> Result<Job, (u8, Failure)> {
     let ssh: Vec<String> = options.ssh.split_whitespace().map(str::to_owned).collect();
     let (id, engine): (String, _) = (random.iter().map(|b| format!("{b:02x}")).collect(), chosen_engine(options));
     if engine == "process" && !options.endpoints.is_empty() {
-        let socket = Place::of(&id).endpoint().join("endpoint.sock");
+        let socket = JobFolder::of(&id).endpoint().join("endpoint.sock");
         environment.push(("CROSSDOCK_SOCKET".into(), socket.to_string_lossy().into_owned()));
     }
     Ok(Job {
@@ -391,14 +393,14 @@ fn endpoint_mount(text: &str) -> Result<Bind, (u8, Failure)> {
 }
 
 /// The sender of messages about the job: a keeper or Slurm.
-enum Source {
+enum MessageSource {
     /// The keeper of this host.
     Keeper(Box<Session>),
     /// The tasks of a Slurm step.
     Srun(Srun),
 }
 
-impl Source {
+impl MessageSource {
     fn link(&self) -> &std::os::fd::OwnedFd {
         match self {
             Self::Keeper(session) => &session.keeper,
@@ -412,13 +414,13 @@ struct Front<'a> {
     job: Job,
     hosts: Vec<Host>,
     ranks: u32,
-    source: Source,
+    source: MessageSource,
     signals: std::os::fd::OwnedFd,
     report: Report,
 }
 
 /// The result of one wait for a message or signal.
-enum News {
+enum FrontEvent {
     Ready(MpiInstallation),
     Ended(End),
     Signal(i32),
@@ -433,9 +435,9 @@ impl Front<'_> {
     fn say(&self, message: &Message) {
         match (&self.source, message) {
             // If the keeper has ended, the next read notices it, so the error is ignored.
-            (Source::Keeper(session), _) => drop(send(&session.keeper, message, &[])),
-            (Source::Srun(srun), Message::Signal(_, signal)) => srun.signal(*signal),
-            (Source::Srun(_), _) => {}
+            (MessageSource::Keeper(session), _) => drop(send(&session.keeper, message, &[])),
+            (MessageSource::Srun(srun), Message::Signal(_, signal)) => srun.signal(*signal),
+            (MessageSource::Srun(_), _) => {}
         }
     }
 
@@ -450,22 +452,22 @@ impl Front<'_> {
     }
 
     /// Waits for one message or signal, until `until` at the latest.
-    fn news(&mut self, epoll: &event::Epoll, until: Instant) -> News {
+    fn news(&mut self, epoll: &event::Epoll, until: Instant) -> FrontEvent {
         let pause = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(500));
         if !matches!(epoll.wait(Deadline::after(pause)), Ok(ready) if !ready.is_empty()) {
-            return News::Nothing;
+            return FrontEvent::Nothing;
         }
         if let Some(signal) = event::next_signal(&self.signals) {
-            return News::Signal(signal);
+            return FrontEvent::Signal(signal);
         }
         match receive(self.source.link()) {
-            ReceiveResult::Message(Message::Ready(found), _) => return News::Ready(found),
-            ReceiveResult::Message(Message::Ended(_, end), _) => return News::Ended(end),
+            ReceiveResult::Message(Message::Ready(found), _) => return FrontEvent::Ready(found),
+            ReceiveResult::Message(Message::Ended(_, end), _) => return FrontEvent::Ended(end),
             ReceiveResult::Message(message, _) => drop(self.report.hear(message)),
-            ReceiveResult::End => return News::Lost,
+            ReceiveResult::End => return FrontEvent::Lost,
             ReceiveResult::Nothing => {}
         }
-        News::Told
+        FrontEvent::Told
     }
 
     fn all(&mut self) -> Result<u8, (u8, Failure)> {
@@ -489,9 +491,9 @@ impl Front<'_> {
                 return Err((code::UNAVAILABLE, failure));
             }
             match news {
-                News::Ready(found) => return Ok(Ok(found)),
-                News::Signal(signal) if matches!(signal, 1 | 2 | 3 | 15) => return Ok(Err(signal)),
-                News::Lost => {
+                FrontEvent::Ready(found) => return Ok(Ok(found)),
+                FrontEvent::Signal(signal) if matches!(signal, 1 | 2 | 3 | 15) => return Ok(Err(signal)),
+                FrontEvent::Lost => {
                     return Err((
                         code::SYSTEM,
                         failure(
@@ -513,7 +515,7 @@ impl Front<'_> {
 
     /// Starts the launcher in the container.
     fn launch(&mut self, found: &MpiInstallation) -> Result<(), (u8, Failure)> {
-        let Source::Keeper(session) = &self.source else { return Ok(()) };
+        let MessageSource::Keeper(session) = &self.source else { return Ok(()) };
         if let Some(why) = launcher::misfit(found, &self.options.command) {
             return Err((code::UNAVAILABLE, failure(why, "put that MPI into the image, or choose it with --mpi")));
         }
@@ -565,15 +567,15 @@ impl Front<'_> {
                 shown = true;
             }
             match news {
-                News::Ended(end) => return self.verdict(end, epoll),
-                News::Signal(signal) => {
+                FrontEvent::Ended(end) => return self.verdict(end, epoll),
+                FrontEvent::Signal(signal) => {
                     self.say(&Message::Signal(0, signal));
                     interrupted += u32::from(matches!(signal, 2 | 15));
                     if interrupted > 1 {
                         return Ok(128 + signal as u8);
                     }
                 }
-                News::Lost => {
+                FrontEvent::Lost => {
                     let what = "the job's keeper on this host has ended or was killed";
                     let lost = self
                         .report
@@ -582,7 +584,7 @@ impl Front<'_> {
                         .unwrap_or_else(|| failure(what, "try again; look at limits and memory"));
                     return Err((code::SYSTEM, lost));
                 }
-                News::Ready(_) | News::Told | News::Nothing => {}
+                FrontEvent::Ready(_) | FrontEvent::Told | FrontEvent::Nothing => {}
             }
             self.watch(began);
             if self.report.fatal.is_some() {
@@ -615,7 +617,7 @@ impl Front<'_> {
         if let Some((first, since)) = &self.report.first {
             // A launcher ends the job by itself when a rank is killed. But MPICH's launcher continues when a rank exits
             // early with an error, so the front ends the job after a while.
-            let grace = if matches!(self.source, Source::Srun(_)) { ENDING } else { GRACE };
+            let grace = if matches!(self.source, MessageSource::Srun(_)) { ENDING } else { GRACE };
             if since.elapsed() > grace && !self.options.keep_going {
                 let first = first.clone();
                 self.report.fail(first);
@@ -639,12 +641,12 @@ impl Front<'_> {
             let began = Instant::now();
             while !self.report.knows_the_first() && self.report.fatal.is_none() {
                 let until = began + if self.report.awaits_ends() { LATE } else { SETTLING };
-                if Instant::now() > until || matches!(self.news(epoll, until), News::Lost) {
+                if Instant::now() > until || matches!(self.news(epoll, until), FrontEvent::Lost) {
                     break;
                 }
             }
         } else {
-            while !matches!(self.news(epoll, Instant::now()), News::Nothing | News::Lost) {}
+            while !matches!(self.news(epoll, Instant::now()), FrontEvent::Nothing | FrontEvent::Lost) {}
         }
         let code = u8::try_from(end.as_code()).unwrap_or(u8::MAX);
         if let Some(fatal) = self.report.fatal.take() {
@@ -653,7 +655,7 @@ impl Front<'_> {
         }
         match self.report.first.take() {
             Some((failure, _)) if code != 0 => Err((code, failure)),
-            _ if end.signal != 0 && matches!(self.source, Source::Srun(_)) => {
+            _ if end.signal != 0 && matches!(self.source, MessageSource::Srun(_)) => {
                 let what = format!("srun was ended by signal {}", end.signal);
                 Err((code, failure(what, "look for what ends processes on this host")))
             }

@@ -11,7 +11,7 @@ use crossdock_os::socket;
 
 use super::container;
 use super::job::Job;
-use super::place::{self, Place};
+use super::job_folder::{self, JobFolder};
 use crate::engine::tool;
 
 /// How long a keeper may take until it listens.
@@ -22,7 +22,7 @@ pub struct Session {
     /// The socket that leads to the keeper.
     pub keeper: OwnedFd,
     /// The job's folder on this host.
-    pub place: Place,
+    pub place: JobFolder,
     job: Job,
     own: Option<Child>,
 }
@@ -30,7 +30,7 @@ pub struct Session {
 impl Session {
     /// Connects to the job's keeper on this host, or starts the keeper first.
     pub fn join(job: &Job) -> Result<Self, String> {
-        let place = Place::of(&job.id);
+        let place = JobFolder::of(&job.id);
         let end = Instant::now() + PATIENCE;
         let mut own: Option<(Child, File)> = None;
         loop {
@@ -39,7 +39,7 @@ impl Session {
             }
             match &mut own {
                 None => {
-                    place::sweep();
+                    job_folder::sweep();
                     place.make()?;
                     own = Some(start(job, &place)?);
                 }
@@ -112,7 +112,7 @@ impl Session {
 
 /// Removes what the job's keeper on this host has left, as soon as the keeper has ended.
 pub fn clean_soon(job: &Job, patience: Duration) {
-    let place = Place::of(&job.id);
+    let place = JobFolder::of(&job.id);
     let end = Instant::now() + patience;
     while place.folder.exists() && Instant::now() < end {
         clean(job, &place);
@@ -120,7 +120,7 @@ pub fn clean_soon(job: &Job, patience: Duration) {
     }
 }
 
-fn clean(job: &Job, place: &Place) {
+fn clean(job: &Job, place: &JobFolder) {
     if matches!(place.lock(), Ok(Some(_))) {
         container::remove(job, (job.engine == "docker").then(|| container::image_name(job)).as_deref());
         // Init and ranks end by themselves as soon as their keeper is gone. The files that they wrote last are removed
@@ -131,7 +131,7 @@ fn clean(job: &Job, place: &Place) {
 }
 
 /// Starts the keeper, and opens its log for reading.
-fn start(job: &Job, place: &Place) -> Result<(Child, File), String> {
+fn start(job: &Job, place: &JobFolder) -> Result<(Child, File), String> {
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let path = place.folder.join("keeper.log");
     let trouble = |e: std::io::Error| format!("cannot make the keeper's log: {e}");

@@ -51,7 +51,7 @@ pub struct Step {
 }
 
 /// A failure on this host: what failed, and a hint.
-type Trouble = (String, String);
+type StepFailure = (String, String);
 
 /// Runs the hidden command `mpi-task` and returns the exit code.
 pub fn task() -> u8 {
@@ -81,11 +81,11 @@ fn tell(message: &Message) {
     }
 }
 
-fn system(hint: &'static str) -> impl Fn(String) -> Trouble {
+fn system(hint: &'static str) -> impl Fn(String) -> StepFailure {
     move |what| (what, hint.to_owned())
 }
 
-fn run(mut step: Step) -> Result<End, Trouble> {
+fn run(mut step: Step) -> Result<End, StepFailure> {
     let limits = system("look at the limits of that host");
     let signals = event::signalfd(&[&PASSED[..], &[END]].concat()).map_err(|e| limits(e.to_string()))?;
     let variable = |name: &str| env::var(name).unwrap_or_default();
@@ -105,7 +105,7 @@ fn run(mut step: Step) -> Result<End, Trouble> {
 
 /// Reaches the keeper, and learns which MPI its container has. A keeper whose last client has just left may end
 /// meanwhile; then a new one is started.
-fn reach(job: &Job) -> Result<(Session, MpiInstallation), Trouble> {
+fn reach(job: &Job) -> Result<(Session, MpiInstallation), StepFailure> {
     for _ in 0..3 {
         let session = Session::join(job).map_err(system("do what it says; else look at /tmp on that host"))?;
         // The keeper answers only after a client has sent a message. This client has nothing to say, so its first
@@ -138,7 +138,7 @@ fn reach(job: &Job) -> Result<(Session, MpiInstallation), Trouble> {
     Err(("the job's keeper ends before it answers".into(), "look there for what ends processes".into()))
 }
 
-fn start(step: &Step, session: &Session, found: &MpiInstallation) -> Result<(), Trouble> {
+fn start(step: &Step, session: &Session, found: &MpiInstallation) -> Result<(), StepFailure> {
     if let Some(why) = launcher::misfit(found, &step.command) {
         return Err((why, "put that MPI into the image, or choose it with --mpi".into()));
     }
@@ -175,7 +175,7 @@ fn start(step: &Step, session: &Session, found: &MpiInstallation) -> Result<(), 
 }
 
 /// Gives the variable that tells Intel MPI where Slurm's PMI2 library is, because Intel MPI does not search for it.
-fn intel_pmi(job: &Job) -> Result<Option<(String, String)>, Trouble> {
+fn intel_pmi(job: &Job) -> Result<Option<(String, String)>, StepFailure> {
     const FOLDERS: [&str; 4] =
         ["usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib64/slurmpmi", "usr/lib/x86_64-linux-gnu/slurm-wlm"];
     if job.image.is_some() {
@@ -192,7 +192,7 @@ fn intel_pmi(job: &Job) -> Result<Option<(String, String)>, Trouble> {
     }
 }
 
-fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, Trouble> {
+fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, StepFailure> {
     let own = env::var("SLURM_PROCID").ok().and_then(|n| n.parse::<i32>().ok()).unwrap_or(-1);
     let text = |e: crossdock_os::OsError| (e.to_string(), "look at the limits of that host".to_owned());
     let epoll = event::Epoll::new().map_err(text)?;

@@ -35,7 +35,7 @@ const LAUNCHER: &str = "launcher";
 const CATALOG_SOCKET: i32 = 42;
 
 /// The daemon that a run uses.
-pub enum Which {
+pub enum DaemonChoice {
     /// The daemon at this socket; `own` starts one for the run. Without a value, CROSSDOCK_SOCKET names the daemon, and
     /// without that variable the run starts its own.
     Here(Option<String>),
@@ -78,7 +78,7 @@ impl Site {
 }
 
 /// The workflow of a run as it exists in a daemon.
-pub struct Hosted {
+pub struct HostedWorkflow {
     own: Option<Child>,
     workflow: String,
     control: Session,
@@ -184,9 +184,9 @@ fn stop_own(child: &mut Child) {
     let _ = child.wait();
 }
 
-impl Hosted {
+impl HostedWorkflow {
     /// Starts or reaches a daemon, and makes the workflow in it.
-    pub fn make(workflow: &Workflow, folder: &RunFolder, which: &Which) -> Result<Self, String> {
+    pub fn make(workflow: &Workflow, folder: &RunFolder, which: &DaemonChoice) -> Result<Self, String> {
         let mut own = None;
         let result = Self::make_in(workflow, folder, which, &mut own);
         if result.is_err() {
@@ -200,17 +200,17 @@ impl Hosted {
     fn make_in(
         workflow: &Workflow,
         folder: &RunFolder,
-        which: &Which,
+        which: &DaemonChoice,
         own: &mut Option<Child>,
     ) -> Result<Self, String> {
         // The run does not take a daemon that happens to run on the node, because two runs of one workflow would share
         // it by chance.
         let (named, site) = match which {
-            Which::Here(wanted) => {
+            DaemonChoice::Here(wanted) => {
                 let told = || std::env::var("CROSSDOCK_SOCKET").ok().filter(|s| !s.is_empty());
                 (wanted.clone().or_else(told), None)
             }
-            Which::Site(site) => (None, Some(site)),
+            DaemonChoice::Site(site) => (None, Some(site)),
         };
         let (socket, control, how) = match named.filter(|socket| socket != "own") {
             Some(socket) => {

@@ -19,7 +19,7 @@ const SHIM: &str = "shim";
 
 /// What must be added to a task's environment and command for its door.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Way {
+pub struct DoorSetup {
     /// Variables that are added to the task's environment.
     pub environment: Vec<(String, String)>,
     /// Words to put before the task's command.
@@ -33,10 +33,10 @@ pub struct Way {
 ///
 /// # Errors
 /// A file that the door needs is missing or cannot be copied.
-pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavailable> {
+pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<DoorSetup, Unavailable> {
     match task.door {
         // Without a door the task does not wait. A view makes opens wait without help from the task.
-        DoorKey::None | DoorKey::View => Ok(Way::default()),
+        DoorKey::None | DoorKey::View => Ok(DoorSetup::default()),
         DoorKey::Preload => preload(task, library, endpoint),
         DoorKey::Notification => notification(endpoint, shim(task)?, None),
         DoorKey::Auto => match &task.files {
@@ -86,23 +86,23 @@ fn look(task: &Task, root: &Path) -> Option<ProgramInfo> {
     })
 }
 
-fn preload(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavailable> {
+fn preload(task: &Task, library: &Path, endpoint: &Path) -> Result<DoorSetup, Unavailable> {
     put(library, &endpoint.join(PRELOAD))?;
     let own = task.environment.iter().find(|(name, _)| name == "LD_PRELOAD").map(|(_, value)| format!(":{value}"));
     let value = format!("{ENDPOINT_FOLDER}/{PRELOAD}{}", own.unwrap_or_default());
-    Ok(Way { environment: vec![("LD_PRELOAD".into(), value)], ..Way::default() })
+    Ok(DoorSetup { environment: vec![("LD_PRELOAD".into(), value)], ..DoorSetup::default() })
 }
 
-fn notification(endpoint: &Path, shim: PathBuf, why: Option<String>) -> Result<Way, Unavailable> {
+fn notification(endpoint: &Path, shim: PathBuf, why: Option<String>) -> Result<DoorSetup, Unavailable> {
     let way = words(endpoint, &shim, "notification")?;
-    Ok(Way { note: why.map(|why| format!("waits for files by seccomp notification: {why}")), ..way })
+    Ok(DoorSetup { note: why.map(|why| format!("waits for files by seccomp notification: {why}")), ..way })
 }
 
-fn words(endpoint: &Path, shim: &Path, which: &str) -> Result<Way, Unavailable> {
+fn words(endpoint: &Path, shim: &Path, which: &str) -> Result<DoorSetup, Unavailable> {
     put(shim, &endpoint.join(SHIM))?;
     let (shim, library) = (format!("{ENDPOINT_FOLDER}/{SHIM}"), format!("{ENDPOINT_FOLDER}/{PRELOAD}"));
     let before = [&shim, "door", which, &library, "--"].map(str::to_owned).to_vec();
-    Ok(Way { before, ..Way::default() })
+    Ok(DoorSetup { before, ..DoorSetup::default() })
 }
 
 /// Finds the file of the shim. It must be linked statically, unless the task sees the host's file system with its
@@ -123,13 +123,13 @@ fn shim(task: &Task) -> Result<PathBuf, Unavailable> {
 ///
 /// # Errors
 /// The folder of runs has no room.
-pub fn watch(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavailable> {
+pub fn watch(task: &Task, library: &Path, endpoint: &Path) -> Result<DoorSetup, Unavailable> {
     match task.door {
-        DoorKey::None => Ok(Way::default()),
+        DoorKey::None => Ok(DoorSetup::default()),
         DoorKey::Preload => preload(task, library, endpoint),
         DoorKey::Auto | DoorKey::View | DoorKey::Notification => match shim(task) {
             Ok(shim) => words(endpoint, &shim, "watch"),
-            Err(_) => Ok(Way::default()),
+            Err(_) => Ok(DoorSetup::default()),
         },
     }
 }

@@ -1,6 +1,6 @@
 //! Sets the variables that a task finds in its environment.
 
-use super::daemon::Hosted;
+use super::daemon::HostedWorkflow;
 use super::processes;
 use crate::engine::{self, Engine};
 use crate::file::Task;
@@ -10,7 +10,7 @@ pub(super) fn of(
     workflow: &str,
     task: &Task,
     rank: u32,
-    hosted: Option<&Hosted>,
+    hosted: Option<&HostedWorkflow>,
     engine: &dyn Engine,
     run: &str,
 ) -> Vec<(String, String)> {

@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossdock_core::files::{VARIABLE, Views, WATCHED, Watched};
-use crossdock_files::{Exchange, Guarded, Keep, Moved, Publish, Refusals, Service};
+use crossdock_files::{Exchange, GuardedDirectory, Keep, MovedFiles, Publish, Refusals, Service};
 use crossdock_layout::files::Phase;
 use crossdock_layout::refusal;
 use crossdock_os::mount;
 use serde::{Deserialize, Serialize};
 
-use super::across::Neighbours;
-use super::door::{self, Way};
+use super::door::{self, DoorSetup};
 use super::folder::RunFolder;
+use super::host_exchange::OtherHosts;
 use super::summary::FilesLine;
-use super::views::Shown;
+use super::views::MountedViews;
 use crate::engine::{ENDPOINT_FOLDER, Unavailable};
 use crate::file::{Count, Directory, KeepKey, Mount, Task, Workflow};
 
@@ -33,7 +33,7 @@ const TOLD: &str = "files.json";
 
 /// A managed directory of a living run, as the run describes it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Told {
+pub struct RunningDirectory {
     /// The name of the directory.
     pub name: String,
     /// The path at which the tasks see the directory.
@@ -55,20 +55,20 @@ pub struct Told {
 }
 
 /// Reads the managed directories of the run whose folder is `run`.
-pub fn told(run: &Path) -> Vec<Told> {
+pub fn told(run: &Path) -> Vec<RunningDirectory> {
     let text = fs::read(run.join(TOLD)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
 /// The managed directories of a run.
-pub struct Managed {
+pub struct ManagedDirectories {
     /// The path of the preload library; `None` if the run has no managed directories.
     library: Option<PathBuf>,
     /// The exchange with other hosts, if there is one. It is dropped before the services, because it sends requests to
     /// them.
     exchange: Option<Exchange>,
     /// The views, by directory. They are dropped before the services, because the views report reads to the services.
-    shown: Vec<Shown>,
+    shown: Vec<MountedViews>,
     directories: Vec<(Directory, Service)>,
     /// For each directory, the producers with ranks that run or are still to start.
     busy: Vec<BTreeSet<String>>,
@@ -79,14 +79,14 @@ pub struct Managed {
     refusals: Option<Refusals>,
 }
 
-impl Managed {
+impl ManagedDirectories {
     /// Makes the stores and starts a service for each directory. `counts` says for each task how much of it is on this
     /// host.
     pub fn make(
         workflow: &Workflow,
         counts: &[Count],
         folder: &RunFolder,
-        neighbours: Option<&Neighbours>,
+        neighbours: Option<&OtherHosts>,
     ) -> Result<Self, String> {
         let mut managed = Self {
             library: None,
@@ -122,16 +122,16 @@ impl Managed {
                     let disk = place(directory, disk, folder, index)?;
                     service.spill_to(&disk, quota).map_err(named)?
                 }
-                _ => Moved::default(),
+                _ => MovedFiles::default(),
             };
-            let shown = Shown::mount(directory, workflow, &store, &notice, &service, &moved)?;
+            let shown = MountedViews::mount(directory, workflow, &store, &notice, &service, &moved)?;
             managed.shown.push(shown);
-            guarded.push(Guarded {
+            guarded.push(GuardedDirectory {
                 path: directory.path.clone(),
                 file: service.layout().refusals(),
                 producers: directory.produce.clone(),
             });
-            told.push(Told {
+            told.push(RunningDirectory {
                 name: directory.name.clone(),
                 path: directory.path.clone(),
                 produce: directory.produce.clone(),
@@ -184,7 +184,7 @@ impl Managed {
 
     /// Copies the files that a task needs into the folder of its endpoint. Returns the task's environment variables and
     /// the door by which it waits, or by which it learns why it cannot write.
-    pub fn door(&self, task: &Task, endpoint: &Path) -> Result<Way, Unavailable> {
+    pub fn door(&self, task: &Task, endpoint: &Path) -> Result<DoorSetup, Unavailable> {
         let (mut waits, mut watched, mut own) = (Vec::new(), Vec::new(), Vec::new());
         let socket = Path::new(ENDPOINT_FOLDER).join(refusal::SOCKET);
         for (index, (directory, _)) in self.directories.iter().enumerate() {
@@ -202,7 +202,7 @@ impl Managed {
             }
             own.push(index);
         }
-        let Some(library) = self.library.as_ref().filter(|_| !own.is_empty()) else { return Ok(Way::default()) };
+        let Some(library) = self.library.as_ref().filter(|_| !own.is_empty()) else { return Ok(DoorSetup::default()) };
         if let Some(refusals) = &self.refusals {
             let made = refusals.listen(&task.name, &own, endpoint);
             made.map_err(|e| Unavailable::new(e.to_string(), "make room in the folder of runs"))?;

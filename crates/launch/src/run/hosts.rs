@@ -27,7 +27,7 @@ pub enum Launcher {
 
 /// The options that say which hosts a run gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct HostOptions {
     /// The text of `--hosts`.
     pub hosts: Option<String>,
     /// The text of `--hostfile`.
@@ -70,7 +70,7 @@ pub struct Hosts {
     pub trusted_network: bool,
 }
 
-impl Wanted {
+impl HostOptions {
     /// Finds the hosts of the run; `None` if this host is the only one.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn parts_are_started_by_ssh_or_srun() {
-        let wanted = Wanted { hosts: Some("n1.invalid,n2.invalid".into()), ..Wanted::default() };
+        let wanted = HostOptions { hosts: Some("n1.invalid,n2.invalid".into()), ..HostOptions::default() };
         let mut hosts = wanted.find().unwrap().unwrap();
         hosts.starter = "/opt/it's/crossdock".into();
         assert_eq!((hosts.here, hosts.launcher), (None, Launcher::Ssh));
@@ -200,9 +200,12 @@ mod tests {
 
     #[test]
     fn this_host_alone_is_a_run_on_one_host() {
-        let wanted = Wanted { hosts: Some("localhost".into()), ..Wanted::default() };
+        let wanted = HostOptions { hosts: Some("localhost".into()), ..HostOptions::default() };
         assert_eq!(wanted.find(), Ok(None));
-        let two = Wanted { hosts: Some("localhost,n2.invalid".into()), ..Wanted::default() }.find().unwrap().unwrap();
+        let two = HostOptions { hosts: Some("localhost,n2.invalid".into()), ..HostOptions::default() }
+            .find()
+            .unwrap()
+            .unwrap();
         assert_eq!((two.here, two.own_node().as_str()), (Some(0), "localhost"));
     }
 

@@ -1,23 +1,24 @@
 //! Starts a workflow, watches it, and cleans up after it. See README.md beside this file.
 
-mod across;
 mod caller;
+mod cpu_placement;
 mod daemon;
+pub mod directory_reports;
 mod door;
 mod environment;
-mod far;
 pub mod files;
 mod folder;
 mod front;
+mod host_exchange;
 pub mod hosts;
 mod log;
-pub mod looks;
+mod messages;
 mod part;
-mod place;
 mod processes;
 mod rank;
 mod ranked;
 mod remote;
+mod remote_part;
 mod site;
 pub mod state;
 mod stopping;
@@ -27,7 +28,6 @@ mod transport;
 pub mod usage;
 mod view;
 mod views;
-mod words;
 
 use std::path::PathBuf;
 

@@ -4,21 +4,21 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::across::Neighbours;
-use super::daemon::{self, Hosted, Which};
-use super::files::Managed;
+use super::cpu_placement::CpuPlacement;
+use super::daemon::{self, DaemonChoice, HostedWorkflow};
+use super::files::ManagedDirectories;
 use super::folder::RunFolder;
-use super::place::Placement;
+use super::host_exchange::OtherHosts;
 use super::rank::{self, End, Running};
 use super::ranked::JobHosts;
 use super::summary::Figures;
 use super::{code, environment, ranked};
-use crate::engine::{self, Engine, Prepared, Request, RunContext, Trial};
+use crate::engine::{self, Engine, EngineTrial, Prepared, Request, RunContext};
 use crate::file::{Count, Task, Workflow};
 
 /// Why a part could not be prepared: the exit code, and a message.
 #[derive(Clone, Debug)]
-pub struct Refused {
+pub struct PartRefusal {
     /// The run's exit code.
     pub code: u8,
     /// The problem, as a sentence.
@@ -36,7 +36,7 @@ impl std::fmt::Display for Hint<'_> {
     }
 }
 
-impl Refused {
+impl PartRefusal {
     /// Makes a refusal without a hint.
     pub fn new(code: u8, reason: impl Into<String>) -> Self {
         Self { code, reason: reason.into(), hint: String::new() }
@@ -51,11 +51,11 @@ impl Refused {
 
 /// How a part reaches the daemon and the other hosts.
 #[derive(Clone, Copy)]
-pub struct Reach<'a> {
+pub struct PartConnections<'a> {
     /// The daemon that the run uses on this host; `None` if the workflow needs none.
-    pub which: Option<&'a Which>,
+    pub which: Option<&'a DaemonChoice>,
     /// The hosts with which files are exchanged; `None` if there are none.
-    pub neighbours: Option<&'a Neighbours>,
+    pub neighbours: Option<&'a OtherHosts>,
 }
 
 /// The part of a run on one host.
@@ -69,19 +69,19 @@ pub struct Part {
     /// The version of the engine.
     pub version: String,
     /// The run's daemon on this host; `None` if the workflow needs none.
-    pub hosted: Option<Hosted>,
+    pub hosted: Option<HostedWorkflow>,
     /// The managed directories on this host.
-    pub files: Managed,
+    pub files: ManagedDirectories,
     context: RunContext,
     prepared: Vec<Prepared>,
-    placement: Placement,
+    placement: CpuPlacement,
     /// For each task, how many ranks on this host have not ended, and whether all that have ended did so without an
     /// error.
     left: Vec<(u32, bool)>,
 }
 
 /// A rank that was started, with its process and command.
-pub struct Begun {
+pub struct StartedRank {
     /// The process of the rank.
     pub running: Running,
     /// The rank's process and its processors, in words for the user.
@@ -98,10 +98,10 @@ impl Part {
         counts: &[Count],
         wanted: &str,
         folder: RunFolder,
-        reach: Reach<'_>,
+        reach: PartConnections<'_>,
         note: &dyn Fn(&str),
-    ) -> Result<Self, Refused> {
-        let system = |e: String| Refused::new(code::SYSTEM, e);
+    ) -> Result<Self, PartRefusal> {
+        let system = |e: String| PartRefusal::new(code::SYSTEM, e);
         let (engine, version) = pick(wanted, &workflow, &folder, note)?;
         if let Some(shared) = engine.isolation().shared().filter(|_| !workflow.tasks.is_empty()) {
             note(&format!("note: with the engine {} tasks share the host's {shared}", engine.name()));
@@ -113,19 +113,19 @@ impl Part {
             gid: crossdock_os::child::group(),
         };
         // The choice of processors is tried first, because a mistake in it is found without starting anything.
-        let mut trial = Placement::new();
+        let mut trial = CpuPlacement::new();
         for (task, count) in workflow.tasks.iter().zip(counts) {
             for _ in 0..count.processes {
-                trial.take(task).map_err(|e| Refused::new(code::FILE, e))?;
+                trial.take(task).map_err(|e| PartRefusal::new(code::FILE, e))?;
             }
         }
         if !engine.in_container() && !workflow.directories.is_empty() {
             let why =
                 "managed directories (`files:`) need a container engine, which gives each task its own view of them";
             let hint = "choose bubblewrap, podman, docker or charliecloud with --engine".to_owned();
-            return Err(Refused { hint, ..Refused::new(code::UNAVAILABLE, why) });
+            return Err(PartRefusal { hint, ..PartRefusal::new(code::UNAVAILABLE, why) });
         }
-        let files = Managed::make(&workflow, counts, &folder, reach.neighbours).map_err(system)?;
+        let files = ManagedDirectories::make(&workflow, counts, &folder, reach.neighbours).map_err(system)?;
         for task in &mut workflow.tasks {
             task.mounts.extend(files.mounts(task));
         }
@@ -134,16 +134,16 @@ impl Part {
             // Only the job's launcher is a process of the run, so the endpoints of the other hosts get their files now.
             let endpoint = daemon::endpoint(&folder, index);
             link_folders(task, &endpoint).map_err(system)?;
-            files.door(task, &endpoint).map_err(|e| Refused::of_task(&task.name, e))?;
+            files.door(task, &endpoint).map_err(|e| PartRefusal::of_task(&task.name, e))?;
         }
         let mut prepared = Vec::new();
         for task in &workflow.tasks {
-            prepared.push(engine.prepare(&context, task).map_err(|e| Refused::of_task(&task.name, e))?);
+            prepared.push(engine.prepare(&context, task).map_err(|e| PartRefusal::of_task(&task.name, e))?);
         }
         let hosted = match reach.which {
             Some(which) => {
-                let hosted = Hosted::make(&workflow, &folder, which);
-                Some(hosted.map_err(|e| Refused::new(code::UNAVAILABLE, e))?)
+                let hosted = HostedWorkflow::make(&workflow, &folder, which);
+                Some(hosted.map_err(|e| PartRefusal::new(code::UNAVAILABLE, e))?)
             }
             None => None,
         };
@@ -152,7 +152,7 @@ impl Part {
         }
         Ok(Self {
             left: counts.iter().map(|count| (count.processes, true)).collect(),
-            placement: Placement::new(),
+            placement: CpuPlacement::new(),
             workflow,
             folder,
             engine,
@@ -171,7 +171,7 @@ impl Part {
     }
 
     /// Starts a rank of a task of this host. `job` has the hosts of an MPI task with ranks on several hosts.
-    pub fn start(&mut self, name: &str, rank: u32, job: Option<&JobHosts>) -> Result<Begun, End> {
+    pub fn start(&mut self, name: &str, rank: u32, job: Option<&JobHosts>) -> Result<StartedRank, End> {
         let unavailable = |e: engine::Unavailable| End::NotStarted(code::UNAVAILABLE, format!("{}; {}", e.why, e.hint));
         let Some(index) = self.workflow.tasks.iter().position(|task| task.name == name) else {
             return Err(End::NotStarted(code::SYSTEM, format!("there is no task `{name}` on this host")));
@@ -203,7 +203,7 @@ impl Part {
         self.files.started(&task.name);
         let on = processors.map(|p| format!(", processors {}", engine::processor_list(&p))).unwrap_or_default();
         let words = format!("process {}{on}", running.pid());
-        Ok(Begun { running, words, note })
+        Ok(StartedRank { running, words, note })
     }
 
     /// Notes that an MPI task with ranks on this host has begun, whichever host its launcher is on.
@@ -261,19 +261,19 @@ fn pick(
     workflow: &Workflow,
     folder: &RunFolder,
     note: &dyn Fn(&str),
-) -> Result<(Arc<dyn Engine>, String), Refused> {
+) -> Result<(Arc<dyn Engine>, String), PartRefusal> {
     if workflow.tasks.is_empty() {
         // No task runs on this host, so the run needs no engine here.
         return Ok((Arc::from(engine::no_container()), String::new()));
     }
-    let refusals = |trials: &[Trial]| {
+    let refusals = |trials: &[EngineTrial]| {
         let lines = trials
             .iter()
             .filter_map(|t| t.result.as_ref().err().map(|e| format!("{}: {}{}", t.engine, e.why, Hint(&e.hint))));
         lines.collect::<Vec<_>>().join("\n  ")
     };
     match engine::choose(wanted, workflow, (&folder.id, &folder.path), &|name| folder.note_engine(name)) {
-        Ok(engine::Choice { engine, trials }) => {
+        Ok(engine::ChosenEngine { engine, trials }) => {
             let version = trials.last().and_then(|t| t.result.clone().ok()).unwrap_or_default();
             if wanted == "auto" {
                 let others = refusals(&trials);
@@ -286,8 +286,9 @@ fn pick(
             }
             Ok((Arc::from(engine), version))
         }
-        Err(trials) => {
-            Err(Refused::new(code::UNAVAILABLE, format!("no engine can run this workflow:\n  {}", refusals(&trials))))
-        }
+        Err(trials) => Err(PartRefusal::new(
+            code::UNAVAILABLE,
+            format!("no engine can run this workflow:\n  {}", refusals(&trials)),
+        )),
     }
 }

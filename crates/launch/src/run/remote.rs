@@ -15,23 +15,23 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossdock_link::Papers;
+use crossdock_link::NodeCredentials;
 use crossdock_os::spawn::host_name;
 use crossdock_os::{Deadline, child, event};
 
-use super::across::{self, Neighbours, Own};
-use super::daemon::{self, Site, Which};
+use super::daemon::{self, DaemonChoice, Site};
+use super::directory_reports;
 use super::folder::{self, RunFolder};
+use super::host_exchange::{self, OtherHosts, OwnHost};
 use super::hosts::{PART_SUPERVISOR, node_name};
-use super::looks;
-use super::part::{Part, Reach, Refused};
+use super::messages::{
+    FromPart, GREETING, OrderedProtection, PULSE_S, PartOrder, SILENCE_S, SiteOrder, ToPart, line, next, text_of,
+};
+use super::part::{Part, PartConnections, PartRefusal};
 use super::rank::{End, Running};
 use super::ranked::JobHosts;
 use super::site::{Protection, own_address};
 use super::supervisor::outlive_signals;
-use super::words::{
-    Down, GREETING, OrderedProtection, PULSE_S, PartOrder, SILENCE_S, SiteOrder, Up, line, next, text_of,
-};
 use super::{code, processes};
 use crate::file::parse_on;
 
@@ -49,7 +49,7 @@ fn first_order(input: &mut impl BufRead) -> Option<String> {
         if input.read_line(&mut line).is_err() || !line.ends_with('\n') {
             return None;
         }
-        if !matches!(serde_json::from_str(&line), Ok(Down::Pulse)) {
+        if !matches!(serde_json::from_str(&line), Ok(ToPart::Pulse)) {
             return Some(line);
         }
     }
@@ -65,19 +65,19 @@ pub fn part() -> u8 {
     let mut input = BufReader::new(std::io::stdin());
     // The run's supervisor may end before it sends an order. Nothing is made yet, so nothing must be removed.
     let Some(first) = first_order(&mut input) else { return code::SYSTEM };
-    let first_word = serde_json::from_str::<Down>(&first);
-    if let Ok(Down::Sweep(id)) = first_word {
+    let first_word = serde_json::from_str::<ToPart>(&first);
+    if let Ok(ToPart::Sweep(id)) = first_word {
         return sweep(&id);
     }
-    let Ok(Down::Part(order)) = first_word else {
+    let Ok(ToPart::Part(order)) = first_word else {
         let reason = "crossdock is of another version there than on the runner's host";
-        let _ = output.write_all(line(&Up::from(Refused::new(code::UNAVAILABLE, reason))).as_bytes());
+        let _ = output.write_all(line(&FromPart::from(PartRefusal::new(code::UNAVAILABLE, reason))).as_bytes());
         return code::UNAVAILABLE;
     };
     match serve(&order, first, input) {
         Ok(code) => code,
         Err(reason) => {
-            let _ = output.write_all(line(&Up::from(Refused::new(code::SYSTEM, reason))).as_bytes());
+            let _ = output.write_all(line(&FromPart::from(PartRefusal::new(code::SYSTEM, reason))).as_bytes());
             code::SYSTEM
         }
     }
@@ -129,7 +129,7 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
 
 /// Sends the part's messages to the run's supervisor. A thread writes them, so that a slow connection does not stop the
 /// part.
-struct Voice {
+struct MessageSender {
     queue: Sender<String>,
     behind: Arc<AtomicUsize>,
     writer: JoinHandle<()>,
@@ -138,7 +138,7 @@ struct Voice {
     is_mute: AtomicBool,
 }
 
-impl Voice {
+impl MessageSender {
     fn new() -> Self {
         let (queue, texts) = channel::<String>();
         let behind = Arc::new(AtomicUsize::new(0));
@@ -151,7 +151,7 @@ impl Voice {
                         let length = text.len();
                         (text, length)
                     }
-                    Err(RecvTimeoutError::Timeout) => (line(&Up::Pulse), 0),
+                    Err(RecvTimeoutError::Timeout) => (line(&FromPart::Pulse), 0),
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
                 // If the connection is gone, the end of the input says so, so the error is ignored.
@@ -162,7 +162,7 @@ impl Voice {
         Self { queue, behind, writer, is_mute: AtomicBool::new(false) }
     }
 
-    fn say(&self, up: &Up) {
+    fn say(&self, up: &FromPart) {
         if self.is_mute.load(Ordering::Relaxed) {
             return;
         }
@@ -188,25 +188,25 @@ impl Voice {
 
 /// Receives the messages that the process which started the run sends to this host's part. A thread reads them from the
 /// connection and puts them into the queue.
-struct Ear {
-    queue: Receiver<Down>,
-    bell: Arc<OwnedFd>,
+struct OrderReceiver {
+    queue: Receiver<ToPart>,
+    wake: Arc<OwnedFd>,
     /// True if the connection has ended, or if this process was asked to end.
     ended: Arc<AtomicBool>,
     heard: Arc<Mutex<Instant>>,
 }
 
-impl Ear {
+impl OrderReceiver {
     fn new() -> Result<Self, String> {
         let (sender, queue) = channel();
-        let bell = Arc::new(event::eventfd().map_err(|e| e.to_string())?);
+        let wake = Arc::new(event::eventfd().map_err(|e| e.to_string())?);
         let (ended, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Instant::now())));
-        let (ring, over, now) = (bell.clone(), ended.clone(), heard.clone());
+        let (ring, over, now) = (wake.clone(), ended.clone(), heard.clone());
         thread::spawn(move || {
             let mut input = BufReader::new(std::io::stdin());
-            while let Some(down) = next::<Down>(&mut input) {
+            while let Some(down) = next::<ToPart>(&mut input) {
                 *now.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Instant::now();
-                if !matches!(down, Down::Pulse) && sender.send(down).is_err() {
+                if !matches!(down, ToPart::Pulse) && sender.send(down).is_err() {
                     return;
                 }
                 event::signal(&*ring);
@@ -214,7 +214,7 @@ impl Ear {
             over.store(true, Ordering::Relaxed);
             event::signal(&*ring);
         });
-        Ok(Self { queue, bell, ended, heard })
+        Ok(Self { queue, wake, ended, heard })
     }
 
     /// Tells whether the run's supervisor is gone, or was silent for too long.
@@ -230,27 +230,27 @@ pub fn part_supervisor() -> u8 {
     // the run's supervisor.
     child::leave_session();
     let _ = child::adopt_orphans();
-    let Ok(ear) = Ear::new() else { return code::SYSTEM };
+    let Ok(receiver) = OrderReceiver::new() else { return code::SYSTEM };
     // When Slurm ends a job step, it sends a signal to each process of the step. Such a signal sets `ear.ended`, so this
     // process stops the tasks of this host and removes the files that were made for them.
-    let _ = outlive_signals(&ear.ended);
-    let first = ear.queue.recv_timeout(Duration::from_secs(SILENCE_S));
-    let Ok(Down::Part(order)) = first else {
+    let _ = outlive_signals(&receiver.ended);
+    let first = receiver.queue.recv_timeout(Duration::from_secs(SILENCE_S));
+    let Ok(ToPart::Part(order)) = first else {
         // The first process was killed before it passed an order on. Nothing is made yet, so nothing must be removed.
         return code::SYSTEM;
     };
-    let voice = Voice::new();
-    let refuse = |refused: Refused| {
+    let sender = MessageSender::new();
+    let refuse = |refused: PartRefusal| {
         let code = refused.code;
-        voice.say(&Up::from(refused));
+        sender.say(&FromPart::from(refused));
         code
     };
     let code = match RunFolder::make(&order.id) {
-        Err(reason) => refuse(Refused::new(code::SYSTEM, reason)),
+        Err(reason) => refuse(PartRefusal::new(code::SYSTEM, reason)),
         Ok(folder) => {
             let path = folder.path.clone();
-            match prepare(&order, folder, &voice) {
-                Ok((part, grace)) => Serving::new(part, grace, &ear, &voice).go(),
+            match prepare(&order, folder, &sender) {
+                Ok((part, grace)) => ServingPart::new(part, grace, &receiver, &sender).go(),
                 Err(refused) => {
                     // Everything is removed before the run's supervisor learns of the failure.
                     folder::clean(&order.id, &path);
@@ -260,39 +260,40 @@ pub fn part_supervisor() -> u8 {
         }
     };
     processes::kill_descendants(&[], Duration::from_secs(5));
-    voice.finish();
+    sender.finish();
     code
 }
 
-fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part, Duration), Refused> {
+fn prepare(order: &PartOrder, folder: RunFolder, sender: &MessageSender) -> Result<(Part, Duration), PartRefusal> {
     let (workflow, places) = parse_on(&order.file, &order.text, &order.hosts, Some(order.number))
-        .map_err(|problems| Refused::new(code::FILE, problems.to_string()))?;
+        .map_err(|problems| PartRefusal::new(code::FILE, problems.to_string()))?;
     let site = order.site.as_ref().map(|site| join(site, &folder)).transpose();
-    let site = site.map_err(|reason| Refused::new(code::SYSTEM, reason))?;
-    let neighbours = site.as_ref().filter(|_| across::needed(&workflow, &places)).map(|site| -> Result<_, String> {
-        let nodes: Vec<_> = order.hosts.iter().map(|host| (host.clone(), node_name(host))).collect();
-        let to_runner = order.site.as_ref().and_then(|site| site.address.clone()).or_else(runner);
-        let address = to_runner.and_then(|host| own_address(&host)).unwrap_or_else(host_name);
-        let own = Own {
-            site: site.name.clone(),
-            catalog: site.catalog.parse()?,
-            node: site.node.clone(),
-            address,
-            protection: site.protection.clone(),
-            transport: site.transport,
-        };
-        Ok(Neighbours::of((&workflow, &places), &nodes, order.number, own))
-    });
-    let neighbours = neighbours.transpose().map_err(|reason| Refused::new(code::SYSTEM, reason))?;
-    let which = site.filter(|_| daemon::needed(&workflow)).map(Which::Site);
-    let note = |text: &str| voice.say(&Up::Note(text.to_owned()));
+    let site = site.map_err(|reason| PartRefusal::new(code::SYSTEM, reason))?;
+    let neighbours =
+        site.as_ref().filter(|_| host_exchange::needed(&workflow, &places)).map(|site| -> Result<_, String> {
+            let nodes: Vec<_> = order.hosts.iter().map(|host| (host.clone(), node_name(host))).collect();
+            let to_runner = order.site.as_ref().and_then(|site| site.address.clone()).or_else(runner);
+            let address = to_runner.and_then(|host| own_address(&host)).unwrap_or_else(host_name);
+            let own = OwnHost {
+                site: site.name.clone(),
+                catalog: site.catalog.parse()?,
+                node: site.node.clone(),
+                address,
+                protection: site.protection.clone(),
+                transport: site.transport,
+            };
+            Ok(OtherHosts::of((&workflow, &places), &nodes, order.number, own))
+        });
+    let neighbours = neighbours.transpose().map_err(|reason| PartRefusal::new(code::SYSTEM, reason))?;
+    let which = site.filter(|_| daemon::needed(&workflow)).map(DaemonChoice::Site);
+    let note = |text: &str| sender.say(&FromPart::Note(text.to_owned()));
     let grace = Duration::from_secs(u64::from(workflow.grace_s));
     let here = places.part(&workflow, order.number);
-    let reach = Reach { which: which.as_ref(), neighbours: neighbours.as_ref() };
+    let reach = PartConnections { which: which.as_ref(), neighbours: neighbours.as_ref() };
     let part = Part::prepare(here, &places.counts(&workflow, order.number), &order.engine, folder, reach, &note)?;
     let (engine, version) = (part.engine.name().to_owned(), part.version.clone());
     let (shared, endpoints) = (part.engine.isolation().shared(), part.endpoints_of_jobs());
-    voice.say(&Up::Ready { engine, version, shared, endpoints });
+    sender.say(&FromPart::Ready { engine, version, shared, endpoints });
     Ok((part, grace))
 }
 
@@ -301,8 +302,8 @@ fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part,
 fn join(order: &SiteOrder, folder: &RunFolder) -> Result<Site, String> {
     let protection = match order.protection.clone() {
         OrderedProtection::Certificates { authority, certificate, key } => {
-            let papers = Papers { authority, certificate, key };
-            papers.save(&folder.path).map_err(|e| e.to_string())?;
+            let credentials = NodeCredentials { authority, certificate, key };
+            credentials.save(&folder.path).map_err(|e| e.to_string())?;
             Protection::Certificates(folder.path.clone())
         }
         OrderedProtection::TrustedNetwork => Protection::TrustedNetwork,
@@ -330,18 +331,18 @@ fn runner() -> Option<String> {
     first.or_else(|| std::env::var("SLURM_LAUNCH_NODE_IPADDR").ok())
 }
 
-struct There {
+struct RunningRank {
     task: String,
     running: Running,
 }
 
 /// A part that is ready to run tasks.
-struct Serving<'a> {
+struct ServingPart<'a> {
     part: Part,
     grace: Duration,
-    ear: &'a Ear,
-    voice: &'a Voice,
-    ranks: BTreeMap<usize, There>,
+    receiver: &'a OrderReceiver,
+    sender: &'a MessageSender,
+    ranks: BTreeMap<usize, RunningRank>,
     /// Each started rank with the name of its task, to write problems with files into the ranks' logs.
     producers: Vec<(String, usize)>,
     helpers: Vec<JoinHandle<()>>,
@@ -349,39 +350,39 @@ struct Serving<'a> {
     killed: bool,
 }
 
-impl<'a> Serving<'a> {
-    fn new(part: Part, grace: Duration, ear: &'a Ear, voice: &'a Voice) -> Self {
+impl<'a> ServingPart<'a> {
+    fn new(part: Part, grace: Duration, receiver: &'a OrderReceiver, sender: &'a MessageSender) -> Self {
         let (ranks, producers, helpers) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { part, grace, ear, voice, ranks, producers, helpers, kill_at: None, killed: false }
+        Self { part, grace, receiver, sender, ranks, producers, helpers, kill_at: None, killed: false }
     }
 
     fn go(mut self) -> u8 {
         let mut asked = false;
         loop {
             self.wait();
-            event::clear(&*self.ear.bell);
+            event::clear(&*self.receiver.wake);
             loop {
-                match self.ear.queue.try_recv() {
-                    Ok(Down::Start { index, task, rank, job }) => self.start(index, task, rank, job.as_deref()),
-                    Ok(Down::JobBegan(task)) => self.part.began(&task),
-                    Ok(Down::JobEnded(task, well)) => self.part.ended(&task, well),
-                    Ok(Down::Look(number)) => {
-                        let found = looks::here(&self.part.folder.path);
-                        self.voice.say(&Up::Looked { number, found });
+                match self.receiver.queue.try_recv() {
+                    Ok(ToPart::Start { index, task, rank, job }) => self.start(index, task, rank, job.as_deref()),
+                    Ok(ToPart::JobBegan(task)) => self.part.began(&task),
+                    Ok(ToPart::JobEnded(task, well)) => self.part.ended(&task, well),
+                    Ok(ToPart::Look(number)) => {
+                        let found = directory_reports::here(&self.part.folder.path);
+                        self.sender.say(&FromPart::Looked { number, found });
                     }
-                    Ok(Down::Ask) => self.ask(),
-                    Ok(Down::Kill) => self.kill(),
-                    Ok(Down::End) => {
+                    Ok(ToPart::Ask) => self.ask(),
+                    Ok(ToPart::Kill) => self.kill(),
+                    Ok(ToPart::End) => {
                         self.kill();
                         return self.finish(code::OK);
                     }
-                    Ok(Down::Part(_) | Down::Sweep(_) | Down::Pulse) => {}
+                    Ok(ToPart::Part(_) | ToPart::Sweep(_) | ToPart::Pulse) => {}
                     Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
                 }
             }
-            if self.ear.is_lost() && !asked {
+            if self.receiver.is_lost() && !asked {
                 asked = true;
-                self.voice.is_mute.store(true, Ordering::Relaxed);
+                self.sender.is_mute.store(true, Ordering::Relaxed);
                 self.ask();
                 self.kill_at = Some(Instant::now() + self.grace);
             }
@@ -404,10 +405,10 @@ impl<'a> Serving<'a> {
 
     /// Waits for output, for the end of a rank, for a message of the run's supervisor, or for a deadline.
     fn wait(&self) {
-        let mut fds: Vec<BorrowedFd<'_>> = vec![self.ear.bell.as_fd()];
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.receiver.wake.as_fd()];
         for there in self.ranks.values() {
             fds.push(there.running.pidfd.as_fd());
-            if let (Some(output), false) = (&there.running.output, self.voice.is_behind()) {
+            if let (Some(output), false) = (&there.running.output, self.sender.is_behind()) {
                 fds.push(output.as_fd());
             }
         }
@@ -418,9 +419,9 @@ impl<'a> Serving<'a> {
         match self.part.start(&task, rank, job) {
             Ok(begun) => {
                 let (pid, words, note) = (begun.running.pid(), begun.words, begun.note);
-                self.voice.say(&Up::Begun { index, pid, words, note });
+                self.sender.say(&FromPart::Begun { index, pid, words, note });
                 self.producers.push((task.clone(), index));
-                self.ranks.insert(index, There { task, running: begun.running });
+                self.ranks.insert(index, RunningRank { task, running: begun.running });
             }
             Err(end) => self.ended(index, &task, end, 0.0),
         }
@@ -428,17 +429,17 @@ impl<'a> Serving<'a> {
 
     fn ended(&mut self, index: usize, task: &str, end: End, seconds: f64) {
         self.part.ended(task, end.good());
-        self.voice.say(&Up::Ended { index, end, seconds });
+        self.sender.say(&FromPart::Ended { index, end, seconds });
     }
 
     fn look(&mut self) {
-        if self.voice.is_behind() && !self.ear.is_lost() {
+        if self.sender.is_behind() && !self.receiver.is_lost() {
             return;
         }
-        let voice = self.voice;
+        let sender = self.sender;
         let mut ended = Vec::new();
         for (index, there) in &mut self.ranks {
-            let say = |bytes: &[u8]| voice.say(&Up::Output { index: *index, text: text_of(bytes) });
+            let say = |bytes: &[u8]| sender.say(&FromPart::Output { index: *index, text: text_of(bytes) });
             if let Some(end) = there.running.look(say) {
                 ended.push((*index, there.task.clone(), end, there.running.since.elapsed().as_secs_f64()));
             }
@@ -454,7 +455,7 @@ impl<'a> Serving<'a> {
             let of = self.producers.iter().filter(|(task, _)| tasks.contains(task));
             for (_, index) in of {
                 let text = text_of(format!("crossdock: {text}\n").as_bytes());
-                self.voice.say(&Up::Output { index: *index, text });
+                self.sender.say(&FromPart::Output { index: *index, text });
             }
         }
     }
@@ -479,10 +480,10 @@ impl<'a> Serving<'a> {
         // Processes that tasks left behind are killed before the report, so that the counters no longer change.
         let keep: Vec<i32> = self.part.hosted.as_ref().and_then(|hosted| hosted.pid()).into_iter().collect();
         processes::kill_descendants(&keep, Duration::from_secs(5));
-        let voice = self.voice;
-        let figures = self.part.end(&|text| voice.say(&Up::Alarm(text.to_owned())));
+        let sender = self.sender;
+        let figures = self.part.end(&|text| sender.say(&FromPart::Alarm(text.to_owned())));
         folder::clean(&self.part.folder.id, &self.part.folder.path);
-        voice.say(&Up::Left(Box::new(figures)));
+        sender.say(&FromPart::Left(Box::new(figures)));
         code
     }
 }
@@ -493,8 +494,8 @@ mod tests {
 
     #[test]
     fn pulses_before_the_first_order_are_passed_over() {
-        let pulse = line(&Down::Pulse);
-        let order = line(&Down::Sweep("run-1".into()));
+        let pulse = line(&ToPart::Pulse);
+        let order = line(&ToPart::Sweep("run-1".into()));
         let said = format!("{pulse}{pulse}{order}{pulse}");
         assert_eq!(first_order(&mut said.as_bytes()), Some(order));
         assert_eq!(first_order(&mut pulse.as_bytes()), None);

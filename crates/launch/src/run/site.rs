@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use crossdock_files as files;
 use crossdock_gateway::{CatalogAt, CatalogOptions, SiteCatalog};
-use crossdock_link::{Authority, Certificates, Papers, Transports, Trust};
+use crossdock_link::{Authority, Certificates, NodeCredentials, Transports, Trust};
 use crossdock_os::tcp;
 
 use super::daemon::Site;
 use super::folder::RunFolder;
 use super::hosts::Hosts;
-use super::words::{OrderedProtection, SiteOrder};
+use super::messages::{OrderedProtection, SiteOrder};
 
 /// How long the certificates are valid, which is longer than any run.
 const LASTING: Duration = Duration::from_secs(366 * 86_400);
@@ -44,8 +44,8 @@ impl Protection {
     pub fn trust(&self) -> Result<Trust, String> {
         match self {
             Self::Certificates(folder) => {
-                let papers = Papers::load(folder).and_then(|papers| Certificates::new(&papers));
-                Ok(Trust::Certificates(Arc::new(papers.map_err(|e| e.to_string())?)))
+                let credentials = NodeCredentials::load(folder).and_then(|credentials| Certificates::new(&credentials));
+                Ok(Trust::Certificates(Arc::new(credentials.map_err(|e| e.to_string())?)))
             }
             Self::TrustedNetwork => Ok(Trust::Network),
         }
@@ -101,7 +101,7 @@ impl RunSite {
         } else {
             let text = |e: crossdock_link::Error| e.to_string();
             let authority = Authority::make(&folder.id, LASTING).map_err(text)?;
-            authority.issue(&hosts.own_node()).and_then(|papers| papers.save(&folder.path)).map_err(text)?;
+            authority.issue(&hosts.own_node()).and_then(|credentials| credentials.save(&folder.path)).map_err(text)?;
             (Some(authority), Protection::Certificates(folder.path.clone()))
         };
         Self::with(&folder.id, hosts, authority, protection)
@@ -182,7 +182,8 @@ impl RunSite {
         let node = self.hosts.node(number);
         let protection = match &self.authority {
             Some(authority) => {
-                let Papers { authority, certificate, key } = authority.issue(&node).map_err(|e| e.to_string())?;
+                let NodeCredentials { authority, certificate, key } =
+                    authority.issue(&node).map_err(|e| e.to_string())?;
                 OrderedProtection::Certificates { authority, certificate, key }
             }
             None => OrderedProtection::TrustedNetwork,
@@ -206,11 +207,12 @@ pub fn own_address(host: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::hosts::Wanted;
+    use crate::run::hosts::HostOptions;
 
     #[test]
     fn the_catalogs_port_belongs_to_the_run_until_its_daemon_has_it() {
-        let wanted = Wanted { hosts: Some("localhost,n2.invalid".into()), trusted_network: true, ..Wanted::default() };
+        let wanted =
+            HostOptions { hosts: Some("localhost,n2.invalid".into()), trusted_network: true, ..HostOptions::default() };
         let hosts = wanted.find().unwrap().unwrap();
         let site = RunSite::with("run", &hosts, None, Protection::TrustedNetwork).unwrap();
         let port = site.order(1).unwrap().port;

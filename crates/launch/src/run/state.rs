@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::processes;
 use crate::file::{Task, TaskGrant};
-use crate::graph::{NodeKind, Way, flows};
+use crate::graph::{Access, NodeKind, flows};
 
 const FILE: &str = "state.json";
 
@@ -138,11 +138,11 @@ pub struct Link {
 impl Link {
     /// Gives the direction in which data goes between the task and the object.
     #[must_use]
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> Access {
         match (self.gives, self.takes) {
-            (true, true) => Way::Both,
-            (true, false) => Way::Out,
-            (false, _) => Way::In,
+            (true, true) => Access::Both,
+            (true, false) => Access::Out,
+            (false, _) => Access::In,
         }
     }
 

@@ -24,11 +24,11 @@ pub struct Usage {
 }
 
 /// The name of the run, the name of the task, and the number of the rank.
-pub type Of = (String, String, u32);
+pub type RankKey = (String, String, u32);
 
 /// Measures the processes of all runs that this user may inspect.
-pub fn all() -> BTreeMap<Of, Usage> {
-    let mut found: BTreeMap<Of, Usage> = BTreeMap::new();
+pub fn all() -> BTreeMap<RankKey, Usage> {
+    let mut found: BTreeMap<RankKey, Usage> = BTreeMap::new();
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     for pid in pids.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()) {
         if let Some(of) = marks(pid) {
@@ -45,7 +45,7 @@ pub fn of_process(pid: u32) -> Usage {
     usage
 }
 
-fn marks(pid: u32) -> Option<Of> {
+fn marks(pid: u32) -> Option<RankKey> {
     let text = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let value = |name: &str| {
         let of = |variable: &[u8]| Some(variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?.to_vec());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crossdock_files::{Moved, Service, Show, Told, View};
+use crossdock_files::{MovedFiles, Service, View, ViewCallbacks, ViewOptions};
 
 use crate::file::{Directory, DoorKey, Workflow};
 
@@ -14,23 +14,23 @@ const LINES: usize = 100;
 
 /// The reasons why waits of one view ended without a file, until they are written to a log.
 #[derive(Default)]
-struct Stories {
+struct WaitReports {
     /// How many there were so far.
     count: usize,
     waiting: Vec<String>,
 }
 
 /// The mounted views of one managed directory.
-pub struct Shown {
+pub struct MountedViews {
     /// For each consumer the path of its view; `None` if the consumer sees the folder itself.
     consumers: Vec<Option<PathBuf>>,
     /// For each view the reasons to be written, and the consumer that sees it; `None` for the host's view.
-    stories: Vec<(Option<usize>, Arc<Mutex<Stories>>)>,
+    stories: Vec<(Option<usize>, Arc<Mutex<WaitReports>>)>,
     /// The views, which are unmounted when this struct is dropped.
     _views: Vec<View>,
 }
 
-impl Shown {
+impl MountedViews {
     /// Mounts the views of a directory whose store is the folder `store`.
     pub fn mount(
         directory: &Directory,
@@ -38,7 +38,7 @@ impl Shown {
         store: &Path,
         notice: &Path,
         service: &Service,
-        moved: &Moved,
+        moved: &MovedFiles,
     ) -> Result<Self, String> {
         let layout = service.layout();
         let mut stories = Vec::new();
@@ -49,7 +49,7 @@ impl Shown {
             };
             // A task knows the directory's own path, and a tool of the host knows the path of the view.
             let seen_at = if consumer.is_some() { Path::new(&directory.path) } else { at };
-            let told = Arc::new(Mutex::new(Stories::default()));
+            let told = Arc::new(Mutex::new(WaitReports::default()));
             stories.push((consumer, told.clone()));
             let story = move |thread, story| {
                 let story = match consumer {
@@ -67,8 +67,8 @@ impl Shown {
             let wait = Duration::from_secs(directory.wait_s.into());
             let awaits = directory.awaits.clone();
             let seen_at = seen_at.to_owned();
-            let show = Show { faces, seen_at, notice: notice.to_owned(), wait, awaits, moved: moved.clone() };
-            View::mount(at, show, Told { read, story: Box::new(story) }).map_err(|e| {
+            let show = ViewOptions { faces, seen_at, notice: notice.to_owned(), wait, awaits, moved: moved.clone() };
+            View::mount(at, show, ViewCallbacks { read, story: Box::new(story) }).map_err(|e| {
                 let hint = match crossdock_os::child::user() {
                     0 => "",
                     _ => "; hint: only root may mount a view; start the run as root, or remove `host`, `spill` and `door: view`",
@@ -97,7 +97,7 @@ impl Shown {
     /// Takes the reasons why waits ended without a file since the last call, each with the number of the consumer that
     /// waited; `None` for a tool of the host.
     pub fn stories(&self) -> Vec<(Option<usize>, String)> {
-        let take = |(consumer, stories): &(Option<usize>, Arc<Mutex<Stories>>)| {
+        let take = |(consumer, stories): &(Option<usize>, Arc<Mutex<WaitReports>>)| {
             let waiting = std::mem::take(&mut stories.lock().unwrap_or_else(PoisonError::into_inner).waiting);
             waiting.into_iter().map(|story| (*consumer, story)).collect::<Vec<_>>()
         };

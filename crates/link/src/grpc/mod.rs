@@ -23,7 +23,7 @@ use crossdock_os::Deadline;
 use event_loop::EventLoop;
 use std::sync::Arc;
 
-pub(crate) use server::Calls;
+pub(crate) use server::IncomingCalls;
 
 /// The number of bytes of a call that a peer may send before they are taken. A connection may have twice as many.
 const WINDOW: u32 = 4 << 20;
@@ -55,8 +55,8 @@ impl Grpc {
     }
 
     /// Makes the value that accepts calls for one listener.
-    pub(crate) fn calls(&self) -> Result<Calls> {
-        Calls::new(self.event_loop.clone())
+    pub(crate) fn calls(&self) -> Result<IncomingCalls> {
+        IncomingCalls::new(self.event_loop.clone())
     }
 }
 

@@ -41,7 +41,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const HEADERS: u32 = 16 << 10;
 
 /// The calls that arrive at one listener. Dropping this value ends their connections.
-pub struct Calls {
+pub struct IncomingCalls {
     event_loop: Arc<EventLoop>,
     queue: Arc<Queue>,
     stop: watch::Sender<()>,
@@ -59,7 +59,7 @@ impl Queue {
     }
 }
 
-impl Calls {
+impl IncomingCalls {
     pub fn new(event_loop: Arc<EventLoop>) -> Result<Self> {
         let bell = event::eventfd().map_err(|error| Error::new(Status::System, "listen", error.to_string()))?;
         Ok(Self { event_loop, queue: Arc::new(Queue { calls: Mutex::default(), bell }), stop: watch::channel(()).0 })
@@ -78,7 +78,7 @@ impl Calls {
         if !calls.is_empty() {
             event::signal(&self.queue.bell);
         }
-        next.map(|call| Box::new(Queued(call)) as Box<dyn Arriving>)
+        next.map(|call| Box::new(QueuedCall(call)) as Box<dyn Arriving>)
     }
 
     /// Serves a connection, and waits for its first call. Its further calls wait for [`Self::next`].
@@ -88,7 +88,7 @@ impl Calls {
     pub fn first(&self, connection: Connection, deadline: Deadline) -> Result<Arc<dyn Stream>> {
         let address = connection.address().to_owned();
         let (first, came) = sync_channel(1);
-        let served = Served {
+        let served = ServedConnection {
             connection: Arc::new(connection),
             event_loop: Arc::downgrade(&self.event_loop),
             spawn: self.event_loop.spawn().clone(),
@@ -113,7 +113,7 @@ impl Calls {
     }
 }
 
-impl Drop for Calls {
+impl Drop for IncomingCalls {
     fn drop(&mut self) {
         // The calls must not be dropped by a task, because they keep the thread of the event loop alive.
         self.queue.lock().clear();
@@ -121,9 +121,9 @@ impl Drop for Calls {
 }
 
 /// A call that came on a connection which had brought another call before.
-struct Queued(Call);
+struct QueuedCall(Call);
 
-impl Arriving for Queued {
+impl Arriving for QueuedCall {
     fn address(&self) -> &str {
         self.0.address()
     }
@@ -134,7 +134,7 @@ impl Arriving for Queued {
 }
 
 /// One connection.
-struct Served {
+struct ServedConnection {
     connection: Arc<Connection>,
     event_loop: Weak<EventLoop>,
     spawn: Spawn,
@@ -147,7 +147,7 @@ struct Served {
 }
 
 /// Serves a connection until it ends, has no call for too long, or its listener ends.
-async fn serve(served: Arc<Served>, mut stop: watch::Receiver<()>) {
+async fn serve(served: Arc<ServedConnection>, mut stop: watch::Receiver<()>) {
     let Ok(socket) = Socket::new(served.connection.clone(), served.broken.clone()) else { return };
     let mut builder = Builder::new(served.spawn.clone());
     builder.timer(TokioTimer::new());
@@ -180,7 +180,10 @@ async fn serve(served: Arc<Served>, mut stop: watch::Receiver<()>) {
     }
 }
 
-async fn answer(served: Arc<Served>, request: Request<Incoming>) -> std::result::Result<Response<Body>, Infallible> {
+async fn answer(
+    served: Arc<ServedConnection>,
+    request: Request<Incoming>,
+) -> std::result::Result<Response<Body>, Infallible> {
     if request.uri().path() != PATH {
         let reason = format!("this is a node of crossdock, which answers {PATH}");
         return Ok(tonic::Status::unimplemented(reason).into_http());
@@ -188,7 +191,7 @@ async fn answer(served: Arc<Served>, request: Request<Incoming>) -> std::result:
     Ok(Grpc::new(Pieces).max_decoding_message_size(MESSAGE).streaming(Accepting(served), request).await)
 }
 
-struct Accepting(Arc<Served>);
+struct Accepting(Arc<ServedConnection>);
 
 impl StreamingService<Bytes> for Accepting {
     type Response = Bytes;
@@ -200,7 +203,7 @@ impl StreamingService<Bytes> for Accepting {
     }
 }
 
-impl Served {
+impl ServedConnection {
     /// Makes a stream of a call, and hands it to the listener.
     fn begin(&self, from: Streaming<Bytes>) -> std::result::Result<Answer, tonic::Status> {
         let ends = || tonic::Status::unavailable("this node ends");

@@ -4,8 +4,8 @@
 use crossdock_layout::Status;
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{
-    Accept, Authority, Certificates, Link, LinkOptions, Node, Papers, Peer, Refusal, Result, Serve, Server, Source,
-    Stream, Tcp, Transport, Trust, Ucx, Wanted,
+    Accept, Authority, Certificates, Link, LinkOptions, Node, NodeCredentials, Peer, Refusal, Result, Serve, Server,
+    Source, Stream, Tcp, Transport, Trust, Ucx, Wanted,
 };
 use crossdock_os::Deadline;
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ pub fn wait_for_end(mut socket: TcpStream) {
     }
 }
 
-pub fn trust(papers: &Papers) -> Trust {
+pub fn trust(papers: &NodeCredentials) -> Trust {
     Trust::Certificates(Arc::new(Certificates::new(papers).unwrap()))
 }
 

@@ -16,7 +16,7 @@ use crossdock_gateway::Nodes;
 use crossdock_layout::Status;
 use crossdock_link::{Peer, Refusal, Serve, Source, Wanted, Workers};
 use crossdock_os::{Access, Deadline, Mapping, OsResult, child, event, file};
-use crossdock_relay::{Relay, Want, WantRegion, WantSeries, serves};
+use crossdock_relay::{Relay, WantedEnd, WantedRegion, WantedSeries, serves};
 
 use super::Host;
 use crate::broker::{Event, NodeFailure, NodeNews, NodeOrder};
@@ -143,7 +143,7 @@ impl Reach {
     pub fn new(desk: Arc<Desk>, nodes: Arc<Nodes>, socket: PathBuf) -> Result<Self, String> {
         let token = child::random().map(u64::from_le_bytes).map_err(|error| error.to_string())?;
         let log = |line: &str| eprintln!("crossdock broker: {line}");
-        let relay = Relay::new(token, Arc::clone(&nodes) as Arc<dyn crossdock_relay::Reach>, socket, log);
+        let relay = Relay::new(token, Arc::clone(&nodes) as Arc<dyn crossdock_relay::RelayNetwork>, socket, log);
         let relay = Arc::new(relay.map_err(|error| format!("no thread for ports and series of other nodes: {error}"))?);
         desk.relay.get_or_init(|| Arc::clone(&relay));
         Ok(Self { desk, nodes, workers: Workers::new(WAITING), relay })
@@ -246,7 +246,7 @@ impl Host<'_> {
             }
             NodeOrder::Mirror { id, node, workflow, port, task, rank, sends, wait_ms } => {
                 let (relay, wait) = (Arc::clone(&reach.relay), Duration::from_millis(wait_ms));
-                let want = Want { node, workflow, port, task, rank, sends, wait };
+                let want = WantedEnd { node, workflow, port, task, rank, sends, wait };
                 let begun = reach.wait_for(move |_| {
                     let outcome = relay.open(&want).map_err(|(status, text)| NodeFailure { status, text });
                     NodeNews::Mirrored { id, outcome }
@@ -257,7 +257,7 @@ impl Host<'_> {
             }
             NodeOrder::MirrorSeries { id, node, workflow, series, former, wait_ms } => {
                 let (relay, wait) = (Arc::clone(&reach.relay), Duration::from_millis(wait_ms));
-                let want = WantSeries { node, workflow, series, former, wait };
+                let want = WantedSeries { node, workflow, series, former, wait };
                 let begun = reach.wait_for(move |_| {
                     let outcome = relay.open_series(&want).map_err(|(status, text)| NodeFailure { status, text });
                     NodeNews::Mirrored { id, outcome }
@@ -268,7 +268,7 @@ impl Host<'_> {
             }
             NodeOrder::CopyRegion { id, node, workflow, name, copy, moves, wait_ms } => {
                 let (relay, wait) = (Arc::clone(&reach.relay), Duration::from_millis(wait_ms));
-                let want = WantRegion { order: id, node, workflow, name, copy, moves, wait };
+                let want = WantedRegion { order: id, node, workflow, name, copy, moves, wait };
                 let begun = reach.wait_for(move |_| {
                     let outcome = relay.copy_region(&want).map_err(|(status, text)| NodeFailure { status, text });
                     NodeNews::RegionCopied { id, outcome }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crossdock_client::Status;
 use crossdock_link::{Buffer, Error, Refusal, Source, Wanted};
 use crossdock_os::Deadline;
-use crossdock_relay::{Reach, Relay};
+use crossdock_relay::{Relay, RelayNetwork};
 
 use super::Daemon;
 
@@ -122,7 +122,7 @@ impl Net {
     }
 }
 
-impl Reach for Way {
+impl RelayNetwork for Way {
     fn ask(&self, node: &str, service: u32, body: &[u8], _: Deadline) -> Result<Vec<u8>, Error> {
         let net = &self.net;
         if net.defect == Defect::Swallows(service) && net.random.below(8) == 0 {

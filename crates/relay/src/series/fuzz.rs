@@ -13,9 +13,9 @@ use crossdock_core::series::{
 use crossdock_layout::type_name::Type;
 use crossdock_os::{file, memfd};
 
+use super::messages::{Load, Offered, Supplied};
 use super::mirror::spread;
-use super::words::{Load, Offered, Supplied};
-use crate::words::{Key, Word};
+use crate::messages::{BodyField, ChannelKey};
 
 /// Makes a mirror from the description that another node sends, and takes the versions that this node offers. A few
 /// bytes of each message are changed on the way.
@@ -165,7 +165,7 @@ impl World {
             withheld: 0,
         };
         let load = if input.byte() % 16 == 0 { Load::Pull(1, bytes.len() as u64) } else { Load::Here(bytes) };
-        Some((Offered { key: Key { by: 1, number: 2 }, head, pieces, load }, is_whole))
+        Some((Offered { key: ChannelKey { by: 1, number: 2 }, head, pieces, load }, is_whole))
     }
 
     /// Takes an offered version as a mirror does. If `gives_up` is set, the version's bytes do not arrive.
@@ -323,7 +323,7 @@ impl Input<'_> {
     }
 
     /// Plays the way of a message to the other node: encodes `word`, changes up to three bytes, and decodes the result.
-    fn sent<W: Word + std::fmt::Debug>(&mut self, word: &W) -> Option<W> {
+    fn sent<W: BodyField + std::fmt::Debug>(&mut self, word: &W) -> Option<W> {
         let mut bytes = word.encode();
         for _ in 0..self.byte() % 4 {
             let at = usize::from(self.byte()) + 256 * usize::from(self.byte());

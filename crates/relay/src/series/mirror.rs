@@ -12,9 +12,9 @@ use std::time::Duration;
 use crossdock_client::{InUse, SegmentId, SegmentKind, Session, Status};
 use crossdock_core::series::{Fresh, Replica};
 
-use super::words::{LEFT, Load, Offered, Over, TAKEN, Taken};
-use crate::tell::{AGAIN, Side, Told, may_pass, tell};
-use crate::words::{How, Key, Word};
+use super::messages::{LEFT, Load, Offered, Over, TAKEN, Taken};
+use crate::messages::{BodyField, ChannelKey, EndReason};
+use crate::reports::{AGAIN, ReportOutcome, Reporter, may_pass, tell};
 use crate::{Peers, lock};
 
 /// The deadline of one pull. After it, the pull is tried again.
@@ -28,13 +28,13 @@ const TOGETHER: usize = 4 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The series has ended, so it has no further version. The mirror ends in the same way as the series.
-    Series(How),
+    Series(EndReason),
     /// The other node is lost, or does not have the series any more.
     Lost,
 }
 
 struct State {
-    key: Key,
+    key: ChannelKey,
     /// The version that the publisher's node has offered, as long as this node has not taken it.
     offered: Option<Offered>,
     /// The number of the newest version that was offered.
@@ -74,10 +74,10 @@ pub struct Mirror {
 /// the mirror has.
 pub type Reopen<'a> = &'a dyn Fn(&Mirror, u64) -> crossdock_client::Result<()>;
 
-impl Side for Mirror {
-    fn stopped(&self) -> Option<Told> {
+impl Reporter for Mirror {
+    fn stopped(&self) -> Option<ReportOutcome> {
         let state = lock(&self.state);
-        if state.left || state.end == Some(End::Lost) { Some(Told::Over) } else { None }
+        if state.left || state.end == Some(End::Lost) { Some(ReportOutcome::Over) } else { None }
     }
 
     fn pause(&self, time: Duration) {
@@ -99,7 +99,7 @@ enum Failed {
 impl Mirror {
     #[allow(clippy::too_many_arguments, reason = "the parts of a mirror, each of another type or meaning")]
     pub fn new(
-        key: Key,
+        key: ChannelKey,
         peer: &str,
         (workflow, series): (&str, &str),
         (origin, former): (u64, bool),
@@ -124,7 +124,7 @@ impl Mirror {
         })
     }
 
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> ChannelKey {
         lock(&self.state).key
     }
 
@@ -163,7 +163,7 @@ impl Mirror {
     }
 
     /// Notes the key under which the other daemon knows the mirror from now on.
-    pub fn known_as(&self, key: Key) {
+    pub fn known_as(&self, key: ChannelKey) {
         self.change(|state| {
             state.key = key;
             state.unknown = false;
@@ -215,7 +215,7 @@ impl Mirror {
     pub fn run(&self, peers: &dyn Peers, mut replica: Replica, reopen: Reopen<'_>) {
         enum Step {
             Take(Box<Offered>),
-            End(How),
+            End(EndReason),
             Reopen,
             Leave,
         }
@@ -248,8 +248,8 @@ impl Mirror {
                     match how {
                         // An error of `end` is ignored here, because removing the mirror later reports the end to the
                         // daemon again.
-                        How::Closed => drop(replica.end()),
-                        How::Died => self.die(),
+                        EndReason::Closed => drop(replica.end()),
+                        EndReason::Died => self.die(),
                     }
                 }
                 Step::Reopen => self.reopen(&replica, reopen),
@@ -307,7 +307,7 @@ impl Mirror {
             self.change(|state| state.shown = sequence);
         }
         let body = Taken { key: self.key(), sequence, shown }.encode();
-        if tell(self, peers, &self.peer, TAKEN, &body) == Told::Unknown {
+        if tell(self, peers, &self.peer, TAKEN, &body) == ReportOutcome::Unknown {
             self.unknown();
         }
     }

@@ -13,9 +13,9 @@
 //! ```
 
 pub mod fuzz;
+pub mod messages;
 mod mirror;
 mod supply;
-pub mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex};
@@ -26,15 +26,15 @@ use crossdock_client::{Error, Result, SegmentId, Session, Status};
 use crossdock_layout::name;
 use crossdock_link::Refusal;
 
-use crate::tell::AGAIN;
-use crate::words::{Key, Word};
+use crate::messages::{BodyField, ChannelKey};
+use crate::reports::AGAIN;
 use crate::{Peers, Shared, lock, mirror_name};
+use messages::{Find, Found, Offered, Over, Supplied, Taken};
 use mirror::Mirror;
 use supply::Supply;
-use words::{Find, Found, Offered, Over, Supplied, Taken};
 
 /// The numbers of the services that are about series.
-pub const SERVICES: std::ops::RangeInclusive<u32> = words::FIND..=words::LEFT;
+pub const SERVICES: std::ops::RangeInclusive<u32> = messages::FIND..=messages::LEFT;
 
 /// How long one question waits on the other node for a series to be published.
 const SLICE: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ const ANSWER: Duration = Duration::from_secs(4);
 
 /// A series that a task of this node wants to observe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantSeries {
+pub struct WantedSeries {
     /// The node that has the series.
     pub node: String,
     /// The workflow.
@@ -60,30 +60,30 @@ pub struct WantSeries {
 
 /// All mirrors and supplies of a daemon.
 #[derive(Default)]
-pub struct All {
-    supplies: Mutex<BTreeMap<Key, Arc<Supply>>>,
+pub struct SeriesRelays {
+    supplies: Mutex<BTreeMap<ChannelKey, Arc<Supply>>>,
     mirrors: Mutex<Vec<Arc<Mirror>>>,
     /// The series whose mirrors are being made, each by its node and its segment.
     making: Mutex<BTreeSet<(String, u64)>>,
     made: Condvar,
 }
 
-impl All {
-    fn mirror(&self, node: &str, key: Key) -> Option<Arc<Mirror>> {
+impl SeriesRelays {
+    fn mirror(&self, node: &str, key: ChannelKey) -> Option<Arc<Mirror>> {
         lock(&self.mirrors).iter().find(|mirror| mirror.key() == key && mirror.peer == node).cloned()
     }
 
-    fn supply(&self, node: &str, key: Key) -> Option<Arc<Supply>> {
+    fn supply(&self, node: &str, key: ChannelKey) -> Option<Arc<Supply>> {
         lock(&self.supplies).get(&key).filter(|supply| supply.peer == node && !supply.is_over()).cloned()
     }
 
     /// Tells whether this daemon has a mirror or a supply with this key, whose other side is on `node`.
-    pub fn knows(&self, node: &str, key: Key) -> bool {
+    pub fn knows(&self, node: &str, key: ChannelKey) -> bool {
         self.mirror(node, key).is_some() || self.supply(node, key).is_some()
     }
 
     /// Gives the keys of mirrors and supplies, each with the node whose daemon must know it, too.
-    pub fn keys(&self) -> Vec<(String, Key)> {
+    pub fn keys(&self) -> Vec<(String, ChannelKey)> {
         let mirrors = lock(&self.mirrors);
         let mirrors = mirrors.iter().filter(|mirror| mirror.is_supplied());
         let mut keys: Vec<_> = mirrors.map(|mirror| (mirror.peer.clone(), mirror.key())).collect();
@@ -92,7 +92,7 @@ impl All {
     }
 
     /// Notes that the daemon of `node` does not know this key.
-    pub fn unknown(&self, node: &str, key: Key) {
+    pub fn unknown(&self, node: &str, key: ChannelKey) {
         if let Some(supply) = self.supply(node, key) {
             supply.finish();
         }
@@ -127,7 +127,7 @@ impl All {
 
 impl Shared {
     /// Returns the mirror of a series of another node, after making it if there is none.
-    pub(crate) fn open_series(self: &Arc<Self>, want: &WantSeries) -> Result<SegmentId> {
+    pub(crate) fn open_series(self: &Arc<Self>, want: &WantedSeries) -> Result<SegmentId> {
         let began = Instant::now();
         let Found { segment, newest } = self.find_series(want)?;
         let place = (want.node.clone(), segment);
@@ -148,15 +148,15 @@ impl Shared {
 
     /// Asks the other node which series has the name, and waits until one has it. `NOT_FOUND` before the time is over
     /// means that the other node does not have the name any more. `DISCONNECTED` means that the node cannot be reached.
-    fn find_series(&self, want: &WantSeries) -> Result<Found> {
-        let WantSeries { node, workflow, series, former, wait } = want;
+    fn find_series(&self, want: &WantedSeries) -> Result<Found> {
+        let WantedSeries { node, workflow, series, former, wait } = want;
         let began = Instant::now();
         loop {
             let left = wait.saturating_sub(began.elapsed());
             let slice = left.min(SLICE);
             let wait_ms = u64::try_from(slice.as_millis()).unwrap_or(u64::MAX);
             let question = Find { workflow: workflow.clone(), series: series.clone(), former: *former, wait_ms };
-            match self.ask(node, words::FIND, &question.encode(), ANSWER.saturating_add(slice)) {
+            match self.ask(node, messages::FIND, &question.encode(), ANSWER.saturating_add(slice)) {
                 Ok(body) => return decoded(&body),
                 Err(error) if matches!(error.status, Status::NotFound | Status::Disconnected) && !left.is_zero() => {
                     // A moment later the catalog has told this node which node has the name now, and the caller asks
@@ -178,16 +178,16 @@ impl Shared {
         }
     }
 
-    fn supplied(&self, node: &str, supply: &words::Supply) -> Result<Supplied> {
-        decoded(&self.ask(node, words::SUPPLY, &supply.encode(), ANSWER)?)
+    fn supplied(&self, node: &str, supply: &messages::Supply) -> Result<Supplied> {
+        decoded(&self.ask(node, messages::SUPPLY, &supply.encode(), ANSWER)?)
     }
 
-    fn make_mirror(self: &Arc<Self>, want: &WantSeries, segment: u64) -> Result<Arc<Mirror>> {
-        let WantSeries { node, workflow, series, former, .. } = want;
+    fn make_mirror(self: &Arc<Self>, want: &WantedSeries, segment: u64) -> Result<Arc<Mirror>> {
+        let WantedSeries { node, workflow, series, former, .. } = want;
         let former = *former;
         self.opening(|key| {
             let question =
-                words::Supply { key, workflow: workflow.clone(), series: series.clone(), segment, former, has: 0 };
+                messages::Supply { key, workflow: workflow.clone(), series: series.clone(), segment, former, has: 0 };
             let supplied = self.supplied(node, &question)?;
             // The session has the name of the task that publishes the series, so that errors name this task.
             let task = &supplied.publisher;
@@ -215,14 +215,15 @@ impl Shared {
     fn reopen(&self, mirror: &Mirror, has: u64) -> Result<()> {
         self.opening(|key| {
             let (workflow, series) = (mirror.workflow.clone(), mirror.series.clone());
-            let question = words::Supply { key, workflow, series, segment: mirror.origin, former: mirror.former, has };
+            let question =
+                messages::Supply { key, workflow, series, segment: mirror.origin, former: mirror.former, has };
             self.supplied(&mirror.peer, &question).map(|_| mirror.known_as(key))
         })
     }
 
     /// Makes a supply: it observes a series of this node for a mirror on the node `node`. If the same question comes
     /// again, no second supply is made.
-    fn supply(self: &Arc<Self>, node: &str, question: &words::Supply) -> Result<Supplied> {
+    fn supply(self: &Arc<Self>, node: &str, question: &messages::Supply) -> Result<Supplied> {
         let key = question.key;
         if let Some(supply) = self.series.supply(node, key) {
             return Ok(supply.supplied.clone());
@@ -230,8 +231,8 @@ impl Shared {
         self.open_once(key, "this mirror's supply is being made, or has ended", || self.supply_first(node, question))
     }
 
-    fn supply_first(self: &Arc<Self>, node: &str, question: &words::Supply) -> Result<Supplied> {
-        let words::Supply { key, workflow, series, segment, former, has } = question;
+    fn supply_first(self: &Arc<Self>, node: &str, question: &messages::Supply) -> Result<Supplied> {
+        let messages::Supply { key, workflow, series, segment, former, has } = question;
         let session = self.session_of(node, workflow, *former)?;
         let observer = session.observe_former(series, Duration::ZERO)?;
         if observer.id() != SegmentId(*segment) {
@@ -277,39 +278,41 @@ impl Shared {
         body: &[u8],
     ) -> std::result::Result<Vec<u8>, Refusal> {
         let refused = |error: Error| Refusal::new(error.status, error.to_string());
-        let unknown = |key: Key| {
+        let unknown = |key: ChannelKey| {
             if lock(&self.opening).contains(&key) {
                 return Refusal::new(Status::Busy, "this mirror of a series is being made; ask again");
             }
             Refusal::new(Status::Closed, "this mirror of a series is not there any more")
         };
-        let mirror = |key: Key| self.series.mirror(node, key).ok_or_else(|| unknown(key));
-        let supply = |key: Key| self.series.supply(node, key).ok_or_else(|| unknown(key));
+        let mirror = |key: ChannelKey| self.series.mirror(node, key).ok_or_else(|| unknown(key));
+        let supply = |key: ChannelKey| self.series.supply(node, key).ok_or_else(|| unknown(key));
         match service {
-            words::FIND => return self.find(node, &Find::decode(body)?).map(|found| found.encode()).map_err(refused),
-            words::SUPPLY => {
-                let supplied = self.supply(node, &words::Supply::decode(body)?);
+            messages::FIND => {
+                return self.find(node, &Find::decode(body)?).map(|found| found.encode()).map_err(refused);
+            }
+            messages::SUPPLY => {
+                let supplied = self.supply(node, &messages::Supply::decode(body)?);
                 return supplied.map(|supplied| supplied.encode()).map_err(refused);
             }
-            words::VERSION => {
+            messages::VERSION => {
                 let offered = Offered::decode(body)?;
                 mirror(offered.key)?.offer(offered);
             }
-            words::TAKEN => {
+            messages::TAKEN => {
                 let taken = Taken::decode(body)?;
                 supply(taken.key)?.taken(taken);
             }
-            words::OVER => {
+            messages::OVER => {
                 let over = Over::decode(body)?;
                 mirror(over.key)?.over(&over);
             }
-            words::LEFT => supply(Key::decode(body)?)?.finish(),
+            messages::LEFT => supply(ChannelKey::decode(body)?)?.finish(),
             other => return Err(Refusal::new(Status::Incompatible, format!("series have no service {other}"))),
         }
         Ok(Vec::new())
     }
 }
 
-fn decoded<T: Word>(body: &[u8]) -> Result<T> {
+fn decoded<T: BodyField>(body: &[u8]) -> Result<T> {
     T::decode(body).map_err(|refusal| Error::new(refusal.status, refusal.text))
 }

@@ -13,9 +13,9 @@ use crossdock_client::{Observer, Session, Status, Version};
 use crossdock_core::series::{ChunkRun, VersionHead, pieces};
 use crossdock_link::{Buffer, Refusal, Source};
 
-use super::words::{Load, OVER, Offered, Over, Supplied, Taken, VERSION, fit};
-use crate::tell::{Side, Told, tell};
-use crate::words::{How, Key, Word};
+use super::messages::{Load, OVER, Offered, Over, Supplied, Taken, VERSION, fit};
+use crate::messages::{BodyField, ChannelKey, EndReason};
+use crate::reports::{ReportOutcome, Reporter, tell};
 use crate::{Peers, lock};
 
 /// The longest time for which the thread sleeps before it looks at the supply's state again. Events wake the thread
@@ -33,7 +33,7 @@ struct Progress {
 
 /// Supplies a mirror on another node with the versions of a series.
 pub struct Supply {
-    pub key: Key,
+    pub key: ChannelKey,
     /// The node that has the mirror.
     pub peer: String,
     /// The answer to the question for this supply. A repeated question gets the same answer.
@@ -43,9 +43,9 @@ pub struct Supply {
     changed: Condvar,
 }
 
-impl Side for Supply {
-    fn stopped(&self) -> Option<Told> {
-        self.is_over().then_some(Told::Over)
+impl Reporter for Supply {
+    fn stopped(&self) -> Option<ReportOutcome> {
+        self.is_over().then_some(ReportOutcome::Over)
     }
 
     fn pause(&self, time: Duration) {
@@ -57,7 +57,7 @@ impl Side for Supply {
 }
 
 impl Supply {
-    pub fn new(key: Key, peer: &str, session: Session, supplied: Supplied) -> Arc<Self> {
+    pub fn new(key: ChannelKey, peer: &str, session: Session, supplied: Supplied) -> Arc<Self> {
         let (progress, changed) = (Mutex::default(), Condvar::new());
         Arc::new(Self { key, peer: peer.to_owned(), supplied, _session: session, progress, changed })
     }
@@ -98,15 +98,16 @@ impl Supply {
                 Err(error) => {
                     let how = match error.status {
                         Status::NotYet | Status::TimedOut => continue,
-                        Status::Closed => How::Closed,
-                        Status::PeerDied => How::Died,
+                        Status::Closed => EndReason::Closed,
+                        Status::PeerDied => EndReason::Died,
                         _ => {
                             peers.log(&format!("the supply of node {}: {error}", self.peer));
-                            How::Died
+                            EndReason::Died
                         }
                     };
                     drop(former);
-                    if tell(self, peers, &self.peer, OVER, &Over { key: self.key, how }.encode()) == Told::Yes {
+                    if tell(self, peers, &self.peer, OVER, &Over { key: self.key, how }.encode()) == ReportOutcome::Yes
+                    {
                         self.wait_over();
                     }
                     return self.finish();
@@ -147,7 +148,7 @@ impl Supply {
         let ticket = if let Load::Pull(ticket, _) = load { Some(ticket) } else { None };
         let body = Offered { key: self.key, head, pieces, load }.encode();
         let told = tell(self, peers, &self.peer, VERSION, &body);
-        let taken = if told == Told::Yes { self.wait_taken(sequence) } else { None };
+        let taken = if told == ReportOutcome::Yes { self.wait_taken(sequence) } else { None };
         if let Some(ticket) = ticket {
             peers.withdraw(ticket);
         }

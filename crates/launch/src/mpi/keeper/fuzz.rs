@@ -10,7 +10,7 @@ use crossdock_shim::arguments::Arguments;
 use crossdock_shim::detect::MpiInstallation;
 use crossdock_shim::message::{End, Message, Order, Rank, ReceiveResult, receive, send};
 
-use super::{Connection, Event, Events, File, Job, Keeper, Network, Place, Remote, Role, VARIABLES_MAX};
+use super::{Connection, Event, Events, File, Job, JobFolder, Keeper, Network, Remote, Role, VARIABLES_MAX};
 use crate::mpi::report::Report;
 
 /// The number of ranks of the job.
@@ -39,9 +39,9 @@ pub fn fuzz_keeper(bytes: &[u8]) {
 }
 
 /// The network of the fuzzer's keeper: the host `here` is this host, and a host that is named `none` does not exist.
-struct Nowhere;
+struct NoNetwork;
 
-impl Network for Nowhere {
+impl Network for NoNetwork {
     fn find(&self, agent: u64, name: String, _: String, events: Events) -> std::io::Result<()> {
         events.put(Event::Resolved(agent, name == "here"));
         Ok(())
@@ -151,8 +151,8 @@ impl Scene {
         let listener = || event::eventfd().expect("a descriptor");
         let job = Job::read(include_str!("job.json")).expect("a job");
         let sockets = (listener(), listener());
-        let place = Place { folder: "/nowhere".into() };
-        let mut keeper = Keeper::new(job, place, sockets, listener(), Box::new(Nowhere)).expect("a keeper");
+        let place = JobFolder { folder: "/nowhere".into() };
+        let mut keeper = Keeper::new(job, place, sockets, listener(), Box::new(NoNetwork)).expect("a keeper");
         let (front, first) = connect(&mut keeper, Role::Client);
         let (bystander, second) = connect(&mut keeper, Role::New);
         let rank = Rank { rank: 0, pid: BYSTANDER, ..Rank::default() };

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use crossdock_os::{Deadline, event};
 
-use super::{Alive, Run, Stop};
+use super::{RankProcess, Run, Stop};
 use crate::engine::Engine;
 use crate::run::code;
-use crate::run::far::{Event, Far, Phase, sweep};
+use crate::run::messages::{FromPart, ToPart, bytes_of};
 use crate::run::rank::End;
 use crate::run::ranked::JobHosts;
+use crate::run::remote_part::{Event, Phase, RemotePart, sweep};
 use crate::run::summary::Figures;
-use crate::run::words::{Down, Up, bytes_of};
 use crate::ssh;
 
 /// How long parts may take to end their daemons and to remove what they made.
@@ -42,7 +42,7 @@ impl Run {
         let mut all: Vec<(String, String, Option<String>)> = Vec::new();
         for host in 0..self.far.len().max(1) {
             let one = match self.far.get(host) {
-                Some(Some(Far { phase: Phase::Ready(engine, version), shared, .. })) => {
+                Some(Some(RemotePart { phase: Phase::Ready(engine, version), shared, .. })) => {
                     (engine.name().to_owned(), version.clone(), shared.clone())
                 }
                 Some(Some(_)) => continue,
@@ -83,17 +83,17 @@ impl Run {
         (found.len() > 1).then(|| JobHosts::new(&found, ranks, hosts))
     }
 
-    pub(super) fn say_to_hosts(&self, message: &Down) {
+    pub(super) fn say_to_hosts(&self, message: &ToPart) {
         self.far.iter().flatten().for_each(|far| far.say(message));
     }
 
     /// Passes the questions of `crossdock ls --files` on to the other hosts, and answers them.
     pub(super) fn answer_looks(&mut self) {
         let Some(mut questions) = self.questions.take() else { return };
-        let is_ready = |far: &&Far| matches!(far.phase, Phase::Ready(..));
+        let is_ready = |far: &&RemotePart| matches!(far.phase, Phase::Ready(..));
         let hosts: Vec<String> = self.far.iter().flatten().filter(is_ready).map(|far| far.host.clone()).collect();
         while let Some(number) = questions.next(&hosts) {
-            self.far.iter().flatten().filter(is_ready).for_each(|far| far.say(&Down::Look(number)));
+            self.far.iter().flatten().filter(is_ready).for_each(|far| far.say(&ToPart::Look(number)));
         }
         questions.answer();
         self.questions = Some(questions);
@@ -108,7 +108,7 @@ impl Run {
         }
         self.events = Some(events);
         for number in 0..self.far.len() {
-            let why = self.far[number].as_ref().and_then(Far::lost);
+            let why = self.far[number].as_ref().and_then(RemotePart::lost);
             if let Some(why) = why {
                 let hint = "look whether the host and its network are up";
                 self.host_is_gone(number, code::UNAVAILABLE, &why, hint);
@@ -127,26 +127,26 @@ impl Run {
                     far.phase = Phase::Preparing;
                 }
             }
-            Event::Said(_, Up::Ready { engine, version, shared, endpoints }) => {
+            Event::Said(_, FromPart::Ready { engine, version, shared, endpoints }) => {
                 if far.is_there() {
                     let note = format!("host {host}: ready, engine {engine} {version}");
                     far.ready(&engine, version, shared, endpoints);
                     self.view.note(note.trim_end());
                 }
             }
-            Event::Said(_, Up::Refused { code, reason, hint }) => {
+            Event::Said(_, FromPart::Refused { code, reason, hint }) => {
                 far.phase = Phase::Left;
                 far.close();
                 self.host_is_gone(number, code, &reason, &hint);
             }
-            Event::Said(_, Up::Note(text)) => self.view.note(&format!("{host}: {text}")),
-            Event::Said(_, Up::Alarm(text)) => self.view.alarm(&format!("{host}: {text}")),
-            Event::Said(_, Up::Begun { index, pid, words, note }) => {
+            Event::Said(_, FromPart::Note(text)) => self.view.note(&format!("{host}: {text}")),
+            Event::Said(_, FromPart::Alarm(text)) => self.view.alarm(&format!("{host}: {text}")),
+            Event::Said(_, FromPart::Begun { index, pid, words, note }) => {
                 if self.runs_on(index, number) {
                     self.begun(index, pid, &words, note.as_deref());
                 }
             }
-            Event::Said(_, Up::Output { index, text }) => {
+            Event::Said(_, FromPart::Output { index, text }) => {
                 if self.runs_on(index, number) {
                     let rank = &mut self.ranks[index];
                     for line in rank.log.add(&bytes_of(&text)) {
@@ -154,23 +154,23 @@ impl Run {
                     }
                 }
             }
-            Event::Said(_, Up::Ended { index, end, seconds }) => {
+            Event::Said(_, FromPart::Ended { index, end, seconds }) => {
                 if self.runs_on(index, number) {
                     self.ranks[index].wall = Duration::try_from_secs_f64(seconds).unwrap_or_default();
                     self.ended(index, end);
                 }
             }
-            Event::Said(_, Up::Left(told)) => {
+            Event::Said(_, FromPart::Left(told)) => {
                 far.phase = Phase::Left;
                 far.close();
                 figures.push(*told);
             }
-            Event::Said(_, Up::Looked { number, found }) => {
+            Event::Said(_, FromPart::Looked { number, found }) => {
                 if let Some(questions) = &mut self.questions {
                     questions.heard(number, &host, found);
                 }
             }
-            Event::Said(_, Up::Pulse) => {}
+            Event::Said(_, FromPart::Pulse) => {}
             Event::Closed(_, greeted, status, words) => {
                 if far.is_there() {
                     far.is_broken = greeted;
@@ -187,7 +187,9 @@ impl Run {
     /// Tells whether the rank with this index runs on the host with this number. A part that runs another version of
     /// crossdock may name a wrong rank.
     fn runs_on(&self, index: usize, host: usize) -> bool {
-        self.ranks.get(index).is_some_and(|rank| rank.host == host && matches!(rank.running, Some(Alive::There(_))))
+        self.ranks
+            .get(index)
+            .is_some_and(|rank| rank.host == host && matches!(rank.running, Some(RankProcess::There(_))))
     }
 
     /// Handles a host that was lost, or that has refused its part of the run: its ranks count as lost, and the run
@@ -204,7 +206,7 @@ impl Run {
         self.begin_stop(Stop { hint: hint.to_owned(), ..Stop::failed(code, format!("host {host}: {why}")) });
         for index in 0..self.ranks.len() {
             if self.runs_on(index, number) {
-                if let Some(Alive::There(since)) = self.ranks[index].running {
+                if let Some(RankProcess::There(since)) = self.ranks[index].running {
                     self.ranks[index].wall = since.elapsed();
                 }
                 self.ended(index, End::Lost(host.clone()));
@@ -219,12 +221,12 @@ impl Run {
             match far.phase {
                 // The part has not answered, so it has made nothing that must be removed.
                 Phase::Connecting => far.close(),
-                _ => far.say(&Down::End),
+                _ => far.say(&ToPart::End),
             }
         }
         let Some(events) = self.events.take() else { return figures };
         let end = Instant::now() + LEAVING;
-        let waits = |far: &Far| matches!(far.phase, Phase::Preparing | Phase::Ready(..));
+        let waits = |far: &RemotePart| matches!(far.phase, Phase::Preparing | Phase::Ready(..));
         let awaited: Vec<bool> = self.far.iter().map(|far| far.as_ref().is_some_and(waits)).collect();
         while self.far.iter().flatten().any(|far| waits(far) && far.lost().is_none()) && Instant::now() < end {
             let by = Deadline::after(Duration::from_millis(100));

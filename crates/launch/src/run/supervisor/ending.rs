@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Alive, Run, Stop};
-use crate::run::daemon::Hosted;
+use super::{RankProcess, Run, Stop};
+use crate::run::daemon::HostedWorkflow;
+use crate::run::messages::ToPart;
 use crate::run::rank::End;
 use crate::run::state::{Phase, now_ms};
 use crate::run::summary::{Summary, TaskLine};
-use crate::run::words::Down;
 use crate::run::{Show, code, folder, processes};
 
 /// How long an engine may take to report the end of a process after SIGKILL.
@@ -27,9 +27,9 @@ impl Run {
         self.kill_at = Some(Instant::now() + Duration::from_secs(u64::from(self.workflow.grace_s)));
         for (rank, state) in self.ranks.iter_mut().zip(&mut self.state.ranks) {
             match &rank.running {
-                Some(Alive::Here(running)) => self.helpers.extend(running.ask(&self.part.engine)),
+                Some(RankProcess::Here(running)) => self.helpers.extend(running.ask(&self.part.engine)),
                 // Nothing is done here, because the part on the rank's host asks all ranks of that host to end.
-                Some(Alive::There(_)) => {}
+                Some(RankProcess::There(_)) => {}
                 None if rank.end.is_none() => {
                     rank.end = Some(End::Skipped);
                     let how = End::Skipped.words(false);
@@ -38,7 +38,7 @@ impl Run {
                 None => {}
             }
         }
-        self.say_to_hosts(&Down::Ask);
+        self.say_to_hosts(&ToPart::Ask);
         self.state.write(&self.part.folder.path);
     }
 
@@ -59,14 +59,14 @@ impl Run {
         for running in self.ranks.iter().filter_map(|r| r.running.as_ref()?.here()) {
             self.helpers.extend(running.kill(&self.part.engine));
         }
-        self.say_to_hosts(&Down::Kill);
+        self.say_to_hosts(&ToPart::Kill);
     }
 
     /// Reports the figures, removes everything that the run made, and returns the exit code.
     pub(super) fn finish(mut self) -> u8 {
         self.view.finish();
         let seconds = self.begin.elapsed().as_secs_f64();
-        let keep = self.part.hosted.as_ref().and_then(Hosted::pid).into_iter();
+        let keep = self.part.hosted.as_ref().and_then(HostedWorkflow::pid).into_iter();
         let keep: Vec<i32> = keep.chain(self.far.iter().flatten().map(|far| far.pid)).collect();
         // Processes that tasks left behind are killed before the report, so that the counters no longer change.
         processes::kill_descendants(&keep, Duration::from_secs(5));

@@ -20,15 +20,15 @@ use crossdock_os::{Deadline, child, event, pipe};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::rates::Rates;
-use super::far::{Events, Far};
+use super::directory_reports::Questions;
 use super::folder::{self, RunFolder};
 use super::log::Log;
-use super::looks::Questions;
-use super::part::{Hint, Part, Refused};
+use super::messages::ToPart;
+use super::part::{Hint, Part, PartRefusal};
 use super::rank::{self, End, Running};
+use super::remote_part::{Events, RemotePart};
 use super::state::{Phase, State, now_ms};
 use super::view::View;
-use super::words::Down;
 use super::{Order, RunOptions, code, processes};
 use crate::file::Workflow;
 
@@ -65,21 +65,21 @@ impl std::fmt::Display for Stop {
     }
 }
 
-impl From<Refused> for Stop {
-    fn from(refused: Refused) -> Self {
+impl From<PartRefusal> for Stop {
+    fn from(refused: PartRefusal) -> Self {
         Self { hint: refused.hint, ..Self::failed(refused.code, refused.reason) }
     }
 }
 
 /// Where the process of a rank runs.
-enum Alive {
+enum RankProcess {
     /// The rank's process is a child of this process.
     Here(Running),
     /// The rank's process is on another host. The field is the time when the process was started.
     There(Instant),
 }
 
-impl Alive {
+impl RankProcess {
     fn here(&self) -> Option<&Running> {
         match self {
             Self::Here(running) => Some(running),
@@ -94,7 +94,7 @@ struct Rank {
     name: String,
     /// The number of the rank's host.
     host: usize,
-    running: Option<Alive>,
+    running: Option<RankProcess>,
     end: Option<End>,
     log: Log,
     wall: Duration,
@@ -155,7 +155,7 @@ struct Run {
     here: Option<usize>,
     /// The parts on the other hosts, by the number of their host; `None` for this host. The list is empty in a run on
     /// one host.
-    far: Vec<Option<Far>>,
+    far: Vec<Option<RemotePart>>,
     events: Option<Events>,
     /// Answers `crossdock ls --files`, in a run on several hosts with managed directories.
     questions: Option<Questions>,
@@ -245,14 +245,14 @@ impl Run {
         let (task, number) = (self.workflow.tasks[rank.task].name.clone(), rank.rank);
         let job = self.job_hosts(&task);
         if let Some(Some(far)) = self.far.get(rank.host) {
-            far.say(&Down::Start { index, task, rank: number, job: job.map(Box::new) });
-            self.ranks[index].running = Some(Alive::There(Instant::now()));
+            far.say(&ToPart::Start { index, task, rank: number, job: job.map(Box::new) });
+            self.ranks[index].running = Some(RankProcess::There(Instant::now()));
             return;
         }
         match self.part.start(&task, number, job.as_ref()) {
             Ok(begun) => {
                 let pid = begun.running.pid();
-                self.ranks[index].running = Some(Alive::Here(begun.running));
+                self.ranks[index].running = Some(RankProcess::Here(begun.running));
                 self.begun(index, pid, &begun.words, begun.note.as_deref());
             }
             Err(end) => self.ended(index, end),
@@ -269,7 +269,7 @@ impl Run {
         let task = &self.workflow.tasks[rank.task];
         if task.is_over_hosts() {
             // The ranks are on hosts on which the run has started no process of the task.
-            self.say_to_hosts(&Down::JobBegan(task.name.clone()));
+            self.say_to_hosts(&ToPart::JobBegan(task.name.clone()));
             self.part.began(&task.name);
         }
         self.state.ranks[index].phase = Phase::Runs { pid, since_ms: now_ms() };
@@ -332,7 +332,7 @@ impl Run {
     fn look(&mut self) {
         for index in 0..self.ranks.len() {
             let rank = &mut self.ranks[index];
-            let Some(Alive::Here(running)) = &mut rank.running else { continue };
+            let Some(RankProcess::Here(running)) = &mut rank.running else { continue };
             let (view, log, name) = (&self.view, &mut rank.log, &rank.name);
             let end = running.look(|bytes| log.add(bytes).iter().for_each(|line| view.line(index, name, line)));
             if let Some(end) = end {
@@ -359,7 +359,7 @@ impl Run {
         let (task, host) = (&self.workflow.tasks[rank.task], rank.host);
         let (name, is_over_hosts) = (task.name.clone(), task.is_over_hosts());
         if is_over_hosts {
-            self.say_to_hosts(&Down::JobEnded(name.clone(), end.good()));
+            self.say_to_hosts(&ToPart::JobEnded(name.clone(), end.good()));
         }
         if self.is_here(host) || is_over_hosts {
             self.part.ended(&name, end.good());

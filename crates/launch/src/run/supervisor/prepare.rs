@@ -9,18 +9,18 @@ use crossdock_os::spawn::host_name;
 
 use super::{Rank, Run, Stop};
 use crate::file::{self, Places, Workflow};
-use crate::run::across::{self, Neighbours, Own};
-use crate::run::daemon::{self, Which};
-use crate::run::far::{Events, Far};
+use crate::run::daemon::{self, DaemonChoice};
+use crate::run::directory_reports::Questions;
 use crate::run::folder::RunFolder;
+use crate::run::host_exchange::{self, OtherHosts, OwnHost};
 use crate::run::hosts::Hosts;
 use crate::run::log::Log;
-use crate::run::looks::Questions;
-use crate::run::part::{Part, Reach};
+use crate::run::messages::{PartOrder, ToPart};
+use crate::run::part::{Part, PartConnections};
+use crate::run::remote_part::{Events, RemotePart};
 use crate::run::site::RunSite;
 use crate::run::state::{Phase, Process, RankState, State, links, now_ms};
 use crate::run::view::View;
-use crate::run::words::{Down, PartOrder};
 use crate::run::{Order, RunOptions, caller, code};
 
 impl Run {
@@ -54,7 +54,7 @@ impl Run {
             _ => Vec::new(),
         };
         let is_needed = daemon::needed(&workflow);
-        let are_files = across::needed(&workflow, &places);
+        let are_files = host_exchange::needed(&workflow, &places);
         let site = match &options.hosts {
             Some(hosts) if is_needed || are_files => Some(RunSite::make(hosts, &folder).map_err(system)?),
             _ => None,
@@ -64,8 +64,8 @@ impl Run {
             _ => None,
         };
         let which = is_needed.then(|| match &site {
-            Some(site) => Which::Site(site.own()),
-            None => Which::Here(options.daemon.clone()),
+            Some(site) => DaemonChoice::Site(site.own()),
+            None => DaemonChoice::Here(options.daemon.clone()),
         });
         // If tasks may not run on this host, the host gets a number that belongs to no host of the run.
         let number = here.unwrap_or(usize::MAX);
@@ -73,7 +73,7 @@ impl Run {
             (Some(hosts), Some(site)) if are_files && here.is_some() => {
                 let nodes = (0..hosts.names.len()).map(|n| (hosts.names[n].clone(), hosts.node(n)));
                 let address = site.address().unwrap_or_else(host_name);
-                let own = Own {
+                let own = OwnHost {
                     site: site.name().to_owned(),
                     catalog: site.catalog(),
                     node: hosts.own_node(),
@@ -81,12 +81,12 @@ impl Run {
                     protection: site.protection().clone(),
                     transport: hosts.transport,
                 };
-                Some(Neighbours::of((&workflow, &places), &nodes.collect::<Vec<_>>(), number, own))
+                Some(OtherHosts::of((&workflow, &places), &nodes.collect::<Vec<_>>(), number, own))
             }
             _ => None,
         };
         let part = places.part(&workflow, number);
-        let reach = Reach { which: which.as_ref(), neighbours: neighbours.as_ref() };
+        let reach = PartConnections { which: which.as_ref(), neighbours: neighbours.as_ref() };
         let part =
             Part::prepare(part, &places.counts(&workflow, number), &wanted, folder, reach, &|text| view.note(text))?;
         if let Some(hosts) = &options.hosts {
@@ -94,7 +94,7 @@ impl Run {
             let environment = caller::variables();
             for (number, far) in far.iter().enumerate() {
                 let Some(far) = far else { continue };
-                far.say(&Down::Part(Box::new(PartOrder {
+                far.say(&ToPart::Part(Box::new(PartOrder {
                     id: format!("{}-{number}", part.folder.id),
                     hosts: hosts.names.clone(),
                     number,
@@ -184,10 +184,15 @@ pub(in crate::run) fn read(options: &RunOptions, text: &str) -> Result<(Workflow
 }
 
 /// Begins to connect to every other host that has a rank.
-fn connect(hosts: &Hosts, workflow: &Workflow, places: &Places, events: &Events) -> Result<Vec<Option<Far>>, String> {
+fn connect(
+    hosts: &Hosts,
+    workflow: &Workflow,
+    places: &Places,
+    events: &Events,
+) -> Result<Vec<Option<RemotePart>>, String> {
     let one = |number: usize| {
         let is_far = hosts.here != Some(number) && !places.tasks(workflow, number).is_empty();
-        is_far.then(|| Far::start(hosts, number, events)).transpose()
+        is_far.then(|| RemotePart::start(hosts, number, events)).transpose()
     };
     (0..hosts.names.len()).map(one).collect()
 }

@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(60);
 
 /// The trials of better transports during one connection.
-pub struct Better {
+pub struct TransportTrials {
     /// The index of the transport in use, in the link's list of transports. The list begins with the best one.
     than: usize,
     session: [u8; 16],
@@ -25,7 +25,7 @@ pub struct Better {
     found: Option<usize>,
 }
 
-impl Better {
+impl TransportTrials {
     /// Prepares trials of the transports that come before the index `place` in the link's list. `session` is the
     /// session of the present connection.
     pub fn than(place: usize, session: [u8; 16]) -> Self {
@@ -48,15 +48,15 @@ impl Better {
         }
         if self.found.is_none() && self.trial.is_none() && self.than > 0 && Instant::now() >= self.next {
             let (link, than, session) = (Arc::clone(link), self.than, self.session);
-            let trial = move || (0..than).find(|way| works(&link, *way, session));
+            let trial = move || (0..than).find(|index| works(&link, *index, session));
             self.trial = std::thread::Builder::new().name("crossdock-better".into()).spawn(trial).ok();
         }
         self.found.is_some()
     }
 }
 
-fn works(link: &Shared, way: usize, session: [u8; 16]) -> bool {
-    match link.try_way(way, Purpose::Data, session) {
+fn works(link: &Shared, index: usize, session: [u8; 16]) -> bool {
+    match link.try_transport(index, Purpose::Data, session) {
         Ok((frames, ..)) => {
             frames.stream().close();
             true

@@ -21,7 +21,7 @@ const SHARE: u32 = 20;
 
 /// The names for which consumers wait, as the kernel last showed them.
 #[derive(Debug)]
-pub(super) struct Wishes {
+pub(super) struct AwaitedNames {
     /// The inode number of the notice, on whose page waiting threads sleep.
     notice: u64,
     names: Arc<HashSet<PathBuf>>,
@@ -29,7 +29,7 @@ pub(super) struct Wishes {
     next: Option<Instant>,
 }
 
-impl Wishes {
+impl AwaitedNames {
     pub fn of(notice: &Path) -> io::Result<Self> {
         Ok(Self { notice: std::fs::metadata(notice)?.ino(), names: Arc::default(), next: None })
     }
@@ -39,15 +39,16 @@ impl Shared {
     /// Gives the files for which consumers of this host wait, relative to the directory. The answer may be a moment
     /// old.
     pub(super) fn awaited(&self) -> Arc<HashSet<PathBuf>> {
-        let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut awaited_names = self.awaited_names.lock().unwrap_or_else(PoisonError::into_inner);
         let began = Instant::now();
-        if wishes.next.is_none_or(|next| next <= began) {
+        if awaited_names.next.is_none_or(|next| next <= began) {
             let paths = self.state().seen_at.clone();
             let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
             let processes = look::numbers(Path::new("/proc")).into_iter();
-            wishes.names = Arc::new(processes.flat_map(|pid| look::awaited(pid, wishes.notice, &paths)).collect());
-            wishes.next = Some(Instant::now() + LOOK.max(began.elapsed() * SHARE));
+            awaited_names.names =
+                Arc::new(processes.flat_map(|pid| look::awaited(pid, awaited_names.notice, &paths)).collect());
+            awaited_names.next = Some(Instant::now() + LOOK.max(began.elapsed() * SHARE));
         }
-        wishes.names.clone()
+        awaited_names.names.clone()
     }
 }

@@ -11,7 +11,7 @@ use crossdock_layout::Status;
 use crossdock_link::{Buffer, Peer, Refusal, Serve, Source, Wanted};
 use crossdock_os::{Deadline, event};
 
-use super::words::{Answer, Meta, NEWS, Question, What};
+use super::messages::{Answer, ChangeKind, FileMetadata, NEWS, Question};
 use super::{Shared, State};
 use crate::rules::Keep;
 use crate::store::ordinary;
@@ -26,16 +26,16 @@ const TRAVEL: Duration = Duration::from_millis(500);
 const WAITING_MOST: usize = 48;
 
 /// The directories of this host that other hosts may ask for.
-pub(super) struct Served {
+pub(super) struct ServedDirectories {
     pub directories: Vec<(String, Arc<Shared>)>,
     /// The number of requests that are being answered.
     pub asked: AtomicUsize,
 }
 
 /// One request that is being answered. The request counts while this value lives.
-struct Asked<'a>(&'a AtomicUsize);
+struct RequestGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Asked<'a> {
+impl<'a> RequestGuard<'a> {
     /// Counts a request. Also returns whether the request may wait.
     fn new(count: &'a AtomicUsize) -> (Self, bool) {
         let before = count.fetch_add(1, Ordering::Relaxed);
@@ -43,13 +43,13 @@ impl<'a> Asked<'a> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Serve for Served {
+impl Serve for ServedDirectories {
     fn answer(&self, peer: &Peer, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>, Refusal> {
         if service != NEWS {
             return Err(Refusal::new(Status::NotFound, format!("there is no service {service} of files")));
@@ -62,7 +62,7 @@ impl Serve for Served {
             let text = format!("managed directory `{}` has no task on this host", question.directory);
             return Err(Refusal::new(Status::NotFound, text));
         };
-        let (_asked, may_wait) = Asked::new(&self.asked);
+        let (_asked, may_wait) = RequestGuard::new(&self.asked);
         let by = by.at_most(if may_wait { WAIT } else { Duration::ZERO });
         let answer = shared.news(&peer.node.name, &question, by)?;
         Ok(Answer { directory: address(answer.life, number), ..answer }.write())
@@ -138,11 +138,11 @@ impl Shared {
             let path = folder.join(&rest);
             let system = |error: std::io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
             let Some(file) = ordinary(&path).map_err(system)? else { continue };
-            let meta = Meta::of(&file.metadata().map_err(system)?);
+            let meta = FileMetadata::of(&file.metadata().map_err(system)?);
             // The copy of a file on a disk has the size and the time of the original, by which it is recognised.
             if (meta.size, meta.modified) == (wanted.size, wanted.modified) {
                 let file = Arc::new(Bytes::of(file, meta.size));
-                state.held.push(Held { reader, number, file: file.clone() });
+                state.held.push(OpenFile { reader, number, file: file.clone() });
                 return Ok(file);
             }
         }
@@ -176,7 +176,7 @@ impl State {
             return;
         }
         if let Ok(meta) = std::fs::metadata(self.store.layout.published.join(rest)) {
-            self.ledger.note(rest, What::File(Meta::of(&meta)));
+            self.ledger.note(rest, ChangeKind::File(FileMetadata::of(&meta)));
         }
     }
 
@@ -191,10 +191,10 @@ impl State {
         for (name, meta) in found {
             let below = rest.join(name);
             if meta.is_dir() {
-                self.ledger.note(&below, What::Folder);
+                self.ledger.note(&below, ChangeKind::Folder);
                 self.note_all(&below);
             } else if self.is_own(&below, &meta) {
-                self.ledger.note(&below, What::File(Meta::of(&meta)));
+                self.ledger.note(&below, ChangeKind::File(FileMetadata::of(&meta)));
             }
         }
     }
@@ -209,7 +209,7 @@ impl State {
 
 /// A file that another host is fetching.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct OpenFile {
     reader: usize,
     /// The number of the change that published the file.
     number: u64,
@@ -261,14 +261,14 @@ mod tests {
     #[test]
     fn so_many_questions_wait_and_no_more_until_one_of_them_is_answered() {
         let count = AtomicUsize::new(0);
-        let mut asked: Vec<Asked<'_>> = Vec::new();
+        let mut asked: Vec<RequestGuard<'_>> = Vec::new();
         for _ in 0..WAITING_MOST {
-            let (one, may_wait) = Asked::new(&count);
+            let (one, may_wait) = RequestGuard::new(&count);
             assert!(may_wait);
             asked.push(one);
         }
-        assert!(!Asked::new(&count).1);
+        assert!(!RequestGuard::new(&count).1);
         asked.pop();
-        assert!(Asked::new(&count).1);
+        assert!(RequestGuard::new(&count).1);
     }
 }

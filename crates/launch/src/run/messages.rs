@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::looks::Looks;
-use super::part::Refused;
+use super::directory_reports::DirectoryReports;
+use super::part::PartRefusal;
 use super::rank::End;
 use super::ranked::JobHosts;
 use super::summary::Figures;
@@ -23,7 +23,7 @@ const LINE_MAX: u64 = 64 << 20;
 
 /// The messages that the supervisor sends to a part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Down {
+pub enum ToPart {
     /// The first message: the order to be a part of a run.
     Part(Box<PartOrder>),
     /// The first message instead of `Part`: the order to remove what a killed part has left. The field is the name of
@@ -58,7 +58,7 @@ pub enum Down {
 
 /// The messages that a part sends to the supervisor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Up {
+pub enum FromPart {
     /// The part is ready for its first task.
     Ready {
         /// The name of the engine.
@@ -116,7 +116,7 @@ pub enum Up {
         /// The number of the question.
         number: u64,
         /// What is in the managed directories of this host.
-        found: Looks,
+        found: DirectoryReports,
     },
     /// The answer to `End`: the part has removed everything on its host.
     Left(Box<Figures>),
@@ -124,8 +124,8 @@ pub enum Up {
     Pulse,
 }
 
-impl From<Refused> for Up {
-    fn from(Refused { code, reason, hint }: Refused) -> Self {
+impl From<PartRefusal> for FromPart {
+    fn from(PartRefusal { code, reason, hint }: PartRefusal) -> Self {
         Self::Refused { code, reason, hint }
     }
 }
@@ -223,16 +223,16 @@ mod tests {
     #[test]
     fn every_byte_of_an_output_comes_back() {
         let bytes: Vec<u8> = (0..=255).chain(*b"\n\0 \xff\n").collect();
-        let line = line(&Up::Output { index: 3, text: text_of(&bytes) });
+        let line = line(&FromPart::Output { index: 3, text: text_of(&bytes) });
         assert_eq!(line.matches('\n').count(), 1);
-        let Some(Up::Output { index: 3, text }) = next(&mut line.as_bytes()) else { panic!("{line}") };
+        let Some(FromPart::Output { index: 3, text }) = next(&mut line.as_bytes()) else { panic!("{line}") };
         assert_eq!(bytes_of(&text), bytes);
     }
 
     #[test]
     fn half_a_line_and_other_lines_are_no_message() {
-        assert!(next::<Up>(&mut b"\"Pulse\"".as_slice()).is_none());
-        assert!(next::<Up>(&mut b"hello\n".as_slice()).is_none());
-        assert!(matches!(next::<Up>(&mut b"\"Pulse\"\n".as_slice()), Some(Up::Pulse)));
+        assert!(next::<FromPart>(&mut b"\"Pulse\"".as_slice()).is_none());
+        assert!(next::<FromPart>(&mut b"hello\n".as_slice()).is_none());
+        assert!(matches!(next::<FromPart>(&mut b"\"Pulse\"\n".as_slice()), Some(FromPart::Pulse)));
     }
 }

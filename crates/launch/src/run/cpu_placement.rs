@@ -6,12 +6,12 @@ use crate::file::{Processors, Task};
 
 /// Hands processors out in turn. Tasks share processors only if there are not enough.
 #[derive(Debug)]
-pub struct Placement {
+pub struct CpuPlacement {
     free: Vec<u32>,
     next: usize,
 }
 
-impl Placement {
+impl CpuPlacement {
     /// Makes a placement over the processors that this process may use.
     pub fn new() -> Self {
         let free = affinity();
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn counts_are_taken_in_turn_and_wrap_round() {
-        let mut p = Placement { free: vec![0, 1, 4], next: 0 };
+        let mut p = CpuPlacement { free: vec![0, 1, 4], next: 0 };
         assert_eq!(p.take(&task(Processors::Count(2))), Ok(Some(vec![0, 1])));
         assert_eq!(p.take(&task(Processors::Count(2))), Ok(Some(vec![0, 4])));
         assert_eq!(p.take(&task(Processors::Any)), Ok(None));
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_told_with_what_is() {
-        let mut p = Placement { free: vec![0, 1, 4], next: 0 };
+        let mut p = CpuPlacement { free: vec![0, 1, 4], next: 0 };
         assert!(p.take(&task(Processors::List(vec![0, 3]))).unwrap_err().contains("gives 0–1,4"));
         assert!(p.take(&task(Processors::Count(4))).unwrap_err().contains("gives 3"));
     }

@@ -13,7 +13,7 @@ pub const AGAIN: Duration = Duration::from_millis(50);
 
 /// How sending a report ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ReportOutcome {
     Yes,
     /// This side has ended meanwhile, so the report is not needed any more.
     Over,
@@ -22,25 +22,25 @@ pub enum Told {
 }
 
 /// The side that sends a report.
-pub trait Side {
+pub trait Reporter {
     /// Gives `None` while the report should still be sent. Otherwise gives the reason why sending it is useless.
-    fn stopped(&self) -> Option<Told>;
+    fn stopped(&self) -> Option<ReportOutcome>;
     /// Waits for `time`, or until this side ends.
     fn pause(&self, time: Duration);
 }
 
 /// Asks a service of the other node again and again, until it answers or one of the sides has ended.
-pub fn tell(side: &impl Side, peers: &dyn Peers, node: &str, service: u32, body: &[u8]) -> Told {
+pub fn tell(side: &impl Reporter, peers: &dyn Peers, node: &str, service: u32, body: &[u8]) -> ReportOutcome {
     loop {
         let failed = match peers.ask(node, service, body, ASK) {
-            Ok(_) => return Told::Yes,
+            Ok(_) => return ReportOutcome::Yes,
             Err(error) => error.status,
         };
         if let Some(stopped) = side.stopped() {
             return stopped;
         }
         if !may_pass(failed) {
-            return Told::Unknown;
+            return ReportOutcome::Unknown;
         }
         side.pause(AGAIN);
     }

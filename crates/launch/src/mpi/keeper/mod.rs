@@ -38,7 +38,7 @@ use crossdock_shim::wire::MESSAGE_MAX;
 
 use super::container;
 use super::job::Job;
-use super::place::Place;
+use super::job_folder::JobFolder;
 use super::remote::{EVENTS_MAX, Event, Events, Remote};
 use crate::engine::tool;
 use crate::ssh;
@@ -79,7 +79,7 @@ pub fn keeper(folder: &Path) -> u8 {
     };
     child::leave_session();
     spawn::raise_limits();
-    let place = Place { folder: folder.to_owned() };
+    let place = JobFolder { folder: folder.to_owned() };
     let lock = match place.lock() {
         Ok(Some(lock)) => lock,
         // Another keeper of this job, which another client started, holds the lock.
@@ -165,7 +165,7 @@ struct Connection {
 
 struct Keeper {
     job: Job,
-    place: Place,
+    place: JobFolder,
     host: String,
     epoll: event::Epoll,
     /// The socket for the processes of the container.
@@ -200,7 +200,7 @@ struct Engine {
 
 impl Keeper {
     /// Makes the keeper of a job. Clients that find the socket can connect from then on.
-    fn listen(job: Job, place: Place) -> Result<Self, String> {
+    fn listen(job: Job, place: JobFolder) -> Result<Self, String> {
         let text = |e: crossdock_os::OsError| e.to_string();
         let signals = event::signalfd(&[1, 2, 15, super::task::END]).map_err(text)?;
         place.put_shim(job.root.is_some() || job.image.is_some())?;
@@ -214,7 +214,7 @@ impl Keeper {
 
     fn new(
         job: Job,
-        place: Place,
+        place: JobFolder,
         (listener, clients): (OwnedFd, OwnedFd),
         signals: OwnedFd,
         network: Box<dyn Network>,

@@ -52,7 +52,7 @@ impl Pulls {
 
 /// One of the two transports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum PullTransport {
     Usual,
     Other,
 }
@@ -100,19 +100,23 @@ impl State {
         self.failed.as_ref().is_none_or(|failed| failed.at.elapsed() >= failed.pause)
     }
 
-    fn faster(&self) -> Lane {
+    fn faster(&self) -> PullTransport {
         let known = self.usual.pulls >= PULLS && self.other.pulls >= PULLS;
-        if known && self.other.bytes_per_second > self.usual.bytes_per_second { Lane::Other } else { Lane::Usual }
+        if known && self.other.bytes_per_second > self.usual.bytes_per_second {
+            PullTransport::Other
+        } else {
+            PullTransport::Usual
+        }
     }
 }
 
 /// The transports of a link's pulls, and what was measured of them.
-pub(crate) struct Lanes {
+pub(crate) struct PullTransports {
     pulls: Pulls,
     state: Mutex<State>,
 }
 
-impl Lanes {
+impl PullTransports {
     pub fn new(pulls: Pulls) -> Self {
         Self { pulls, state: Mutex::default() }
     }
@@ -127,35 +131,35 @@ impl Lanes {
     }
 
     /// Chooses the transport for a pull of `length` bytes.
-    pub fn choose(&self, length: usize) -> Lane {
+    pub fn choose(&self, length: usize) -> PullTransport {
         let state = self.lock();
         if self.pulls.transport.is_none() || !state.may_use_other() {
-            return Lane::Usual;
+            return PullTransport::Usual;
         }
         if length < LARGE {
             return state.faster();
         }
         match (state.usual, state.other) {
-            (_, other) if other.pulls < PULLS => Lane::Other,
-            (usual, _) if usual.pulls < PULLS => Lane::Usual,
-            (_, other) if other.is_stale() => Lane::Other,
-            (usual, _) if usual.is_stale() => Lane::Usual,
+            (_, other) if other.pulls < PULLS => PullTransport::Other,
+            (usual, _) if usual.pulls < PULLS => PullTransport::Usual,
+            (_, other) if other.is_stale() => PullTransport::Other,
+            (usual, _) if usual.is_stale() => PullTransport::Usual,
             _ => state.faster(),
         }
     }
 
     /// Notes how long a pull took.
-    pub fn note(&self, lane: Lane, length: usize, took: Duration) {
+    pub fn note(&self, transport: PullTransport, length: usize, took: Duration) {
         if self.pulls.transport.is_none() || length < LARGE {
             return;
         }
         let rate = length as f64 / took.as_secs_f64().max(1e-9);
         let mut state = self.lock();
-        match lane {
-            Lane::Usual => state.usual.note(rate),
+        match transport {
+            PullTransport::Usual => state.usual.note(rate),
             // The other transport has just failed, so the usual transport brought these bytes, and nothing is noted.
-            Lane::Other if !state.may_use_other() => {}
-            Lane::Other => {
+            PullTransport::Other if !state.may_use_other() => {}
+            PullTransport::Other => {
                 state.other.note(rate);
                 state.failed = None;
             }
@@ -185,7 +189,7 @@ impl Lanes {
         if state.usual.pulls < PULLS || state.other.pulls < PULLS {
             return (None, format!("{name} is measured with the next pulls of {LARGE} bytes or more"));
         }
-        if state.faster() == Lane::Other {
+        if state.faster() == PullTransport::Other {
             return (Some(name), String::new());
         }
         let rate = |measured: &Measured| measured.bytes_per_second / 1e9;
@@ -200,57 +204,60 @@ mod tests {
 
     const BIG: usize = 10 << 20;
 
-    fn pull(lanes: &Lanes, usual_ms: u64, other_ms: u64) -> Lane {
-        let lane = lanes.choose(BIG);
-        let ms = if lane == Lane::Usual { usual_ms } else { other_ms };
-        lanes.note(lane, BIG, Duration::from_millis(ms));
-        lane
+    fn pull(pull_transports: &PullTransports, usual_ms: u64, other_ms: u64) -> PullTransport {
+        let transport = pull_transports.choose(BIG);
+        let ms = if transport == PullTransport::Usual { usual_ms } else { other_ms };
+        pull_transports.note(transport, BIG, Duration::from_millis(ms));
+        transport
     }
 
     #[test]
     fn both_transports_are_measured_and_the_faster_one_is_used() {
-        for (usual, other, wanted) in [(10, 5, Lane::Other), (5, 10, Lane::Usual)] {
-            let lanes = Lanes::new(Pulls::by(Arc::new(Tcp::default())));
-            assert_eq!(lanes.choose(100), Lane::Usual, "a small pull tries nothing");
-            let first: Vec<_> = (0..4).map(|_| pull(&lanes, usual, other)).collect();
-            assert_eq!(first, [Lane::Other, Lane::Other, Lane::Usual, Lane::Usual]);
-            assert!((0..5).all(|_| pull(&lanes, usual, other) == wanted));
-            assert_eq!(lanes.choose(100), wanted);
-            let (name, why) = lanes.seen();
-            assert_eq!(name.is_some(), wanted == Lane::Other);
-            assert_eq!(why.contains("slower: 1.05 GB/s instead of 2.10"), wanted == Lane::Usual, "{why}");
+        for (usual, other, wanted) in [(10, 5, PullTransport::Other), (5, 10, PullTransport::Usual)] {
+            let pull_transports = PullTransports::new(Pulls::by(Arc::new(Tcp::default())));
+            assert_eq!(pull_transports.choose(100), PullTransport::Usual, "a small pull tries nothing");
+            let first: Vec<_> = (0..4).map(|_| pull(&pull_transports, usual, other)).collect();
+            assert_eq!(first, [PullTransport::Other, PullTransport::Other, PullTransport::Usual, PullTransport::Usual]);
+            assert!((0..5).all(|_| pull(&pull_transports, usual, other) == wanted));
+            assert_eq!(pull_transports.choose(100), wanted);
+            let (name, why) = pull_transports.seen();
+            assert_eq!(name.is_some(), wanted == PullTransport::Other);
+            assert_eq!(why.contains("slower: 1.05 GB/s instead of 2.10"), wanted == PullTransport::Usual, "{why}");
         }
     }
 
     #[test]
     fn a_transport_that_fails_is_left_alone_for_a_while_and_the_reason_is_told() {
-        let lanes = Lanes::new(Pulls::by(Arc::new(Tcp::default())));
-        assert!(lanes.other().is_some());
-        lanes.failed("no route");
-        assert_eq!(lanes.choose(BIG), Lane::Usual);
-        assert!(lanes.other().is_none());
-        assert_eq!(lanes.seen(), (None, "tcp: no route".to_owned()));
+        let pull_transports = PullTransports::new(Pulls::by(Arc::new(Tcp::default())));
+        assert!(pull_transports.other().is_some());
+        pull_transports.failed("no route");
+        assert_eq!(pull_transports.choose(BIG), PullTransport::Usual);
+        assert!(pull_transports.other().is_none());
+        assert_eq!(pull_transports.seen(), (None, "tcp: no route".to_owned()));
         // A second connection of the same pull fails, too. This failure does not double the pause.
-        lanes.failed("no route");
+        pull_transports.failed("no route");
         for pause in [RETRY, RETRY * 2, RETRY * 4] {
-            assert_eq!(lanes.lock().failed.as_ref().unwrap().pause, pause);
-            lanes.lock().failed.as_mut().unwrap().at -= pause;
-            assert_eq!(lanes.choose(BIG), Lane::Other);
-            lanes.failed("no route");
+            assert_eq!(pull_transports.lock().failed.as_ref().unwrap().pause, pause);
+            pull_transports.lock().failed.as_mut().unwrap().at -= pause;
+            assert_eq!(pull_transports.choose(BIG), PullTransport::Other);
+            pull_transports.failed("no route");
         }
         // During the pause, a pull that was to go by the other transport has gone by the usual one. So it does not show
         // that the other transport works again.
-        lanes.note(Lane::Other, BIG, Duration::from_millis(1));
-        assert!(lanes.lock().failed.is_some());
+        pull_transports.note(PullTransport::Other, BIG, Duration::from_millis(1));
+        assert!(pull_transports.lock().failed.is_some());
         // After the pause, a pull by the other transport shows that it works.
-        lanes.lock().failed.as_mut().unwrap().at -= RETRY * 8;
-        lanes.note(Lane::Other, BIG, Duration::from_millis(1));
-        assert!(lanes.lock().failed.is_none());
+        pull_transports.lock().failed.as_mut().unwrap().at -= RETRY * 8;
+        pull_transports.note(PullTransport::Other, BIG, Duration::from_millis(1));
+        assert!(pull_transports.lock().failed.is_none());
     }
 
     #[test]
     fn without_another_transport_the_reason_is_told() {
-        let lanes = Lanes::new(Pulls::usual("this node has no UCX"));
-        assert_eq!((lanes.choose(BIG), lanes.seen()), (Lane::Usual, (None, "this node has no UCX".to_owned())));
+        let pull_transports = PullTransports::new(Pulls::usual("this node has no UCX"));
+        assert_eq!(
+            (pull_transports.choose(BIG), pull_transports.seen()),
+            (PullTransport::Usual, (None, "this node has no UCX".to_owned()))
+        );
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crossdock_os::{event, spawn};
 
 use super::hosts::Hosts;
-use super::words::{Down, GREETING, PULSE_S, SILENCE_S, Up, line, next};
+use super::messages::{FromPart, GREETING, PULSE_S, SILENCE_S, ToPart, line, next};
 use crate::engine::{self, Engine};
 use crate::ssh;
 
@@ -30,7 +30,7 @@ pub enum Event {
     /// The part on the host with this number has sent its greeting.
     Greeted(usize),
     /// The part on the host with this number has sent this message.
-    Said(usize, Up),
+    Said(usize, FromPart),
     /// The connection has ended: the host's number, whether the part has greeted, the exit status of ssh or srun, and
     /// its last words.
     Closed(usize, bool, ExitStatus, String),
@@ -84,7 +84,7 @@ pub fn sweep(hosts: &Hosts, number: usize, id: &str) -> bool {
     let Ok(mut child) = command.spawn() else { return false };
     if let Some(mut input) = child.stdin.take() {
         // If ssh or srun has ended early, its exit code says so, so the error is ignored.
-        let _ = input.write_all(line(&Down::Sweep(id.to_owned())).as_bytes());
+        let _ = input.write_all(line(&ToPart::Sweep(id.to_owned())).as_bytes());
     }
     let end = Instant::now() + SWEEPING;
     loop {
@@ -100,7 +100,7 @@ pub fn sweep(hosts: &Hosts, number: usize, id: &str) -> bool {
 }
 
 /// A part of the run on another host.
-pub struct Far {
+pub struct RemotePart {
     /// The name of the part's host.
     pub host: String,
     /// How far the part is.
@@ -117,7 +117,7 @@ pub struct Far {
     heard: Instant,
 }
 
-impl Far {
+impl RemotePart {
     /// Begins to connect. The ssh or srun that is started dies with the calling thread.
     pub fn start(hosts: &Hosts, number: usize, events: &Events) -> Result<Self, String> {
         let mut command = hosts.command(number);
@@ -132,7 +132,7 @@ impl Far {
             loop {
                 let text = match queue.recv_timeout(Duration::from_secs(PULSE_S)) {
                     Ok(text) => text,
-                    Err(RecvTimeoutError::Timeout) => line(&Down::Pulse),
+                    Err(RecvTimeoutError::Timeout) => line(&ToPart::Pulse),
                     // The supervisor has closed the connection. Returning closes the input of ssh or srun, by which the
                     // part notices the end.
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -156,7 +156,7 @@ impl Far {
                 let greeted = ssh::greeting(&mut stream, GREETING);
                 if greeted {
                     put(Event::Greeted(number));
-                    while let Some(up) = next::<Up>(&mut stream) {
+                    while let Some(up) = next::<FromPart>(&mut stream) {
                         put(Event::Said(number, up));
                     }
                 }
@@ -181,7 +181,7 @@ impl Far {
     }
 
     /// Sends a message to the part.
-    pub fn say(&self, message: &Down) {
+    pub fn say(&self, message: &ToPart) {
         if let Some(down) = &self.down {
             // If the connection is gone, an event of the connection reports this, so the error is ignored.
             let _ = down.send(line(message));

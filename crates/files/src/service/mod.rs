@@ -7,15 +7,15 @@
 //! waiting consumer finds it within 100 ms, because it checks the folder that often.
 
 mod announcement;
+mod awaited;
 mod backlog;
+mod change_log;
 mod exchange;
 mod fetch;
 mod hosts;
-mod ledger;
-mod news;
+mod messages;
 mod registry;
-mod wishes;
-mod words;
+mod serving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,20 +35,20 @@ use crossdock_os::{Deadline, OsResult};
 #[doc(hidden)]
 pub use announcement::fuzz_entry;
 pub use announcement::{Announcement, Role, key};
-pub use exchange::{Across, Exchange};
+pub use exchange::{Exchange, RemoteHosts};
 #[cfg(feature = "fault-points")]
 pub use fetch::FETCH_FAULT_POINTS;
 pub use registry::Site;
 
+use self::awaited::AwaitedNames;
+use self::change_log::ChangeLog;
 use self::fetch::Origin;
-use self::ledger::Ledger;
-use self::news::Held;
-use self::wishes::Wishes;
-use self::words::What;
+use self::messages::ChangeKind;
+use self::serving::OpenFile;
 use crate::rules::{Action, Keep, Publish, is_hidden};
 use crate::spill::Spill;
-use crate::store::{Attempt, Layout, Store};
-use crate::view::Moved;
+use crate::store::{Layout, PublishOutcome, Store};
+use crate::view::MovedFiles;
 use crate::writers::Writers;
 
 /// How soon the service looks again at a file that a process had open for writing. A close event may have been for
@@ -124,7 +124,7 @@ struct Shared {
     /// Signalled when there are changes to report to other hosts.
     told: Condvar,
     /// The files for which consumers of this host wait, as the kernel last showed them.
-    wishes: Mutex<Wishes>,
+    awaited_names: Mutex<AwaitedNames>,
 }
 
 #[derive(Debug)]
@@ -166,9 +166,9 @@ struct State {
     /// they know.
     life: u64,
     /// The changes that other hosts must learn.
-    ledger: Ledger,
+    ledger: ChangeLog,
     /// Files that other hosts are fetching, which are held open meanwhile.
-    held: Vec<Held>,
+    held: Vec<OpenFile>,
     /// The paths at which consumers and views of this host look for the directory's files.
     seen_at: Vec<String>,
     /// What the producers of this host do; `None` if this host has no producers.
@@ -212,7 +212,7 @@ impl Service {
             moved: BTreeSet::new(),
             is_over: false,
             life: 0,
-            ledger: Ledger::default(),
+            ledger: ChangeLog::default(),
             held: Vec::new(),
             seen_at: Vec::new(),
             own: Some(Phase::Coming),
@@ -223,8 +223,9 @@ impl Service {
         let (stop_watching, stop_answering) = (event::eventfd().map_err(plain)?, event::eventfd().map_err(plain)?);
         let (state, writers) = (Mutex::new(state), Mutex::new(writers));
         let (nudge, room, told) = (event::eventfd().map_err(plain)?, Condvar::new(), Condvar::new());
-        let wishes = Mutex::new(Wishes::of(notice)?);
-        let shared = Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room, told, wishes });
+        let awaited_names = Mutex::new(AwaitedNames::of(notice)?);
+        let shared =
+            Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room, told, awaited_names });
         let mut service = Self { shared: shared.clone(), answers: None, watcher: None, mover: None };
         // The kernel asks before each open in a watched folder, also before an open by the service. So a separate
         // thread, which opens no files, answers. It must run before the first folder is watched.
@@ -251,8 +252,8 @@ impl Service {
     ///
     /// # Errors
     /// The folder cannot be made, or the files that a killed service left in it cannot be taken over.
-    pub fn spill_to(&mut self, disk: &Path, quota: u64) -> io::Result<Moved> {
-        let moved = Moved::default();
+    pub fn spill_to(&mut self, disk: &Path, quota: u64) -> io::Result<MovedFiles> {
+        let moved = MovedFiles::default();
         {
             let mut state = self.shared.state();
             let mut spill = Spill::open(&state.store.layout, disk, quota, moved.clone())?;
@@ -483,7 +484,7 @@ impl State {
         self.report.writers_known = shared.writers().are_known();
         self.store.show_folder(rest)?;
         if !rest.as_os_str().is_empty() {
-            self.ledger.note(rest, What::Folder);
+            self.ledger.note(rest, ChangeKind::Folder);
             shared.told.notify_all();
         }
         self.watch_reads(rest)?;
@@ -550,7 +551,7 @@ impl State {
         let mut is_torn = || shared.writers().is_torn(meta.ino());
         let mut before = |store: &Store| outdated.iter().for_each(|old| store.drop_file(old));
         match self.store.publish(rest, was_written, &mut is_torn, &mut before) {
-            Ok(Attempt::Done) => {
+            Ok(PublishOutcome::Done) => {
                 self.written.remove(rest);
                 self.torn.remove(rest);
                 self.report.published += 1;
@@ -560,7 +561,7 @@ impl State {
                 self.note_file(rest);
                 self.has_shown(shared, rest);
             }
-            Ok(Attempt::Full) => {
+            Ok(PublishOutcome::Full) => {
                 self.written.remove(rest);
                 self.cut.insert(meta.ino());
                 if self.torn.insert(rest.to_owned()) {
@@ -572,8 +573,8 @@ impl State {
                     ));
                 }
             }
-            Ok(Attempt::Written) => drop(self.written.insert(rest.to_owned())),
-            Ok(Attempt::Torn) => {
+            Ok(PublishOutcome::Written) => drop(self.written.insert(rest.to_owned())),
+            Ok(PublishOutcome::Torn) => {
                 self.written.remove(rest);
                 if self.torn.insert(rest.to_owned()) {
                     self.report.torn += 1;
@@ -582,7 +583,7 @@ impl State {
                     self.trouble(format!("{} was not published: its writer was killed", rest.display()));
                 }
             }
-            Ok(Attempt::Already | Attempt::Nothing) => drop(self.written.remove(rest)),
+            Ok(PublishOutcome::Already | PublishOutcome::Nothing) => drop(self.written.remove(rest)),
             Err(error) => {
                 self.written.remove(rest);
                 self.trouble(format!("{} cannot be published: {error}", rest.display()));

@@ -13,12 +13,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossdock_files::{Announcement, Look, Site, look};
+use crossdock_files::{Announcement, DirectorySnapshot, Site, look};
 use crossdock_layout::files::Phase;
 use crossdock_os::Deadline;
 use serde::{Deserialize, Serialize};
 
-use super::files::{Told, told};
+use super::files::{RunningDirectory, told};
 use super::hosts::node_name;
 
 /// The name of the socket in the run's folder.
@@ -34,25 +34,25 @@ const QUESTIONS: usize = 64;
 
 /// A managed directory on one host at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Seen {
+pub struct DirectoryAnswer {
     /// The name of the host; `None` for the host of the process that looked.
     pub host: Option<String>,
     /// What the run says about the directory.
-    pub told: Told,
+    pub told: RunningDirectory,
     /// What is in the directory.
-    pub look: Look,
+    pub look: DirectorySnapshot,
 }
 
 /// The managed directories of a run that could be looked at, and the problems with the others.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Looks {
+pub struct DirectoryReports {
     /// The directories.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<DirectoryAnswer>,
     /// For each directory or host that could not be looked at, the reason.
     pub troubles: Vec<String>,
 }
 
-impl Looks {
+impl DirectoryReports {
     fn add(&mut self, other: Self) {
         self.seen.extend(other.seen);
         self.troubles.extend(other.troubles);
@@ -60,11 +60,11 @@ impl Looks {
 }
 
 /// Looks into the managed directories on this host of the run with the folder `run`.
-pub fn here(run: &Path) -> Looks {
-    let mut looks = Looks::default();
+pub fn here(run: &Path) -> DirectoryReports {
+    let mut looks = DirectoryReports::default();
     for told in told(run) {
         match look(&told.store, &told.notice, &told.path) {
-            Ok(look) => looks.seen.push(Seen { host: None, told, look }),
+            Ok(look) => looks.seen.push(DirectoryAnswer { host: None, told, look }),
             Err(why) => looks.troubles.push(format!("directory `{}`: {why}", told.name)),
         }
     }
@@ -73,11 +73,11 @@ pub fn here(run: &Path) -> Looks {
 
 /// Asks the supervisor of the run with the folder `run` for the directories on the other hosts. The answer is empty for
 /// a run on one host.
-pub fn elsewhere(run: &Path) -> Looks {
-    let trouble = |why: String| Looks { seen: Vec::new(), troubles: vec![format!("other hosts: {why}")] };
+pub fn elsewhere(run: &Path) -> DirectoryReports {
+    let trouble = |why: String| DirectoryReports { seen: Vec::new(), troubles: vec![format!("other hosts: {why}")] };
     let mut socket = match UnixStream::connect(run.join(SOCKET)) {
         Ok(socket) => socket,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Looks::default(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return DirectoryReports::default(),
         Err(error) => return trouble(format!("the run's supervisor cannot be asked: {error}")),
     };
     let mut text = Vec::new();
@@ -103,7 +103,7 @@ struct Question {
     asker: UnixStream,
     /// The hosts that have not answered yet.
     left: Vec<String>,
-    found: Looks,
+    found: DirectoryReports,
     until: Instant,
 }
 
@@ -131,14 +131,18 @@ impl Questions {
             return None;
         }
         self.last += 1;
-        let question =
-            Question { asker, left: hosts.to_vec(), found: Looks::default(), until: Instant::now() + PATIENCE };
+        let question = Question {
+            asker,
+            left: hosts.to_vec(),
+            found: DirectoryReports::default(),
+            until: Instant::now() + PATIENCE,
+        };
         self.open.insert(self.last, question);
         Some(self.last)
     }
 
     /// Notes the answer of the part on `host` to the question with this number.
-    pub fn heard(&mut self, number: u64, host: &str, mut found: Looks) {
+    pub fn heard(&mut self, number: u64, host: &str, mut found: DirectoryReports) {
         let Some(question) = self.open.get_mut(&number) else { return };
         question.left.retain(|name| name != host);
         found.seen.iter_mut().for_each(|seen| seen.host = Some(host.to_owned()));
@@ -208,8 +212,8 @@ fn words(directory: &str, found: &Announcement) -> String {
 mod tests {
     use super::*;
 
-    fn looks(name: &str) -> Looks {
-        let look = Look {
+    fn looks(name: &str) -> DirectoryReports {
+        let look = DirectorySnapshot {
             producers: "a".into(),
             phase: Phase::Ended,
             published: 3,
@@ -218,7 +222,7 @@ mod tests {
             lines: Vec::new(),
             refused: Vec::new(),
         };
-        let told = Told {
+        let told = RunningDirectory {
             name: name.into(),
             path: "/f".into(),
             produce: Vec::new(),
@@ -229,7 +233,7 @@ mod tests {
             store: "/store".into(),
             notice: "/notice".into(),
         };
-        Looks { seen: vec![Seen { host: None, told, look }], troubles: vec!["x".into()] }
+        DirectoryReports { seen: vec![DirectoryAnswer { host: None, told, look }], troubles: vec!["x".into()] }
     }
 
     #[test]

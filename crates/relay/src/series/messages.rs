@@ -4,7 +4,7 @@ use crossdock_client::{AttributeSpec, Description, FullPolicy, Kind, MemberId, O
 use crossdock_core::series::{ChunkRun, Original, VersionHead};
 use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
-use crate::words::{How, Key, Word, spell};
+use crate::messages::{BodyField, ChannelKey, EndReason, spell};
 
 /// Asks which series has a name. The answer is [`Found`].
 pub const FIND: u32 = 40;
@@ -41,7 +41,7 @@ pub struct Found {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Supply {
-    pub key: Key,
+    pub key: ChannelKey,
     pub workflow: String,
     pub series: String,
     /// The segment of the series on its own node.
@@ -70,7 +70,7 @@ pub enum Load {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offered {
-    pub key: Key,
+    pub key: ChannelKey,
     pub head: VersionHead,
     pub pieces: Vec<ChunkRun>,
     pub load: Load,
@@ -78,7 +78,7 @@ pub struct Offered {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
-    pub key: Key,
+    pub key: ChannelKey,
     pub sequence: u64,
     /// Whether the mirror shows the version. Otherwise it skipped the version, because its bytes were gone.
     pub shown: bool,
@@ -86,8 +86,8 @@ pub struct Taken {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Over {
-    pub key: Key,
-    pub how: How,
+    pub key: ChannelKey,
+    pub how: EndReason,
 }
 
 spell! {
@@ -101,7 +101,7 @@ spell! {
     Over { key, how }
 }
 
-impl Word for Kind {
+impl BodyField for Kind {
     fn write(&self, to: &mut Vec<u8>) {
         put(to, *self as u64);
     }
@@ -111,7 +111,7 @@ impl Word for Kind {
     }
 }
 
-impl Word for Value {
+impl BodyField for Value {
     fn write(&self, to: &mut Vec<u8>) {
         self.kind().write(to);
         match self {
@@ -132,7 +132,7 @@ impl Word for Value {
     }
 }
 
-impl Word for Variable {
+impl BodyField for Variable {
     fn write(&self, to: &mut Vec<u8>) {
         self.name.write(to);
         self.ty.write(to);
@@ -144,11 +144,11 @@ impl Word for Variable {
     fn read(from: &mut Reader<'_>) -> Read<Self> {
         let (name, ty, shape) = (from.text()?, from.text()?, Vec::read(from)?);
         let order = Order::from_number(from.small()?).ok_or_else(wrong)?;
-        Ok(Self { max_shape: shape.clone(), name, ty, shape, order, constants: Word::read(from)? })
+        Ok(Self { max_shape: shape.clone(), name, ty, shape, order, constants: BodyField::read(from)? })
     }
 }
 
-impl Word for Original {
+impl BodyField for Original {
     fn write(&self, to: &mut Vec<u8>) {
         let Description { variables, attributes, constants, chunk, publisher, created, full } = &self.description;
         variables.write(to);
@@ -165,9 +165,9 @@ impl Word for Original {
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
         let description = Description {
-            variables: Word::read(from)?,
-            attributes: Word::read(from)?,
-            constants: Word::read(from)?,
+            variables: BodyField::read(from)?,
+            attributes: BodyField::read(from)?,
+            constants: BodyField::read(from)?,
             chunk: from.small()?,
             publisher: MemberId(from.number()?),
             created: from.number()?,
@@ -248,7 +248,7 @@ pub fn fit(mut pieces: Vec<ChunkRun>) -> Vec<ChunkRun> {
     pieces
 }
 
-impl Word for Offered {
+impl BodyField for Offered {
     fn write(&self, to: &mut Vec<u8>) {
         self.key.write(to);
         self.head.write(to);
@@ -267,7 +267,7 @@ impl Word for Offered {
     }
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
-        let (key, head, pieces) = (Key::read(from)?, VersionHead::read(from)?, decode(&from.bytes()?)?);
+        let (key, head, pieces) = (ChannelKey::read(from)?, VersionHead::read(from)?, decode(&from.bytes()?)?);
         let load = match from.number()? {
             1 => Load::Here(from.bytes()?),
             2 => Load::Pull(from.number()?, from.number()?),

@@ -9,36 +9,36 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::words::{Entry, Meta, What};
+use super::messages::{ChangeKind, Entry, FileMetadata};
 
 /// The most bytes that the entries of one answer take. A link's answer has room for 60 KiB.
 const ANSWER_BYTES: usize = 32 << 10;
 
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct ChangeLog {
     /// The hosts that fetch from this host: the node's name, and the number up to which the node has carried out all
     /// changes.
     readers: Vec<(String, u64)>,
     last: u64,
-    entries: BTreeMap<u64, (PathBuf, What)>,
+    entries: BTreeMap<u64, (PathBuf, ChangeKind)>,
     numbers: BTreeMap<PathBuf, u64>,
 }
 
-impl What {
+impl ChangeKind {
     /// Tells whether no file can be fetched under this name any more.
     fn is_over(self) -> bool {
         matches!(self, Self::Gone | Self::Dropped)
     }
 }
 
-impl Meta {
+impl FileMetadata {
     pub fn of(meta: &fs::Metadata) -> Self {
         let nanoseconds = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
         Self { size: meta.len(), mode: meta.mode() & 0o7777, modified: (meta.mtime(), nanoseconds) }
     }
 }
 
-impl Ledger {
+impl ChangeLog {
     /// Makes a ledger for the hosts `readers`. If there are none, the ledger stays empty.
     pub fn of(readers: &[String]) -> Self {
         Self { readers: readers.iter().map(|name| (name.clone(), 0)).collect(), ..Self::default() }
@@ -55,7 +55,7 @@ impl Ledger {
     }
 
     /// Notes that a name is new, or now belongs to another file.
-    pub fn note(&mut self, rest: &Path, what: What) {
+    pub fn note(&mut self, rest: &Path, what: ChangeKind) {
         if self.readers.is_empty() {
             return;
         }
@@ -76,7 +76,7 @@ impl Ledger {
         for (name, _) in below {
             self.forget(&name);
         }
-        self.note(rest, What::Gone);
+        self.note(rest, ChangeKind::Gone);
     }
 
     /// Notes that a file was dropped on this host. A host that has the file keeps it. The other hosts are told that
@@ -85,7 +85,7 @@ impl Ledger {
         let Some(number) = self.numbers.get(rest).copied() else { return };
         self.forget(rest);
         if self.readers.iter().any(|(_, done)| *done < number) {
-            self.note(rest, What::Dropped);
+            self.note(rest, ChangeKind::Dropped);
         }
     }
 
@@ -118,9 +118,9 @@ impl Ledger {
     }
 
     /// Finds the file of the change with this number.
-    pub fn file(&self, number: u64) -> Option<(&Path, &Meta)> {
+    pub fn file(&self, number: u64) -> Option<(&Path, &FileMetadata)> {
         match self.entries.get(&number)? {
-            (rest, What::File(meta)) => Some((rest, meta)),
+            (rest, ChangeKind::File(meta)) => Some((rest, meta)),
             _ => None,
         }
     }
@@ -134,7 +134,8 @@ impl Ledger {
             self.readers[reader].1 = before;
             return Vec::new();
         }
-        let files = self.entries.range(before + 1..=number).filter(|(_, (_, what))| matches!(what, What::File(_)));
+        let files =
+            self.entries.range(before + 1..=number).filter(|(_, (_, what))| matches!(what, ChangeKind::File(_)));
         let files = files.map(|(_, (rest, _))| rest.clone()).collect();
         let all = self.readers.iter().map(|(_, done)| *done).min().unwrap_or(0);
         let told = self.entries.range(..=all).filter(|(_, (_, what))| what.is_over());
@@ -148,18 +149,18 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn file(size: u64) -> What {
-        What::File(Meta { size, mode: 0o444, modified: (1, 2) })
+    fn file(size: u64) -> ChangeKind {
+        ChangeKind::File(FileMetadata { size, mode: 0o444, modified: (1, 2) })
     }
 
-    fn told(ledger: &Ledger, since: u64) -> Vec<(String, What)> {
+    fn told(ledger: &ChangeLog, since: u64) -> Vec<(String, ChangeKind)> {
         let (entries, _, _) = ledger.beyond(since);
         entries.into_iter().map(|entry| (entry.rest.display().to_string(), entry.what)).collect()
     }
 
     #[test]
     fn a_name_has_its_newest_change_only() {
-        let mut ledger = Ledger::of(&["n2".into()]);
+        let mut ledger = ChangeLog::of(&["n2".into()]);
         ledger.note(Path::new("a"), file(1));
         ledger.note(Path::new("b"), file(2));
         ledger.note(Path::new("a"), file(3));
@@ -168,28 +169,28 @@ mod tests {
         assert!(!ledger.is_beyond(3));
         ledger.gone(Path::new("a"));
         ledger.gone(Path::new("never"));
-        assert_eq!(told(&ledger, 3), [("a".into(), What::Gone)]);
+        assert_eq!(told(&ledger, 3), [("a".into(), ChangeKind::Gone)]);
     }
 
     #[test]
     fn a_folder_goes_with_all_below_it_and_its_neighbours_stay() {
-        let mut ledger = Ledger::of(&["n2".into()]);
+        let mut ledger = ChangeLog::of(&["n2".into()]);
         for name in ["d", "d/a", "d/e/b", "d.x", "dd"] {
             ledger.note(Path::new(name), file(1));
         }
         ledger.gone(Path::new("d"));
-        assert_eq!(told(&ledger, 0), [("d.x".into(), file(1)), ("dd".into(), file(1)), ("d".into(), What::Gone)]);
+        assert_eq!(told(&ledger, 0), [("d.x".into(), file(1)), ("dd".into(), file(1)), ("d".into(), ChangeKind::Gone)]);
     }
 
     #[test]
     fn what_is_gone_is_kept_until_every_host_knows_it() {
-        let mut ledger = Ledger::of(&["n2".into(), "n3".into()]);
+        let mut ledger = ChangeLog::of(&["n2".into(), "n3".into()]);
         ledger.note(Path::new("a"), file(1));
         assert_eq!(ledger.done(0, 1), [PathBuf::from("a")]);
         assert_eq!(ledger.done(0, 1), Vec::<PathBuf>::new());
         ledger.gone(Path::new("a"));
         assert_eq!(ledger.done(0, 2), Vec::<PathBuf>::new());
-        assert_eq!(told(&ledger, 0), [("a".into(), What::Gone)]);
+        assert_eq!(told(&ledger, 0), [("a".into(), ChangeKind::Gone)]);
         ledger.done(1, 99);
         assert_eq!(told(&ledger, 0), []);
         assert_eq!(ledger.beyond(0).1, 2, "numbers go on");
@@ -197,13 +198,13 @@ mod tests {
 
     #[test]
     fn a_dropped_file_is_told_until_every_host_has_it_or_knows_that_it_will_not() {
-        let mut ledger = Ledger::of(&["n2".into(), "n3".into()]);
+        let mut ledger = ChangeLog::of(&["n2".into(), "n3".into()]);
         ledger.note(Path::new("a"), file(1));
         ledger.done(0, 1);
         ledger.dropped(Path::new("a"));
         // The removal of the name that follows a drop is not a change of its own.
         ledger.gone(Path::new("a"));
-        assert_eq!(told(&ledger, 0), [("a".into(), What::Dropped)]);
+        assert_eq!(told(&ledger, 0), [("a".into(), ChangeKind::Dropped)]);
         ledger.done(0, 2);
         ledger.done(1, 2);
         assert_eq!(told(&ledger, 0), []);
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_long_list_comes_in_parts_that_join() {
-        let mut ledger = Ledger::of(&["n2".into()]);
+        let mut ledger = ChangeLog::of(&["n2".into()]);
         for number in 0..5000 {
             ledger.note(Path::new(&format!("file-{number}")), file(number));
         }
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn without_other_hosts_nothing_is_kept() {
-        let mut ledger = Ledger::of(&[]);
+        let mut ledger = ChangeLog::of(&[]);
         ledger.note(Path::new("a"), file(1));
         ledger.gone(Path::new("a"));
         assert_eq!(told(&ledger, 0), []);

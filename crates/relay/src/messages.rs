@@ -12,12 +12,12 @@ pub const DELIVER: u32 = 101;
 pub const RELEASED: u32 = 102;
 /// Reports that a side of a channel has ended. The answer is empty.
 pub const ENDED: u32 = 103;
-/// Asks which of these channels the other daemon does not know. The answer is [`Keys`].
+/// Asks which of these channels the other daemon does not know. The answer is [`ChannelKeys`].
 pub const KNOWN: u32 = 104;
 
 /// The key of a channel between two relays, which joins an end of a port with a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub struct ChannelKey {
     /// The token of the daemon that opened the channel.
     pub by: u64,
     /// The channel's number at the daemon that opened the channel.
@@ -26,7 +26,7 @@ pub struct Key {
 
 /// How a side of a channel, or a series, ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum EndReason {
     /// All members left in order.
     Closed,
     /// A member of the side died.
@@ -35,7 +35,7 @@ pub enum How {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {
-    pub key: Key,
+    pub key: ChannelKey,
     pub workflow: String,
     pub port: String,
     pub task: String,
@@ -55,7 +55,7 @@ pub struct Opened {
 
 /// The object of a message that goes to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cargo {
+pub enum MessageObject {
     None,
     /// The object comes with the message.
     Here(Object),
@@ -70,44 +70,44 @@ pub enum Cargo {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parcel {
+pub struct RelayedMessage {
     /// The position of the message in the ring that it was received from.
     pub position: u64,
     pub tag: u64,
     pub inline: Vec<u8>,
-    pub cargo: Cargo,
+    pub cargo: MessageObject,
     /// The region that holds the object: its id, capacity and name.
     pub region: (u64, u64, String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deliver {
-    pub key: Key,
+    pub key: ChannelKey,
     /// The number of the first of these messages, counted from the channel's beginning.
     pub first: u64,
-    pub parcels: Vec<Parcel>,
+    pub relayed_messages: Vec<RelayedMessage>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Released {
-    pub key: Key,
+    pub key: ChannelKey,
     pub taken: Vec<u64>,
     pub released: Vec<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    pub key: Key,
-    pub how: How,
+    pub key: ChannelKey,
+    pub how: EndReason,
     /// If the sending side has ended: the number of all messages that it has sent.
     pub count: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keys(pub Vec<Key>);
+pub struct ChannelKeys(pub Vec<ChannelKey>);
 
 /// A value that can be written into a body and read from it.
-pub trait Word: Sized {
+pub trait BodyField: Sized {
     fn write(&self, to: &mut Vec<u8>);
     fn read(from: &mut Reader<'_>) -> Read<Self>;
 
@@ -124,7 +124,7 @@ pub trait Word: Sized {
     }
 }
 
-impl Word for u64 {
+impl BodyField for u64 {
     fn write(&self, to: &mut Vec<u8>) {
         put(to, *self);
     }
@@ -134,7 +134,7 @@ impl Word for u64 {
     }
 }
 
-impl Word for u32 {
+impl BodyField for u32 {
     fn write(&self, to: &mut Vec<u8>) {
         put(to, (*self).into());
     }
@@ -144,7 +144,7 @@ impl Word for u32 {
     }
 }
 
-impl Word for bool {
+impl BodyField for bool {
     fn write(&self, to: &mut Vec<u8>) {
         put(to, (*self).into());
     }
@@ -154,7 +154,7 @@ impl Word for bool {
     }
 }
 
-impl Word for String {
+impl BodyField for String {
     fn write(&self, to: &mut Vec<u8>) {
         put_bytes(to, self.as_bytes());
     }
@@ -164,7 +164,7 @@ impl Word for String {
     }
 }
 
-impl<T: Word> Word for Vec<T> {
+impl<T: BodyField> BodyField for Vec<T> {
     fn write(&self, to: &mut Vec<u8>) {
         put(to, self.len() as u64);
         self.iter().for_each(|one| one.write(to));
@@ -175,7 +175,7 @@ impl<T: Word> Word for Vec<T> {
     }
 }
 
-impl<A: Word, B: Word> Word for (A, B) {
+impl<A: BodyField, B: BodyField> BodyField for (A, B) {
     fn write(&self, to: &mut Vec<u8>) {
         self.0.write(to);
         self.1.write(to);
@@ -186,16 +186,16 @@ impl<A: Word, B: Word> Word for (A, B) {
     }
 }
 
-/// Implements [`Word`] for structs. The fields are written in the order in which they are named here.
+/// Implements [`BodyField`] for structs. The fields are written in the order in which they are named here.
 macro_rules! spell {
     ($($name:ident { $($field:ident),+ })+) => {$(
-        impl $crate::words::Word for $name {
+        impl $crate::messages::BodyField for $name {
             fn write(&self, to: &mut Vec<u8>) {
-                $($crate::words::Word::write(&self.$field, to);)+
+                $($crate::messages::BodyField::write(&self.$field, to);)+
             }
 
             fn read(from: &mut crossdock_link::body::Reader<'_>) -> crossdock_link::body::Read<Self> {
-                Ok(Self { $($field: $crate::words::Word::read(from)?),+ })
+                Ok(Self { $($field: $crate::messages::BodyField::read(from)?),+ })
             }
         }
     )+};
@@ -203,25 +203,25 @@ macro_rules! spell {
 pub(crate) use spell;
 
 spell! {
-    Key { by, number }
+    ChannelKey { by, number }
     Open { key, workflow, port, task, rank, sends, wait_ms }
     Opened { pattern, capacity, peer }
-    Deliver { key, first, parcels }
+    Deliver { key, first, relayed_messages }
     Released { key, taken, released }
     Ended { key, how, count }
 }
 
-impl Word for Keys {
+impl BodyField for ChannelKeys {
     fn write(&self, to: &mut Vec<u8>) {
         self.0.write(to);
     }
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self(Word::read(from)?))
+        Ok(Self(BodyField::read(from)?))
     }
 }
 
-impl Word for Object {
+impl BodyField for Object {
     fn write(&self, to: &mut Vec<u8>) {
         match &self.shape {
             Shape::Plain => put(to, 0),
@@ -256,7 +256,7 @@ impl Word for Object {
     }
 }
 
-impl Word for Parcel {
+impl BodyField for RelayedMessage {
     fn write(&self, to: &mut Vec<u8>) {
         put(to, self.position);
         put(to, self.tag);
@@ -265,18 +265,18 @@ impl Word for Parcel {
         put(to, self.region.1);
         put_bytes(to, self.region.2.as_bytes());
         match &self.cargo {
-            Cargo::None => put(to, 0),
-            Cargo::Here(object) => {
+            MessageObject::None => put(to, 0),
+            MessageObject::Here(object) => {
                 put(to, 1);
                 object.write(to);
             }
-            Cargo::Pull { object, ticket, length } => {
+            MessageObject::Pull { object, ticket, length } => {
                 put(to, 2);
                 object.write(to);
                 put(to, *ticket);
                 put(to, *length);
             }
-            Cargo::Left => put(to, 3),
+            MessageObject::Left => put(to, 3),
         }
     }
 
@@ -284,17 +284,17 @@ impl Word for Parcel {
         let (position, tag, inline) = (from.number()?, from.number()?, from.bytes()?);
         let region = (from.number()?, from.number()?, from.text()?);
         let cargo = match from.number()? {
-            0 => Cargo::None,
-            1 => Cargo::Here(Word::read(from)?),
-            2 => Cargo::Pull { object: Word::read(from)?, ticket: from.number()?, length: from.number()? },
-            3 => Cargo::Left,
+            0 => MessageObject::None,
+            1 => MessageObject::Here(BodyField::read(from)?),
+            2 => MessageObject::Pull { object: BodyField::read(from)?, ticket: from.number()?, length: from.number()? },
+            3 => MessageObject::Left,
             _ => return Err(wrong()),
         };
         Ok(Self { position, tag, inline, cargo, region })
     }
 }
 
-impl Word for How {
+impl BodyField for EndReason {
     fn write(&self, to: &mut Vec<u8>) {
         put(to, if *self == Self::Closed { 1 } else { 2 });
     }

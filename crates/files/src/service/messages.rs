@@ -54,12 +54,12 @@ pub struct Entry {
     pub number: u64,
     /// The path of the file, relative to the directory.
     pub rest: PathBuf,
-    pub what: What,
+    pub what: ChangeKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    File(Meta),
+pub enum ChangeKind {
+    File(FileMetadata),
     Folder,
     /// The name, and all names below it, were removed.
     Gone,
@@ -68,7 +68,7 @@ pub enum What {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meta {
+pub struct FileMetadata {
     pub size: u64,
     pub mode: u32,
     /// Time of the last modification: seconds and nanoseconds.
@@ -170,14 +170,14 @@ impl Entry {
         put(to, self.number);
         put_bytes(to, self.rest.as_os_str().as_bytes());
         match self.what {
-            What::File(Meta { size, mode, modified: (seconds, nanoseconds) }) => {
+            ChangeKind::File(FileMetadata { size, mode, modified: (seconds, nanoseconds) }) => {
                 for number in [1, size, mode.into(), u64::from_ne_bytes(seconds.to_ne_bytes()), nanoseconds.into()] {
                     put(to, number);
                 }
             }
-            What::Folder => put(to, 2),
-            What::Gone => put(to, 3),
-            What::Dropped => put(to, 4),
+            ChangeKind::Folder => put(to, 2),
+            ChangeKind::Gone => put(to, 3),
+            ChangeKind::Dropped => put(to, 4),
         }
     }
 
@@ -185,14 +185,14 @@ impl Entry {
         let number = from.number()?;
         let rest = PathBuf::from(OsStr::from_bytes(&text(from)?));
         let what = match from.number()? {
-            1 => What::File(Meta {
+            1 => ChangeKind::File(FileMetadata {
                 size: from.number()?,
                 mode: from.small()?,
                 modified: (i64::from_ne_bytes(from.number()?.to_ne_bytes()), from.small()?),
             }),
-            2 => What::Folder,
-            3 => What::Gone,
-            4 => What::Dropped,
+            2 => ChangeKind::Folder,
+            3 => ChangeKind::Gone,
+            4 => ChangeKind::Dropped,
             _ => return Err(wrong()),
         };
         if is_safe(&rest) { Ok(Self { number, rest, what }) } else { Err(wrong()) }
@@ -204,8 +204,8 @@ mod tests {
     use super::*;
 
     fn answer(names: &[&str]) -> Answer {
-        let meta = Meta { size: 7, mode: 0o444, modified: (-5, 999) };
-        let whats = [What::File(meta), What::Folder, What::Gone, What::Dropped];
+        let meta = FileMetadata { size: 7, mode: 0o444, modified: (-5, 999) };
+        let whats = [ChangeKind::File(meta), ChangeKind::Folder, ChangeKind::Gone, ChangeKind::Dropped];
         let entry = |(n, name): (usize, &&str)| Entry { number: n as u64 + 1, rest: name.into(), what: whats[n % 4] };
         let entries: Vec<Entry> = names.iter().enumerate().map(entry).collect();
         Answer {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crossdock_files::{Across, Exchange, Service};
+use crossdock_files::{Exchange, RemoteHosts, Service};
 use crossdock_gateway::CatalogAt;
 use crossdock_link::{Choice, Transports};
 
@@ -13,7 +13,7 @@ use crate::file::{Directory, Places, Workflow};
 
 /// This host's part in the run's site.
 #[derive(Clone, Debug)]
-pub struct Own {
+pub struct OwnHost {
     /// The name of the site.
     pub site: String,
     /// The address of the site's catalog.
@@ -30,18 +30,18 @@ pub struct Own {
 
 /// What one host of the run knows about the other hosts and the managed directories.
 #[derive(Clone, Debug)]
-pub struct Neighbours {
-    own: Own,
+pub struct OtherHosts {
+    own: OwnHost,
     /// The name of the workflow.
     workflow: String,
     /// What this host knows about each managed directory, by the directory's name.
-    directories: BTreeMap<String, Of>,
+    directories: BTreeMap<String, DirectoryHosts>,
 }
 
 /// What a host knows about one managed directory.
 #[derive(Clone, Debug)]
-struct Of {
-    across: Across,
+struct DirectoryHosts {
+    across: RemoteHosts,
     /// The producers with their hosts, as messages show them.
     producers: String,
 }
@@ -59,10 +59,15 @@ fn ends(directory: &Directory, workflow: &Workflow, places: &Places) -> (Vec<usi
     (places.hosts_of(workflow, &directory.produce), places.hosts_of(workflow, &directory.consume))
 }
 
-impl Neighbours {
+impl OtherHosts {
     /// Collects what the host with this number needs to know. `nodes` has two names for each host: the host's name in
     /// messages, and the name of its node.
-    pub fn of((workflow, places): (&Workflow, &Places), nodes: &[(String, String)], number: usize, own: Own) -> Self {
+    pub fn of(
+        (workflow, places): (&Workflow, &Places),
+        nodes: &[(String, String)],
+        number: usize,
+        own: OwnHost,
+    ) -> Self {
         let mut directories = BTreeMap::new();
         for directory in &workflow.directories {
             let (from, to) = ends(directory, workflow, places);
@@ -71,7 +76,7 @@ impl Neighbours {
                 others.map(|host| nodes[*host].1.clone()).collect()
             };
             let (produces, consumes) = (from.contains(&number), to.contains(&number));
-            let across = Across {
+            let across = RemoteHosts {
                 produces,
                 consumes,
                 readers: others(&to, produces),
@@ -85,7 +90,7 @@ impl Neighbours {
                 format!("{task} on {}", hosts.join(" and "))
             };
             let producers: Vec<String> = directory.produce.iter().map(with_hosts).collect();
-            directories.insert(directory.name.clone(), Of { across, producers: producers.join(", ") });
+            directories.insert(directory.name.clone(), DirectoryHosts { across, producers: producers.join(", ") });
         }
         Self { own, workflow: workflow.name.clone(), directories }
     }
@@ -98,15 +103,15 @@ impl Neighbours {
     /// Starts the exchange, which listens to the hosts that fetch from this host, and announces this host in the
     /// catalog.
     pub fn exchange(&self, directories: &[(Directory, Service)]) -> Result<Exchange, String> {
-        let Own { site, catalog, node, address, protection, transport } = &self.own;
+        let OwnHost { site, catalog, node, address, protection, transport } = &self.own;
         let transports = Transports::new(&protection.trust()?, *transport).map_err(|e| e.to_string())?;
         let site = protection.site_of_files((site, catalog, node), &self.workflow, &transports)?;
-        let alone = Across { produces: true, ..Across::default() };
+        let alone = RemoteHosts { produces: true, ..RemoteHosts::default() };
         let all = directories.iter().map(|(directory, service)| {
             let across = self.directories.get(&directory.name).map_or(&alone, |of| &of.across);
             (directory.name.as_str(), service, across)
         });
-        let all: Vec<(&str, &Service, &Across)> = all.collect();
+        let all: Vec<(&str, &Service, &RemoteHosts)> = all.collect();
         let started = Exchange::start(&transports, node, &format!("{address}:0"), &site, &all);
         started.map_err(|e| format!("managed directories cannot be shared with other hosts: {e}"))
     }
@@ -119,12 +124,12 @@ mod tests {
     use super::*;
     use crate::file::parse_on;
 
-    fn neighbours(tasks: &str, number: usize) -> Option<(Across, String)> {
+    fn neighbours(tasks: &str, number: usize) -> Option<(RemoteHosts, String)> {
         let text = format!("workflow: w\nfiles: {{f: {{path: /f, produce: [a], consume: [b, c]}}}}\ntasks:\n{tasks}");
         let hosts = ["n1", "n2", "n3"].map(str::to_owned);
         let (workflow, places) = parse_on(Path::new("w.yaml"), &text, &hosts, None).unwrap();
         let nodes = hosts.map(|host| (host.clone(), format!("node-{host}")));
-        let own = Own {
+        let own = OwnHost {
             site: "s".to_owned(),
             catalog: "embedded:x@127.0.0.1:1".parse().unwrap(),
             node: "x".to_owned(),
@@ -132,7 +137,7 @@ mod tests {
             protection: Protection::TrustedNetwork,
             transport: Choice::Auto,
         };
-        let of = Neighbours::of((&workflow, &places), &nodes, number, own).directories.remove("f")?;
+        let of = OtherHosts::of((&workflow, &places), &nodes, number, own).directories.remove("f")?;
         needed(&workflow, &places).then_some((of.across, of.producers))
     }
 
@@ -140,7 +145,7 @@ mod tests {
     fn each_host_knows_from_which_it_fetches_and_which_fetch_from_it() {
         let tasks = "  a: {command: [x], ranks: 2, spread: true}\n  b: {command: [x], node: n2}\n  c: {command: [x], node: n3}\n";
         let wait = Duration::from_secs(300);
-        let across = |produces, readers: &[&str], origins: &[&str]| Across {
+        let across = |produces, readers: &[&str], origins: &[&str]| RemoteHosts {
             produces,
             consumes: !origins.is_empty(),
             readers: readers.iter().map(|n| (*n).to_owned()).collect(),

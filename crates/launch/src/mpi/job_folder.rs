@@ -14,12 +14,12 @@ const NAME: &str = "mpi-";
 
 /// The folder of a job.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct JobFolder {
     /// The path of the folder.
     pub folder: PathBuf,
 }
 
-impl Place {
+impl JobFolder {
     /// Gives the folder of a job. It has the same path on every host, because launchers send paths from host to host.
     pub fn of(id: &str) -> Self {
         Self { folder: base().join(format!("{NAME}{id}")) }
@@ -129,7 +129,7 @@ fn base() -> PathBuf {
 /// minute.
 pub fn sweep() {
     for entry in fs::read_dir(base()).into_iter().flatten().flatten() {
-        let place = Place { folder: entry.path() };
+        let place = JobFolder { folder: entry.path() };
         let old = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
         if old.is_some_and(|age| age.as_secs() > 60) && matches!(place.lock(), Ok(Some(_))) {
             place.remove();
