@@ -48,7 +48,7 @@ STEPS = [
 PARTS = {
     "queue": ["queue"],
     "item": ["item"],
-    "region": ["heap", "directory", "region", "region.rs", "headers.rs"],
+    "region": ["heap", "directory", "region", "headers.rs"],
     "series": ["series"],
     "files": ["files"],
 }
@@ -59,7 +59,7 @@ def fields(top):
     """The words of each header: (module, type) → name → whether it is a `WildWord`."""
     found = {}
     for module in PARTS:
-        for file in sorted([top / f"crates/layout/src/{module}.rs", *(top / f"crates/layout/src/{module}").glob("*.rs")]):
+        for file in source.of_layout(top, module):
             text = source.without_tests(source.blank(file.read_text()))
             for struct in re.finditer(r"pub struct (\w+) \{(.*?)\n\}", text, re.DOTALL):
                 words = {name: "WildWord" in of for name, of in re.findall(r"pub (\w+): ([^,\n]+)", struct[2])}

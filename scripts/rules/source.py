@@ -40,3 +40,9 @@ def rust(folder, top):
 
 def line(text, at):
     return text.count("\n", 0, at) + 1
+
+
+def of_layout(top, module):
+    """The files of a module of `layout`, which has children or is one file."""
+    folder = top / "crates/layout/src"
+    return sorted((folder / module).glob("*.rs")) or [folder / f"{module}.rs"]

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn random_messages_and_changed_ones_have_one_spelling_or_none() {
+    fn random_messages_and_changed_ones_have_one_encoding_or_none() {
         let rank = Rank { rank: 1, size: 2, pid: 3, host: "h".into(), command: "c".into(), cpus: "0".into() };
         let order = Order { words: vec!["a".into(), "b".into()], shell: true, descriptor: -1, ..Order::default() };
         let messages = [

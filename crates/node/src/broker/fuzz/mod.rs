@@ -282,13 +282,13 @@ mod tests {
 
     #[test]
     fn inputs_that_once_found_a_defect_do_no_harm() {
-        super::fuzz(include_bytes!("../../../../fuzz/corpus/broker/number-of-a-create-used-again"));
-        super::fuzz(include_bytes!("../../../../fuzz/corpus/broker/number-of-a-create-used-for-a-publish"));
-        super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/proof-of-a-request-that-waited"));
-        super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/place-of-an-item-that-never-left"));
-        super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/mirror-that-was-removed-at-once"));
-        super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/mirror-that-was-lost-at-once"));
-        super::fuzz_in_site(include_bytes!("../../../../fuzz/corpus/site/cooperative-item-that-came"));
+        super::fuzz(include_bytes!("../../../../../fuzz/corpus/broker/number-of-a-create-used-again"));
+        super::fuzz(include_bytes!("../../../../../fuzz/corpus/broker/number-of-a-create-used-for-a-publish"));
+        super::fuzz_in_site(include_bytes!("../../../../../fuzz/corpus/site/proof-of-a-request-that-waited"));
+        super::fuzz_in_site(include_bytes!("../../../../../fuzz/corpus/site/place-of-an-item-that-never-left"));
+        super::fuzz_in_site(include_bytes!("../../../../../fuzz/corpus/site/mirror-that-was-removed-at-once"));
+        super::fuzz_in_site(include_bytes!("../../../../../fuzz/corpus/site/mirror-that-was-lost-at-once"));
+        super::fuzz_in_site(include_bytes!("../../../../../fuzz/corpus/site/cooperative-item-that-came"));
     }
 
     #[test]
