@@ -120,6 +120,7 @@ crossdock_status crossdock_error_raise(crossdock_status status, const char *mess
 #define CROSSDOCK_NO_WAIT INT64_C(0)
 #define CROSSDOCK_WAIT INT64_C(-1)
 
+#define CROSSDOCK_ANY_SIZE UINT64_MAX /* for crossdock_region_open */
 #define CROSSDOCK_NAME_MAX 127      /* bytes, without the terminating zero */
 #define CROSSDOCK_TYPE_NAME_MAX 191 /* the same */
 #define CROSSDOCK_INLINE_MAX 24     /* bytes that travel inside a message */
@@ -211,7 +212,7 @@ crossdock_status crossdock_session_workflow(crossdock_session *session, char *bu
 
 /* Open or create a region. `size` is the capacity in bytes, with the headers; memory is taken only when it is used. The
  * size is used if the region is created. CROSSDOCK_OPEN_ONLY ignores it; CROSSDOCK_OPEN_OR_CREATE gives INVALID if the
- * existing region is smaller. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to create the region: with
+ * existing region is smaller. With CROSSDOCK_ANY_SIZE an existing region may have any size, and a new one gets 1 GiB. Only CROSSDOCK_OPEN_ONLY waits (timeout_ms) for another task to create the region: with
  * CROSSDOCK_NO_WAIT it gives NOT_FOUND at once, and after a deadline TIMED_OUT. Other errors: EXISTS, INVALID (name,
  * size), NO_SPACE (size beyond the quota), DENIED, INCOMPATIBLE, DISCONNECTED. The caller gets one reference. If a
  * process opens a region twice, it is mapped only once. */
@@ -413,8 +414,9 @@ crossdock_status crossdock_vector_open(crossdock_region *region, const char *nam
                                        crossdock_mode mode, int64_t timeout_ms, crossdock_vector **vector);
 
 /* Change the number of elements; new ones are zero. The elements may move. Survives a kill at any instruction: the
- * vector is then the old or the new one, and nothing leaks. `element_size` must be the size of the vector's elements.
- * Errors: NO_SPACE (the vector is as it was), INVALID, BAD_HANDLE, CORRUPT. Does not wait. */
+ * vector is then the old or the new one, and nothing leaks. `element_size` must be the size of the vector's elements; if the
+ * vector is a named object or a part of one, this is checked. Errors: NO_SPACE or WRONG_TYPE (the vector is as it was),
+ * INVALID, BAD_HANDLE, CORRUPT. Does not wait. */
 crossdock_status crossdock_vector_resize(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
                                          uint64_t elements);
 /* Make room for this many elements without changing the size. It never shrinks the vector. */

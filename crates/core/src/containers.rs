@@ -19,6 +19,10 @@ pub use crossdock_layout::region::Order;
 impl Region {
     /// Changes the vector at `header` to `n` elements; new ones are zero. `elem_size` is the size of an element in
     /// bytes, 1 for a string.
+    ///
+    /// # Errors
+    /// `WRONG_TYPE` if the vector is a named object, or a part of one, whose elements have another size. `NO_SPACE`,
+    /// `BAD_HANDLE`, `CORRUPT`. After an error the vector is as it was.
     pub fn vector_resize(self: &Arc<Self>, header: u64, elem_size: u64, n: u64) -> Result<()> {
         self.vector_change(header, elem_size, n, true)
     }
@@ -30,6 +34,7 @@ impl Region {
 
     fn vector_change(self: &Arc<Self>, header: u64, elem_size: u64, n: u64, resize: bool) -> Result<()> {
         self.check_succession()?;
+        self.check_element_size(header, elem_size, false)?;
         let VectorData { data, size, capacity } = self.vector_at(header, elem_size)?;
         let data = self.block_of(header, data, capacity * elem_size)?;
         let new_size = if resize { n } else { size };
@@ -70,6 +75,7 @@ impl Region {
                 format!("an ndarray of rank {} and elements of {elem_size} bytes: rank ≤ {MAX_RANK}", shape.len());
             return Err(self.error(Status::Invalid, text));
         }
+        self.check_element_size(header, elem_size, true)?;
         let NdarrayData { data, bytes: used, capacity, .. } = self.ndarray_at(header, elem_size)?;
         let data = self.block_of(header, data, capacity)?;
         let mut words = [0u64; 12];

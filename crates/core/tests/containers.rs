@@ -55,6 +55,48 @@ fn a_vector_keeps_its_elements_when_it_grows_and_new_ones_are_zero() {
     assert_eq!(region.statistics().used, 0);
 }
 
+/// Tests that a wrong element size is an error wherever a directory entry tells the right one. Otherwise the header
+/// would say that the block has room for elements that lie in the next block.
+#[test]
+fn a_wrong_element_size_is_an_error_and_changes_nothing() {
+    let world = World::new(16 << 20);
+    let region = world.attach(1);
+    let vector = make(&region, "v", "vector<u64>");
+    let text = make(&region, "text", "string");
+    let array = make(&region, "a", "ndarray<f64>");
+    let both = make(&region, "both", "{i32,vector<f64>,ndarray<f32>[2]}");
+    let many = make(&region, "many", "vector<f32>[1000]");
+    let opaque = TypeRef { name: "cpp:Particles".into(), size: 32, align: 8 };
+    let untold = region.claim("untold", &opaque, ObjectMode::CreateOnly, Some(Duration::ZERO)).unwrap().offset;
+    region.commit(untold).unwrap();
+    region.vector_resize(vector, 8, 8).unwrap();
+    let before = words::<4>(&region, vector);
+    let refused = |result: crossdock_core::Result<()>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.status, Status::WrongType, "{error}");
+        error.to_string()
+    };
+    let said = refused(region.vector_resize(vector, 4, 16));
+    assert!(said.contains("'v'") && said.contains("vector<u64>") && said.contains("elements of 4 bytes"), "{said}");
+    refused(region.vector_resize(vector, 4, 3));
+    refused(region.vector_reserve(vector, 16, 1000));
+    refused(region.vector_resize(text, 4, 10));
+    refused(region.ndarray_reshape(array, 4, Order::C, &[3]));
+    refused(region.vector_resize(array, 8, 10));
+    refused(region.ndarray_reshape(vector, 8, Order::C, &[3]));
+    refused(region.vector_resize(both + 8, 4, 10));
+    refused(region.ndarray_reshape(both + 40 + 128, 8, Order::C, &[3]));
+    refused(region.vector_resize(many + 32 * 500, 8, 10));
+    assert_eq!(words::<4>(&region, vector), before);
+    region.vector_resize(vector, 8, 16).unwrap();
+    region.vector_resize(text, 1, 10).unwrap();
+    region.ndarray_reshape(array, 8, Order::C, &[3]).unwrap();
+    region.vector_resize(both + 8, 8, 10).unwrap();
+    region.ndarray_reshape(both + 40 + 128, 4, Order::C, &[3]).unwrap();
+    region.vector_resize(many + 32 * 500, 4, 10).unwrap();
+    region.vector_resize(untold, 24, 10).unwrap();
+}
+
 #[test]
 fn an_ndarray_takes_a_shape_and_keeps_its_bytes() {
     let world = World::new(16 << 20);

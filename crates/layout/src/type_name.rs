@@ -95,6 +95,33 @@ impl Type {
         }
     }
 
+    /// The vector, string or ndarray whose header begins `offset` bytes from the start of a value of this type; `None`
+    /// if none begins there.
+    #[must_use]
+    pub fn container_at(&self, offset: u64) -> Option<&Type> {
+        match self {
+            Self::Vector(_) | Self::String | Self::Ndarray(_) => (offset == 0).then_some(self),
+            Self::Array(of, n) => {
+                let (size, _) = of.size_and_align().filter(|layout| layout.0 > 0)?;
+                (offset / size < *n).then(|| of.container_at(offset % size))?
+            }
+            Self::Struct(fields) => {
+                let mut start = 0u64;
+                for field in fields {
+                    let (size, align) = field.size_and_align()?;
+                    start = start.checked_next_multiple_of(align.into())?;
+                    let end = start.checked_add(size)?;
+                    if (start..end).contains(&offset) {
+                        return field.container_at(offset - start);
+                    }
+                    start = end;
+                }
+                None
+            }
+            Self::Scalar(..) | Self::Opaque(_) => None,
+        }
+    }
+
     /// The type of the elements in a container's block: `T` for `vector<T>` and `ndarray<T>`, `u8` for `string`.
     pub fn element(&self) -> Option<Type> {
         match self {

@@ -36,6 +36,11 @@ static void e2(const char *role, const char *argument)
     crossdock_status status =
         crossdock_region_open(session(), name_of("b"), CROSSDOCK_CREATE_ONLY, UINT64_C(1) << 60, 0, &r);
     CHECK(status == CROSSDOCK_NO_SPACE || status == CROSSDOCK_INVALID);
+    for (int i = 0; i < 2; i++) {
+        OK(crossdock_region_open(session(), name_of("s"), CROSSDOCK_OPEN_OR_CREATE, i ? CROSSDOCK_ANY_SIZE : MIB, 0, &r));
+        OK(crossdock_region_unref(r));
+    }
+    WANT(CROSSDOCK_INVALID, crossdock_region_open(session(), name_of("s"), CROSSDOCK_OPEN_OR_CREATE, 2 * MIB, 0, &r));
     WANT(CROSSDOCK_INVALID, crossdock_object_open(region(), "o", "f65", CROSSDOCK_OPEN_OR_CREATE, 0, &o));
     says("f65");
 }
@@ -101,6 +106,8 @@ static void c2(const char *role, const char *argument)
     crossdock_vector *v;
     OK(crossdock_vector_open(region(), "v", "f64", CROSSDOCK_CREATE_ONLY, 0, &v));
     OK(crossdock_vector_resize(region(), v, 8, 100));
+    WANT(CROSSDOCK_WRONG_TYPE, crossdock_vector_resize(region(), v, 4, 200));
+    WANT(CROSSDOCK_WRONG_TYPE, crossdock_vector_reserve(region(), v, 16, 1000));
     const crossdock_vector good = *v;
     const crossdock_vector wild[] = {
         {good.region, INT64_MAX - 8, good.size, good.capacity}, {good.region, INT64_MIN, good.size, good.capacity},

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::region::{ENTRY_READY, Entry};
+use crossdock_layout::type_name::Type;
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{Handle, Status, name};
 
@@ -142,6 +143,28 @@ impl Region {
         }
         let (what, have, want) = (format!("object '{name}'"), have.to_string(), want.to_string());
         Err(self.failed(Status::WrongType, Reason::WrongType { what, have, want }))
+    }
+
+    /// Checks that a container of this kind and with elements of `elem_size` bytes may have its header at `header`, if a
+    /// named object lies there and its type tells. The header does not contain the size of an element. With a wrong one
+    /// the container would say that its block has room for more elements than it has.
+    pub(crate) fn check_element_size(&self, header: u64, elem_size: u64, is_ndarray: bool) -> Result<()> {
+        let Some(start) = self.memory.block_around(header) else { return Ok(()) };
+        if !self.memory.block_at(start).is_some_and(|block| self.is_named(block)) {
+            return Ok(());
+        }
+        let found = self.read_directory(|| self.search_offset(start).and_then(|(_, entry)| self.info(entry)))?;
+        let Some(info) = found else { return Ok(()) };
+        let Ok(ty) = Type::parse(&info.ty.name) else { return Ok(()) };
+        let Some(container) = ty.container_at(header - start) else { return Ok(()) };
+        let size = container.element().and_then(|of| of.size_and_align()).map(|layout| layout.0);
+        if matches!(container, Type::Ndarray(_)) == is_ndarray && size.is_none_or(|size| size == elem_size) {
+            return Ok(());
+        }
+        let given = if is_ndarray { "an ndarray" } else { "a vector or string" };
+        let want = format!("{given} with elements of {elem_size} bytes");
+        let what = format!("object '{}'", info.name);
+        Err(self.failed(Status::WrongType, Reason::WrongType { what, have: info.ty.to_string(), want }))
     }
 
     #[cold]

@@ -194,6 +194,19 @@ impl Memory {
         fetch(self.states.wrapping_add((slice * STATES_PER_SLICE) as usize));
     }
 
+    /// Gives the offset at which the block around `offset` starts, whether or not it is in use. In a large block only
+    /// offsets of its first slice are found.
+    pub(crate) fn block_around(&self, offset: u64) -> Option<u64> {
+        let within = offset.checked_sub(self.geometry.data_at)? % SLICE;
+        let slice_at = offset - within;
+        let word = SliceWord(self.head((slice_at - self.geometry.data_at) / SLICE)?.word.load(Ordering::Acquire));
+        if !word.is_small() {
+            return Some(slice_at);
+        }
+        let size = u64::from(CLASSES.get(word.class())?.size);
+        Some(slice_at + within / size * size)
+    }
+
     /// Finds the block that starts at `offset`, whether or not it is in use.
     #[inline]
     pub(crate) fn block_at(&self, offset: u64) -> Option<Block> {
