@@ -188,8 +188,9 @@ contains
     stat = c_session_connect(options, session%reference)
   end subroutine
 
-  !> Opens or creates a region. `size` is its capacity in bytes (1 GiB if it is not given). It is used if the region is
-  !> created; memory is taken when it is used. CROSSDOCK_INVALID: the existing region is smaller.
+  !> Opens or creates a region. `size` is its capacity in bytes. It is used if the region is created; memory is taken
+  !> when it is used. If it is not given, an existing region may have any size, and a new one gets 1 GiB.
+  !> CROSSDOCK_INVALID: the existing region is smaller.
   subroutine session_region(session, name, region, stat, mode, size, timeout_ms)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
@@ -199,7 +200,7 @@ contains
     integer(int64), intent(in), optional :: size
     integer(int64) :: bytes
     type(c_ptr) :: reference
-    bytes = 1073741824_int64
+    bytes = CROSSDOCK_ANY_SIZE
     if (present(size)) bytes = size
     stat = c_region_open(session%reference, name // c_null_char, mode_or(mode), bytes, given(timeout_ms, 0_int64), &
                          reference)

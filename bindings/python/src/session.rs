@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crossdock_client::{ConnectOptions, End, Mode, PortOptions, Session as Inner, Status};
+use crossdock_client::{ANY_SIZE, ConnectOptions, End, Mode, PortOptions, Session as Inner, Status};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyType};
 
@@ -20,7 +20,7 @@ use crate::ports::Port;
 use crate::publishing::{Declared, Publisher};
 use crate::regions::Region;
 use crate::session_state::SessionState;
-use crate::sizes::{bytes_of, count};
+use crate::sizes::{bytes_of, count, optional_small_count, small_count};
 use crate::wait::{deadline, wait, wait_in_line};
 use crate::words::member;
 
@@ -127,7 +127,8 @@ impl Session {
     /// Opens or makes a region.
     ///
     /// `mode` is open_or_create, open_only, create_only or recreate. `size` is what a new region can grow to, in bytes
-    /// or as a text such as "512 MiB"; memory is taken when it is used. `timeout` is how many seconds open_only waits
+    /// or as a text such as "512 MiB"; memory is taken when it is used. If it is None, an existing region may have any
+    /// size, and a new one can grow to 1 GiB. `timeout` is how many seconds open_only waits
     /// for another task to make the region (None: it does not wait). Raises ExistsError, NotFoundError, TimedOutError,
     /// InvalidError, NoSpaceError (beyond the quota) or DeniedError.
     #[pyo3(signature = (name, mode="open_or_create", size=None, *, timeout=None))]
@@ -140,7 +141,7 @@ impl Session {
         timeout: Option<f64>,
     ) -> PyResult<Region> {
         let way: Mode = member(py, "mode", mode)?;
-        let size = size.map_or(Ok(1 << 30), bytes_of)?;
+        let size = size.map_or(Ok(ANY_SIZE), bytes_of)?;
         let session = self.state.get(py)?;
         let region = match timeout {
             Some(seconds) if way == Mode::OpenOnly && seconds != 0.0 => {

@@ -32,6 +32,7 @@ pub use crossdock_core::headers::{NdarrayData, VectorData};
 pub use crossdock_core::heap::{HealReport, Statistics, allocate_at, deallocate_at};
 pub use crossdock_core::region::{at_base, with_base};
 pub use crossdock_core::typed::{NdArray, Plain, Raw, Simple, Text, Vector};
+pub use crossdock_layout::region::{ANY_SIZE, DEFAULT_CAPACITY};
 pub use crossdock_layout::wire::NodeState;
 /// How to open a region by name: whether it must exist, must not exist yet, may be made, or replaces an existing one.
 pub use crossdock_layout::wire::OpenMode as Mode;

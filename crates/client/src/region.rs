@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossdock_core::region::{self, RegionParts};
-use crossdock_layout::region::MIN_CAPACITY;
+use crossdock_layout::region::{ANY_SIZE, DEFAULT_CAPACITY, MIN_CAPACITY};
 use crossdock_layout::wire::{InUse, SegmentKind};
 use crossdock_layout::{Handle, Rights, SegmentId, Status};
 
@@ -23,7 +23,7 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(20);
 impl Session {
     /// Opens or makes a region. `size` is the capacity in bytes; it is used only if the region has to be made. The
     /// capacity is virtual, and includes the region's own tables (about a twentieth). A capacity of less than 256 KiB
-    /// becomes 256 KiB.
+    /// becomes 256 KiB. With `ANY_SIZE`, an existing region may have any size, and a new one gets `DEFAULT_CAPACITY`.
     ///
     /// `timeout` is how long `OpenOnly` waits for a region that does not exist yet. `None` means that it does not wait.
     ///
@@ -35,6 +35,7 @@ impl Session {
             let text = format!("region '{name}': a size of 0 bytes; say how large it may become");
             return Err(Error::new(Status::Invalid, text));
         }
+        let (asked, new_size) = if size == ANY_SIZE { (0, DEFAULT_CAPACITY) } else { (size, size.max(MIN_CAPACITY)) };
         let began = Instant::now();
         let open = |timeout| {
             self.open_segment(&OpenRequest {
@@ -42,7 +43,7 @@ impl Session {
                 name,
                 mode,
                 access: Rights::READ.with(Rights::WRITE),
-                size: if mode == Mode::OpenOnly { 0 } else { size.max(MIN_CAPACITY) },
+                size: if mode == Mode::OpenOnly { 0 } else { new_size },
                 reserve: 0,
                 attribute: 0,
                 persistent: true,
@@ -59,9 +60,9 @@ impl Session {
                 opened => break opened?,
             }
         };
-        if mode == Mode::OpenOrCreate && size > opened.size.max(MIN_CAPACITY) {
+        if mode == Mode::OpenOrCreate && asked > opened.size.max(MIN_CAPACITY) {
             let text = format!(
-                "region '{name}' exists with {} bytes, and {size} bytes were asked for; remove it first (`crossdock rm {}/{name}`), \
+                "region '{name}' exists with {} bytes, and {asked} bytes were asked for; remove it first (`crossdock rm {}/{name}`), \
                  recreate it, or ask for what it has",
                 opened.size,
                 self.workflow()

@@ -35,6 +35,8 @@ void bad_sizes(const part&) {
   } catch (const crossdock::error& e) {
     CHECK(e.status() == status::no_space || e.status() == status::invalid);
   }
+  for (const auto size : {UINT64_C(1) << 20, crossdock::region::default_size}) (void)region("s", crossdock::open_or_create, size);
+  FAILS(invalid, SAYS(""), region("s", crossdock::open_or_create, 2 << 20));
   FAILS(invalid, SAYS("f65"), region().simple<misnamed>("n"));
 }
 

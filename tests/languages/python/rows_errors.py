@@ -31,6 +31,10 @@ def E2(t):
         raise Failed("a region of 2^60 bytes was made")
     except (InvalidError, NoSpaceError) as error:
         check("message", bool(str(error)), True)
+    t.region("s", size="1 MiB")
+    t.region("s", size=None)
+    with refused(InvalidError):
+        t.region("s", size="2 MiB")
     region = t.region()
     handle = region.simple("n", "i4").handle
     with refused(InvalidError, "f65"):

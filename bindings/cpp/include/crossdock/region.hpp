@@ -30,8 +30,9 @@ concept container_type = is_shareable<T> && std::is_class_v<T>;
 class region {
  public:
   using statistics_type = crossdock_region_statistics;
-  /// The default capacity of a region. It is only address space: memory is taken when it is used.
-  static constexpr std::uint64_t default_size = std::uint64_t{1} << 30;
+  /// With this size an existing region may have any capacity, and a new region gets 1 GiB. A capacity is only address
+  /// space: memory is taken when it is used.
+  static constexpr std::uint64_t default_size = CROSSDOCK_ANY_SIZE;
 
   /// Opens the region of this name in the workflow, or makes it.
   explicit region(const std::string& name) : region(mode::open_or_create, name) {}

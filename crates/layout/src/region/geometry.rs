@@ -15,6 +15,10 @@ pub const STATES_PER_SLICE: u64 = SLICE / super::MIN_BLOCK;
 pub const MAX_SLOTS: u64 = 224;
 /// The size of the smallest region: its tables and two slices.
 pub const MIN_CAPACITY: u64 = 256 << 10;
+/// The capacity of a new region that is opened with `ANY_SIZE`.
+pub const DEFAULT_CAPACITY: u64 = 1 << 30;
+/// The size with which a region is opened whatever its size is.
+pub const ANY_SIZE: u64 = u64::MAX;
 
 const MIN_SLOTS: u64 = 16;
 const MIN_ENTRIES: u64 = 64;

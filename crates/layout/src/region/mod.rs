@@ -13,7 +13,7 @@ mod slot;
 pub use classes::{CLASSES, MAX_SMALL, MIN_BLOCK, SizeClass, class_for};
 pub use containers::{MAX_RANK, NdarrayHeader, Order, VectorHeader};
 pub use entry::{ENTRY_CONSTRUCTING, ENTRY_FREE, ENTRY_READY, ENTRY_REMOVING, Entry};
-pub use geometry::{Geometry, MAX_SLOTS, MIN_CAPACITY, PAGE, SLICE, STATES_PER_SLICE};
+pub use geometry::{ANY_SIZE, DEFAULT_CAPACITY, Geometry, MAX_SLOTS, MIN_CAPACITY, PAGE, SLICE, STATES_PER_SLICE};
 pub use slice::{Available, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED, SliceHead, SliceKind, SliceWord};
 pub use slot::{
     HeapSlot, MAX_WORDS, OP_NONE, OP_PREPARED, OP_REPLACING, OPERATIONS, Operation, PHASE_BEGUN, PHASE_MARKED,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, End, Mode, ObjectMode, PortOptions, Session, Status, TypeRef};
+use crossdock_client::{ANY_SIZE, ConnectOptions, End, Mode, ObjectMode, PortOptions, Session, Status, TypeRef};
 
 use crate::harness::{Context, Outcome, REGION, Row, alone, fails, says, took};
 
@@ -38,6 +38,10 @@ fn e2(context: &Context) -> Outcome {
         Err(error) if matches!(error.status, Status::NoSpace | Status::Invalid) => {}
         other => return Err(format!("a region of 2^60 bytes: expected no space or invalid, came {other:?}")),
     }
+    for size in [1 << 20, ANY_SIZE] {
+        context.session.region(&context.name("s"), Mode::OpenOrCreate, size, None).map_err(|e| e.to_string())?;
+    }
+    fails(Status::Invalid, context.session.region(&context.name("s"), Mode::OpenOrCreate, 2 << 20, None))?;
     let wrong = TypeRef { name: "f65".into(), size: 8, align: 8 };
     says(&fails(Status::Invalid, context.region()?.claim("x", &wrong, ObjectMode::OpenOrCreate, None))?, "f65")
 }
