@@ -221,6 +221,20 @@ impl Publisher {
         self.array(py, variable)
     }
 
+    /// Raises an AttributeError that says how to write a variable, because `p.u = values` cannot do it.
+    fn __setattr__(&self, variable: &str, _values: &Bound<'_, PyAny>) -> PyResult<()> {
+        let name = &self.open_publisher.name;
+        let text = if self.open_publisher.types.iter().any(|(known, _)| known == variable) {
+            format!(
+                "variable '{variable}' of series '{name}' is an array that stays; to write its elements, assign to \
+                     publisher.{variable}[...]"
+            )
+        } else {
+            format!("series '{name}' has no variable '{variable}'")
+        };
+        Err(PyAttributeError::new_err(text))
+    }
+
     fn __getattr__<'py>(&self, py: Python<'py>, variable: &str) -> PyResult<Bound<'py, PyAny>> {
         if self.open_publisher.types.iter().any(|(name, _)| name == variable) {
             return self.array(py, variable);

@@ -41,11 +41,25 @@ pub fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// Reads a count, a whole number that fits into 64 bits. For other values it raises an exception with a hint, because
 /// Python's own exception has none.
 pub fn count(given: &Bound<'_, PyAny>) -> PyResult<u64> {
-    given.extract::<u64>().map_err(|e| {
+    whole(given, 64)
+}
+
+/// Reads a count that fits into 32 bits.
+pub fn small_count(given: &Bound<'_, PyAny>) -> PyResult<u32> {
+    whole(given, 32)
+}
+
+/// Reads a count that fits into 32 bits, or None.
+pub fn optional_small_count(given: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+    if given.is_none() { Ok(None) } else { small_count(given).map(Some) }
+}
+
+fn whole<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>>(given: &'a Bound<'py, PyAny>, bits: u32) -> PyResult<T> {
+    given.extract::<T>().map_err(|e| {
         if !e.is_instance_of::<PyOverflowError>(given.py()) {
             return e;
         }
-        let text = format!("{given:?} is out of range; give a whole number from 0 to 2**64 - 1");
+        let text = format!("{given:?} is out of range; give a whole number from 0 to 2**{bits} - 1");
         error(given.py(), Status::Invalid, text)
     })
 }

@@ -19,11 +19,15 @@ pub fn value_of(given: &Bound<'_, PyAny>, declared: Option<Kind>) -> PyResult<Va
         Some(Kind::U64) if !float => given.extract::<u64>().map(Value::U64).or_else(|_| whole()),
         _ if float => Ok(Value::F64(given.extract()?)),
         _ if given.is_instance_of::<PyBool>() => Ok(Value::I64(given.extract::<bool>()?.into())),
-        // This also accepts NumPy's scalars: whole numbers have __index__, and the others have __float__.
-        _ => whole().or_else(|_| given.extract::<f64>().map(Value::F64)).map_err(|_| {
-            let text = format!("{given:?} is neither a whole number of 64 bits, nor a float, nor a text");
-            error(py, Status::Invalid, text)
-        }),
+        // NumPy's scalars are accepted, too: whole numbers have __index__, and the others have __float__. A whole number
+        // that is too large is an error and does not become a float, which could not hold it exactly.
+        _ => {
+            let value = if given.hasattr("__index__")? { whole() } else { given.extract::<f64>().map(Value::F64) };
+            value.map_err(|_| {
+                let text = format!("{given:?} is neither a whole number of 64 bits, nor a float, nor a text");
+                error(py, Status::Invalid, text)
+            })
+        }
     }
 }
 
