@@ -78,7 +78,7 @@ impl ItemMemory {
             }
         }
         let access = if backing == Backing::Shared { Access::Read } else { Access::ReadWrite };
-        let mapping = Mapping::new(descriptor, memory as usize, access).map_err(system)?;
+        let mapping = Mapping::for_huge_pages(descriptor, memory as usize, access).map_err(system)?;
         if backing == Backing::Cooperative {
             // The kernel gives huge pages here only on request. The item works without them, so an error is ignored.
             mapping.collapse(0, memory);

@@ -444,12 +444,15 @@ impl Fetcher {
             return Ok(());
         }
         let length = usize::try_from(meta.size).map_err(|_| Failed::Here("it is too large".into()))?;
+        made.set_len(meta.size).map_err(|error| Failed::Here(error.to_string()))?;
+        let mapped = Mapping::for_huge_pages(made, length, Access::ReadWrite);
+        let mut mapped = mapped.map_err(|error| Failed::Here(error.to_string()))?;
+        // In memory, a huge page is made in a third of the time that its small pages take.
+        mapped.take_huge_pages(made, 0, meta.size);
         file::extend(made, 0, meta.size).map_err(|error| match error.reason().kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Failed::Room(error.to_string()),
             _ => Failed::Here(error.to_string()),
         })?;
-        let mapped = Mapping::new(made, length, Access::ReadWrite);
-        let mut mapped = mapped.map_err(|error| Failed::Here(error.to_string()))?;
         let bytes = mapped.fresh_bytes();
         let (mut offset, mut piece, mut silence) = (0, PIECE, Silence::default());
         while offset < length {
