@@ -170,6 +170,7 @@ fn a_node_without_the_catalog_makes_no_names_and_everything_else_goes_on() {
     let (mut a, b) = (site.keeper(), site.node("b"));
     let on_b = session(&b, "two");
     let _made = region(&on_b, "x", Mode::CreateOnly).unwrap();
+    let _own = on_b.create_item("own", &ItemOptions::bytes(8)).unwrap();
     // The daemon that keeps the catalog is stopped but not dead, so the catalog does not answer.
     let broker = a.broker();
     kill(broker, "STOP");
@@ -178,8 +179,15 @@ fn a_node_without_the_catalog_makes_no_names_and_everything_else_goes_on() {
     assert_eq!(error.status, Status::Disconnected, "{error}");
     assert!(error.to_string().contains(&format!("node b has been cut off from site '{}'", site.name)), "{error}");
     region(&on_b, "x", Mode::OpenOnly).unwrap();
+    // Items of other nodes may exist. Those of this node are found.
+    assert_eq!(on_b.find_item("own").unwrap().key, "own");
+    for error in [on_b.find_item("i").unwrap_err(), on_b.access_item("i", None).map(drop).unwrap_err()] {
+        assert_eq!(error.status, Status::Disconnected, "{error}");
+        assert!(error.to_string().contains("item 'i' cannot be looked up in the site"), "{error}");
+    }
     kill(broker, "CONT");
     until("b is back", || is(&b, "b", NodeState::Here));
+    assert_eq!(on_b.find_item("i").unwrap_err().status, Status::NotFound);
     until("names are made again", || region(&on_b, "y", Mode::CreateOnly).is_ok());
     a.keeper.kill().unwrap();
 }
