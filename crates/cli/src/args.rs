@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use crossdock_link::Choice;
-use crossdock_node::CatalogAt;
+use crossdock_node::CatalogAddress;
 
 use crate::output::Output;
 use crate::series::durations;
@@ -580,7 +580,7 @@ pub struct Serve {
     /// Where the site's catalog is: keep:HOST:PORT (this daemon keeps it), embedded:[NODE@]HOST:PORT (that node keeps
     /// it), etcd:URL,URL,URL
     #[arg(long, value_name = "WHERE", requires = "site", value_parser = catalog)]
-    pub catalog: Option<CatalogAt>,
+    pub catalog: Option<CatalogAddress>,
     /// An inherited descriptor that listens at the address of the catalog which this daemon keeps; `crossdock run` uses
     /// this option
     #[arg(long, value_name = "NUMBER", requires = "catalog", hide = true)]
@@ -603,7 +603,7 @@ pub struct Serve {
     pub lease: Duration,
 }
 
-fn catalog(text: &str) -> Result<CatalogAt, String> {
+fn catalog(text: &str) -> Result<CatalogAddress, String> {
     text.parse()
 }
 

@@ -1,7 +1,7 @@
 //! The fuzzer's entry for what other nodes wrote into the catalog.
 
 use crate::keys::{self, Key};
-use crate::{Place, Whereabouts};
+use crate::{ItemLocation, NodeRecord};
 
 /// Reads bytes as an entry of the site's catalog: a key up to the first zero, then a value. If the entry is accepted,
 /// this node writes it again, and reading the written entry must give the same.
@@ -11,8 +11,8 @@ pub fn fuzz_entry(bytes: &[u8]) {
     let Ok(key) = std::str::from_utf8(key) else { return };
     match keys::read("s", key) {
         Key::Node(node) => {
-            if let Some(place) = Place::read(&node, value) {
-                assert_eq!(Place::read(&node, &place.value()), Some(place));
+            if let Some(place) = NodeRecord::read(&node, value) {
+                assert_eq!(NodeRecord::read(&node, &place.value()), Some(place));
             }
         }
         Key::Name(name) => {
@@ -26,8 +26,8 @@ pub fn fuzz_entry(bytes: &[u8]) {
             }
         }
         Key::Item(item) => {
-            if let Some(found) = Whereabouts::read(item, value) {
-                assert_eq!(Whereabouts::read(item, &found.value()), Some(found));
+            if let Some(found) = ItemLocation::read(item, value) {
+                assert_eq!(ItemLocation::read(item, &found.value()), Some(found));
             }
         }
         Key::Other => {}

@@ -76,7 +76,7 @@ pub(crate) fn read_item(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.strip_prefix("1 ")?.split_once(' ')?.1.parse().ok()
 }
 
-pub(crate) fn whereabouts(site: &str, item: u64) -> String {
+pub(crate) fn item_location(site: &str, item: u64) -> String {
     format!("crossdock/{site}/owner/{item}")
 }
 

@@ -2,31 +2,31 @@
 //!
 //! A [`Gateway`] owns the node's identity in the catalog: the node's name, its number, and the lease to which all its
 //! entries belong. It has two threads beside the daemon's own. One thread keeps the lease alive and carries out
-//! [`Order`]s; the other follows what all nodes announce. [`Nodes`] has the links to the other nodes, and a thread that
-//! measures them. The daemon gets all results as [`News`], in order. A descriptor is readable while news are waiting.
+//! [`GatewayRequest`]s; the other follows what all nodes announce. [`Nodes`] has the links to the other nodes, and a thread that
+//! measures them. The daemon gets all results as [`GatewayEvent`], in order. A descriptor is readable while news are waiting.
 //!
 //! **Identity.** A node's name belongs to one daemon at a time: a daemon makes the name's entry only if the name is
 //! free. The node's number belongs to the name for good, so no other node ever gives out ids with this number. A daemon
 //! whose broker was restarted recognises its own entry by a token, and continues with the same lease.
 //!
-//! **Lease.** If the lease could not be kept alive for four fifths of its time, the gateway reports [`News::CutOff`].
+//! **Lease.** If the lease could not be kept alive for four fifths of its time, the gateway reports [`GatewayEvent::CutOff`].
 //! At that moment the catalog still has the node's entries. From then on the gateway claims no name until it has a
-//! lease again ([`News::Joined`]). The daemon then orders [`Order::Announce`] with all names that it has. If another
+//! lease again ([`GatewayEvent::Joined`]). The daemon then orders [`GatewayRequest::Announce`] with all names that it has. If another
 //! node has claimed one of these names in the meantime, the name continues to belong to that node
-//! ([`News::Contested`]).
+//! ([`GatewayEvent::Contested`]).
 
-mod at;
+mod catalog_address;
 mod fuzz;
-mod hints;
+mod item_entries;
+mod item_location;
 mod keys;
 mod member;
+mod node_record;
 mod nodes;
 mod options;
-mod place;
 #[doc(hidden)]
 pub mod simulated;
 mod streams;
-mod whereabouts;
 mod worker;
 
 use std::collections::VecDeque;
@@ -41,51 +41,51 @@ use crossdock_link::{Node, Serve, Transports};
 use crossdock_os::spawn::inherited;
 use crossdock_os::{clock, event};
 
-pub use at::{CatalogAt, CatalogOptions, SiteCatalog};
+pub use catalog_address::{CatalogAddress, CatalogOptions, SiteCatalog};
 #[doc(hidden)]
 pub use fuzz::fuzz_entry;
+pub use item_location::ItemLocation;
 pub use keys::Name;
+pub use node_record::NodeRecord;
 pub use nodes::{ECHO, Nodes};
 pub use options::{GatewayOptions, bad_site_name};
-pub use place::Place;
-pub use whereabouts::Whereabouts;
 
 /// A request of the daemon about the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Claim this name for this node. The answer is [`News::Claimed`].
+pub enum GatewayRequest {
+    /// Claim this name for this node. The answer is [`GatewayEvent::Claimed`].
     Claim(Name),
     /// Make this name free again.
     Release(Name),
-    /// Tell the catalog, after [`News::Joined`], that this node has exactly these names.
+    /// Tell the catalog, after [`GatewayEvent::Joined`], that this node has exactly these names.
     Announce(Vec<Name>),
-    /// Move a name from the node `from` to this node. The node `from` has agreed. The answer is [`News::Claimed`].
+    /// Move a name from the node `from` to this node. The node `from` has agreed. The answer is [`GatewayEvent::Claimed`].
     Take {
         /// The name.
         name: Name,
         /// The node that has the name until then.
         from: String,
     },
-    /// Give the item and its name to another node. The answer is [`News::Passed`], as soon as the outcome is certain.
+    /// Give the item and its name to another node. The answer is [`GatewayEvent::Passed`], as soon as the outcome is certain.
     Pass {
         /// The item's name.
         name: Name,
         /// Where the item goes: the next node, and the epoch (the count of the item's moves) there.
-        to: Whereabouts,
+        to: ItemLocation,
     },
     /// Change the description in the catalog's entry of an item that this node owns.
-    Describe(Whereabouts),
+    Describe(ItemLocation),
     /// Remove the entry of an item that no longer exists, if this node owned the item in this epoch. The answer is the
-    /// entry that the catalog has afterwards: [`News::Item`] or [`News::NoItem`].
+    /// entry that the catalog has afterwards: [`GatewayEvent::Item`] or [`GatewayEvent::NoItem`].
     Forget {
         /// The item's id.
         item: u64,
         /// The epoch (the count of the item's moves) in which this node owned the item.
         epoch: u64,
     },
-    /// Ask the catalog which node has a name. The answer is [`News::Found`].
+    /// Ask the catalog which node has a name. The answer is [`GatewayEvent::Found`].
     Find(Name),
-    /// Ask for the catalog's entry of an item. The answer is [`News::Item`] or [`News::NoItem`].
+    /// Ask for the catalog's entry of an item. The answer is [`GatewayEvent::Item`] or [`GatewayEvent::NoItem`].
     Look {
         /// The item's id.
         item: u64,
@@ -94,10 +94,10 @@ pub enum Order {
 
 /// A report of the gateway to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum GatewayEvent {
     /// The node has a lease, and the catalog has given the node its number.
     Joined {
-        /// The node's number, from 1 to [`place::NUMBERS`].
+        /// The node's number, from 1 to [`node_record::NUMBERS`].
         number: u64,
     },
     /// The lease was kept alive, so the catalog was reached a moment ago.
@@ -107,7 +107,7 @@ pub enum News {
         /// The reason, as text.
         why: String,
     },
-    /// The answer to [`Order::Claim`].
+    /// The answer to [`GatewayRequest::Claim`].
     Claimed {
         /// The claimed name.
         name: Name,
@@ -119,10 +119,10 @@ pub enum News {
         /// The name that another node has.
         name: Name,
         /// The node that has the name.
-        place: Place,
+        place: NodeRecord,
     },
     /// A node has an entry in the catalog. The gateway also reports the entry of its own node.
-    Node(Place),
+    Node(NodeRecord),
     /// A node's entry in the catalog is gone.
     NodeGone {
         /// The node's name.
@@ -140,7 +140,7 @@ pub enum News {
         /// The name that is free now.
         name: Name,
     },
-    /// The answer to [`Order::Find`].
+    /// The answer to [`GatewayRequest::Find`].
     Found {
         /// The name that the order asked about.
         name: Name,
@@ -148,7 +148,7 @@ pub enum News {
         /// not be asked.
         outcome: Result<Option<String>, String>,
     },
-    /// The answer to [`Order::Pass`].
+    /// The answer to [`GatewayRequest::Pass`].
     Passed {
         /// The item's id.
         item: u64,
@@ -158,19 +158,19 @@ pub enum News {
         outcome: Result<(), String>,
     },
     /// The catalog's entry of an item.
-    Item(Whereabouts),
+    Item(ItemLocation),
     /// The catalog has no entry of this item.
     NoItem {
         /// The item's id.
         item: u64,
     },
     /// The state of each link that was opened.
-    Links(Vec<LinkSeen>),
+    Links(Vec<LinkReport>),
 }
 
 /// The state of a link to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkSeen {
+pub struct LinkReport {
     /// The node's name.
     pub node: String,
     /// The name of the transport that carries the bytes.
@@ -189,32 +189,32 @@ pub enum Claimed {
     /// The name belongs to this node.
     Ours,
     /// The name belongs to this other node.
-    Theirs(Place),
+    Theirs(NodeRecord),
     /// The outcome is not known; the text says why.
     Failed(String),
 }
 
 /// The news that wait for the daemon, and a descriptor that is readable while news are waiting.
 struct Mailbox {
-    news: Mutex<VecDeque<News>>,
+    news: Mutex<VecDeque<GatewayEvent>>,
     bell: OwnedFd,
 }
 
 impl Mailbox {
-    fn take(&self) -> Vec<News> {
+    fn take(&self) -> Vec<GatewayEvent> {
         event::clear(&self.bell);
         let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         news.drain(..).collect()
     }
 
-    fn put(&self, news: News) {
+    fn put(&self, news: GatewayEvent) {
         let mut waiting = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // A second report of these kinds would say nothing more: `Synced` is kept once, and only the last `Links` is
         // kept.
         match &news {
-            News::Synced if waiting.contains(&news) => {}
-            News::Links(_) => {
-                waiting.retain(|other| !matches!(other, News::Links(_)));
+            GatewayEvent::Synced if waiting.contains(&news) => {}
+            GatewayEvent::Links(_) => {
+                waiting.retain(|other| !matches!(other, GatewayEvent::Links(_)));
                 waiting.push_back(news);
             }
             _ => waiting.push_back(news),
@@ -226,7 +226,7 @@ impl Mailbox {
 /// A daemon's part in its site. Dropping this value leaves the site.
 pub struct Gateway {
     mailbox: Arc<Mailbox>,
-    orders: Option<Sender<Order>>,
+    orders: Option<Sender<GatewayRequest>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     nodes: Arc<Nodes>,
@@ -250,7 +250,7 @@ impl Gateway {
         let socket = socket.as_ref().map(AsFd::as_fd);
         let opened = SiteCatalog::open(&CatalogOptions { socket, ..options.catalog_options() }, &transports)?;
         let own = Node { name: options.node.clone(), incarnation: options.token };
-        let listen = options.listen.clone().map_or_else(|| at::own_address(&options.catalog), Ok)?;
+        let listen = options.listen.clone().map_or_else(|| catalog_address::own_address(&options.catalog), Ok)?;
         let nodes = Nodes::new(transports, own, Some((&listen, serve)))
             .map_err(|error| format!("{error}; --listen HOST:PORT says where other nodes reach this one"))?;
         let bell = event::eventfd().map_err(|error| error.to_string())?;
@@ -265,7 +265,7 @@ impl Gateway {
         };
         let catalog = opened.client();
         let clock = || clock::since_boot_ns() / 1_000_000;
-        let hints = Arc::new(hints::Hints::new(&options.site, &options.node));
+        let hints = Arc::new(item_entries::ItemEntries::new(&options.site, &options.node));
         let member =
             member::Member::new(options, &nodes.address(), Arc::clone(&catalog), Arc::clone(&hints), Box::new(clock));
         let worker = worker::Worker::new(member, orders, Arc::clone(&mailbox), Arc::clone(&stop));
@@ -292,7 +292,7 @@ impl Gateway {
     }
 
     /// Takes all news that are waiting, the oldest first.
-    pub fn news(&self) -> Vec<News> {
+    pub fn news(&self) -> Vec<GatewayEvent> {
         self.mailbox.take()
     }
 
@@ -303,7 +303,7 @@ impl Gateway {
     }
 
     /// Queues an order. The gateway carries it out after all earlier ones.
-    pub fn order(&self, order: Order) {
+    pub fn order(&self, order: GatewayRequest) {
         if let Some(orders) = &self.orders {
             // The worker's thread ends only when this gateway is dropped, so the thread receives the order.
             orders.send(order).ok();

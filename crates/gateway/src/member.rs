@@ -8,9 +8,9 @@ use std::time::Duration;
 use crossdock_catalog::{Catalog, CatalogError, Commit, Entry, LeaseId};
 use crossdock_os::Deadline;
 
-use crate::hints::Hints;
-use crate::place::NUMBERS;
-use crate::{GatewayOptions, Name, Place, keys};
+use crate::item_entries::ItemEntries;
+use crate::node_record::NUMBERS;
+use crate::{GatewayOptions, Name, NodeRecord, keys};
 
 /// The longest time of one call to the catalog. It is much shorter than a lease, so a slow call does not cost the
 /// lease.
@@ -20,16 +20,16 @@ const CALL: Duration = Duration::from_secs(2);
 pub(crate) type Clock = Box<dyn Fn() -> u64 + Send>;
 
 /// Why a call to the catalog did not succeed.
-pub(crate) enum Refused {
-    /// The name belongs to the node that this `Place` describes.
-    Taken(Place),
+pub(crate) enum CatalogFailure {
+    /// The name belongs to the node that this `NodeRecord` describes.
+    Taken(NodeRecord),
     /// The lease has ended.
     NoLease,
     /// Another failure; the text is the reason.
     Failed(String),
 }
 
-impl From<CatalogError> for Refused {
+impl From<CatalogError> for CatalogFailure {
     fn from(error: CatalogError) -> Self {
         if error == CatalogError::NoLease { Self::NoLease } else { Self::Failed(error.to_string()) }
     }
@@ -37,7 +37,7 @@ impl From<CatalogError> for Refused {
 
 /// A lease of this node, and when it was last kept alive.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Joined {
+pub(crate) struct NodeLease {
     pub lease: LeaseId,
     pub number: u64,
     /// When the last successful call that kept the lease alive began, in milliseconds.
@@ -54,7 +54,7 @@ pub(crate) struct Member {
     /// The node's number; 0 until it is known.
     number: Cell<u64>,
     /// What the watch has reported, to save reads before a commit.
-    pub(crate) hints: Arc<Hints>,
+    pub(crate) hints: Arc<ItemEntries>,
     /// The length of a lease, in milliseconds.
     pub time: u64,
     clock: Clock,
@@ -69,7 +69,7 @@ impl Member {
         options: &GatewayOptions,
         address: &str,
         catalog: Arc<dyn Catalog>,
-        hints: Arc<Hints>,
+        hints: Arc<ItemEntries>,
         clock: Clock,
     ) -> Self {
         Self {
@@ -92,47 +92,49 @@ impl Member {
 
     /// Gets a lease and, with it, the node's name. If this daemon has both already, for example after a restart of its
     /// broker, it keeps them.
-    pub fn join(&self) -> Result<Joined, Refused> {
+    pub fn join(&self) -> Result<NodeLease, CatalogFailure> {
         let number = self.number()?;
-        let place = Place { node: self.node.clone(), number, token: self.token, address: self.address.clone() };
+        let place = NodeRecord { node: self.node.clone(), number, token: self.token, address: self.address.clone() };
         let key = keys::node(&self.site, &self.node);
         let kept = self.now();
         if let Some(entry) = self.catalog.get(&key, by())? {
-            let other = Place::read(&self.node, &entry.value);
+            let other = NodeRecord::read(&self.node, &entry.value);
             match (other, entry.lease) {
                 (Some(other), Some(lease)) if other.token == self.token => {
                     self.catalog.keep_alive(lease, by())?;
                     if other != place {
                         self.catalog.put(&key, &place.value(), Some(lease), by())?;
                     }
-                    return Ok(Joined { lease, number, kept });
+                    return Ok(NodeLease { lease, number, kept });
                 }
-                (Some(other), _) => return Err(Refused::Taken(other)),
-                (None, _) => return Err(Refused::Failed(format!("the catalog's entry '{key}' is none of a node"))),
+                (Some(other), _) => return Err(CatalogFailure::Taken(other)),
+                (None, _) => {
+                    return Err(CatalogFailure::Failed(format!("the catalog's entry '{key}' is none of a node")));
+                }
             }
         }
         let kept = self.now();
         let lease = self.catalog.grant(Duration::from_millis(self.time), by())?;
         match self.catalog.create(&key, &place.value(), Some(lease), by())? {
-            Ok(_) => Ok(Joined { lease, number, kept }),
+            Ok(_) => Ok(NodeLease { lease, number, kept }),
             Err(other) => {
                 self.catalog.revoke(lease, by()).ok();
-                Err(Place::read(&self.node, &other.value).map_or(Refused::NoLease, Refused::Taken))
+                Err(NodeRecord::read(&self.node, &other.value).map_or(CatalogFailure::NoLease, CatalogFailure::Taken))
             }
         }
     }
 
     /// Looks up the number that belongs to the node's name for good. If the name has no number yet, takes a free
     /// number.
-    fn number(&self) -> Result<u64, Refused> {
+    fn number(&self) -> Result<u64, CatalogFailure> {
         let key = keys::number(&self.site, &self.node);
         let former = self.number.get();
         loop {
             if let Some(entry) = self.catalog.get(&key, by())? {
                 let number = std::str::from_utf8(&entry.value).ok().and_then(|text| text.parse().ok());
                 let number = number.filter(|number| (1..=NUMBERS).contains(number));
-                let number =
-                    number.ok_or_else(|| Refused::Failed(format!("the catalog's entry '{key}' is no number")))?;
+                let number = number
+                    .ok_or_else(|| CatalogFailure::Failed(format!("the catalog's entry '{key}' is no number")))?;
                 if former != 0 && former != number {
                     return Err(other_number(former, &format!("the catalog says {number}")));
                 }
@@ -145,7 +147,7 @@ impl Member {
                 taken.iter().filter_map(|entry| entry.key[prefix.len()..].parse().ok()).collect();
             let free = if former == 0 { (1..=NUMBERS).find(|number| !taken.contains(number)) } else { Some(former) };
             let Some(free) = free else {
-                return Err(Refused::Failed(format!(
+                return Err(CatalogFailure::Failed(format!(
                     "site '{}' has had {NUMBERS} nodes, and can have no more",
                     self.site
                 )));
@@ -164,7 +166,7 @@ impl Member {
         }
     }
 
-    pub fn keep_alive(&self, joined: &mut Joined) -> Result<(), Refused> {
+    pub fn keep_alive(&self, joined: &mut NodeLease) -> Result<(), CatalogFailure> {
         let kept = self.now();
         self.catalog.keep_alive(joined.lease, by())?;
         joined.kept = kept;
@@ -173,7 +175,7 @@ impl Member {
 
     /// Makes the name belong to this node. If the catalog says that this node got the name together with an item, the
     /// call succeeds only if `given` is true. `given` says that the daemon really has this item.
-    pub fn claim(&self, joined: &Joined, name: &Name, given: bool) -> Result<(), Refused> {
+    pub fn claim(&self, joined: &NodeLease, name: &Name, given: bool) -> Result<(), CatalogFailure> {
         let (key, value) = (keys::name(&self.site, name), keys::owner(&self.node));
         let lease = Some(joined.lease);
         for _ in 0..3 {
@@ -195,15 +197,15 @@ impl Member {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Refused::Failed(format!("the entry '{key}' keeps changing")))
+        Err(CatalogFailure::Failed(format!("the entry '{key}' keeps changing")))
     }
 
     /// Moves a name from the node `from` to this node, by one commit. The node `from` has agreed.
-    pub fn take(&self, joined: &Joined, name: &Name, from: &str) -> Result<(), Refused> {
+    pub fn take(&self, joined: &NodeLease, name: &Name, from: &str) -> Result<(), CatalogFailure> {
         let (key, value) = (keys::name(&self.site, name), keys::owner(&self.node));
         for _ in 0..3 {
             let Some(entry) = self.catalog.get(&key, by())? else {
-                return Err(Refused::Failed(format!("node {from} has given the name up, or lost its lease")));
+                return Err(CatalogFailure::Failed(format!("node {from} has given the name up, or lost its lease")));
             };
             if entry.value == value && entry.lease == Some(joined.lease) {
                 // An earlier commit of this call has succeeded although its answer was lost.
@@ -219,31 +221,31 @@ impl Member {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Refused::Failed(format!("the entry '{key}' keeps changing")))
+        Err(CatalogFailure::Failed(format!("the entry '{key}' keeps changing")))
     }
 
     pub(crate) fn is_own(&self, entry: &Entry) -> bool {
         keys::read_owner(&entry.value).as_deref() == Some(&*self.node)
     }
 
-    fn owner(&self, entry: &Entry) -> Result<Refused, Refused> {
+    fn owner(&self, entry: &Entry) -> Result<CatalogFailure, CatalogFailure> {
         let Some(node) = keys::read_owner(&entry.value) else {
-            return Err(Refused::Failed(format!("the catalog's entry '{}' names no node", entry.key)));
+            return Err(CatalogFailure::Failed(format!("the catalog's entry '{}' names no node", entry.key)));
         };
         let found = self.catalog.get(&keys::node(&self.site, &node), by())?;
-        let place = found.and_then(|found| Place::read(&node, &found.value));
+        let place = found.and_then(|found| NodeRecord::read(&node, &found.value));
         // If the other node's lease has ended between the two calls, its address is not known.
-        Ok(Refused::Taken(place.unwrap_or(Place { node, number: 0, token: 0, address: String::new() })))
+        Ok(CatalogFailure::Taken(place.unwrap_or(NodeRecord { node, number: 0, token: 0, address: String::new() })))
     }
 
     /// Asks the catalog which node has the name. `None` also if the catalog does not answer.
-    pub fn node_of(&self, name: &Name) -> Result<Option<String>, Refused> {
+    pub fn node_of(&self, name: &Name) -> Result<Option<String>, CatalogFailure> {
         let entry = self.catalog.get(&keys::name(&self.site, name), by())?;
         Ok(entry.and_then(|entry| keys::read_owner(&entry.value)))
     }
 
     /// Makes the name free, unless it belongs to another node.
-    pub fn release(&self, name: &Name) -> Result<(), Refused> {
+    pub fn release(&self, name: &Name) -> Result<(), CatalogFailure> {
         let key = keys::name(&self.site, name);
         if let Some(entry) = self.catalog.get(&key, by())?.filter(|entry| self.is_own(entry)) {
             self.drop_entry(&entry)?;
@@ -251,7 +253,7 @@ impl Member {
         Ok(())
     }
 
-    fn drop_entry(&self, entry: &Entry) -> Result<(), Refused> {
+    fn drop_entry(&self, entry: &Entry) -> Result<(), CatalogFailure> {
         let commit = Commit::new().expect_at(&entry.key, entry.modified).delete(&entry.key);
         match self.catalog.commit(&commit, by()) {
             Ok(_) | Err(CatalogError::Unknown(_)) => Ok(()),
@@ -260,7 +262,7 @@ impl Member {
     }
 
     /// Removes from the catalog this node's names that are not in `names`.
-    pub fn release_all_but(&self, names: &[Name]) -> Result<(), Refused> {
+    pub fn release_all_but(&self, names: &[Name]) -> Result<(), CatalogFailure> {
         let wanted: BTreeSet<String> = names.iter().map(|name| keys::name(&self.site, name)).collect();
         for entry in self.catalog.list(&keys::names(&self.site), by())?.entries {
             if self.is_own(&entry) && !wanted.contains(&entry.key) && !self.is_coming(&entry)? {
@@ -271,22 +273,22 @@ impl Member {
     }
 
     /// Tells whether the name came to this daemon together with an item that the broker may not know yet.
-    fn is_coming(&self, entry: &Entry) -> Result<bool, Refused> {
+    fn is_coming(&self, entry: &Entry) -> Result<bool, CatalogFailure> {
         let Some(item) = keys::read_item(&entry.value) else { return Ok(false) };
-        let is = self.whereabouts(item)?;
+        let is = self.item_location(item)?;
         Ok(is.is_some_and(|is| is.node == self.node && is.daemon == self.token))
     }
 
     /// Ends the lease, which removes the node's entries. Called when the node leaves in order.
-    pub fn leave(&self, joined: &Joined) {
+    pub fn leave(&self, joined: &NodeLease) {
         self.catalog.revoke(joined.lease, Deadline::after(Duration::from_millis(200))).ok();
     }
 }
 
 /// Makes the error for a node whose number in the catalog is not the one in its ids. The daemon must not go on with
 /// another number, because another node could then give out the same ids.
-fn other_number(former: u64, why: &str) -> Refused {
-    Refused::Failed(format!(
+fn other_number(former: u64, why: &str) -> CatalogFailure {
+    CatalogFailure::Failed(format!(
         "this daemon's ids say that its node has number {former}, and {why}; end the daemon, remove its journal, and start it \
          anew"
     ))

@@ -21,7 +21,7 @@ use crossdock_link::{
 use crossdock_os::Deadline;
 use crossdock_os::spawn::host_name;
 
-use crate::{LinkSeen, Mailbox, News, Place};
+use crate::{GatewayEvent, LinkReport, Mailbox, NodeRecord};
 
 /// The number of a service that answers with the body of the question.
 pub const ECHO: u32 = 1;
@@ -35,7 +35,7 @@ const ON_ITS_WAY: Duration = Duration::from_secs(3);
 /// How often threads check whether they must end.
 const SLICE: Duration = Duration::from_millis(100);
 
-struct Open {
+struct OpenLink {
     link: Arc<Link>,
     address: String,
     round_trip: Option<Duration>,
@@ -51,7 +51,7 @@ pub struct Nodes {
     addresses: Mutex<BTreeMap<String, String>>,
     /// Signalled when the address of a node becomes known.
     learned: Condvar,
-    links: Mutex<BTreeMap<String, Open>>,
+    links: Mutex<BTreeMap<String, OpenLink>>,
     server: Option<Server>,
 }
 
@@ -74,7 +74,7 @@ impl Nodes {
             None => None,
             Some((address, serve)) => {
                 let accept = transports.listen(address)?;
-                Some(Server::start(accept, own.clone(), Arc::new(Echoing(serve)), options)?)
+                Some(Server::start(accept, own.clone(), Arc::new(EchoService(serve)), options)?)
             }
         };
         Ok(Arc::new(Self {
@@ -148,7 +148,7 @@ impl Nodes {
         let (pulls, dials) = (self.transports.pulls(), self.transports.dials());
         let link = Link::negotiate_with(pulls, dials, self.own.clone(), node, &address, self.options)?;
         let link = Arc::new(link);
-        let open = Open { link: Arc::clone(&link), address, round_trip: None, measured: None };
+        let open = OpenLink { link: Arc::clone(&link), address, round_trip: None, measured: None };
         let former = links.insert(node.to_owned(), open);
         drop(links);
         let_go(former);
@@ -177,7 +177,7 @@ impl Nodes {
     }
 
     /// Notes the address that a node has announced.
-    pub(crate) fn learn(&self, place: &Place) {
+    pub(crate) fn learn(&self, place: &NodeRecord) {
         if place.node == self.own.name {
             return;
         }
@@ -205,7 +205,7 @@ impl Nodes {
                 .values()
                 .map(|open| {
                     let seen = open.link.seen();
-                    LinkSeen {
+                    LinkReport {
                         node: seen.node,
                         transport: match seen.pulls {
                             Some(pulls) => format!("{}, pulls by {pulls}", seen.transport),
@@ -221,14 +221,14 @@ impl Nodes {
                 })
                 .collect();
             if !seen.is_empty() {
-                mailbox.put(News::Links(seen));
+                mailbox.put(GatewayEvent::Links(seen));
             }
         }
     }
 
     /// Asks one question on each connected link whose round trip was not measured for a while.
     fn measure(&self) {
-        let due = |open: &Open| open.measured.is_none_or(|measured| measured.elapsed() >= MEASURE);
+        let due = |open: &OpenLink| open.measured.is_none_or(|measured| measured.elapsed() >= MEASURE);
         let due: Vec<_> = {
             let links = lock(&self.links);
             links.iter().filter(|(_, open)| due(open)).map(|(node, open)| (node.clone(), open.link.clone())).collect()
@@ -253,7 +253,7 @@ impl Nodes {
 /// Closes a replaced link in another thread. Closing says goodbye to the other node, and dropping waits for the link's own
 /// thread, which may be connecting; a caller must not wait so long. A pull that still uses the link begins again on the
 /// link to the node's present address.
-fn let_go(former: Option<Open>) {
+fn let_go(former: Option<OpenLink>) {
     if let Some(former) = former {
         thread::spawn(move || {
             former.link.close();
@@ -263,9 +263,9 @@ fn let_go(former: Option<Open>) {
 }
 
 /// The services of the daemon, with the service [`ECHO`] added to them.
-struct Echoing(Arc<dyn Serve>);
+struct EchoService(Arc<dyn Serve>);
 
-impl Serve for Echoing {
+impl Serve for EchoService {
     fn answer(&self, peer: &Peer, service: u32, body: &[u8], by: Deadline) -> std::result::Result<Vec<u8>, Refusal> {
         if service == ECHO { Ok(body.to_vec()) } else { self.0.answer(peer, service, body, by) }
     }
@@ -296,9 +296,9 @@ mod tests {
 
     use super::*;
 
-    struct Sevens;
+    struct ServiceOfSevens;
 
-    impl Serve for Sevens {
+    impl Serve for ServiceOfSevens {
         fn answer(&self, _: &Peer, _: u32, _: &[u8], _: Deadline) -> std::result::Result<Vec<u8>, Refusal> {
             Ok(vec![7])
         }
@@ -310,7 +310,7 @@ mod tests {
 
     fn node(name: &str, listen: bool) -> Arc<Nodes> {
         let transports = Transports::new(&Trust::Loopback, Choice::Auto).unwrap();
-        let listen = listen.then(|| ("127.0.0.1:0", Arc::new(Sevens) as Arc<dyn Serve>));
+        let listen = listen.then(|| ("127.0.0.1:0", Arc::new(ServiceOfSevens) as Arc<dyn Serve>));
         Nodes::new(transports, Node { name: name.into(), incarnation: 1 }, listen).unwrap()
     }
 
@@ -320,7 +320,7 @@ mod tests {
         let (own, other) = (node("a", false), node("b", true));
         // Nothing listens at this address any more.
         let former = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let place = |address: String| Place { node: "b".into(), number: 2, token: 1, address };
+        let place = |address: String| NodeRecord { node: "b".into(), number: 2, token: 1, address };
         own.learn(&place(former));
         let began = Instant::now();
         let by = Deadline::after(Duration::from_secs(120));

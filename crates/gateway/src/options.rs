@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossdock_layout::name;
 use crossdock_link::{Certificates, Choice, NodeCredentials, Trust, bad_node_name};
 
-use crate::{CatalogAt, CatalogOptions};
+use crate::{CatalogAddress, CatalogOptions};
 
 /// The options of a gateway.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct GatewayOptions {
     /// The name of this node in the site.
     pub node: String,
     /// The address of the catalog.
-    pub catalog: CatalogAt,
+    pub catalog: CatalogAddress,
     /// The number of a descriptor that this process inherited: a socket that listens at the address where this daemon
     /// keeps the catalog. `None`: the daemon makes the socket.
     pub catalog_socket: Option<i32>,

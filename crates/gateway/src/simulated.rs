@@ -8,23 +8,23 @@ use crossdock_catalog::{Catalog, Follower};
 use crossdock_os::{Deadline, event};
 use std::time::Duration;
 
-use crate::hints::Hints;
+use crate::item_entries::ItemEntries;
 use crate::member::Member;
 use crate::worker::{Worker, tell};
-use crate::{GatewayOptions, Mailbox, News, Order, keys};
+use crate::{GatewayEvent, GatewayOptions, GatewayRequest, Mailbox, keys};
 
 /// A gateway whose work is done in [`Self::step`].
-pub struct Steps {
+pub struct SimulatedGateway {
     worker: Worker,
     follower: Follower,
-    orders: Sender<Order>,
+    orders: Sender<GatewayRequest>,
     mailbox: Arc<Mailbox>,
-    hints: Arc<Hints>,
+    hints: Arc<ItemEntries>,
     catalog: Arc<dyn Catalog>,
     site: String,
 }
 
-impl Steps {
+impl SimulatedGateway {
     /// Makes a gateway. It ignores the options `catalog`, `listen`, `folder` and those that protect connections.
     /// `clock` gives milliseconds.
     ///
@@ -34,7 +34,7 @@ impl Steps {
     pub fn new(options: &GatewayOptions, catalog: Arc<dyn Catalog>, clock: impl Fn() -> u64 + Send + 'static) -> Self {
         let mailbox = Arc::new(Mailbox { news: Default::default(), bell: event::eventfd().expect("an eventfd") });
         let (sender, orders) = channel();
-        let hints = Arc::new(Hints::new(&options.site, &options.node));
+        let hints = Arc::new(ItemEntries::new(&options.site, &options.node));
         let member = Member::new(options, "", Arc::clone(&catalog), Arc::clone(&hints), Box::new(clock));
         let worker = Worker::new(member, orders, Arc::clone(&mailbox), Arc::new(AtomicBool::new(false)));
         let site = options.site.clone();
@@ -50,13 +50,13 @@ impl Steps {
     }
 
     /// Queues an order for the next step.
-    pub fn order(&self, order: Order) {
+    pub fn order(&self, order: GatewayRequest) {
         self.orders.send(order).expect("the worker lives as long as this");
     }
 
     /// Takes the reports that the gateway has made.
     #[must_use]
-    pub fn news(&self) -> Vec<News> {
+    pub fn news(&self) -> Vec<GatewayEvent> {
         self.mailbox.take()
     }
 

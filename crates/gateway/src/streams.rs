@@ -10,7 +10,7 @@ use crossdock_link::{Stream, Transport};
 use crossdock_os::Deadline;
 
 /// A link's stream, wrapped for the catalog's interface.
-pub(crate) struct Over {
+pub(crate) struct LinkStream {
     pub stream: Arc<dyn Stream>,
     pub timeout: Duration,
 }
@@ -20,13 +20,13 @@ fn failed(error: crossdock_link::Error) -> io::Error {
     io::Error::new(kind, error.to_string())
 }
 
-impl Read for Over {
+impl Read for LinkStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.read(buffer, Deadline::after(self.timeout)).map_err(failed)
     }
 }
 
-impl Write for Over {
+impl Write for LinkStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // `write` sends all bytes or fails, so all of them were sent.
         self.stream.write(&[bytes], Deadline::after(self.timeout)).map_err(failed)?;
@@ -38,14 +38,14 @@ impl Write for Over {
     }
 }
 
-impl embedded::Stream for Over {
+impl embedded::Stream for LinkStream {
     fn set_timeout(&mut self, time: Duration) -> io::Result<()> {
         self.timeout = time;
         Ok(())
     }
 }
 
-impl Drop for Over {
+impl Drop for LinkStream {
     fn drop(&mut self) {
         self.stream.close();
     }
@@ -64,6 +64,6 @@ impl embedded::Dial for Dial {
         // A daemon that keeps the catalog and does not answer must not use up the whole time of a call.
         let by = by.at_most(Duration::from_secs(3));
         let stream = self.transport.dial(&self.node, &self.address, by).map_err(failed)?;
-        Ok(Box::new(Over { stream, timeout: Duration::from_secs(3) }))
+        Ok(Box::new(LinkStream { stream, timeout: Duration::from_secs(3) }))
     }
 }

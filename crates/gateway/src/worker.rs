@@ -11,11 +11,11 @@ use std::time::Duration;
 use crossdock_catalog::{Catalog, EntryChange, Follower};
 use crossdock_os::Deadline;
 
-use crate::hints::Hints;
+use crate::item_entries::ItemEntries;
+use crate::item_location::PassOutcome;
 use crate::keys::Key;
-use crate::member::{Joined, Member, Refused};
-use crate::whereabouts::Passing;
-use crate::{Claimed, Mailbox, Name, News, Nodes, Order, Place, Whereabouts, keys};
+use crate::member::{CatalogFailure, Member, NodeLease};
+use crate::{Claimed, GatewayEvent, GatewayRequest, ItemLocation, Mailbox, Name, NodeRecord, Nodes, keys};
 
 /// How often threads check whether they must end.
 const SLICE: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ const PAUSE: u64 = 300;
 
 enum State {
     In {
-        joined: Joined,
+        joined: NodeLease,
         /// When the lease must be kept alive next, in milliseconds of the member's clock.
         due: u64,
     },
@@ -35,18 +35,18 @@ enum State {
 
 pub(crate) struct Worker {
     member: Member,
-    orders: Receiver<Order>,
+    orders: Receiver<GatewayRequest>,
     mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
     state: State,
     /// Names that are to be released as soon as the catalog answers.
     strays: VecDeque<Name>,
     /// Orders about items, the oldest first. Each is repeated until its outcome is certain.
-    items: VecDeque<Order>,
+    items: VecDeque<GatewayRequest>,
 }
 
 impl Worker {
-    pub fn new(member: Member, orders: Receiver<Order>, mailbox: Arc<Mailbox>, stop: Arc<AtomicBool>) -> Self {
+    pub fn new(member: Member, orders: Receiver<GatewayRequest>, mailbox: Arc<Mailbox>, stop: Arc<AtomicBool>) -> Self {
         let state = State::Out { again: member.now(), told: None };
         Self { member, orders, mailbox, stop, state, strays: VecDeque::new(), items: VecDeque::new() }
     }
@@ -90,9 +90,9 @@ impl Worker {
             State::In { joined, due } if *due <= now => match self.member.keep_alive(joined) {
                 Ok(()) => {
                     *due = joined.kept + time / 4;
-                    self.mailbox.put(News::Synced);
+                    self.mailbox.put(GatewayEvent::Synced);
                 }
-                Err(Refused::NoLease) => self.cut_off("the lease has ended".into()),
+                Err(CatalogFailure::NoLease) => self.cut_off("the lease has ended".into()),
                 // When the whole time of a lease is over, other nodes may take the names of the node that had the
                 // lease. So this node counts as cut off after four fifths of this time.
                 Err(refused) if joined.kept + time * 4 / 5 <= self.member.now() => self.cut_off(reason(&refused)),
@@ -100,13 +100,13 @@ impl Worker {
             },
             State::Out { again, told } if *again <= now => match self.member.join() {
                 Ok(joined) => {
-                    self.mailbox.put(News::Joined { number: joined.number });
+                    self.mailbox.put(GatewayEvent::Joined { number: joined.number });
                     self.state = State::In { joined, due: joined.kept + time / 4 };
                 }
                 Err(refused) => {
                     let why = reason(&refused);
                     if told.as_ref() != Some(&why) {
-                        self.mailbox.put(News::CutOff { why: why.clone() });
+                        self.mailbox.put(GatewayEvent::CutOff { why: why.clone() });
                     }
                     self.state = State::Out { again: self.member.now() + PAUSE, told: Some(why) };
                 }
@@ -116,38 +116,38 @@ impl Worker {
     }
 
     fn cut_off(&mut self, why: String) {
-        self.mailbox.put(News::CutOff { why: why.clone() });
+        self.mailbox.put(GatewayEvent::CutOff { why: why.clone() });
         self.state = State::Out { again: self.member.now(), told: Some(why) };
     }
 
-    fn carry_out(&mut self, order: Order) {
+    fn carry_out(&mut self, order: GatewayRequest) {
         match order {
-            Order::Claim(name) => {
+            GatewayRequest::Claim(name) => {
                 let outcome = self.claim(&name, false);
                 if matches!(outcome, Claimed::Failed(_)) {
                     // The claim may have succeeded although its answer was lost, so the name is released.
                     self.strays.push_back(name.clone());
                 }
-                self.mailbox.put(News::Claimed { name, outcome });
+                self.mailbox.put(GatewayEvent::Claimed { name, outcome });
             }
-            Order::Take { name, from } => {
+            GatewayRequest::Take { name, from } => {
                 let outcome = self.claim_with(&name, |member, joined| member.take(joined, &name, &from));
                 if matches!(outcome, Claimed::Failed(_)) {
                     // The name may belong to this node by now although the answer was lost, so the name is released.
                     // The other node then claims it again.
                     self.strays.push_back(name.clone());
                 }
-                self.mailbox.put(News::Claimed { name, outcome });
+                self.mailbox.put(GatewayEvent::Claimed { name, outcome });
             }
-            Order::Release(name) => self.strays.push_back(name),
-            Order::Find(name) => {
+            GatewayRequest::Release(name) => self.strays.push_back(name),
+            GatewayRequest::Find(name) => {
                 let outcome = match self.is_in() {
                     true => self.member.node_of(&name).map_err(|refused| reason(&refused)),
                     false => Err("this node has no lease of the site".into()),
                 };
-                self.mailbox.put(News::Found { name, outcome });
+                self.mailbox.put(GatewayEvent::Found { name, outcome });
             }
-            Order::Announce(names) => self.announce(names),
+            GatewayRequest::Announce(names) => self.announce(names),
             order => self.items.push_back(order),
         }
         self.carry_on();
@@ -162,34 +162,38 @@ impl Worker {
                     self.items.pop_front();
                     news.into_iter().for_each(|news| self.mailbox.put(news));
                 }
-                Err(Refused::NoLease) => return self.cut_off("the lease has ended".into()),
+                Err(CatalogFailure::NoLease) => return self.cut_off("the lease has ended".into()),
                 Err(_) => return,
             }
         }
     }
 
     /// Carries out an order about an item. After an error the order must be repeated.
-    fn about_item(&self, joined: &Joined, order: &Order) -> Result<Option<News>, Refused> {
+    fn about_item(&self, joined: &NodeLease, order: &GatewayRequest) -> Result<Option<GatewayEvent>, CatalogFailure> {
         let look = |item| {
-            let is = self.member.whereabouts(item)?;
-            Ok::<_, Refused>(Some(is.map_or(News::NoItem { item }, News::Item)))
+            let is = self.member.item_location(item)?;
+            Ok::<_, CatalogFailure>(Some(is.map_or(GatewayEvent::NoItem { item }, GatewayEvent::Item)))
         };
         match order {
-            Order::Pass { name, to } => {
-                let Whereabouts { item, epoch, .. } = *to;
+            GatewayRequest::Pass { name, to } => {
+                let ItemLocation { item, epoch, .. } = *to;
                 let outcome = match self.member.pass(joined, name, to)? {
-                    Passing::Done => Ok(()),
-                    Passing::Kept(why) => Err(why),
+                    PassOutcome::Done => Ok(()),
+                    PassOutcome::Kept(why) => Err(why),
                 };
-                Ok(Some(News::Passed { item, epoch, outcome }))
+                Ok(Some(GatewayEvent::Passed { item, epoch, outcome }))
             }
-            Order::Describe(is) => self.member.describe(is).map(|()| None),
-            Order::Forget { item, epoch } => {
+            GatewayRequest::Describe(is) => self.member.describe(is).map(|()| None),
+            GatewayRequest::Forget { item, epoch } => {
                 self.member.forget(*item, *epoch)?;
                 look(*item)
             }
-            Order::Look { item } => look(*item),
-            Order::Claim(_) | Order::Take { .. } | Order::Release(_) | Order::Announce(_) | Order::Find(_) => Ok(None),
+            GatewayRequest::Look { item } => look(*item),
+            GatewayRequest::Claim(_)
+            | GatewayRequest::Take { .. }
+            | GatewayRequest::Release(_)
+            | GatewayRequest::Announce(_)
+            | GatewayRequest::Find(_) => Ok(None),
         }
     }
 
@@ -198,19 +202,23 @@ impl Worker {
     }
 
     /// Makes a name belong to this node, by the call `claim`.
-    fn claim_with(&mut self, name: &Name, claim: impl FnOnce(&Member, &Joined) -> Result<(), Refused>) -> Claimed {
+    fn claim_with(
+        &mut self,
+        name: &Name,
+        claim: impl FnOnce(&Member, &NodeLease) -> Result<(), CatalogFailure>,
+    ) -> Claimed {
         self.strays.retain(|stray| stray != name);
         let State::In { joined, .. } = &self.state else {
             return Claimed::Failed("this node has no lease of the site".into());
         };
         match claim(&self.member, joined) {
             Ok(()) => Claimed::Ours,
-            Err(Refused::Taken(place)) => Claimed::Theirs(place),
-            Err(Refused::NoLease) => {
+            Err(CatalogFailure::Taken(place)) => Claimed::Theirs(place),
+            Err(CatalogFailure::NoLease) => {
                 self.cut_off("the lease has ended".into());
                 Claimed::Failed("the node's lease has ended".into())
             }
-            Err(Refused::Failed(why)) => Claimed::Failed(why),
+            Err(CatalogFailure::Failed(why)) => Claimed::Failed(why),
         }
     }
 
@@ -220,7 +228,7 @@ impl Worker {
             self.look_after_lease();
             match self.claim(name, true) {
                 Claimed::Ours => {}
-                Claimed::Theirs(place) => self.mailbox.put(News::Contested { name: name.clone(), place }),
+                Claimed::Theirs(place) => self.mailbox.put(GatewayEvent::Contested { name: name.clone(), place }),
                 Claimed::Failed(why) => {
                     // Give the lease up: after the next join the node announces all names again.
                     return self.cut_off(why);
@@ -243,14 +251,14 @@ impl Worker {
     }
 }
 
-fn reason(refused: &Refused) -> String {
+fn reason(refused: &CatalogFailure) -> String {
     match refused {
-        Refused::Taken(place) => {
-            let Place { node, address, .. } = place;
+        CatalogFailure::Taken(place) => {
+            let NodeRecord { node, address, .. } = place;
             format!("another daemon, at {address}, is node '{node}' of this site; end that one, or take another --node")
         }
-        Refused::NoLease => "the lease has ended".into(),
-        Refused::Failed(why) => why.clone(),
+        CatalogFailure::NoLease => "the lease has ended".into(),
+        CatalogFailure::Failed(why) => why.clone(),
     }
 }
 
@@ -259,7 +267,7 @@ pub(crate) fn follow(
     catalog: &dyn Catalog,
     site: &str,
     mailbox: &Mailbox,
-    (nodes, hints): (&Nodes, &Hints),
+    (nodes, hints): (&Nodes, &ItemEntries),
     stop: &AtomicBool,
 ) {
     let mut follower = Follower::new(&keys::site(site));
@@ -267,7 +275,7 @@ pub(crate) fn follow(
         // No report is needed if the catalog cannot be reached, because the thread that keeps the lease reports this.
         let told = tell(&mut follower, catalog, site, hints, Deadline::after(SLICE), |news| {
             // The links learn of a node before the daemon does, so that the daemon's questions find its address.
-            if let News::Node(place) = &news {
+            if let GatewayEvent::Node(place) = &news {
                 nodes.learn(place);
             }
             mailbox.put(news);
@@ -283,9 +291,9 @@ pub(crate) fn tell(
     follower: &mut Follower,
     catalog: &dyn Catalog,
     site: &str,
-    hints: &Hints,
+    hints: &ItemEntries,
     by: Deadline,
-    put: impl FnMut(News),
+    put: impl FnMut(GatewayEvent),
 ) -> bool {
     let Ok(changes) = follower.next(catalog, by) else { return false };
     changes.iter().for_each(|change| hints.note(change));
@@ -293,16 +301,16 @@ pub(crate) fn tell(
     true
 }
 
-fn news(site: &str, change: EntryChange) -> Option<News> {
+fn news(site: &str, change: EntryChange) -> Option<GatewayEvent> {
     match (keys::read(site, &change.entry().key), change) {
-        (Key::Node(node), EntryChange::Put(entry)) => Place::read(&node, &entry.value).map(News::Node),
-        (Key::Node(node), EntryChange::Gone(_)) => Some(News::NodeGone { node }),
+        (Key::Node(node), EntryChange::Put(entry)) => NodeRecord::read(&node, &entry.value).map(GatewayEvent::Node),
+        (Key::Node(node), EntryChange::Gone(_)) => Some(GatewayEvent::NodeGone { node }),
         (Key::Name(name), EntryChange::Put(entry)) => {
-            keys::read_owner(&entry.value).map(|node| News::Named { name, node })
+            keys::read_owner(&entry.value).map(|node| GatewayEvent::Named { name, node })
         }
-        (Key::Name(name), EntryChange::Gone(_)) => Some(News::Unnamed { name }),
-        (Key::Item(item), EntryChange::Put(entry)) => Whereabouts::read(item, &entry.value).map(News::Item),
-        (Key::Item(item), EntryChange::Gone(_)) => Some(News::NoItem { item }),
+        (Key::Name(name), EntryChange::Gone(_)) => Some(GatewayEvent::Unnamed { name }),
+        (Key::Item(item), EntryChange::Put(entry)) => ItemLocation::read(item, &entry.value).map(GatewayEvent::Item),
+        (Key::Item(item), EntryChange::Gone(_)) => Some(GatewayEvent::NoItem { item }),
         (Key::Other, _) => None,
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crossdock_gateway::{CatalogAt, Claimed, Gateway, GatewayOptions, Name, News, Order};
+use crossdock_gateway::{CatalogAddress, Claimed, Gateway, GatewayEvent, GatewayOptions, GatewayRequest, Name};
 use crossdock_layout::Status;
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{Authority, Choice, Peer, Refusal, Serve, Source, Wanted};
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// A gateway of the test, and its news that the test has not looked at yet.
 struct Node {
     gateway: Gateway,
-    news: Vec<News>,
+    news: Vec<GatewayEvent>,
 }
 
 /// Finds a port below those that the kernel gives to outgoing connections, so that the port is still free a moment
@@ -33,7 +33,7 @@ fn free_port() -> String {
     }
 }
 
-fn options(node: &str, catalog: CatalogAt, folder: &Path) -> GatewayOptions {
+fn options(node: &str, catalog: CatalogAddress, folder: &Path) -> GatewayOptions {
     GatewayOptions {
         site: "here".into(),
         node: node.into(),
@@ -51,8 +51,8 @@ fn options(node: &str, catalog: CatalogAt, folder: &Path) -> GatewayOptions {
     }
 }
 
-fn embedded(address: &str) -> CatalogAt {
-    CatalogAt::Embedded { node: String::new(), address: address.into() }
+fn embedded(address: &str) -> CatalogAddress {
+    CatalogAddress::Embedded { node: String::new(), address: address.into() }
 }
 
 /// The services of a test node: service 7 answers with the body reversed; the bytes of an object of kind item all have
@@ -77,8 +77,8 @@ fn a_node_asks_and_pulls_from_another_one_and_knows_its_round_trip() {
     let site = Site::new();
     let mut a = Node::start(&site.keeper());
     let mut b = Node::start(&site.other("b"));
-    a.until("b is there", |news| matches!(news, News::Node(place) if place.node == "b").then_some(()));
-    b.until("a is there", |news| matches!(news, News::Node(place) if place.node == "a").then_some(()));
+    a.until("b is there", |news| matches!(news, GatewayEvent::Node(place) if place.node == "b").then_some(()));
+    b.until("a is there", |news| matches!(news, GatewayEvent::Node(place) if place.node == "a").then_some(()));
     let by = || Deadline::after(Duration::from_secs(60));
     for (from, to) in [(&a, "b"), (&b, "a")] {
         let nodes = from.gateway.nodes();
@@ -92,14 +92,16 @@ fn a_node_asks_and_pulls_from_another_one_and_knows_its_round_trip() {
         assert_eq!(unknown.status, Status::NotFound, "{unknown}");
     }
     a.until("the round trip is known", |news| match news {
-        News::Links(links) => links.iter().any(|link| link.node == "b" && link.round_trip.is_some()).then_some(()),
+        GatewayEvent::Links(links) => {
+            links.iter().any(|link| link.node == "b" && link.round_trip.is_some()).then_some(())
+        }
         _ => None,
     });
     // The next daemon of node `b` listens at another address, and the link of `a` connects to it.
     drop(b);
-    a.until("b is gone", |news| matches!(news, News::NodeGone { node } if node == "b").then_some(()));
+    a.until("b is gone", |news| matches!(news, GatewayEvent::NodeGone { node } if node == "b").then_some(()));
     let _b = Node::start(&GatewayOptions { token: 1234, ..site.other("b") });
-    a.until("b is back", |news| matches!(news, News::Node(place) if place.node == "b").then_some(()));
+    a.until("b is back", |news| matches!(news, GatewayEvent::Node(place) if place.node == "b").then_some(()));
     assert_eq!(a.gateway.nodes().ask("b", 7, b"xyz", by()).unwrap(), b"zyx");
 }
 
@@ -109,7 +111,7 @@ fn nodes_that_may_use_ucx_measure_it_and_say_whether_pulls_go_by_it() {
     let may = |options| GatewayOptions { trusted_network: true, transport: Choice::Ucx, ..options };
     let mut a = Node::start(&may(site.keeper()));
     let _b = Node::start(&may(site.other("b")));
-    a.until("b is there", |news| matches!(news, News::Node(place) if place.node == "b").then_some(()));
+    a.until("b is there", |news| matches!(news, GatewayEvent::Node(place) if place.node == "b").then_some(()));
     let wanted = Wanted { kind: SegmentKind::Item, object: 9, epoch: 1 };
     for _ in 0..6 {
         let mut memory = vec![0; 1 << 20];
@@ -119,7 +121,7 @@ fn nodes_that_may_use_ucx_measure_it_and_say_whether_pulls_go_by_it() {
     }
     let has_ucx = crossdock_os::ucx::Library::load().is_ok();
     a.until("the link says by what it pulls", |news| {
-        let News::Links(links) = news else { return None };
+        let GatewayEvent::Links(links) = news else { return None };
         let link = links.iter().find(|link| link.node == "b")?;
         let says = if has_ucx {
             link.transport == "tcp, pulls by ucx" || link.why.starts_with("ucx was slower: ")
@@ -136,7 +138,7 @@ impl Node {
     }
 
     /// Waits for the first news that `pick` accepts, and takes it out of the list.
-    fn until<T>(&mut self, what: &str, mut pick: impl FnMut(&News) -> Option<T>) -> T {
+    fn until<T>(&mut self, what: &str, mut pick: impl FnMut(&GatewayEvent) -> Option<T>) -> T {
         let by = Deadline::after(Duration::from_secs(60));
         loop {
             self.news.extend(self.gateway.news());
@@ -151,15 +153,15 @@ impl Node {
 
     fn joined(&mut self) -> u64 {
         self.until("it joins", |news| match news {
-            News::Joined { number } => Some(*number),
+            GatewayEvent::Joined { number } => Some(*number),
             _ => None,
         })
     }
 
     fn claim(&mut self, name: &Name) -> Claimed {
-        self.gateway.order(Order::Claim(name.clone()));
+        self.gateway.order(GatewayRequest::Claim(name.clone()));
         self.until("the claim is answered", |news| match news {
-            News::Claimed { name: found, outcome } if found == name => Some(outcome.clone()),
+            GatewayEvent::Claimed { name: found, outcome } if found == name => Some(outcome.clone()),
             _ => None,
         })
     }
@@ -180,7 +182,7 @@ impl Site {
     }
 
     fn keeper(&self) -> GatewayOptions {
-        options("a", CatalogAt::Keep(self.address.clone()), self.folder.path())
+        options("a", CatalogAddress::Keep(self.address.clone()), self.folder.path())
     }
 
     fn other(&self, node: &str) -> GatewayOptions {
@@ -196,15 +198,15 @@ fn nodes_get_numbers_of_their_own_and_see_each_other_come_and_go() {
     let (first, second) = (a.joined(), b.joined());
     assert_ne!(first, second);
     let number = |node: &'static str| {
-        move |news: &News| match news {
-            News::Node(place) if place.node == node => Some(place.number),
+        move |news: &GatewayEvent| match news {
+            GatewayEvent::Node(place) if place.node == node => Some(place.number),
             _ => None,
         }
     };
     assert_eq!(a.until("b is seen", number("b")), second);
     assert_eq!(b.until("a is seen", number("a")), first);
     drop(b);
-    let gone = |news: &News| (*news == News::NodeGone { node: "b".into() }).then_some(());
+    let gone = |news: &GatewayEvent| (*news == GatewayEvent::NodeGone { node: "b".into() }).then_some(());
     a.until("b is gone", gone);
     // A node that joins again under its name has the same number.
     let mut again = Node::start(&site.other("b"));
@@ -221,16 +223,16 @@ fn a_name_belongs_to_the_first_and_is_free_again_when_it_is_released_or_its_node
     assert_eq!(a.claim(&name("x")), Claimed::Ours);
     assert_eq!(a.claim(&name("x")), Claimed::Ours);
     assert!(matches!(b.claim(&name("x")), Claimed::Theirs(place) if place.node == "a"));
-    b.until("x is known", |news| (*news == News::Named { name: name("x"), node: "a".into() }).then_some(()));
-    a.gateway.order(Order::Release(name("x")));
-    b.until("x is free", |news| (*news == News::Unnamed { name: name("x") }).then_some(()));
+    b.until("x is known", |news| (*news == GatewayEvent::Named { name: name("x"), node: "a".into() }).then_some(()));
+    a.gateway.order(GatewayRequest::Release(name("x")));
+    b.until("x is free", |news| (*news == GatewayEvent::Unnamed { name: name("x") }).then_some(()));
     assert_eq!(b.claim(&name("x")), Claimed::Ours);
     assert_eq!(b.claim(&name("y")), Claimed::Ours);
     // Names that are not announced are released.
-    b.gateway.order(Order::Announce(vec![name("y")]));
-    a.until("x is free", |news| (*news == News::Unnamed { name: name("x") }).then_some(()));
+    b.gateway.order(GatewayRequest::Announce(vec![name("y")]));
+    a.until("x is free", |news| (*news == GatewayEvent::Unnamed { name: name("x") }).then_some(()));
     drop(b);
-    a.until("y is free", |news| (*news == News::Unnamed { name: name("y") }).then_some(()));
+    a.until("y is free", |news| (*news == GatewayEvent::Unnamed { name: name("y") }).then_some(()));
     assert_eq!(a.claim(&name("y")), Claimed::Ours);
 }
 
@@ -243,7 +245,7 @@ fn another_daemon_of_the_same_name_waits_and_says_who_has_it() {
     b.joined();
     let mut second = Node::start(&GatewayOptions { token: 99, ..site.other("b") });
     let why = second.until("it is refused", |news| match news {
-        News::CutOff { why } => Some(why.clone()),
+        GatewayEvent::CutOff { why } => Some(why.clone()),
         _ => None,
     });
     assert!(why.contains("another daemon, at 127.0.0.1:"), "{why}");
@@ -263,7 +265,7 @@ fn a_broker_that_was_restarted_goes_on_with_the_lease_of_the_former_one() {
     // The former daemon was killed, so it has not given back its lease.
     let mut next = Node::start(&site.other("b"));
     assert_eq!(next.joined(), number);
-    next.gateway.order(Order::Announce(vec![name("x")]));
+    next.gateway.order(GatewayRequest::Announce(vec![name("x")]));
     assert_eq!(next.claim(&name("x")), Claimed::Ours);
     assert!(matches!(a.claim(&name("x")), Claimed::Theirs(place) if place.node == "b"));
 }
@@ -278,7 +280,7 @@ fn a_node_that_was_cut_off_says_so_comes_back_and_learns_what_it_lost() {
     assert_eq!(b.claim(&name("x")), Claimed::Ours);
     assert_eq!(b.claim(&name("y")), Claimed::Ours);
     drop(a);
-    b.until("b is cut off", |news| matches!(news, News::CutOff { .. }).then_some(()));
+    b.until("b is cut off", |news| matches!(news, GatewayEvent::CutOff { .. }).then_some(()));
     assert!(matches!(b.claim(&name("z")), Claimed::Failed(_)));
     // The journal of the catalog is lost, so the new catalog knows nothing of `b`, as if the lease of `b` had ended.
     // Then `a` claims the name `x` first.
@@ -288,9 +290,9 @@ fn a_node_that_was_cut_off_says_so_comes_back_and_learns_what_it_lost() {
     assert_eq!(a.claim(&name("x")), Claimed::Ours);
     // `b` keeps the number that its ids contain, although `a` joined the new catalog first.
     assert_eq!(b.joined(), number);
-    b.gateway.order(Order::Announce(vec![name("x"), name("y")]));
+    b.gateway.order(GatewayRequest::Announce(vec![name("x"), name("y")]));
     let place = b.until("x is contested", |news| match news {
-        News::Contested { name: found, place } if *found == name("x") => Some(place.node.clone()),
+        GatewayEvent::Contested { name: found, place } if *found == name("x") => Some(place.node.clone()),
         _ => None,
     });
     assert_eq!(place, "a");
@@ -305,8 +307,8 @@ fn a_node_whose_number_another_node_has_stays_out() {
     let mut a = Node::start(&site.keeper());
     let taken = a.joined();
     let mut b = Node::start(&GatewayOptions { number: taken, ..site.other("b") });
-    let refused = |news: &News| match news {
-        News::CutOff { why } => Some(why.clone()),
+    let refused = |news: &GatewayEvent| match news {
+        GatewayEvent::CutOff { why } => Some(why.clone()),
         _ => None,
     };
     let why = b.until("it is refused", refused);
@@ -327,7 +329,7 @@ fn inside_tls_nodes_join_only_with_certificates_of_the_sites_authority() {
         authority.issue(node).unwrap().save(&folder).unwrap();
         Some(folder)
     };
-    let at = CatalogAt::Embedded { node: "a".into(), address: site.address.clone() };
+    let at = CatalogAddress::Embedded { node: "a".into(), address: site.address.clone() };
     let mut a = Node::start(&GatewayOptions { certificates: papers(&authority, "a", "a"), ..site.keeper() });
     let inside = |certificates| GatewayOptions { catalog: at.clone(), certificates, ..site.other("b") };
     let mut b = Node::start(&inside(papers(&authority, "b", "b")));
@@ -337,9 +339,9 @@ fn inside_tls_nodes_join_only_with_certificates_of_the_sites_authority() {
     let other = Authority::make("other", Duration::from_secs(3600)).unwrap();
     let refused = |options: &GatewayOptions| {
         let mut node = Node::start(options);
-        node.until("it is refused", |news| matches!(news, News::CutOff { .. }).then_some(()));
+        node.until("it is refused", |news| matches!(news, GatewayEvent::CutOff { .. }).then_some(()));
         thread::sleep(Duration::from_millis(300));
-        assert!(!node.gateway.news().iter().any(|news| matches!(news, News::Joined { .. })));
+        assert!(!node.gateway.news().iter().any(|news| matches!(news, GatewayEvent::Joined { .. })));
     };
     refused(&inside(papers(&other, "b", "foreign")));
     refused(&site.other("b"));
@@ -363,7 +365,7 @@ fn nodes_that_use_grpc_join_ask_and_pull() {
         nodes.pull(other, &wanted, 0, &mut memory, by()).unwrap();
         assert_eq!(memory, [9; 5000]);
         let seen = node.until("the link is reported", |news| match news {
-            News::Links(links) => links.iter().find(|link| link.round_trip.is_some()).cloned(),
+            GatewayEvent::Links(links) => links.iter().find(|link| link.round_trip.is_some()).cloned(),
             _ => None,
         });
         assert_eq!((seen.node.as_str(), seen.transport.as_str()), (other, used), "{seen:?}");
@@ -380,10 +382,10 @@ fn what_cannot_work_is_refused_at_the_start() {
     };
     refused(GatewayOptions { node: "a/b".into(), ..site.keeper() }, "no name of a node");
     refused(GatewayOptions { site: String::new(), ..site.keeper() }, "no name of a site");
-    refused(GatewayOptions { catalog: CatalogAt::Keep("0.0.0.0:0".into()), ..site.keeper() }, "--trusted-network");
+    refused(GatewayOptions { catalog: CatalogAddress::Keep("0.0.0.0:0".into()), ..site.keeper() }, "--trusted-network");
     refused(GatewayOptions { certificates: Some("/nowhere".into()), ..site.keeper() }, "/nowhere");
     drop(Node::start(&GatewayOptions {
-        catalog: CatalogAt::Keep("0.0.0.0:0".into()),
+        catalog: CatalogAddress::Keep("0.0.0.0:0".into()),
         trusted_network: true,
         ..site.keeper()
     }));

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use crossdock_os::{Deadline, child, event, socket};
 
-pub use crossdock_gateway::{CatalogAt, GatewayOptions};
+pub use crossdock_gateway::{CatalogAddress, GatewayOptions};
 pub use crossdock_link::Choice;
 pub use options::{ServeError, ServeOptions, SiteOptions, default_socket};
 
@@ -39,7 +39,7 @@ pub fn serve(mut options: ServeOptions) -> Result<(), ServeError> {
 }
 
 fn run(options: &ServeOptions, socket: PathBuf, ready: Option<OwnedFd>) -> Result<(), ServeError> {
-    serve_at(options, keeper::Place::take(socket)?, ready)
+    serve_at(options, keeper::DaemonFiles::take(socket)?, ready)
 }
 
 /// Serves a socket that the service manager made. The socket's file stays when the daemon ends.
@@ -51,10 +51,10 @@ fn run_passed(options: &mut ServeOptions, listener: OwnedFd, path: PathBuf) -> R
         return Err(ServeError("the service manager started this daemon; leave --detach out".into()));
     }
     let ready = options.ready.take();
-    serve_at(options, keeper::Place::take(path)?.with_listener(listener), ready)
+    serve_at(options, keeper::DaemonFiles::take(path)?.with_listener(listener), ready)
 }
 
-fn serve_at(options: &ServeOptions, place: keeper::Place, ready: Option<OwnedFd>) -> Result<(), ServeError> {
+fn serve_at(options: &ServeOptions, place: keeper::DaemonFiles, ready: Option<OwnedFd>) -> Result<(), ServeError> {
     if child::threads() != Some(1) {
         place.leave(options.private);
         return Err(ServeError("the daemon has to be started from a process with one thread".into()));

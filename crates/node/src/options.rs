@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crossdock_gateway::CatalogAt;
+use crossdock_gateway::CatalogAddress;
 use crossdock_link::Choice;
 
 /// The options of a daemon that is a node of a site.
@@ -15,7 +15,7 @@ pub struct SiteOptions {
     /// The name of this node in the site.
     pub node: String,
     /// Where the catalog of the site is.
-    pub catalog: CatalogAt,
+    pub catalog: CatalogAddress,
     /// The number of a descriptor that the daemon inherited: a socket that listens at the catalog's address. Every broker
     /// of the daemon uses it, so no other program can take the port in between. `None`: each broker makes the socket.
     pub catalog_socket: Option<i32>,

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossdock_catalog::{Catalog, Expect, Faults, Memory};
-use crossdock_gateway::simulated::Steps;
-use crossdock_gateway::{CatalogAt, GatewayOptions, News};
+use crossdock_gateway::simulated::SimulatedGateway;
+use crossdock_gateway::{CatalogAddress, GatewayEvent, GatewayOptions};
 use crossdock_layout::wire::{Answer, FINGERPRINT, InUse, OpenMode, PROTOCOL_VERSION, Request, SegmentKind};
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights, SegmentId};
 use crossdock_node::broker::{
@@ -78,7 +78,7 @@ struct Node {
     /// The node's number; 0 until it has joined the site for the first time.
     number: u64,
     broker: Option<Broker>,
-    steps: Steps,
+    steps: SimulatedGateway,
     memory: Arc<Memory>,
     handle: Arc<Handle>,
     clock: Arc<AtomicU64>,
@@ -123,11 +123,11 @@ struct World {
     contested: usize,
 }
 
-fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64, number: u64) -> Steps {
+fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64, number: u64) -> SimulatedGateway {
     let options = GatewayOptions {
         site: "s".into(),
         node: node.into(),
-        catalog: CatalogAt::Keep(String::new()),
+        catalog: CatalogAddress::Keep(String::new()),
         catalog_socket: None,
         listen: None,
         certificates: None,
@@ -139,7 +139,7 @@ fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64,
         lease: LEASE,
     };
     let clock = Arc::clone(clock);
-    Steps::new(&options, Arc::clone(handle) as Arc<dyn Catalog>, move || clock.load(Ordering::Relaxed))
+    SimulatedGateway::new(&options, Arc::clone(handle) as Arc<dyn Catalog>, move || clock.load(Ordering::Relaxed))
 }
 
 impl Node {
@@ -219,7 +219,7 @@ impl Node {
         for _ in 0..3 {
             self.steps.step();
             for news in self.steps.news() {
-                if let News::Joined { number } = news {
+                if let GatewayEvent::Joined { number } = news {
                     assert!(self.number == 0 || self.number == number, "a node has two numbers");
                     self.number = number;
                 }
@@ -229,7 +229,7 @@ impl Node {
                 if self.broker.is_none() {
                     self.start_broker(now);
                 }
-                let is_contested = matches!(news, News::Contested { .. });
+                let is_contested = matches!(news, GatewayEvent::Contested { .. });
                 contested += usize::from(is_contested);
                 if !is_contested || self.planted != Planted::OldEpochAccepted {
                     self.event(now, Event::Site(news.into()));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossdock_files::{Exchange, RemoteHosts, Service};
-use crossdock_gateway::CatalogAt;
+use crossdock_gateway::CatalogAddress;
 use crossdock_link::{Choice, Transports};
 
 use super::site::Protection;
@@ -17,7 +17,7 @@ pub struct OwnHost {
     /// The name of the site.
     pub site: String,
     /// The address of the site's catalog.
-    pub catalog: CatalogAt,
+    pub catalog: CatalogAddress,
     /// The name of this host's node in the site.
     pub node: String,
     /// The address at which other hosts reach this host; the system chooses the port.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_files as files;
-use crossdock_gateway::{CatalogAt, CatalogOptions, SiteCatalog};
+use crossdock_gateway::{CatalogAddress, CatalogOptions, SiteCatalog};
 use crossdock_link::{Authority, Certificates, NodeCredentials, Transports, Trust};
 use crossdock_os::tcp;
 
@@ -54,7 +54,7 @@ impl Protection {
     /// Gives the site with this name and catalog, as managed directories of the node `node` use it.
     pub fn site_of_files(
         &self,
-        (name, at, node): (&str, &CatalogAt, &str),
+        (name, at, node): (&str, &CatalogAddress, &str),
         workflow: &str,
         transports: &Transports,
     ) -> Result<files::Site, String> {
@@ -67,7 +67,7 @@ impl Protection {
     /// and the listening socket `socket`.
     fn catalog(
         &self,
-        (at, node): (&CatalogAt, &str),
+        (at, node): (&CatalogAddress, &str),
         (folder, socket): (&Path, Option<BorrowedFd<'_>>),
         transports: &Transports,
     ) -> Result<SiteCatalog, String> {
@@ -136,7 +136,7 @@ impl RunSite {
 
     /// Keeps the site's catalog in this process, until the returned value is dropped.
     pub fn keep(&self, folder: &RunFolder) -> Result<SiteCatalog, String> {
-        let at = CatalogAt::Keep(format!("0.0.0.0:{}", self.port));
+        let at = CatalogAddress::Keep(format!("0.0.0.0:{}", self.port));
         self.protection.catalog(
             (&at, &self.hosts.own_node()),
             (&folder.path.join("catalog"), Some(self.socket.as_fd())),
@@ -158,8 +158,8 @@ impl RunSite {
     }
 
     /// The address of the catalog for processes of this host.
-    pub fn catalog(&self) -> CatalogAt {
-        CatalogAt::Embedded { node: self.hosts.own_node(), address: format!("127.0.0.1:{}", self.port) }
+    pub fn catalog(&self) -> CatalogAddress {
+        CatalogAddress::Embedded { node: self.hosts.own_node(), address: format!("127.0.0.1:{}", self.port) }
     }
 
     /// Gives this host's address on the route to the first other host.

@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crossdock_node::{CatalogAt, Choice, GatewayOptions, ServeOptions, SiteOptions, serve};
+use crossdock_node::{CatalogAddress, Choice, GatewayOptions, ServeOptions, SiteOptions, serve};
 
 fn main() -> ExitCode {
     let mut options = ServeOptions::default();
     let mut site = SiteOptions {
         site: String::new(),
         node: String::new(),
-        catalog: CatalogAt::Etcd(Vec::new()),
+        catalog: CatalogAddress::Etcd(Vec::new()),
         catalog_socket: None,
         listen: None,
         certificates: None,

@@ -3,9 +3,9 @@
 use crossdock_layout::{MemberId, SegmentId};
 
 use super::item::Verdict;
-use super::nodes::{NodeNews, NodeOrder};
+use super::nodes::{NodeEvent, NodeOrder};
 use super::record::{Peer, Record};
-use super::site::{SiteNews, SiteOrder};
+use super::site::{SiteEvent, SiteOrder};
 
 /// The number that the host gave to a connection. No number is used twice.
 pub type Connection = u64;
@@ -90,9 +90,9 @@ pub enum Event<'a> {
         outcome: Result<(), String>,
     },
     /// A report from the catalog of the site to which this daemon belongs.
-    Site(SiteNews),
+    Site(SiteEvent),
     /// A question or an answer of another node in the site.
-    Nodes(NodeNews),
+    Nodes(NodeEvent),
     /// How many bytes of memory could be given out now.
     Free(u64),
     /// Whether the journal accepts records. The error says why it does not.
@@ -165,7 +165,7 @@ pub enum Effect {
         size: u64,
     },
     /// Make a fresh file, pass it to the keeper, and carry out the order `pull`, which fills the file. If the file
-    /// cannot be made, answer the order with [`NodeNews::Pulled`]. Before the pull has ended, the broker may order
+    /// cannot be made, answer the order with [`NodeEvent::Pulled`]. Before the pull has ended, the broker may order
     /// [`Effect::Forget`] for the fresh file.
     FetchItem {
         /// The fresh file, which gets the bytes.

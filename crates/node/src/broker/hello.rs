@@ -5,7 +5,7 @@ use crossdock_layout::id::MAX_MEMBERS;
 use crossdock_layout::wire::{Answer, FINGERPRINT, PROTOCOL_VERSION, Request};
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
 
-use super::{Asker, Attachment, Broker, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, Record, text};
+use super::{Attachment, Broker, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, Record, Requester, text};
 
 /// The task name of a program that names no task.
 pub(super) const NAMELESS_TASK: &str = "program";
@@ -15,7 +15,7 @@ impl Broker {
     pub(super) fn refuse_version(&mut self, connection: Connection, message: &[u8]) -> bool {
         let Some(theirs) = Request::versions(message) else { return false };
         let number = u64::from_le_bytes(message[8..16].try_into().expect("versions() saw a header"));
-        let asker = Asker { connection, member: MemberId::NOBODY, number, opcode: 1 };
+        let asker = Requester { connection, member: MemberId::NOBODY, number, opcode: 1 };
         self.fail(asker, Status::Incompatible, text::incompatible(theirs));
         self.drop_link(connection, "it was built for another version");
         true
@@ -26,7 +26,7 @@ impl Broker {
         else {
             return;
         };
-        let asker = Asker { connection, member, number, opcode: 1 };
+        let asker = Requester { connection, member, number, opcode: 1 };
         if (protocol, layout, fingerprint) != (PROTOCOL_VERSION, LAYOUT_VERSION, FINGERPRINT) {
             self.fail(asker, Status::Incompatible, text::incompatible((protocol, layout, fingerprint)));
             return self.drop_link(connection, "it was built for another version");
@@ -123,7 +123,7 @@ impl Broker {
 
     /// Welcomes a member that connects again. `fresh` says that the member never got its first welcome, so it has
     /// nothing open.
-    fn welcome_back(&mut self, asker: Asker, member: MemberId, fresh: bool) {
+    fn welcome_back(&mut self, asker: Requester, member: MemberId, fresh: bool) {
         let link = &self.links[&asker.connection];
         let known = &self.lasting.members[&member];
         if known.endpoint != link.endpoint || known.peer.uid != link.peer.uid {
@@ -143,7 +143,7 @@ impl Broker {
         self.enter(asker, member, true);
     }
 
-    fn enter(&mut self, asker: Asker, member: MemberId, resumed: bool) {
+    fn enter(&mut self, asker: Requester, member: MemberId, resumed: bool) {
         let connection = asker.connection;
         let Some(link) = self.links.get_mut(&connection) else { return };
         link.member = Some(member);
@@ -172,7 +172,7 @@ impl Broker {
     }
 
     /// Tells the client why it is refused, and closes the connection.
-    fn refuse(&mut self, asker: Asker, status: Status, text: String) {
+    fn refuse(&mut self, asker: Requester, status: Status, text: String) {
         self.answer(asker, &Answer::Failed { status, text });
         self.drop_link(asker.connection, "its hello was refused");
     }

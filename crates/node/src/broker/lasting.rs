@@ -11,7 +11,7 @@ use crossdock_layout::wire::{Grant, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId};
 
 use super::item::Items;
-use super::record::{Cause, Era, Peer, Record};
+use super::record::{Cause, Peer, ProofScope, Record};
 use super::series::Series;
 
 /// How many finished requests of a member are remembered. A client never has as many unanswered requests.
@@ -99,7 +99,7 @@ pub struct Lasting {
     pub members: BTreeMap<MemberId, Member>,
     /// Members whose session is over, but which are not proved dead. Their slots of the liveness table stay taken.
     pub ghosts: BTreeMap<MemberId, Peer>,
-    pub era: Option<Era>,
+    pub era: Option<ProofScope>,
     /// For each id of a segment, the kernel's number for the memory.
     pub numbers: BTreeMap<SegmentId, u64>,
     pub segments: BTreeMap<SegmentId, Segment>,

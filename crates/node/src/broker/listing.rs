@@ -5,10 +5,10 @@ use std::ops::Bound;
 use crossdock_layout::wire::{Answer, ItemEntry, ListOf, MemberEntry, NodeEntry, Page, SegmentEntry, WorkflowEntry};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
-use super::{Asker, Broker};
+use super::{Broker, Requester};
 
 impl Broker {
-    pub(super) fn list(&mut self, asker: Asker, of: ListOf, after: u64, workflow: Option<&str>) {
+    pub(super) fn list(&mut self, asker: Requester, of: ListOf, after: u64, workflow: Option<&str>) {
         let Some((_, own)) = self.place(asker) else { return };
         let admin = self.is_admin(asker.connection);
         let only = match workflow {
@@ -74,7 +74,7 @@ impl Broker {
         })
     }
 
-    pub(super) fn describe(&mut self, asker: Asker, whom: MemberId) {
+    pub(super) fn describe(&mut self, asker: Requester, whom: MemberId) {
         let Some((_, own)) = self.place(asker) else { return };
         let own = self.lasting.workflows.get(&own).map_or("", |w| &w.name);
         let visible = |e: &MemberEntry| e.workflow == own || self.is_admin(asker.connection);

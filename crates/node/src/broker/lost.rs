@@ -9,14 +9,14 @@
 use crossdock_layout::wire::{Answer, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
-use super::{Asker, Broker, Cause, Connection, Descriptor, Effect, MAIN_ENDPOINT, Outcome, text};
+use super::{Broker, Cause, Connection, Descriptor, Effect, MAIN_ENDPOINT, Outcome, Requester, text};
 
 /// How long a request waits for lost memory before it fails with the name of the member that may have the memory.
 const PATIENCE_MS: u64 = 2_000;
 
 impl Broker {
     /// Handles a member's offer of lost memory that it has mapped.
-    pub(super) fn offer(&mut self, asker: Asker, segment: SegmentId, descriptors: &[Descriptor]) {
+    pub(super) fn offer(&mut self, asker: Requester, segment: SegmentId, descriptors: &[Descriptor]) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         let whole = self.lasting.page_of(segment).map_or(segment, |(series, _)| series);
         let found = self.lasting.segments.get(&whole).filter(|s| {
@@ -63,7 +63,7 @@ impl Broker {
     }
 
     /// Lets the request wait until the memory is offered, or until its name is free.
-    pub(super) fn await_offer(&mut self, asker: Asker, segment: SegmentId, request: Request, wait_ms: u64) {
+    pub(super) fn await_offer(&mut self, asker: Requester, segment: SegmentId, request: Request, wait_ms: u64) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let key = (found.workflow, found.kind, found.name.clone());
         self.park(asker, key, Rights::NONE, wait_ms.max(PATIENCE_MS), Some(request));
@@ -92,7 +92,7 @@ impl Broker {
 
     /// Serves a request again after its wait.
     fn ask_again(&mut self, waits: (Connection, u64), member: MemberId, request: Request) {
-        let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
+        let asker = Requester { connection: waits.0, member, number: waits.1, opcode: request.number() };
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&waits.1)).copied();
         match (outcome, request) {
             // An observer still waits for this request's answer. The series that the request had found may be gone by

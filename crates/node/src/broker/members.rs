@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crossdock_layout::wire::{Answer, MemberEntry, MemberState, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
-use super::{Asker, Broker, Cause, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, REMEMBERED, Record};
+use super::{Broker, Cause, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, REMEMBERED, Record, Requester};
 
 impl Broker {
     /// Tells whether `member` is still the member of `connection`.
@@ -29,7 +29,7 @@ impl Broker {
             self.commit(counters);
         }
         let first = self.lasting.era.map_or(self.lasting.next_member, |era| era.first);
-        let era = super::Era { first, ..self.limits.era };
+        let era = super::ProofScope { first, ..self.limits.era };
         if self.lasting.era != Some(era) {
             self.commit(Record::Era(era));
         }
@@ -99,7 +99,7 @@ impl Broker {
         self.pages.doubt(self.lasting.pins_of(member));
     }
 
-    pub(super) fn bye(&mut self, asker: Asker) {
+    pub(super) fn bye(&mut self, asker: Requester) {
         self.connected.remove(&asker.member);
         if let Some(link) = self.links.get_mut(&asker.connection) {
             link.member = None;
@@ -230,7 +230,7 @@ impl Broker {
     fn give_up(&mut self, connection: Connection, number: u64) {
         let Some(parked) = self.unpark((connection, number)) else { return };
         if let Some((member, request)) = parked.again {
-            let asker = Asker { connection, member, number, opcode: request.number() };
+            let asker = Requester { connection, member, number, opcode: request.number() };
             let text = self.why_lost(&parked.key);
             return self.fail(asker, Status::Busy, text);
         }
@@ -246,7 +246,7 @@ impl Broker {
         let text =
             if former { text + " (A former run's is there: ask for that one explicitly, `--former`)" } else { text };
         let opcode = if *kind == SegmentKind::Series { 42 } else { 2 };
-        let asker = Asker { connection, member: MemberId::NOBODY, number, opcode };
+        let asker = Requester { connection, member: MemberId::NOBODY, number, opcode };
         self.fail(asker, Status::TimedOut, text);
     }
 

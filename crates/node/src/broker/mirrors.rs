@@ -2,7 +2,7 @@
 //!
 //! A task that opens a port of another node gets a *mirror*: a port of this node, whose other end the daemon has
 //! (`crossdock_relay`). The task's request waits until the host has made the mirror ([`NodeOrder::Mirror`],
-//! [`NodeNews::Mirrored`]). A mirror of a port belongs to one member. When this member has closed the mirror or is
+//! [`NodeEvent::Mirrored`]). A mirror of a port belongs to one member. When this member has closed the mirror or is
 //! dead, the broker tells the host ([`NodeOrder::MirrorLeft`]). The host then ends the daemon's end at the original
 //! port, even if the member never took its end of the mirror.
 //!
@@ -19,7 +19,7 @@ use crossdock_layout::wire::{MemberState, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::open::Given;
-use super::{Asker, Broker, Cause, Connection, Effect, NodeFailure, NodeOrder};
+use super::{Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, Requester};
 
 /// A member's request that waits for a mirror.
 struct Opening {
@@ -27,11 +27,11 @@ struct Opening {
     member: MemberId,
     opcode: u16,
     /// The wanted series; `None` for a port.
-    series: Option<Wanted>,
+    series: Option<WantedSeries>,
 }
 
 /// A series that a member wants to observe.
-struct Wanted {
+struct WantedSeries {
     workflow: u64,
     name: String,
     former: bool,
@@ -65,7 +65,7 @@ impl Broker {
     }
 
     /// Orders a mirror of another node's port for a member of this node.
-    pub(super) fn open_mirror(&mut self, asker: Asker, node: String, request: &Request) {
+    pub(super) fn open_mirror(&mut self, asker: Requester, node: String, request: &Request) {
         let Request::Open { access, wait_ms, name, .. } = request else { return };
         if *access != Rights::PRODUCE && *access != Rights::CONSUME {
             let text = format!("port '{name}' is on node {node}: one end of it can be opened here at a time");
@@ -89,7 +89,7 @@ impl Broker {
     /// Orders a mirror of another node's series for a member of this node.
     pub(super) fn open_series_mirror(
         &mut self,
-        asker: Asker,
+        asker: Requester,
         node: String,
         (wait_ms, former, series): (u64, bool, String),
     ) {
@@ -101,13 +101,13 @@ impl Broker {
         let id = self.node_order_id();
         let waits = (asker.connection, asker.number);
         let deadline = self.now.saturating_add(wait_ms);
-        let wanted = Wanted { workflow: number, name: series.clone(), former, deadline };
+        let wanted = WantedSeries { workflow: number, name: series.clone(), former, deadline };
         let opening = Opening { waits, member: asker.member, opcode: asker.opcode, series: Some(wanted) };
         self.mirrors.opening.insert(id, opening);
         self.effects.push(Effect::Nodes(NodeOrder::MirrorSeries { id, node, workflow, series, former, wait_ms }));
     }
 
-    fn may_wait_for_mirror(&mut self, asker: Asker) -> bool {
+    fn may_wait_for_mirror(&mut self, asker: Requester) -> bool {
         let own = self.mirrors.opening.values().filter(|opening| opening.waits.0 == asker.connection).count();
         self.may_wait_for_node(asker, own)
     }
@@ -115,7 +115,7 @@ impl Broker {
     /// Handles the host's answer to an order for a mirror.
     pub(super) fn mirrored(&mut self, id: u64, outcome: Result<SegmentId, NodeFailure>) {
         let Some(Opening { waits, member, opcode, series }) = self.mirrors.opening.remove(&id) else { return };
-        let asker = Asker { connection: waits.0, member, number: waits.1, opcode };
+        let asker = Requester { connection: waits.0, member, number: waits.1, opcode };
         let is_there = self.has_member(waits.0, member);
         match outcome {
             Ok(mirror) if series.is_some() => {
@@ -150,9 +150,9 @@ impl Broker {
     }
 
     /// If the observer's time is not over, looks for the series again; otherwise the request fails.
-    fn observe_again(&mut self, asker: Asker, series: Option<Wanted>, (status, text): (Status, String)) {
+    fn observe_again(&mut self, asker: Requester, series: Option<WantedSeries>, (status, text): (Status, String)) {
         match series {
-            Some(Wanted { name, former, deadline, .. }) if deadline > self.now => {
+            Some(WantedSeries { name, former, deadline, .. }) if deadline > self.now => {
                 let request = Request::Observe { wait_ms: deadline - self.now, former, name };
                 self.again.push_back(((asker.connection, asker.number), asker.member, request));
             }

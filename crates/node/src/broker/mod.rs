@@ -42,17 +42,17 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 
 pub use event::{Attachment, Connection, Descriptor, Effect, Event};
 pub use fuzz::{fuzz, fuzz_in_site};
-pub use item::{Item, ItemRecord, Residence, Source, Verdict, memory_of};
+pub use item::{BytesSource, Item, ItemRecord, Residence, Verdict, memory_of};
 pub use lasting::{DEFAULT_WORKFLOW, Endpoint, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow};
-pub use nodes::{NodeFailure, NodeNews, NodeOrder};
-pub use record::{Cause, Era, Peer, Record};
+pub use nodes::{NodeEvent, NodeFailure, NodeOrder};
+pub use record::{Cause, Peer, ProofScope, Record};
 pub use series::{Part, Pin, Series};
-pub use site::{Claimed, ItemPlace, SiteLimits, SiteLink, SiteName, SiteNews, SiteNode, SiteOrder};
+pub use site::{Claimed, SiteEvent, SiteItem, SiteLimits, SiteLink, SiteName, SiteNode, SiteOrder};
 
 use holds::Holds;
 use open::Making;
 use pages::Pages;
-use waits::{Due, Parked, Waits};
+use waits::{Due, WaitingRequest, Waits};
 
 /// The settings that a broker gets when it starts. They do not change afterwards.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ pub struct Limits {
     /// A number that changes when the daemon has lost its descriptors.
     pub incarnation: u64,
     /// The roll and the namespace by which this daemon proves deaths.
-    pub era: Era,
+    pub era: ProofScope,
     /// The calendar time at which the broker's clock was 0, in milliseconds since 1970. It is only shown to people.
     pub began_ms: u64,
     /// The process id of the broker itself. Members with this process id belong to the daemon, and use ports for tasks
@@ -92,7 +92,7 @@ impl Default for Limits {
             members: 3072,
             hello_ms: 5_000,
             incarnation: 1,
-            era: Era::default(),
+            era: ProofScope::default(),
             began_ms: 0,
             pid: 0,
             site: None,
@@ -145,7 +145,7 @@ pub struct Broker {
     making: Option<Making>,
     /// The requests that are to be served again; see `serve_again`.
     again: VecDeque<((Connection, u64), MemberId, Request)>,
-    items: item::Transient,
+    items: item::TransientItems,
     site: Option<site::Site>,
     /// How many orders about other nodes this broker has given. The next order's id is computed from this number.
     node_orders: u64,
@@ -190,7 +190,7 @@ impl Broker {
             waits: Waits::default(),
             making: None,
             again: VecDeque::new(),
-            items: item::Transient::default(),
+            items: item::TransientItems::default(),
             site,
             node_orders: 0,
             mirrors: mirrors::Mirrors::default(),
@@ -345,7 +345,7 @@ impl Broker {
         descriptors: &[Descriptor],
     ) {
         let opcode = request.number();
-        let asker = Asker { connection, member, number, opcode };
+        let asker = Requester { connection, member, number, opcode };
         // A request with this number was served before, so its answer was lost with a former broker. It gets the same
         // answer again, and nothing happens twice.
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&number)).copied();
@@ -383,7 +383,7 @@ impl Broker {
     }
 
     /// Answers a request that came again because its answer was lost with the former broker.
-    fn repeat(&mut self, asker: Asker, request: &Request, outcome: Outcome) {
+    fn repeat(&mut self, asker: Requester, request: &Request, outcome: Outcome) {
         if let Request::Item(request) = request {
             return self.repeat_item(asker, request.clone(), outcome);
         }
@@ -430,17 +430,17 @@ impl Broker {
         self.lasting.segments.get(&segment).is_some_and(|found| found.kind != kind)
     }
 
-    fn answer(&mut self, asker: Asker, answer: &Answer) {
+    fn answer(&mut self, asker: Requester, answer: &Answer) {
         let message = answer.encode(asker.opcode, asker.number);
         self.effects.push(Effect::Send { connection: asker.connection, message, with: Attachment::Nothing });
     }
 
-    fn fail(&mut self, asker: Asker, status: Status, text: impl Into<String>) {
+    fn fail(&mut self, asker: Requester, status: Status, text: impl Into<String>) {
         self.answer(asker, &Answer::Failed { status, text: text.into() });
     }
 
     /// Refuses the request if the journal accepts no records, because nothing lasting can be promised then.
-    fn journal_works(&mut self, asker: Asker) -> bool {
+    fn journal_works(&mut self, asker: Requester) -> bool {
         match &self.journal {
             Ok(()) => true,
             Err(why) => {
@@ -458,7 +458,7 @@ impl Broker {
 
 /// The member that asks, and where its answer goes.
 #[derive(Clone, Copy, Debug)]
-struct Asker {
+struct Requester {
     connection: Connection,
     member: MemberId,
     number: u64,

@@ -1,6 +1,6 @@
 //! Questions between the brokers of a site's nodes, and orders that bring bytes from one node to another.
 //!
-//! The broker gives a [`NodeOrder`] and continues. The result comes later as a [`NodeNews`] with the same id. If the
+//! The broker gives a [`NodeOrder`] and continues. The result comes later as a [`NodeEvent`] with the same id. If the
 //! outcome of a question is `Disconnected` or `TimedOut`, the question may still have been carried out. The asking
 //! broker then asks again with the same body, and each service is made so that the second question changes nothing.
 
@@ -9,7 +9,7 @@ use crossdock_layout::{SegmentId, Status};
 
 use super::item::{AHEAD, ENDED, FIND, READ, SHARED, SHARING, WANT};
 use super::succession::GIVE_UP;
-use super::{Asker, Broker, Effect, PARKED};
+use super::{Broker, Effect, PARKED, Requester};
 
 /// How long the broker waits for the answer to a question.
 const ANSWER_MS: u64 = 5_000;
@@ -26,7 +26,7 @@ pub struct NodeFailure {
 /// An order of the broker that concerns other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeOrder {
-    /// Ask a service of another node's broker. The answer is [`NodeNews::Answered`].
+    /// Ask a service of another node's broker. The answer is [`NodeEvent::Answered`].
     Ask {
         /// The broker's id for the question.
         id: u64,
@@ -40,7 +40,7 @@ pub enum NodeOrder {
         wait_ms: u64,
     },
     /// Ask a service of another node's broker. The body is `head`, followed by the bytes of a file. The answer is
-    /// [`NodeNews::Answered`].
+    /// [`NodeEvent::Answered`].
     Send {
         /// The broker's id for the question.
         id: u64,
@@ -57,14 +57,14 @@ pub enum NodeOrder {
         /// How long to wait for the answer, in milliseconds.
         wait_ms: u64,
     },
-    /// Send this answer to the question [`NodeNews::Asked`].
+    /// Send this answer to the question [`NodeEvent::Asked`].
     Answer {
         /// The question's id.
         id: u64,
         /// The body of the answer, as the service defines it. The error says why there is none.
         outcome: Result<Vec<u8>, NodeFailure>,
     },
-    /// Read the bytes of another node's object into memory that the host has. The answer is [`NodeNews::Pulled`].
+    /// Read the bytes of another node's object into memory that the host has. The answer is [`NodeEvent::Pulled`].
     Pull {
         /// The broker's id for the pull.
         id: u64,
@@ -84,7 +84,7 @@ pub enum NodeOrder {
         wait_ms: u64,
     },
     /// Write bytes, which another node has sent before, into memory that the host has. The answer is
-    /// [`NodeNews::Pulled`].
+    /// [`NodeEvent::Pulled`].
     Fill {
         /// The broker's id for this order.
         id: u64,
@@ -94,7 +94,7 @@ pub enum NodeOrder {
         bytes: Vec<u8>,
     },
     /// Open an end of another node's port for a task of this node, and make its mirror here. The answer is
-    /// [`NodeNews::Mirrored`].
+    /// [`NodeEvent::Mirrored`].
     Mirror {
         /// The broker's id for this order.
         id: u64,
@@ -113,7 +113,7 @@ pub enum NodeOrder {
         /// How long to wait for a free place at the port, in milliseconds.
         wait_ms: u64,
     },
-    /// Mirror a series of another node here, for all tasks of this node. The answer is [`NodeNews::Mirrored`].
+    /// Mirror a series of another node here, for all tasks of this node. The answer is [`NodeEvent::Mirrored`].
     MirrorSeries {
         /// The broker's id for this order.
         id: u64,
@@ -128,7 +128,7 @@ pub enum NodeOrder {
         /// How long to wait for the series, in milliseconds.
         wait_ms: u64,
     },
-    /// Copy or move a region to this node. The answer is [`NodeNews::RegionCopied`].
+    /// Copy or move a region to this node. The answer is [`NodeEvent::RegionCopied`].
     CopyRegion {
         /// The broker's id for this order.
         id: u64,
@@ -164,7 +164,7 @@ pub enum NodeOrder {
         /// For the mirror of a port: whether its member died. Otherwise the member left in order.
         died: bool,
     },
-    /// The answer to [`NodeNews::Opening`].
+    /// The answer to [`NodeEvent::Opening`].
     Opened {
         /// The id of the request to open.
         id: u64,
@@ -175,7 +175,7 @@ pub enum NodeOrder {
 
 /// A report to the broker about other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NodeNews {
+pub enum NodeEvent {
     /// The result of [`NodeOrder::Ask`].
     Answered {
         /// The broker's id for the question.
@@ -248,7 +248,7 @@ impl Broker {
 
     /// Tells whether this request may wait for another node. `own` is the number of requests of its connection that
     /// already wait for other nodes. If there are too many, the request fails.
-    pub(super) fn may_wait_for_node(&mut self, asker: Asker, own: usize) -> bool {
+    pub(super) fn may_wait_for_node(&mut self, asker: Requester, own: usize) -> bool {
         if own >= PARKED {
             let text = format!("{own} requests of this program wait for other nodes already; let some end first");
             self.fail(asker, Status::Busy, text);
@@ -257,17 +257,17 @@ impl Broker {
     }
 
     /// Handles a report about other nodes.
-    pub(super) fn node_news(&mut self, news: NodeNews) {
+    pub(super) fn node_news(&mut self, news: NodeEvent) {
         match news {
-            NodeNews::Mirrored { id, outcome } => self.mirrored(id, outcome),
-            NodeNews::RegionCopied { id, outcome } => self.region_copied(id, outcome),
-            NodeNews::Answered { id, outcome } if self.succession.has_asked(id) => {
+            NodeEvent::Mirrored { id, outcome } => self.mirrored(id, outcome),
+            NodeEvent::RegionCopied { id, outcome } => self.region_copied(id, outcome),
+            NodeEvent::Answered { id, outcome } if self.succession.has_asked(id) => {
                 self.series_name_given_up(id, outcome);
             }
-            NodeNews::Answered { id, outcome } => self.item_question_answered(id, outcome),
-            NodeNews::Pulled { id, outcome } => self.item_pulled(id, outcome),
-            NodeNews::Asked { id, service: GIVE_UP, body, .. } => self.series_name_wanted(id, &body),
-            NodeNews::Asked { id, node, service, body } => {
+            NodeEvent::Answered { id, outcome } => self.item_question_answered(id, outcome),
+            NodeEvent::Pulled { id, outcome } => self.item_pulled(id, outcome),
+            NodeEvent::Asked { id, service: GIVE_UP, body, .. } => self.series_name_wanted(id, &body),
+            NodeEvent::Asked { id, node, service, body } => {
                 let outcome = match service {
                     WANT => self.item_wanted(&node, &body),
                     AHEAD => self.bytes_came_ahead(&node, &body),
@@ -285,13 +285,13 @@ impl Broker {
                 debug_assert!(!is_not_yet(&outcome), "a link carries no 'not yet': {outcome:?}");
                 self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
             }
-            NodeNews::Opening { id, kind: SegmentKind::Item, object, epoch, .. } if epoch & SHARING != 0 => {
+            NodeEvent::Opening { id, kind: SegmentKind::Item, object, epoch, .. } if epoch & SHARING != 0 => {
                 self.open_item_shared(id, SegmentId(object), epoch);
             }
-            NodeNews::Opening { id, kind: SegmentKind::Item, object, epoch, .. } => {
+            NodeEvent::Opening { id, kind: SegmentKind::Item, object, epoch, .. } => {
                 self.open_item_left(id, SegmentId(object), epoch);
             }
-            NodeNews::Opening { id, kind, object, .. } => {
+            NodeEvent::Opening { id, kind, object, .. } => {
                 let text = format!("{} {object} is not served to other nodes", kind.word());
                 let outcome = Err(NodeFailure { status: Status::NotFound, text });
                 self.effects.push(Effect::Nodes(NodeOrder::Opened { id, outcome }));

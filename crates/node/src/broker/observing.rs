@@ -8,10 +8,10 @@ use crossdock_layout::wire::{Answer, PIN_PAGE, PIN_SLOTS, Request, SegmentKind, 
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::pages::MakingPage;
-use super::{Asker, Attachment, Broker, Cause, Effect, Outcome, Record};
+use super::{Attachment, Broker, Cause, Effect, Outcome, Record, Requester};
 
 impl Broker {
-    pub(super) fn observe(&mut self, asker: Asker, wait_ms: u64, former: bool, name: String) {
+    pub(super) fn observe(&mut self, asker: Requester, wait_ms: u64, former: bool, name: String) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         let rights = self.lasting.rights(endpoint, SegmentKind::Series, &name);
         if rights.0 & Rights::OBSERVE.with(Rights::PUBLISH).0 == 0 {
@@ -55,7 +55,7 @@ impl Broker {
     }
 
     /// Makes the asking member an observer: gives it a slot of a pin page, and the series.
-    pub(super) fn admit(&mut self, asker: Asker, segment: SegmentId) {
+    pub(super) fn admit(&mut self, asker: Requester, segment: SegmentId) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let Some(series) = &found.series else { return };
@@ -114,7 +114,7 @@ impl Broker {
     }
 
     /// Sends an observer the series and its slot, also when the same request comes again.
-    pub(super) fn give_pin(&mut self, asker: Asker, segment: SegmentId, number: u32) {
+    pub(super) fn give_pin(&mut self, asker: Requester, segment: SegmentId, number: u32) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let Some(series) = &found.series else { return };
         let Some(slot) = series.pins.get(&number).map(|pin| pin.slot) else { return };
@@ -142,7 +142,7 @@ impl Broker {
     }
 
     /// Tells whether the slot that this request once got was given up meanwhile. If so, the request is served anew.
-    pub(super) fn forgotten(&self, asker: Asker, request: &Request, outcome: Outcome) -> bool {
+    pub(super) fn forgotten(&self, asker: Requester, request: &Request, outcome: Outcome) -> bool {
         let (Request::Observe { .. }, Outcome::Made(pin)) = (request, outcome) else { return false };
         let series = self.lasting.pin_of(pin).filter(|(series, _)| self.is_named(*series));
         series.is_none_or(|(series, pin)| self.holder(series, pin) != asker.member)

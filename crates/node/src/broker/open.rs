@@ -5,12 +5,12 @@ use crossdock_layout::wire::{Answer, OpenMode, Request, SegmentKind};
 use crossdock_layout::{Rights, SegmentId, Status};
 
 use super::mirrors::is_mirror;
-use super::{Asker, Attachment, Broker, Cause, Connection, Effect, PARKED, Parked, Record, Segment, text};
+use super::{Attachment, Broker, Cause, Connection, Effect, PARKED, Record, Requester, Segment, WaitingRequest, text};
 
 /// A new segment that the host is making.
 #[derive(Clone, Debug)]
 pub(super) struct Making {
-    asker: Asker,
+    asker: Requester,
     segment: SegmentId,
     /// The old segment that the new segment replaces under the same name, if there is one.
     instead: Option<SegmentId>,
@@ -22,7 +22,7 @@ const PAGE: u64 = 4096;
 pub(super) const MAX_SIZE: u64 = 1 << 46;
 
 impl Broker {
-    pub(super) fn open(&mut self, asker: Asker, request: Request) {
+    pub(super) fn open(&mut self, asker: Requester, request: Request) {
         let again = request.clone();
         let Request::Open { kind, mode, access, size, reserve, attribute, wait_ms, persistent, name } = request else {
             return;
@@ -94,7 +94,7 @@ impl Broker {
 
     fn make(
         &mut self,
-        asker: Asker,
+        asker: Requester,
         key: (u64, SegmentKind, String),
         instead: Option<SegmentId>,
         (size, reserve): (u64, u64),
@@ -149,7 +149,7 @@ impl Broker {
     }
 
     /// Sends a segment to the asking member.
-    pub(super) fn give(&mut self, asker: Asker, segment: SegmentId, given: Given) {
+    pub(super) fn give(&mut self, asker: Requester, segment: SegmentId, given: Given) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let created = given == Given::Created;
         let writable = given != Given::ToRead;
@@ -169,7 +169,7 @@ impl Broker {
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
     }
 
-    pub(super) fn attach(&mut self, asker: Asker, segment: SegmentId, access: Rights) {
+    pub(super) fn attach(&mut self, asker: Requester, segment: SegmentId, access: Rights) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         if segment == SegmentId::LEFT_BEHIND {
             let text = "the object of this message stayed on its node, because it does not move by value: it is, or holds, \
@@ -207,7 +207,7 @@ impl Broker {
 
     pub(super) fn park(
         &mut self,
-        asker: Asker,
+        asker: Requester,
         key: (u64, SegmentKind, String),
         access: Rights,
         wait_ms: u64,
@@ -222,11 +222,11 @@ impl Broker {
         link.parked += 1;
         let deadline = self.now.saturating_add(wait_ms);
         let again = again.map(|request| (asker.member, request));
-        self.waits.add(waits, Parked { key, access, deadline, again });
+        self.waits.add(waits, WaitingRequest { key, access, deadline, again });
     }
 
     /// Removes a request from the waiting ones, and returns it.
-    pub(super) fn unpark(&mut self, waits: (Connection, u64)) -> Option<Parked> {
+    pub(super) fn unpark(&mut self, waits: (Connection, u64)) -> Option<WaitingRequest> {
         let parked = self.waits.remove(waits)?;
         if let Some(link) = self.links.get_mut(&waits.0) {
             link.parked -= 1;
@@ -255,13 +255,13 @@ impl Broker {
                 self.again.push_back((waits, member, request));
                 continue;
             }
-            let asker = Asker { connection: waits.0, member, number: waits.1, opcode: 2 };
+            let asker = Requester { connection: waits.0, member, number: waits.1, opcode: 2 };
             self.give(asker, segment, opened(rights, parked.access, key.1));
         }
     }
 
     /// Gives the endpoint and the workflow of the asking member.
-    pub(super) fn place(&self, asker: Asker) -> Option<(u64, u64)> {
+    pub(super) fn place(&self, asker: Requester) -> Option<(u64, u64)> {
         let member = self.lasting.members.get(&asker.member)?;
         Some((member.endpoint, member.workflow))
     }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use crossdock_layout::SegmentId;
 
-use super::Asker;
+use super::Requester;
 use super::lasting::Lasting;
 
 /// A pin page that the host is making right now.
 #[derive(Clone, Debug)]
 pub(super) struct MakingPage {
-    pub asker: Asker,
+    pub asker: Requester,
     pub series: SegmentId,
     pub endpoint: u64,
     pub page: SegmentId,

@@ -6,10 +6,10 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::mirrors::is_mirror;
 use super::open::MAX_SIZE;
-use super::{Asker, Attachment, Broker, Cause, Descriptor, Effect, Record, text};
+use super::{Attachment, Broker, Cause, Descriptor, Effect, Record, Requester, text};
 
 impl Broker {
-    pub(super) fn publish(&mut self, asker: Asker, request: Request, descriptors: &[Descriptor]) {
+    pub(super) fn publish(&mut self, asker: Requester, request: Request, descriptors: &[Descriptor]) {
         let again = request.clone();
         let Request::Publish { size, reserved, attribute, observers, name } = request else { return };
         let Some((endpoint, workflow)) = self.place(asker) else { return };
@@ -97,7 +97,7 @@ impl Broker {
 
     /// Answers a request to publish that came again, because its answer was lost with the former broker. If the pool
     /// was lost with the keeper, no member offers the pool, because the publisher never knew that the daemon had it.
-    pub(super) fn published_again(&mut self, asker: Asker, segment: SegmentId) {
+    pub(super) fn published_again(&mut self, asker: Requester, segment: SegmentId) {
         if self.is_lost(segment) {
             self.take_name(segment, Cause::NONE);
         }
@@ -112,13 +112,13 @@ impl Broker {
 
     /// Fails a request to publish that had to wait until this node had the series' name. The pool came with that
     /// request, and was dropped meanwhile. So the publisher must ask once more.
-    pub(super) fn publish_again(&mut self, asker: Asker, name: &str) {
+    pub(super) fn publish_again(&mut self, asker: Requester, name: &str) {
         let text = format!("the name of series '{name}' is this node's now; publish it again");
         self.fail(asker, Status::NotFound, text);
     }
 
     /// Sends a publisher the next pin page that it does not know yet.
-    pub(super) fn pins(&mut self, asker: Asker, segment: SegmentId, from: u32) {
+    pub(super) fn pins(&mut self, asker: Requester, segment: SegmentId, from: u32) {
         let named = self.lasting.segments.get(&segment).is_some_and(|s| s.removed.is_none());
         let found = self.lasting.series(segment).filter(|s| named && s.publisher == asker.member && !s.ended);
         let Some(series) = found else {
@@ -145,7 +145,13 @@ impl Broker {
     }
 
     /// Handles an offer of a lost pin page by a member that has it: the publisher or an observer.
-    pub(super) fn take_page_back(&mut self, asker: Asker, series: SegmentId, page: u32, descriptors: &[Descriptor]) {
+    pub(super) fn take_page_back(
+        &mut self,
+        asker: Requester,
+        series: SegmentId,
+        page: u32,
+        descriptors: &[Descriptor],
+    ) {
         let id = page_id(series, page);
         if !self.pages.is_lost(id) {
             // Another member has offered this page before.
@@ -176,7 +182,7 @@ impl Broker {
         self.effects.extend(ranges.into_iter().map(|(from, count)| Effect::ClearPins { page, from, count }));
     }
 
-    pub(super) fn unpublish(&mut self, asker: Asker, segment: SegmentId) {
+    pub(super) fn unpublish(&mut self, asker: Requester, segment: SegmentId) {
         let series = self.lasting.series(segment).filter(|s| s.publisher == asker.member);
         let Some(series) = series else {
             return self.fail(asker, Status::NotFound, format!("{segment} is no series that this program publishes"));

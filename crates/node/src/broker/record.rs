@@ -41,7 +41,7 @@ record! {
     /// The roll and the namespace on which a daemon's proofs of death depend. If a later daemon has another roll, it
     /// can prove no death of a member that was recorded under this one.
     #[derive(Copy, Default)]
-    pub struct Era as Stored {
+    pub struct ProofScope as Stored {
         /// The device of the roll's file.
         device: u64,
         /// The number of the file's inode.
@@ -55,7 +55,7 @@ record! {
     }
 }
 
-impl Era {
+impl ProofScope {
     /// Tells whether both values describe the same roll.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
@@ -274,7 +274,7 @@ messages! {
             moves: bool,
         },
         /// A daemon has another roll from now on, or runs in another namespace.
-        30 Era(era: Era),
+        30 Era(era: ProofScope),
         /// A member's session is over, but the member is not proved dead: it may still use what it has mapped.
         31 Ghost {
             /// The member whose session is over.

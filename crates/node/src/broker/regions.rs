@@ -1,7 +1,7 @@
 //! Regions that are copied or moved from node to node.
 //!
 //! A member asks for a region of another node ([`Request::CopyRegion`]). The broker orders the copy
-//! ([`NodeOrder::CopyRegion`]), and the request waits for [`NodeNews::RegionCopied`]. The host does the work
+//! ([`NodeOrder::CopyRegion`]), and the request waits for [`NodeEvent::RegionCopied`]. The host does the work
 //! (`crossdock_relay`): its members make a region under a name of the daemon's own, and fill it with the other region's
 //! bytes. Then they ask the broker to give it the wanted name ([`Request::Adopt`]). The change of the name is one
 //! record, so a copy exists as a whole or not at all. For a move, one commit of the catalog first gives the name from
@@ -23,11 +23,11 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::mirrors::is_mirror;
 use super::{
-    Asker, Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, Outcome, Record, Segment, SiteName, SiteOrder,
+    Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, Outcome, Record, Requester, Segment, SiteName, SiteOrder,
 };
 
 /// A member's request that waits for a region.
-struct Coming {
+struct AwaitedRegion {
     waits: (Connection, u64),
     member: MemberId,
     opcode: u16,
@@ -47,7 +47,7 @@ struct Frozen {
 /// The regions that come to this node or leave it.
 #[derive(Default)]
 pub(super) struct Regions {
-    coming: BTreeMap<u64, Coming>,
+    coming: BTreeMap<u64, AwaitedRegion>,
     frozen: BTreeMap<SegmentId, Frozen>,
     /// Names that went to another node while this node still had the region.
     pub leaving: BTreeSet<SiteName>,
@@ -60,7 +60,7 @@ const KIND: SegmentKind = SegmentKind::Region;
 
 impl Broker {
     /// Handles a member's request for a region of another node.
-    pub(super) fn copy_region(&mut self, asker: Asker, request: Request) {
+    pub(super) fn copy_region(&mut self, asker: Requester, request: Request) {
         let Request::CopyRegion { wait_ms, moves, name, copy } = request else { return };
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         if let Err((status, text)) = self.may_copy(endpoint, (&name, &copy), moves) {
@@ -100,7 +100,7 @@ impl Broker {
         let id = self.node_order_id();
         let taken_from = is_elsewhere.clone().filter(|_| moves);
         let waits = (asker.connection, asker.number);
-        let coming = Coming {
+        let coming = AwaitedRegion {
             waits,
             member: asker.member,
             opcode: asker.opcode,
@@ -150,11 +150,11 @@ impl Broker {
 
     /// Handles the host's report about an order to copy a region.
     pub(super) fn region_copied(&mut self, id: u64, outcome: Result<SegmentId, NodeFailure>) {
-        let Some(Coming { waits, member, opcode, .. }) = self.regions.coming.remove(&id) else { return };
+        let Some(AwaitedRegion { waits, member, opcode, .. }) = self.regions.coming.remove(&id) else { return };
         if !self.has_member(waits.0, member) {
             return;
         }
-        let asker = Asker { connection: waits.0, member, number: waits.1, opcode };
+        let asker = Requester { connection: waits.0, member, number: waits.1, opcode };
         match outcome {
             Ok(segment) => self.answer(asker, &Answer::Done { value: segment.0 }),
             Err(NodeFailure { status, text }) => self.fail(asker, status, text),
@@ -163,13 +163,13 @@ impl Broker {
 
     /// Claims the name of a complete copy in the site, and gives the copy this name if `named` is set. The request comes
     /// from a member of the host.
-    pub(super) fn adopt(&mut self, asker: Asker, order: u64, segment: SegmentId, named: bool) {
+    pub(super) fn adopt(&mut self, asker: Requester, order: u64, segment: SegmentId, named: bool) {
         let is_daemon = self.is_admin(asker.connection) && self.holds.has(segment, asker.member);
         let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none() && found.kind == KIND);
         let Some(name) = found.map(|found| found.name.clone()).filter(|name| is_daemon && is_mirror(name)) else {
             return self.fail(asker, Status::Denied, format!("{segment} is no copy that this program has made"));
         };
-        let asks = |coming: &&Coming| self.has_member(coming.waits.0, coming.member);
+        let asks = |coming: &&AwaitedRegion| self.has_member(coming.waits.0, coming.member);
         let Some(coming) = self.regions.coming.get(&order).filter(asks) else {
             let text = format!("the task that asked for the region has ended; its copy '{name}' is not needed");
             return self.fail(asker, Status::Closed, text);
@@ -199,14 +199,14 @@ impl Broker {
 
     /// Tells whether this name was claimed for a region that gets the name in a moment.
     pub(super) fn is_claimed_for_region(&self, name: &SiteName) -> bool {
-        let fits = |coming: &Coming| {
+        let fits = |coming: &AwaitedRegion| {
             coming.is_claimed && self.site_name(coming.workflow, KIND, &coming.copy).as_ref() == Some(name)
         };
         self.regions.coming.values().any(fits)
     }
 
     /// Keeps all other members from opening a region. The request comes from a member of the host.
-    pub(super) fn freeze(&mut self, asker: Asker, segment: SegmentId, moves: bool) {
+    pub(super) fn freeze(&mut self, asker: Requester, segment: SegmentId, moves: bool) {
         let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none() && found.kind == KIND);
         let is_daemon = self.is_admin(asker.connection) && self.holds.has(segment, asker.member);
         let Some((name, workflow)) = found.map(|found| (found.name.clone(), found.workflow)).filter(|_| is_daemon)
@@ -302,7 +302,7 @@ impl Broker {
     }
 
     /// Answers a request to copy a region that came again because its answer was lost with the former broker.
-    pub(super) fn copied_before(&mut self, asker: Asker, outcome: Outcome) {
+    pub(super) fn copied_before(&mut self, asker: Requester, outcome: Outcome) {
         let (Outcome::Made(SegmentId(value)) | Outcome::Done(value)) = outcome;
         self.answer(asker, &Answer::Done { value });
     }

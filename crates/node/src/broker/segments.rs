@@ -3,7 +3,7 @@
 use crossdock_layout::wire::{Answer, InUse, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
-use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Effect, Record, Segment, Series, text};
+use super::{Broker, Cause, DEFAULT_WORKFLOW, Effect, Record, Requester, Segment, Series, text};
 
 impl Broker {
     /// Checks that the workflow's quota could ever hold this many bytes.
@@ -74,7 +74,7 @@ impl Broker {
         Ok(())
     }
 
-    pub(super) fn reserve(&mut self, asker: Asker, segment: SegmentId, upto: u64) {
+    pub(super) fn reserve(&mut self, asker: Requester, segment: SegmentId, upto: u64) {
         let holds = self.holds.has(segment, asker.member);
         let Some(found) = self.lasting.segments.get(&segment).filter(|_| holds) else {
             return self.fail(asker, Status::NotFound, format!("this program does not have {segment} open"));
@@ -108,7 +108,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: upto - pages });
     }
 
-    pub(super) fn remove(&mut self, asker: Asker, kind: SegmentKind, in_use: InUse, name: &str) {
+    pub(super) fn remove(&mut self, asker: Requester, kind: SegmentKind, in_use: InUse, name: &str) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         let rights = self.lasting.rights(endpoint, kind, name);
         if !rights.contains(Rights::REMOVE) {

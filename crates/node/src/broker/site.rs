@@ -13,7 +13,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::departed::Departed;
 use super::mirrors::is_mirror;
-use super::{Asker, Broker, Connection, Effect, ItemRecord, PARKED, Record};
+use super::{Broker, Connection, Effect, ItemRecord, PARKED, Record, Requester};
 
 /// What a broker knows about its site when it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +51,10 @@ pub struct SiteNode {
 /// An order of the broker to the gateway, about the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteOrder {
-    /// Claim the name for this node. The answer is [`SiteNews::Claimed`].
+    /// Claim the name for this node. The answer is [`SiteEvent::Claimed`].
     Claim(SiteName),
     /// Take a name from the node `from`, and give it to this node. The node `from` has agreed. The answer is
-    /// [`SiteNews::Claimed`].
+    /// [`SiteEvent::Claimed`].
     Take {
         /// The name.
         name: SiteName,
@@ -65,15 +65,15 @@ pub enum SiteOrder {
     Release(SiteName),
     /// Announce to the catalog that this node has these names and no others.
     Announce(Vec<SiteName>),
-    /// Give the item and its name to another node, with this epoch. The answer is [`SiteNews::Passed`].
+    /// Give the item and its name to another node, with this epoch. The answer is [`SiteEvent::Passed`].
     Pass {
         /// The item's name.
         name: SiteName,
         /// The item's entry after the change.
-        to: ItemPlace,
+        to: SiteItem,
     },
     /// Change the description in the entry of an item that this node owns.
-    Describe(ItemPlace),
+    Describe(SiteItem),
     /// Remove the entry of an item that is gone, and which this node owned with this epoch. The answer is the entry
     /// that the catalog has afterwards.
     Forget {
@@ -82,9 +82,9 @@ pub enum SiteOrder {
         /// The epoch with which this node owned the item.
         epoch: u64,
     },
-    /// Ask the catalog which node has the name. The answer is [`SiteNews::Found`].
+    /// Ask the catalog which node has the name. The answer is [`SiteEvent::Found`].
     Find(SiteName),
-    /// Ask for the catalog's entry of the item. The answer is [`SiteNews::Item`] or [`SiteNews::NoItem`].
+    /// Ask for the catalog's entry of the item. The answer is [`SiteEvent::Item`] or [`SiteEvent::NoItem`].
     Look {
         /// The item whose entry is wanted.
         item: SegmentId,
@@ -93,7 +93,7 @@ pub enum SiteOrder {
 
 /// An item's entry in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ItemPlace {
+pub struct SiteItem {
     /// The item of the entry.
     pub item: SegmentId,
     /// How often the item has moved from node to node.
@@ -108,7 +108,7 @@ pub struct ItemPlace {
 
 /// A report of the gateway about the site.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SiteNews {
+pub enum SiteEvent {
     /// This node has got a lease.
     Joined,
     /// The catalog was reached a moment ago, so the broker's knowledge of other nodes is up to date.
@@ -169,7 +169,7 @@ pub enum SiteNews {
         outcome: Result<(), String>,
     },
     /// The catalog's entry of an item.
-    Item(ItemPlace),
+    Item(SiteItem),
     /// The catalog has no entry of this item.
     NoItem {
         /// The item without an entry.
@@ -210,7 +210,7 @@ const CLAIMS: usize = 4096;
 /// How many nodes without a lease are remembered.
 const GONE: usize = 256;
 
-enum Standing {
+enum LeaseState {
     In,
     Out { why: String, since: u64 },
 }
@@ -233,7 +233,7 @@ struct Claim {
 /// What this broker knows about its site.
 pub(super) struct Site {
     limits: SiteLimits,
-    standing: Standing,
+    lease: LeaseState,
     /// When the catalog was last reached, in milliseconds of the broker's clock.
     synced: u64,
     nodes: BTreeMap<String, Known>,
@@ -261,7 +261,7 @@ impl Site {
     pub fn new(limits: SiteLimits, now: u64) -> Self {
         Self {
             limits,
-            standing: Standing::Out { why: "it has not joined yet".into(), since: now },
+            lease: LeaseState::Out { why: "it has not joined yet".into(), since: now },
             synced: now,
             nodes: BTreeMap::new(),
             lapsed: BTreeSet::new(),
@@ -283,12 +283,12 @@ impl Site {
     }
 
     pub(super) fn is_in(&self) -> bool {
-        matches!(self.standing, Standing::In)
+        matches!(self.lease, LeaseState::In)
     }
 
     /// Says since when this node has no lease, and why. `None` if it has a lease.
     pub(super) fn cut_off(&self, now: u64) -> Option<String> {
-        let Standing::Out { why, since } = &self.standing else { return None };
+        let LeaseState::Out { why, since } = &self.lease else { return None };
         let SiteLimits { site, node, .. } = &self.limits;
         Some(format!("node {node} has been cut off from site '{site}' for {} s ({why})", (now - since) / 1000))
     }
@@ -439,7 +439,7 @@ impl Broker {
     /// or it waits for the site's answer and is then served again.
     pub(super) fn has_name(
         &mut self,
-        asker: Asker,
+        asker: Requester,
         workflow: u64,
         kind: SegmentKind,
         name: &str,
@@ -460,7 +460,7 @@ impl Broker {
     /// or it waits until the catalog has given the name to this node, and is then served again.
     pub(super) fn has_taken_name(
         &mut self,
-        asker: Asker,
+        asker: Requester,
         workflow: u64,
         name: &str,
         from: &str,
@@ -473,7 +473,7 @@ impl Broker {
     /// Tells whether this node has the name. If not, the request fails now, or it waits for the outcome of a claim.
     fn claims_name(
         &mut self,
-        asker: Asker,
+        asker: Requester,
         name: SiteName,
         from: Option<&str>,
         request: impl FnOnce() -> Request,
@@ -518,12 +518,12 @@ impl Broker {
     }
 
     /// Handles a report about the site.
-    pub(super) fn site_news(&mut self, news: SiteNews) {
+    pub(super) fn site_news(&mut self, news: SiteEvent) {
         let now = self.now;
         let Some(site) = &mut self.site else { return };
         match news {
-            SiteNews::Joined => {
-                site.standing = Standing::In;
+            SiteEvent::Joined => {
+                site.lease = LeaseState::In;
                 site.synced = now;
                 // This node now announces its names. The answers of the catalog will say which of the names are
                 // contested.
@@ -535,7 +535,7 @@ impl Broker {
                 self.ask_for_moving();
                 self.items_joined();
             }
-            SiteNews::Synced => {
+            SiteEvent::Synced => {
                 site.synced = now;
                 for name in std::mem::take(&mut site.lapsed) {
                     if site.owned.contains(&name) && !site.contested.contains_key(&name) {
@@ -546,16 +546,16 @@ impl Broker {
                 // An earlier question about these names may have failed.
                 self.ask_for_moving();
             }
-            SiteNews::CutOff { why } => {
+            SiteEvent::CutOff { why } => {
                 let (node, of) = (&site.limits.node, &site.limits.site);
                 let line =
                     format!("node {node} is cut off from site '{of}': {why}; it claims no name until it is back");
                 self.effects.push(Effect::Log { line });
-                let since = if let Standing::Out { since, .. } = site.standing { since } else { now };
-                site.standing = Standing::Out { why, since };
+                let since = if let LeaseState::Out { since, .. } = site.lease { since } else { now };
+                site.lease = LeaseState::Out { why, since };
             }
-            SiteNews::Claimed { name, outcome } => self.claimed(name, outcome),
-            SiteNews::Contested { name, node } => {
+            SiteEvent::Claimed { name, outcome } => self.claimed(name, outcome),
+            SiteEvent::Contested { name, node } => {
                 if site.owned.contains(&name) {
                     let line = is_elsewhere(&name, &node, true);
                     self.effects.push(Effect::Log { line });
@@ -563,12 +563,12 @@ impl Broker {
                     self.moving_is_at(&name, Some(&node.node));
                 }
             }
-            SiteNews::Node(SiteNode { node, number, address }) => {
+            SiteEvent::Node(SiteNode { node, number, address }) => {
                 if node != site.limits.node {
                     site.nodes.insert(node, Known { number, address, gone: None });
                 }
             }
-            SiteNews::NodeGone { node } => {
+            SiteEvent::NodeGone { node } => {
                 if let Some(known) = site.nodes.get_mut(&node) {
                     known.gone = Some(now);
                 }
@@ -578,7 +578,7 @@ impl Broker {
                     site.nodes.remove(node);
                 }
             }
-            SiteNews::Named { name, node } => {
+            SiteEvent::Named { name, node } => {
                 site.departed.is_back(&name);
                 if node != site.limits.node {
                     site.given.remove(&name);
@@ -611,7 +611,7 @@ impl Broker {
                     site.given.insert(name);
                 }
             }
-            SiteNews::Unnamed { name } => {
+            SiteEvent::Unnamed { name } => {
                 site.given.remove(&name);
                 if let Some(node) = site.elsewhere.remove(&name) {
                     site.departed.dropped(name.clone(), node, now);
@@ -630,20 +630,20 @@ impl Broker {
                     self.series_name_is_free(&name);
                 }
             }
-            SiteNews::Found { name, outcome } => {
+            SiteEvent::Found { name, outcome } => {
                 match &outcome {
                     Ok(Some(node)) if *node != site.limits.node => {
-                        self.site_news(SiteNews::Named { name: name.clone(), node: node.clone() });
+                        self.site_news(SiteEvent::Named { name: name.clone(), node: node.clone() });
                     }
                     Ok(_) => self.moving_is_at(&name, None),
                     Err(_) => {}
                 }
                 self.name_looked_up(&name, &outcome);
             }
-            SiteNews::Passed { item, epoch, outcome } => self.passed(item, epoch, outcome),
-            SiteNews::Item(place) => self.item_place(&place),
-            SiteNews::NoItem { item } => self.item_unknown(item),
-            SiteNews::Links(links) => {
+            SiteEvent::Passed { item, epoch, outcome } => self.passed(item, epoch, outcome),
+            SiteEvent::Item(place) => self.item_place(&place),
+            SiteEvent::NoItem { item } => self.item_unknown(item),
+            SiteEvent::Links(links) => {
                 site.links = links.into_iter().map(|link| (link.node.clone(), (link, now))).collect();
             }
         }
@@ -711,10 +711,10 @@ impl Broker {
     }
 
     /// Gives the member that made a claim, if it is still connected.
-    fn still_asks(&self, claim: &Claim) -> Option<Asker> {
+    fn still_asks(&self, claim: &Claim) -> Option<Requester> {
         let Claim { waits, member, request, .. } = claim;
         let is_there = self.has_member(waits.0, *member);
-        let asker = Asker { connection: waits.0, member: *member, number: waits.1, opcode: request.number() };
+        let asker = Requester { connection: waits.0, member: *member, number: waits.1, opcode: request.number() };
         is_there.then_some(asker)
     }
 
@@ -758,7 +758,7 @@ impl Broker {
         for waits in self.waits.queue(&key) {
             let Some(member) = self.links.get(&waits.0).and_then(|link| link.member) else { continue };
             if self.unpark(waits).is_some() {
-                let asker = Asker { connection: waits.0, member, number: waits.1, opcode: 2 };
+                let asker = Requester { connection: waits.0, member, number: waits.1, opcode: 2 };
                 self.fail(asker, Status::NotFound, text.clone());
             }
         }
@@ -863,7 +863,7 @@ impl Broker {
                 }
             };
             let silent = self.now - site.synced;
-            let state = if matches!(site.standing, Standing::In) { NodeState::Here } else { NodeState::CutOff };
+            let state = if matches!(site.lease, LeaseState::In) { NodeState::Here } else { NodeState::CutOff };
             entries.push(entry(&site.limits.node, site.limits.number, "", (state, silent), site.owned.len()));
             for (node, known) in &site.nodes {
                 let state = known.gone.map_or((NodeState::Joined, silent), |since| (NodeState::Gone, self.now - since));
@@ -880,7 +880,7 @@ impl Broker {
     pub fn site_names(&self) -> (bool, Vec<SiteName>) {
         let Some(site) = &self.site else { return (false, Vec::new()) };
         let names = site.owned.iter().filter(|name| self.is_here(name) && !site.contested.contains_key(name));
-        (matches!(site.standing, Standing::In), names.cloned().collect())
+        (matches!(site.lease, LeaseState::In), names.cloned().collect())
     }
 
     /// Panics if a name in use was not claimed, or if a claimed name is not used. Only for a daemon in a site.

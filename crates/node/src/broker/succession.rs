@@ -13,14 +13,14 @@ use crossdock_layout::{MemberId, Status, record};
 
 use super::site::SiteName;
 use super::stored::{Stored, decode, encode};
-use super::{Asker, Broker, Cause, Connection, Effect, NodeFailure, NodeOrder};
+use super::{Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, Requester};
 
 /// The service by which a node asks for the name of a series whose publisher has ended.
 pub(super) const GIVE_UP: u32 = 46;
 
 record! {
     /// The question: a task of the asking node is about to publish this series.
-    struct Wanted as Stored {
+    struct NameRequest as Stored {
         workflow: String,
         series: String,
     }
@@ -28,7 +28,7 @@ record! {
 
 record! {
     /// The answer: whether the name is given up.
-    struct Given as Stored {
+    struct NameReply as Stored {
         /// 1 if the name is given up, otherwise 0.
         yes: u32,
         /// The reason, if the name is not given up.
@@ -37,7 +37,7 @@ record! {
 }
 
 /// A request to publish that waits until another node gives up the name.
-struct Heir {
+struct WaitingPublisher {
     waits: (Connection, u64),
     member: MemberId,
     request: Request,
@@ -49,7 +49,7 @@ struct Heir {
 #[derive(Default)]
 pub(super) struct Succession {
     /// The questions that this node has asked, by their ids.
-    asked: BTreeMap<u64, Heir>,
+    asked: BTreeMap<u64, WaitingPublisher>,
     /// The ids of other nodes' questions about a name. They are answered when the name is free.
     giving: BTreeMap<SiteName, Vec<u64>>,
     /// Names that this node has released, but which the catalog has not yet reported as free.
@@ -58,7 +58,7 @@ pub(super) struct Succession {
 
 /// Makes the body of a question for the name of a series.
 pub(super) fn question(workflow: &str, series: &str) -> Vec<u8> {
-    encode(&Wanted { workflow: workflow.to_owned(), series: series.to_owned() })
+    encode(&NameRequest { workflow: workflow.to_owned(), series: series.to_owned() })
 }
 
 impl Succession {
@@ -77,37 +77,39 @@ impl Succession {
 
 impl Broker {
     /// Asks the node that has the name of a series to give it up. The member's request waits for the answer.
-    pub(super) fn ask_for_series_name(&mut self, asker: Asker, request: Request, name: SiteName, node: String) {
+    pub(super) fn ask_for_series_name(&mut self, asker: Requester, request: Request, name: SiteName, node: String) {
         let own = self.succession.asked.values().filter(|heir| heir.waits.0 == asker.connection).count();
         if !self.may_wait_for_node(asker, own) {
             return;
         }
         let id = self.ask_node(&node, GIVE_UP, question(&name.workflow, &name.name));
         let waits = (asker.connection, asker.number);
-        self.succession.asked.insert(id, Heir { waits, member: asker.member, request, name, node });
+        self.succession.asked.insert(id, WaitingPublisher { waits, member: asker.member, request, name, node });
     }
 
     /// Handles the answer of a node that was asked for the name of a series.
     pub(super) fn series_name_given_up(&mut self, id: u64, outcome: Result<Vec<u8>, NodeFailure>) {
-        let Some(Heir { waits, member, request, name, node }) = self.succession.asked.remove(&id) else { return };
+        let Some(WaitingPublisher { waits, member, request, name, node }) = self.succession.asked.remove(&id) else {
+            return;
+        };
         let given =
-            outcome.map(|body| decode(&body).unwrap_or(Given { yes: 0, text: "it gave no answer to it".into() }));
-        if matches!(given, Ok(Given { yes: 1, .. })) {
+            outcome.map(|body| decode(&body).unwrap_or(NameReply { yes: 0, text: "it gave no answer to it".into() }));
+        if matches!(given, Ok(NameReply { yes: 1, .. })) {
             self.forget_elsewhere(&name, &node);
         }
         if !self.has_member(waits.0, member) {
             return;
         }
-        let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
+        let asker = Requester { connection: waits.0, member, number: waits.1, opcode: request.number() };
         match given {
-            Ok(Given { yes: 1, .. }) => {
+            Ok(NameReply { yes: 1, .. }) => {
                 let Some((workflow, ..)) = self.local_key(&name) else { return };
                 if self.has_name(asker, workflow, SegmentKind::Series, &name.name, || request) {
                     return self.publish_again(asker, &name.name);
                 }
                 self.has_asked_owner(&name, waits);
             }
-            Ok(Given { text, .. }) => self.fail(asker, Status::Exists, text),
+            Ok(NameReply { text, .. }) => self.fail(asker, Status::Exists, text),
             Err(NodeFailure { text, .. }) => {
                 let text =
                     format!("node {node}, which has the name of series '{}', does not give it up: {text}", name.name);
@@ -118,7 +120,7 @@ impl Broker {
 
     /// Handles another node's question for the name of a series.
     pub(super) fn series_name_wanted(&mut self, id: u64, body: &[u8]) {
-        let Some(Wanted { workflow, series }) = decode(body) else {
+        let Some(NameRequest { workflow, series }) = decode(body) else {
             let text = "the question for a series cannot be read; run the same version of crossdock on all nodes";
             let outcome = Err(NodeFailure { status: Status::Incompatible, text: text.into() });
             return self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
@@ -186,7 +188,7 @@ impl Broker {
 
     /// Answers one question for a name: the name is free, or `why_not` says why it is not.
     fn answer_heir(&mut self, id: u64, why_not: Option<String>) {
-        let given = Given { yes: u32::from(why_not.is_none()), text: why_not.unwrap_or_default() };
+        let given = NameReply { yes: u32::from(why_not.is_none()), text: why_not.unwrap_or_default() };
         self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome: Ok(encode(&given)) }));
     }
 }

@@ -14,7 +14,7 @@ pub(super) type Key = (u64, SegmentKind, String);
 
 /// A request that waits for a segment's name.
 #[derive(Clone, Debug)]
-pub(super) struct Parked {
+pub(super) struct WaitingRequest {
     pub key: Key,
     pub access: Rights,
     pub deadline: u64,
@@ -48,7 +48,7 @@ pub(super) enum Due {
 /// The waiting requests, by their ids and by their names; and all deadlines.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    parked: BTreeMap<Id, Parked>,
+    parked: BTreeMap<Id, WaitingRequest>,
     queues: BTreeMap<Key, BTreeSet<Id>>,
     due: BTreeSet<(u64, Due)>,
 }
@@ -60,7 +60,7 @@ impl Waits {
     }
 
     /// Adds a request that waits from now on.
-    pub fn add(&mut self, id: Id, parked: Parked) {
+    pub fn add(&mut self, id: Id, parked: WaitingRequest) {
         self.due.insert((parked.deadline, Due::Parked(id.0, id.1)));
         self.queues.entry(parked.key.clone()).or_default().insert(id);
         let former = self.parked.insert(id, parked);
@@ -68,7 +68,7 @@ impl Waits {
     }
 
     /// Removes a request, which does not wait any more.
-    pub fn remove(&mut self, id: Id) -> Option<Parked> {
+    pub fn remove(&mut self, id: Id) -> Option<WaitingRequest> {
         let parked = self.parked.remove(&id)?;
         self.due.remove(&(parked.deadline, Due::Parked(id.0, id.1)));
         if let Some(queue) = self.queues.get_mut(&parked.key) {

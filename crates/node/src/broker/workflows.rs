@@ -3,13 +3,13 @@
 use crossdock_layout::Status;
 use crossdock_layout::wire::{Answer, Grant};
 
-use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Descriptor, Effect, Record};
+use super::{Broker, Cause, DEFAULT_WORKFLOW, Descriptor, Effect, Record, Requester};
 
 /// The most grants of one endpoint.
 const GRANTS: usize = 1024;
 
 impl Broker {
-    fn allowed(&mut self, asker: Asker) -> bool {
+    fn allowed(&mut self, asker: Requester) -> bool {
         if self.is_admin(asker.connection) {
             return self.journal_works(asker);
         }
@@ -18,7 +18,7 @@ impl Broker {
         false
     }
 
-    pub(super) fn make_workflow(&mut self, asker: Asker, quota: u64, name: String) {
+    pub(super) fn make_workflow(&mut self, asker: Requester, quota: u64, name: String) {
         if !self.allowed(asker) {
             return;
         }
@@ -34,7 +34,7 @@ impl Broker {
 
     pub(super) fn make_endpoint(
         &mut self,
-        asker: Asker,
+        asker: Requester,
         workflow: &str,
         task: String,
         grants: Vec<Grant>,
@@ -70,7 +70,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: endpoint });
     }
 
-    pub(super) fn add_grants(&mut self, asker: Asker, endpoint: u64, grants: Vec<Grant>) {
+    pub(super) fn add_grants(&mut self, asker: Requester, endpoint: u64, grants: Vec<Grant>) {
         if !self.allowed(asker) {
             return;
         }
@@ -87,7 +87,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: endpoint });
     }
 
-    pub(super) fn end_workflow(&mut self, asker: Asker, name: &str) {
+    pub(super) fn end_workflow(&mut self, asker: Requester, name: &str) {
         // A workflow may be ended even if the journal is full, because this makes room in the journal.
         if !self.is_admin(asker.connection) {
             let text = "a task cannot end its workflow; the launcher does";

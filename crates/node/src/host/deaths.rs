@@ -24,12 +24,12 @@ const PAUSE_WATCHED: Duration = Duration::from_millis(500);
 
 /// The time at which the kernel is next asked about the members that are away, and the pause after that.
 #[derive(Default)]
-pub(super) struct Looks {
+pub(super) struct DeathChecks {
     due: Option<Instant>,
     pause: Duration,
 }
 
-impl Looks {
+impl DeathChecks {
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -38,7 +38,7 @@ impl Looks {
 impl Host<'_> {
     /// Asks the kernel soon, because a member has just gone away.
     pub(super) fn look_soon(&mut self) {
-        self.looks = Looks { due: Some(Instant::now() + FIRST), pause: FIRST };
+        self.looks = DeathChecks { due: Some(Instant::now() + FIRST), pause: FIRST };
     }
 
     /// Asks the kernel about all members that are away, if the pause since the last time is over.

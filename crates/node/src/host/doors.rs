@@ -19,7 +19,7 @@ const PART: u64 = 8;
 
 /// Who uses a door.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Party {
+pub(super) enum DoorUser {
     /// The member at the other end of this connection.
     Connection(u64),
     /// All tasks that may read the shared item.
@@ -28,8 +28,8 @@ pub(super) enum Party {
     Unknown,
 }
 
-struct Way {
-    party: Party,
+struct DoorPath {
+    party: DoorUser,
     door: Door,
     state: DoorState,
 }
@@ -44,7 +44,7 @@ enum DoorState {
 
 /// The doors to all files.
 pub(super) struct Doors {
-    files: HashMap<u64, Vec<Way>>,
+    files: HashMap<u64, Vec<DoorPath>>,
     count: usize,
     most: usize,
 }
@@ -52,7 +52,7 @@ pub(super) struct Doors {
 impl Doors {
     /// Takes over the doors that the keeper holds. Each of them may be open.
     pub(super) fn new(kept: BTreeMap<u64, Vec<OwnedFd>>) -> Self {
-        let way = |door| Way { party: Party::Unknown, door: Door::inherited(door), state: DoorState::Open };
+        let way = |door| DoorPath { party: DoorUser::Unknown, door: Door::inherited(door), state: DoorState::Open };
         let files: HashMap<_, Vec<_>> =
             kept.into_iter().map(|(file, doors)| (file, doors.into_iter().map(way).collect())).collect();
         let count = files.values().map(Vec::len).sum();
@@ -61,15 +61,15 @@ impl Doors {
 
     /// Opens the door of a user (`party`) to a file. Returns the door, and whether the door is new. The keeper must
     /// have a new door before a task uses it.
-    pub(super) fn open(&mut self, folder: &Folder, file: u64, party: Party) -> OsResult<(&Door, bool)> {
+    pub(super) fn open(&mut self, folder: &Folder, file: u64, party: DoorUser) -> OsResult<(&Door, bool)> {
         let ways = self.files.entry(file).or_default();
         let found = ways.iter().position(|way| way.party == party);
         let at = match found {
             Some(at) => at,
             None => {
-                let access = if party == Party::Readers { Access::Read } else { Access::ReadWrite };
+                let access = if party == DoorUser::Readers { Access::Read } else { Access::ReadWrite };
                 let door = folder.new_door(access)?;
-                ways.push(Way { party, door, state: DoorState::Shut });
+                ways.push(DoorPath { party, door, state: DoorState::Shut });
                 self.count += 1;
                 ways.len() - 1
             }

@@ -18,7 +18,7 @@ use crossdock_os::tmpfs::{self, Folder};
 use crossdock_os::{Access, Mapping, OsResult, event, file, memfd};
 
 use super::Host;
-use super::doors::{Doors, Party};
+use super::doors::{DoorUser, Doors};
 use crate::broker::{Event, Verdict};
 
 /// How long a proof waits for the kernel to drop the last references of a process that has just died.
@@ -36,7 +36,7 @@ const SMALL: u64 = 256 << 10;
 const COPIES: usize = 4;
 
 /// The state of the host that concerns items' files.
-pub(super) struct Files {
+pub(super) struct ItemFiles {
     pub(super) folder: Option<Folder>,
     doors: Doors,
     /// Files for which a process may have kept a way to open them again. If there are no doors, such a file is copied
@@ -72,7 +72,7 @@ struct Done {
     outcome: Result<(), String>,
 }
 
-impl Files {
+impl ItemFiles {
     /// Makes the state for a new broker. `kept` are the files that a former broker made; processes may have kept ways
     /// to open them again.
     pub(super) fn new(
@@ -188,7 +188,7 @@ impl Host<'_> {
         file::let_owner_open(fd)?;
         let opened = match &self.files.folder {
             Some(folder) if folder.gate().is_some() => {
-                let party = if writable { Party::Connection(connection) } else { Party::Readers };
+                let party = if writable { DoorUser::Connection(connection) } else { DoorUser::Readers };
                 let (door, new) = self.files.doors.open(folder, id, party)?;
                 let told = if new { self.post.hold_door(id, door.as_fd()) } else { Ok(()) };
                 let opened = door.file(&name(id));

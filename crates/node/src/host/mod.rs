@@ -27,7 +27,7 @@ use crossdock_os::{Deadline, Mapping, OsResult, process};
 use crate::ServeOptions;
 use crate::broker::{Broker, Event};
 use crate::journal::Journal;
-use crate::keeper::{Held, Place, Post, Registry};
+use crate::keeper::{BrokerInheritance, DaemonFiles, KeeperSocket, Registry};
 pub(crate) use site::JOIN;
 
 /// An exit code: the daemon cannot work here, and another attempt would fail in the same way.
@@ -66,16 +66,16 @@ struct Host<'a> {
     /// The liveness table: the descriptor that members get, and the mapping through which this process writes.
     table: OwnedFd,
     words: Mapping,
-    post: Post,
+    post: KeeperSocket,
     epoll: Epoll,
     journal: Journal,
     broker: Broker,
     listeners: BTreeMap<u64, OwnedFd>,
     segments: HashMap<u64, OwnedFd>,
-    files: items::Files,
+    files: items::ItemFiles,
     links: HashMap<u64, Link>,
     roll: Registry,
-    looks: deaths::Looks,
+    looks: deaths::DeathChecks,
     /// The pidfds of members, by the members' slots.
     processes: HashMap<u64, (MemberId, OwnedFd)>,
     next_link: u64,
@@ -91,7 +91,13 @@ struct Host<'a> {
 }
 
 /// Runs a broker with what the keeper holds. Returns the process's exit code.
-pub(crate) fn run(options: &ServeOptions, place: &Place, held: Held, post: Post, keeper: i32) -> i32 {
+pub(crate) fn run(
+    options: &ServeOptions,
+    place: &DaemonFiles,
+    held: BrokerInheritance,
+    post: KeeperSocket,
+    keeper: i32,
+) -> i32 {
     match start::start(options, place, held, post, keeper) {
         Ok((mut host, signals)) => match host.serve(&signals) {
             Ok(code) => code,

@@ -2,7 +2,7 @@
 //! place of the broker.
 //!
 //! The threads of the link's server bring the questions of other nodes. Such a thread puts its question into the queue
-//! of the [`Desk`], wakes the broker's thread, and waits for the answer until the deadline of the asking node. Other
+//! of the [`NodeQueues`], wakes the broker's thread, and waits for the answer until the deadline of the asking node. Other
 //! threads, which this file starts, wait for the results of the broker's own questions and pulls, and put them into the
 //! same queue.
 
@@ -19,7 +19,7 @@ use crossdock_os::{Access, Deadline, Mapping, OsResult, child, event, file};
 use crossdock_relay::{Relay, WantedEnd, WantedRegion, WantedSeries, serves};
 
 use super::Host;
-use crate::broker::{Event, NodeFailure, NodeNews, NodeOrder};
+use crate::broker::{Event, NodeEvent, NodeFailure, NodeOrder};
 
 /// The most questions and pulls of this node that may wait at the same time.
 const WAITING: usize = 256;
@@ -31,65 +31,65 @@ enum Reply {
 }
 
 #[derive(Default)]
-struct Inner {
+struct QueuesState {
     next: u64,
     /// Questions and results that the broker has not read yet.
-    news: VecDeque<NodeNews>,
+    news: VecDeque<NodeEvent>,
     /// The questions of other nodes that wait for a reply, by their ids; with the reply as soon as it has come.
     waiting: HashMap<u64, Option<Result<Reply, Refusal>>>,
 }
 
 /// The queues through which the broker's thread exchanges questions and replies with other threads.
-pub(super) struct Desk {
+pub(super) struct NodeQueues {
     /// The relay, which answers questions about ports and series without the broker.
     relay: OnceLock<Arc<Relay>>,
-    inner: Mutex<Inner>,
+    state: Mutex<QueuesState>,
     answered: Condvar,
     /// A descriptor that is readable while something waits for the broker.
     pub bell: OwnedFd,
 }
 
-impl Desk {
+impl NodeQueues {
     pub fn new() -> OsResult<Arc<Self>> {
         Ok(Arc::new(Self {
             relay: OnceLock::new(),
-            inner: Mutex::default(),
+            state: Mutex::default(),
             answered: Condvar::new(),
             bell: event::eventfd()?,
         }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, QueuesState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn news(&self) -> VecDeque<NodeNews> {
+    fn news(&self) -> VecDeque<NodeEvent> {
         event::clear(&self.bell);
         std::mem::take(&mut self.lock().news)
     }
 
-    fn put(&self, news: NodeNews) {
+    fn put(&self, news: NodeEvent) {
         self.lock().news.push_back(news);
         event::signal(&self.bell);
     }
 
     /// Puts a question into the broker's queue, and waits for the reply.
-    fn ask(&self, by: Deadline, question: impl FnOnce(u64) -> NodeNews) -> Result<Reply, Refusal> {
-        let mut inner = self.lock();
-        inner.next += 1;
-        let id = inner.next;
-        inner.waiting.insert(id, None);
-        inner.news.push_back(question(id));
+    fn ask(&self, by: Deadline, question: impl FnOnce(u64) -> NodeEvent) -> Result<Reply, Refusal> {
+        let mut state = self.lock();
+        state.next += 1;
+        let id = state.next;
+        state.waiting.insert(id, None);
+        state.news.push_back(question(id));
         event::signal(&self.bell);
         loop {
-            if let Some(Some(_)) = inner.waiting.get(&id) {
-                return inner.waiting.remove(&id).flatten().expect("it was there");
+            if let Some(Some(_)) = state.waiting.get(&id) {
+                return state.waiting.remove(&id).flatten().expect("it was there");
             }
             if by.passed() {
-                inner.waiting.remove(&id);
+                state.waiting.remove(&id);
                 return Err(Refusal::new(Status::TimedOut, "this node's broker has not answered by the deadline"));
             }
-            inner = self.answered.wait_timeout(inner, by.left()).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.answered.wait_timeout(state, by.left()).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -102,13 +102,13 @@ impl Desk {
     }
 }
 
-impl Serve for Desk {
+impl Serve for NodeQueues {
     fn answer(&self, peer: &Peer, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>, Refusal> {
         if let Some(relay) = self.relay.get().filter(|_| serves(service)) {
             return relay.answer(&peer.node.name, service, body);
         }
         let node = peer.node.name.clone();
-        match self.ask(by, |id| NodeNews::Asked { id, node, service, body: body.to_vec() })? {
+        match self.ask(by, |id| NodeEvent::Asked { id, node, service, body: body.to_vec() })? {
             Reply::Said(body) => Ok(body),
             Reply::Bytes(_) => Err(Refusal::new(Status::Corrupt, "a question was answered by an object")),
         }
@@ -121,7 +121,7 @@ impl Serve for Desk {
             return Ok(source);
         }
         let (node, Wanted { kind, object, epoch }) = (peer.node.name.clone(), *wanted);
-        match self.ask(Deadline::after(OPEN), |id| NodeNews::Opening { id, node, kind, object, epoch })? {
+        match self.ask(Deadline::after(OPEN), |id| NodeEvent::Opening { id, node, kind, object, epoch })? {
             Reply::Bytes(source) => Ok(source),
             Reply::Said(_) => Err(Refusal::new(Status::Corrupt, "a request to open was answered by words")),
         }
@@ -130,23 +130,23 @@ impl Serve for Desk {
 
 /// The broker's access to other nodes: the queue for questions and replies, the links, the threads that wait, and the
 /// relay.
-pub(super) struct Reach {
-    pub desk: Arc<Desk>,
+pub(super) struct NodeAccess {
+    pub queues: Arc<NodeQueues>,
     nodes: Arc<Nodes>,
     workers: Arc<Workers>,
     relay: Arc<Relay>,
 }
 
-impl Reach {
+impl NodeAccess {
     /// Starts the relay. `socket` is this daemon's own socket, because the relay's ends of ports are members of this
     /// daemon.
-    pub fn new(desk: Arc<Desk>, nodes: Arc<Nodes>, socket: PathBuf) -> Result<Self, String> {
+    pub fn new(queues: Arc<NodeQueues>, nodes: Arc<Nodes>, socket: PathBuf) -> Result<Self, String> {
         let token = child::random().map(u64::from_le_bytes).map_err(|error| error.to_string())?;
         let log = |line: &str| eprintln!("crossdock broker: {line}");
         let relay = Relay::new(token, Arc::clone(&nodes) as Arc<dyn crossdock_relay::RelayNetwork>, socket, log);
         let relay = Arc::new(relay.map_err(|error| format!("no thread for ports and series of other nodes: {error}"))?);
-        desk.relay.get_or_init(|| Arc::clone(&relay));
-        Ok(Self { desk, nodes, workers: Workers::new(WAITING), relay })
+        queues.relay.get_or_init(|| Arc::clone(&relay));
+        Ok(Self { queues, nodes, workers: Workers::new(WAITING), relay })
     }
 
     /// Tells the relay that a node's lease has ended.
@@ -160,9 +160,9 @@ impl Reach {
 
     /// Runs `call` in a thread, which puts the result into the broker's queue. Returns whether there was a thread for
     /// it.
-    fn wait_for(&self, call: impl FnOnce(&Nodes) -> NodeNews + Send + 'static) -> bool {
-        let (desk, nodes) = (Arc::clone(&self.desk), Arc::clone(&self.nodes));
-        self.workers.run(Box::new(move || desk.put(call(&nodes))))
+    fn wait_for(&self, call: impl FnOnce(&Nodes) -> NodeEvent + Send + 'static) -> bool {
+        let (queues, nodes) = (Arc::clone(&self.queues), Arc::clone(&self.nodes));
+        self.workers.run(Box::new(move || queues.put(call(&nodes))))
     }
 }
 
@@ -183,7 +183,7 @@ impl Host<'_> {
     /// Handles everything that other nodes have sent since the last call.
     pub(super) fn node_news(&mut self) {
         let Some(membership) = &self.membership else { return };
-        for news in membership.reach.desk.news() {
+        for news in membership.reach.queues.news() {
             self.feed(Event::Nodes(news));
         }
     }
@@ -195,10 +195,10 @@ impl Host<'_> {
                 let by = Deadline::after(Duration::from_millis(wait_ms));
                 let asked = reach.wait_for(move |nodes| {
                     let outcome = nodes.ask(&node, service, &body, by).map_err(|error| failure(&error));
-                    NodeNews::Answered { id, outcome }
+                    NodeEvent::Answered { id, outcome }
                 });
                 if !asked {
-                    reach.desk.put(NodeNews::Answered { id, outcome: Err(busy()) });
+                    reach.queues.put(NodeEvent::Answered { id, outcome: Err(busy()) });
                 }
             }
             NodeOrder::Send { id, node, service, head: mut body, file, size, wait_ms } => {
@@ -213,13 +213,13 @@ impl Host<'_> {
                     Some(Ok(_)) => {
                         let asked = reach.wait_for(move |nodes| {
                             let outcome = nodes.ask(&node, service, &body, by).map_err(|error| failure(&error));
-                            NodeNews::Answered { id, outcome }
+                            NodeEvent::Answered { id, outcome }
                         });
                         if asked { return } else { Err(busy()) }
                     }
                     _ => Err(lost()),
                 };
-                reach.desk.put(NodeNews::Answered { id, outcome });
+                reach.queues.put(NodeEvent::Answered { id, outcome });
             }
             NodeOrder::Fill { id, into, bytes } => {
                 let outcome = match self.segments.get(&into.0) {
@@ -227,21 +227,21 @@ impl Host<'_> {
                     None => Err("the daemon has lost its descriptor".to_owned()),
                 };
                 let outcome = outcome.map_err(|text| NodeFailure { status: Status::NoSpace, text });
-                reach.desk.put(NodeNews::Pulled { id, outcome });
+                reach.queues.put(NodeEvent::Pulled { id, outcome });
             }
-            NodeOrder::Answer { id, outcome } => reach.desk.reply(id, outcome.map(Reply::Said).map_err(refusal)),
+            NodeOrder::Answer { id, outcome } => reach.queues.reply(id, outcome.map(Reply::Said).map_err(refusal)),
             NodeOrder::Pull { id, node, kind, object, epoch, into, size, wait_ms } => {
                 let by = Deadline::after(Duration::from_millis(wait_ms));
                 let wanted = Wanted { kind, object, epoch };
                 let begun = match self.segments.get(&into.0).map(file::duplicate) {
-                    Some(Ok(target)) => reach.wait_for(move |nodes| NodeNews::Pulled {
+                    Some(Ok(target)) => reach.wait_for(move |nodes| NodeEvent::Pulled {
                         id,
                         outcome: pull(nodes, &node, &wanted, &target, size, by),
                     }),
                     _ => false,
                 };
                 if !begun {
-                    reach.desk.put(NodeNews::Pulled { id, outcome: Err(busy()) });
+                    reach.queues.put(NodeEvent::Pulled { id, outcome: Err(busy()) });
                 }
             }
             NodeOrder::Mirror { id, node, workflow, port, task, rank, sends, wait_ms } => {
@@ -249,10 +249,10 @@ impl Host<'_> {
                 let want = WantedEnd { node, workflow, port, task, rank, sends, wait };
                 let begun = reach.wait_for(move |_| {
                     let outcome = relay.open(&want).map_err(|(status, text)| NodeFailure { status, text });
-                    NodeNews::Mirrored { id, outcome }
+                    NodeEvent::Mirrored { id, outcome }
                 });
                 if !begun {
-                    reach.desk.put(NodeNews::Mirrored { id, outcome: Err(busy()) });
+                    reach.queues.put(NodeEvent::Mirrored { id, outcome: Err(busy()) });
                 }
             }
             NodeOrder::MirrorSeries { id, node, workflow, series, former, wait_ms } => {
@@ -260,10 +260,10 @@ impl Host<'_> {
                 let want = WantedSeries { node, workflow, series, former, wait };
                 let begun = reach.wait_for(move |_| {
                     let outcome = relay.open_series(&want).map_err(|(status, text)| NodeFailure { status, text });
-                    NodeNews::Mirrored { id, outcome }
+                    NodeEvent::Mirrored { id, outcome }
                 });
                 if !begun {
-                    reach.desk.put(NodeNews::Mirrored { id, outcome: Err(busy()) });
+                    reach.queues.put(NodeEvent::Mirrored { id, outcome: Err(busy()) });
                 }
             }
             NodeOrder::CopyRegion { id, node, workflow, name, copy, moves, wait_ms } => {
@@ -271,10 +271,10 @@ impl Host<'_> {
                 let want = WantedRegion { order: id, node, workflow, name, copy, moves, wait };
                 let begun = reach.wait_for(move |_| {
                     let outcome = relay.copy_region(&want).map_err(|(status, text)| NodeFailure { status, text });
-                    NodeNews::RegionCopied { id, outcome }
+                    NodeEvent::RegionCopied { id, outcome }
                 });
                 if !begun {
-                    reach.desk.put(NodeNews::RegionCopied { id, outcome: Err(busy()) });
+                    reach.queues.put(NodeEvent::RegionCopied { id, outcome: Err(busy()) });
                 }
             }
             NodeOrder::RegionLeft { node, workflow, name, segment } => {
@@ -283,9 +283,9 @@ impl Host<'_> {
             }
             NodeOrder::MirrorLeft { mirror, died } => reach.relay.left(mirror, died),
             NodeOrder::Opened { id, outcome } => {
-                let desk = Arc::clone(&reach.desk);
+                let queues = Arc::clone(&reach.queues);
                 let opened = outcome.map_err(refusal).and_then(|segment| self.source(segment.0));
-                desk.reply(id, opened.map(Reply::Bytes));
+                queues.reply(id, opened.map(Reply::Bytes));
             }
         }
     }
@@ -297,7 +297,7 @@ impl Host<'_> {
             return;
         };
         let outcome = Err(NodeFailure { status: Status::NoSpace, text });
-        membership.reach.desk.put(NodeNews::Pulled { id: *id, outcome });
+        membership.reach.queues.put(NodeEvent::Pulled { id: *id, outcome });
     }
 
     /// Gives the bytes of a segment or file, for another node to pull.

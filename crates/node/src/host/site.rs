@@ -4,16 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_gateway::{Claimed, Gateway, GatewayOptions, LinkSeen, Name, News, Order, Place, Whereabouts};
+use crossdock_gateway::{
+    Claimed, Gateway, GatewayEvent, GatewayOptions, GatewayRequest, ItemLocation, LinkReport, Name, NodeRecord,
+};
 use crossdock_layout::SegmentId;
 use crossdock_link::Serve;
 use crossdock_os::{Deadline, event};
 
 use super::Host;
-use super::nodes::{Desk, Reach};
+use super::nodes::{NodeAccess, NodeQueues};
 use crate::SiteOptions;
 use crate::broker::{
-    self, Event, ItemPlace, NODE_SHIFT, SiteLimits, SiteLink, SiteName, SiteNews, SiteNode, SiteOrder,
+    self, Event, NODE_SHIFT, SiteEvent, SiteItem, SiteLimits, SiteLink, SiteName, SiteNode, SiteOrder,
 };
 
 /// How long a starting daemon waits until it is a node of the site, in addition to one lease. A former daemon of the
@@ -24,8 +26,8 @@ pub(crate) const JOIN: Duration = Duration::from_secs(20);
 pub(super) struct Membership {
     pub gateway: Gateway,
     pub limits: SiteLimits,
-    pub early: Vec<News>,
-    pub reach: Reach,
+    pub early: Vec<GatewayEvent>,
+    pub reach: NodeAccess,
 }
 
 /// Joins the site. `next_segment` comes from the journal. If the daemon was a node before, `next_segment` contains its
@@ -36,7 +38,7 @@ pub(super) fn join(
     (journal, socket): (&std::path::Path, &std::path::Path),
     next_segment: u64,
 ) -> Result<Membership, String> {
-    let desk = Desk::new().map_err(|error| error.to_string())?;
+    let queues = NodeQueues::new().map_err(|error| error.to_string())?;
     let gateway = GatewayOptions {
         site: options.site.clone(),
         node: options.node.clone(),
@@ -51,9 +53,9 @@ pub(super) fn join(
         folder: journal.with_extension("catalog"),
         lease: options.lease,
     };
-    let gateway = Gateway::start(&gateway, Arc::clone(&desk) as Arc<dyn Serve>)
+    let gateway = Gateway::start(&gateway, Arc::clone(&queues) as Arc<dyn Serve>)
         .map_err(|why| format!("site '{}': {why}", options.site))?;
-    let reach = Reach::new(desk, gateway.nodes(), socket.to_path_buf())?;
+    let reach = NodeAccess::new(queues, gateway.nodes(), socket.to_path_buf())?;
     let mut membership = Membership {
         gateway,
         limits: SiteLimits {
@@ -78,12 +80,13 @@ impl Membership {
             event::wait_readable(self.gateway.bell(), by).map_err(|error| error.to_string())?;
             let news = self.gateway.news();
             for news in &news {
-                if let News::CutOff { why } = news {
+                if let GatewayEvent::CutOff { why } = news {
                     eprintln!("crossdock serve: site '{}' cannot be joined yet: {why}", options.site);
                     last.clone_from(why);
                 }
             }
-            let number = news.iter().find_map(|n| if let News::Joined { number } = n { Some(*number) } else { None });
+            let number =
+                news.iter().find_map(|n| if let GatewayEvent::Joined { number } = n { Some(*number) } else { None });
             // All reports are kept, not only the one with the node's number, because each report about a node or a name
             // comes only once.
             self.early.extend(news);
@@ -102,7 +105,7 @@ impl Host<'_> {
         let mut news = std::mem::take(&mut membership.early);
         news.extend(membership.gateway.news());
         for news in &news {
-            if let News::NodeGone { node } = news {
+            if let GatewayEvent::NodeGone { node } = news {
                 membership.reach.gone(node.clone());
             }
         }
@@ -130,15 +133,15 @@ fn here(Name { workflow, kind, name }: Name) -> SiteName {
     SiteName { workflow, kind, name }
 }
 
-fn place(ItemPlace { item, epoch, node, daemon, about }: ItemPlace) -> Whereabouts {
-    Whereabouts { item: item.0, epoch, node, daemon, about }
+fn place(SiteItem { item, epoch, node, daemon, about }: SiteItem) -> ItemLocation {
+    ItemLocation { item: item.0, epoch, node, daemon, about }
 }
 
-fn node(Place { node, number, address, .. }: Place) -> SiteNode {
+fn node(NodeRecord { node, number, address, .. }: NodeRecord) -> SiteNode {
     SiteNode { node, number, address }
 }
 
-fn link(LinkSeen { node, transport, heard, round_trip, why }: LinkSeen) -> SiteLink {
+fn link(LinkReport { node, transport, heard, round_trip, why }: LinkReport) -> SiteLink {
     SiteLink {
         node,
         transport,
@@ -148,7 +151,7 @@ fn link(LinkSeen { node, transport, heard, round_trip, why }: LinkSeen) -> SiteL
     }
 }
 
-impl From<SiteOrder> for Order {
+impl From<SiteOrder> for GatewayRequest {
     fn from(order: SiteOrder) -> Self {
         match order {
             SiteOrder::Claim(name) => Self::Claim(there(name)),
@@ -164,13 +167,13 @@ impl From<SiteOrder> for Order {
     }
 }
 
-impl From<News> for SiteNews {
-    fn from(news: News) -> Self {
+impl From<GatewayEvent> for SiteEvent {
+    fn from(news: GatewayEvent) -> Self {
         match news {
-            News::Joined { .. } => Self::Joined,
-            News::Synced => Self::Synced,
-            News::CutOff { why } => Self::CutOff { why },
-            News::Claimed { name, outcome } => {
+            GatewayEvent::Joined { .. } => Self::Joined,
+            GatewayEvent::Synced => Self::Synced,
+            GatewayEvent::CutOff { why } => Self::CutOff { why },
+            GatewayEvent::Claimed { name, outcome } => {
                 let outcome = match outcome {
                     Claimed::Ours => broker::Claimed::Ours,
                     Claimed::Theirs(place) => broker::Claimed::Theirs(node(place)),
@@ -178,18 +181,18 @@ impl From<News> for SiteNews {
                 };
                 Self::Claimed { name: here(name), outcome }
             }
-            News::Contested { name, place } => Self::Contested { name: here(name), node: node(place) },
-            News::Node(place) => Self::Node(node(place)),
-            News::NodeGone { node } => Self::NodeGone { node },
-            News::Named { name, node } => Self::Named { name: here(name), node },
-            News::Unnamed { name } => Self::Unnamed { name: here(name) },
-            News::Found { name, outcome } => Self::Found { name: here(name), outcome },
-            News::Passed { item, epoch, outcome } => Self::Passed { item: SegmentId(item), epoch, outcome },
-            News::Item(Whereabouts { item, epoch, node, daemon, about }) => {
-                Self::Item(ItemPlace { item: SegmentId(item), epoch, node, daemon, about })
+            GatewayEvent::Contested { name, place } => Self::Contested { name: here(name), node: node(place) },
+            GatewayEvent::Node(place) => Self::Node(node(place)),
+            GatewayEvent::NodeGone { node } => Self::NodeGone { node },
+            GatewayEvent::Named { name, node } => Self::Named { name: here(name), node },
+            GatewayEvent::Unnamed { name } => Self::Unnamed { name: here(name) },
+            GatewayEvent::Found { name, outcome } => Self::Found { name: here(name), outcome },
+            GatewayEvent::Passed { item, epoch, outcome } => Self::Passed { item: SegmentId(item), epoch, outcome },
+            GatewayEvent::Item(ItemLocation { item, epoch, node, daemon, about }) => {
+                Self::Item(SiteItem { item: SegmentId(item), epoch, node, daemon, about })
             }
-            News::NoItem { item } => Self::NoItem { item: SegmentId(item) },
-            News::Links(links) => Self::Links(links.into_iter().map(link).collect()),
+            GatewayEvent::NoItem { item } => Self::NoItem { item: SegmentId(item) },
+            GatewayEvent::Links(links) => Self::Links(links.into_iter().map(link).collect()),
         }
     }
 }

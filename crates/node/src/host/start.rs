@@ -12,17 +12,17 @@ use crossdock_os::{child, clock, file, process};
 
 use super::{Host, LISTENER, SIGNALS};
 use crate::ServeOptions;
-use crate::broker::{Broker, Era, Lasting, Limits};
+use crate::broker::{Broker, Lasting, Limits, ProofScope};
 use crate::journal::Journal;
-use crate::keeper::{Held, Place, Post};
+use crate::keeper::{BrokerInheritance, DaemonFiles, KeeperSocket};
 
 const SIGTERM: i32 = 15;
 
 pub(super) fn start<'a>(
     options: &'a ServeOptions,
-    place: &Place,
-    held: Held,
-    post: Post,
+    place: &DaemonFiles,
+    held: BrokerInheritance,
+    post: KeeperSocket,
     keeper: i32,
 ) -> Result<(Host<'a>, OwnedFd), String> {
     let text = |error: crossdock_os::OsError| error.to_string();
@@ -34,10 +34,11 @@ pub(super) fn start<'a>(
     }
     let signals = signalfd(&[SIGTERM]).map_err(text)?;
     let began = Instant::now();
-    let Held { listeners, segments, doors, journal, table, words, incarnation, detached, folder, roll } = held;
+    let BrokerInheritance { listeners, segments, doors, journal, table, words, incarnation, detached, folder, roll } =
+        held;
     let (journal, lasting) = Journal::recover(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
     let FileIdentity { device, inode, born } = roll.roll.identity();
-    let era = Era { device, inode, born, processes: process::number_space(), first: 0 };
+    let era = ProofScope { device, inode, born, processes: process::number_space(), first: 0 };
     let (journal, lasting) = same_era(journal, lasting, &era)?;
     let mut limits = limits(options, incarnation, era);
     let membership = match &options.site {
@@ -61,10 +62,10 @@ pub(super) fn start<'a>(
         broker,
         listeners,
         segments: segments.into_iter().collect(),
-        files: super::items::Files::new(folder, doors, kept.into_iter()).map_err(text)?,
+        files: super::items::ItemFiles::new(folder, doors, kept.into_iter()).map_err(text)?,
         links: HashMap::new(),
         roll,
-        looks: super::deaths::Looks::default(),
+        looks: super::deaths::DeathChecks::default(),
         processes: HashMap::new(),
         next_link: 1,
         spare: file::spare().ok(),
@@ -86,7 +87,7 @@ pub(super) fn start<'a>(
     }
     if let Some(membership) = &host.membership {
         host.epoll.add(membership.gateway.bell(), super::SITE, false).map_err(text)?;
-        host.epoll.add(&membership.reach.desk.bell, super::NODES, false).map_err(text)?;
+        host.epoll.add(&membership.reach.queues.bell, super::NODES, false).map_err(text)?;
     }
     host.drop_nameless_files();
     host.journal.check_name();
@@ -104,7 +105,7 @@ pub(super) fn start<'a>(
 
 /// If the journal was written under another roll, begins an empty one, because the broker can no longer check whether
 /// the members that the journal names are alive. Their memory is given to no new member, and its names become free.
-fn same_era(mut journal: Journal, lasting: Lasting, era: &Era) -> Result<(Journal, Lasting), String> {
+fn same_era(mut journal: Journal, lasting: Lasting, era: &ProofScope) -> Result<(Journal, Lasting), String> {
     if lasting.era.is_none_or(|former| former.is_same(era)) {
         return Ok((journal, lasting));
     }
@@ -116,7 +117,7 @@ fn same_era(mut journal: Journal, lasting: Lasting, era: &Era) -> Result<(Journa
     Ok((journal, Lasting::default()))
 }
 
-fn limits(options: &ServeOptions, incarnation: u64, era: Era) -> Limits {
+fn limits(options: &ServeOptions, incarnation: u64, era: ProofScope) -> Limits {
     // A segment takes one descriptor, a connection takes one, and a member takes one more. The remaining part is for
     // descriptors that are needed for a short time.
     let descriptors = child::raise_descriptor_limit();

@@ -5,8 +5,8 @@
 //! broker makes or accepts later goes to the keeper through a socket pair *before* the broker writes its record. When a
 //! broker is killed, the keeper first reads what is left in this socket, and then starts the next broker.
 
-mod place;
-mod post;
+mod daemon_files;
+mod keeper_socket;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,11 +22,11 @@ use crossdock_os::{Deadline, Mapping, OsResult, process, socket};
 use crate::host;
 use crate::table;
 use crate::{ServeError, ServeOptions};
-pub(crate) use place::Place;
-pub(crate) use post::{Letter, Post};
+pub(crate) use daemon_files::DaemonFiles;
+pub(crate) use keeper_socket::{KeeperRequest, KeeperSocket};
 
 /// What a broker inherits from the keeper.
-pub(crate) struct Held {
+pub(crate) struct BrokerInheritance {
     pub listeners: BTreeMap<u64, OwnedFd>,
     pub segments: BTreeMap<u64, OwnedFd>,
     /// Doors to items' files that may be open.
@@ -53,7 +53,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    fn open(place: &Place, incarnation: u64) -> OsResult<Self> {
+    fn open(place: &DaemonFiles, incarnation: u64) -> OsResult<Self> {
         // The keeper's own number on the roll. No member has this number, because member ids do not use the upper bits.
         let own = 1 << 62 | incarnation;
         let roll = Roll::open(&place.roll)?;
@@ -81,7 +81,7 @@ const SIGHUP: i32 = 1;
 const SIGCHLD: i32 = 17;
 
 /// Runs the keeper until it is told to end, or until the broker of a private daemon ends because no member uses it.
-pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>) -> Result<(), ServeError> {
+pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<OwnedFd>) -> Result<(), ServeError> {
     let signals = signalfd(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(why)?;
     let mut held = Some(prepare(place, options)?);
     let mut ready = ready;
@@ -98,7 +98,7 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
                 ours = None;
                 // The child now owns copies of all held descriptors, and may close them one by one.
                 match (theirs.take(), held.take()) {
-                    (Some(post), Some(held)) => host::run(options, place, held, Post::new(post), keeper),
+                    (Some(post), Some(held)) => host::run(options, place, held, KeeperSocket::new(post), keeper),
                     _ => host::CANNOT_START,
                 }
             })
@@ -148,7 +148,7 @@ fn patiently<T>(mut call: impl FnMut() -> OsResult<T>) -> OsResult<T> {
     }
 }
 
-fn prepare(place: &Place, options: &ServeOptions) -> Result<Held, ServeError> {
+fn prepare(place: &DaemonFiles, options: &ServeOptions) -> Result<BrokerInheritance, ServeError> {
     // The keeper must be able to hold all descriptors that a broker has, so it raises its limit, too.
     child::raise_descriptor_limit();
     child::survive_file_limit();
@@ -163,7 +163,7 @@ fn prepare(place: &Place, options: &ServeOptions) -> Result<Held, ServeError> {
     listeners.insert(crate::broker::MAIN_ENDPOINT, place.listen().map_err(why)?);
     let journal = crate::journal::Journal::open(&place.journal)
         .map_err(|error| ServeError(format!("the journal {} cannot be opened: {error}", place.journal.display())))?;
-    Ok(Held {
+    Ok(BrokerInheritance {
         listeners,
         segments: BTreeMap::new(),
         doors: BTreeMap::new(),
@@ -183,7 +183,13 @@ enum End {
 }
 
 /// Reads what the broker sends, until the broker has ended or the daemon is told to end.
-fn watch(held: &mut Held, post: OwnedFd, signals: &OwnedFd, broker: i32, ready: &mut Option<OwnedFd>) -> OsResult<End> {
+fn watch(
+    held: &mut BrokerInheritance,
+    post: OwnedFd,
+    signals: &OwnedFd,
+    broker: i32,
+    ready: &mut Option<OwnedFd>,
+) -> OsResult<End> {
     let epoll = patiently(|| {
         let epoll = Epoll::new()?;
         epoll.add(signals, 0, false)?;
@@ -219,18 +225,18 @@ fn watch(held: &mut Held, post: OwnedFd, signals: &OwnedFd, broker: i32, ready: 
 }
 
 /// Reads all messages that wait. Returns false if the broker has closed its end and no message is left.
-fn take_in(held: &mut Held, post: &OwnedFd, ready: &mut Option<OwnedFd>) -> OsResult<bool> {
-    while let Some(letter) = post::read(post)? {
+fn take_in(held: &mut BrokerInheritance, post: &OwnedFd, ready: &mut Option<OwnedFd>) -> OsResult<bool> {
+    while let Some(letter) = keeper_socket::read(post)? {
         match letter {
-            Letter::End => return Ok(false),
-            Letter::Segment(id, fd) => drop(held.segments.insert(id, fd)),
-            Letter::Listener(id, fd) => drop(held.listeners.insert(id, fd)),
-            Letter::Journal(fd) => held.journal = File::from(fd),
-            Letter::NoSegment(id) => drop((held.segments.remove(&id), held.doors.remove(&id))),
-            Letter::Door(file, fd) => held.doors.entry(file).or_default().push(fd),
-            Letter::NoDoors(file) => drop(held.doors.remove(&file)),
-            Letter::NoListener(id) => drop(held.listeners.remove(&id)),
-            Letter::Ready => {
+            KeeperRequest::End => return Ok(false),
+            KeeperRequest::Segment(id, fd) => drop(held.segments.insert(id, fd)),
+            KeeperRequest::Listener(id, fd) => drop(held.listeners.insert(id, fd)),
+            KeeperRequest::Journal(fd) => held.journal = File::from(fd),
+            KeeperRequest::NoSegment(id) => drop((held.segments.remove(&id), held.doors.remove(&id))),
+            KeeperRequest::Door(file, fd) => held.doors.entry(file).or_default().push(fd),
+            KeeperRequest::NoDoors(file) => drop(held.doors.remove(&file)),
+            KeeperRequest::NoListener(id) => drop(held.listeners.remove(&id)),
+            KeeperRequest::Ready => {
                 if held.detached {
                     child::leave_stream(2);
                 }

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossdock_catalog::{Catalog, Expect, Faults, Memory};
-use crossdock_gateway::simulated::Steps;
-use crossdock_gateway::{CatalogAt, GatewayOptions, News};
+use crossdock_gateway::simulated::SimulatedGateway;
+use crossdock_gateway::{CatalogAddress, GatewayEvent, GatewayOptions};
 use crossdock_layout::SegmentId;
 use crossdock_node::broker::{
-    Broker, Effect, Event, ItemPlace, ItemRecord, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Record, Residence,
-    SiteLimits, SiteName, SiteNews, SiteOrder, Verdict,
+    Broker, Effect, Event, ItemRecord, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Record, Residence, SiteEvent,
+    SiteItem, SiteLimits, SiteName, SiteOrder, Verdict,
 };
 use crossdock_os::Deadline;
 
@@ -160,15 +160,15 @@ struct Node {
     number: u64,
     token: u64,
     broker: Option<Broker>,
-    steps: Steps,
+    steps: SimulatedGateway,
     memory: Arc<Memory>,
     handle: Arc<Handle>,
     stopped: bool,
     /// Reports of the gateway that the broker gets with the next step: they came before the node had its number, or the
     /// test made them.
-    early: Vec<News>,
+    early: Vec<GatewayEvent>,
     /// The reports about items that the node has got.
-    told: Vec<ItemPlace>,
+    told: Vec<SiteItem>,
     copies: Vec<(SegmentId, SegmentId, SegmentId)>,
 }
 
@@ -208,11 +208,11 @@ pub struct World {
     totals: Totals,
 }
 
-fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64, number: u64) -> Steps {
+fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64, number: u64) -> SimulatedGateway {
     let options = GatewayOptions {
         site: "s".into(),
         node: node.into(),
-        catalog: CatalogAt::Keep(String::new()),
+        catalog: CatalogAddress::Keep(String::new()),
         catalog_socket: None,
         listen: None,
         certificates: None,
@@ -224,7 +224,7 @@ fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64,
         lease: LEASE,
     };
     let clock = Arc::clone(clock);
-    Steps::new(&options, Arc::clone(handle) as Arc<dyn Catalog>, move || clock.load(Ordering::Relaxed))
+    SimulatedGateway::new(&options, Arc::clone(handle) as Arc<dyn Catalog>, move || clock.load(Ordering::Relaxed))
 }
 
 impl World {
@@ -400,14 +400,14 @@ impl World {
         if let (SiteOrder::Pass { to, .. }, true) = (&order, self.planted == Planted::LostAnswerIsNo) {
             let outcome = Err("no answer".to_owned());
             let (item, epoch) = (to.item, to.epoch);
-            self.event(n, Event::Site(SiteNews::Passed { item, epoch, outcome }));
+            self.event(n, Event::Site(SiteEvent::Passed { item, epoch, outcome }));
         }
     }
 
     /// Refuses an order to pass an item on, as a gateway does if the next node has just left the site: it writes the
     /// entry of the name again, so that no commit of an earlier order succeeds. Returns false if the name does not belong
     /// to the node: then an earlier order may have succeeded.
-    fn refuse_pass(&mut self, n: usize, name: &SiteName, to: &ItemPlace) -> bool {
+    fn refuse_pass(&mut self, n: usize, name: &SiteName, to: &SiteItem) -> bool {
         let by = Deadline::after(Duration::from_secs(60));
         let (catalog, length) = (self.catalog.client(), name.workflow.len());
         let key = format!("crossdock/s/name/item/{length}/{}/{}", name.workflow, name.name);
@@ -416,7 +416,7 @@ impl World {
         let Some(entry) = entry.filter(|entry| is_own(&entry.value)) else { return false };
         catalog.put(&key, &entry.value, entry.lease, by).unwrap();
         let (item, epoch, outcome) = (to.item, to.epoch, Err("the next node has left the site".to_owned()));
-        self.nodes[n].early.push(News::Passed { item: item.0, epoch, outcome });
+        self.nodes[n].early.push(GatewayEvent::Passed { item: item.0, epoch, outcome });
         true
     }
 
@@ -427,7 +427,7 @@ impl World {
             let mut early = std::mem::take(&mut self.nodes[n].early);
             early.extend(self.nodes[n].steps.news());
             for news in &early {
-                if let News::Joined { number } = news {
+                if let GatewayEvent::Joined { number } = news {
                     self.nodes[n].number = *number;
                 }
             }
@@ -439,17 +439,17 @@ impl World {
                 if self.nodes[n].broker.is_none() {
                     self.start_broker(n);
                 }
-                let mut news: SiteNews = news.into();
+                let mut news: SiteEvent = news.into();
                 match &news {
-                    SiteNews::Item(place) => {
+                    SiteEvent::Item(place) => {
                         self.nodes[n].told.push(place.clone());
                         self.look_where_it_went(place);
                     }
-                    SiteNews::Found { name, .. } if self.is_unseen(&name.name) => {
-                        news = SiteNews::Found { name: name.clone(), outcome: Ok(None) };
+                    SiteEvent::Found { name, .. } if self.is_unseen(&name.name) => {
+                        news = SiteEvent::Found { name: name.clone(), outcome: Ok(None) };
                     }
-                    SiteNews::Passed { outcome: Ok(()), item, .. } => self.count_passed(n, *item),
-                    SiteNews::Passed { outcome: Err(_), .. } => self.totals.kept += 1,
+                    SiteEvent::Passed { outcome: Ok(()), item, .. } => self.count_passed(n, *item),
+                    SiteEvent::Passed { outcome: Err(_), .. } => self.totals.kept += 1,
                     _ => {}
                 }
                 self.event(n, Event::Site(news));
@@ -468,7 +468,7 @@ impl World {
 
     /// Notes that an item may be lost if it went to a daemon that no longer exists. This can happen, because a lease
     /// may last longer than its daemon.
-    fn look_where_it_went(&mut self, place: &ItemPlace) {
+    fn look_where_it_went(&mut self, place: &SiteItem) {
         let to = NAMES.iter().position(|name| *name == place.node).expect("a node of the site");
         if place.daemon != self.nodes[to].token {
             self.known(place.item).may_be_lost = true;
@@ -713,7 +713,7 @@ impl World {
         if self.planted == Planted::OldEpochAccepted {
             place.epoch += 100;
         }
-        self.event(n, Event::Site(SiteNews::Item(place)));
+        self.event(n, Event::Site(SiteEvent::Item(place)));
     }
 
     fn check(&mut self) {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::{SegmentId, Status};
-use crossdock_node::broker::{Event, NodeFailure, NodeNews, NodeOrder};
+use crossdock_node::broker::{Event, NodeEvent, NodeFailure, NodeOrder};
 
 use super::{NAMES, Planted, World};
 
@@ -298,10 +298,10 @@ impl World {
                 Message::Expired { .. } => unreachable!("a deadline is not lost"),
                 // If an answer is lost, the asking broker gets a failure.
                 Message::Answer { to, id, .. } => {
-                    self.event(to, Event::Nodes(NodeNews::Answered { id, outcome: Err(failure) }));
+                    self.event(to, Event::Nodes(NodeEvent::Answered { id, outcome: Err(failure) }));
                 }
                 Message::Failed { to, id, failure, .. } => {
-                    self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome: Err(failure) }));
+                    self.event(to, Event::Nodes(NodeEvent::Pulled { id, outcome: Err(failure) }));
                 }
             };
         }
@@ -310,17 +310,17 @@ impl World {
                 let question = self.fresh();
                 self.network.waiting.insert((to, question), Waiting::Question { from, id });
                 let node = NAMES[from].to_owned();
-                self.event(to, Event::Nodes(NodeNews::Asked { id: question, node, service, body }));
+                self.event(to, Event::Nodes(NodeEvent::Asked { id: question, node, service, body }));
             }
             Message::Answer { to, id, outcome, .. } => {
-                self.event(to, Event::Nodes(NodeNews::Answered { id, outcome }));
+                self.event(to, Event::Nodes(NodeEvent::Answered { id, outcome }));
             }
             Message::Pull { from, to, id, order } => {
                 let NodeOrder::Pull { kind, object, epoch, into, .. } = order else { unreachable!() };
                 let question = self.fresh();
                 self.network.waiting.insert((to, question), Waiting::Opening { from, id, into });
                 let node = NAMES[from].to_owned();
-                self.event(to, Event::Nodes(NodeNews::Opening { id: question, node, kind, object, epoch }));
+                self.event(to, Event::Nodes(NodeEvent::Opening { id: question, node, kind, object, epoch }));
             }
             Message::Bytes { from, to, id, file, into } => {
                 let bytes = self.nodes[from].files.get(&file).copied();
@@ -331,16 +331,16 @@ impl World {
                     }
                     _ => Err(NodeFailure { status: Status::Closed, text: "it is not held any more".into() }),
                 };
-                self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome }));
+                self.event(to, Event::Nodes(NodeEvent::Pulled { id, outcome }));
             }
             Message::Filling { to, id, into, bytes } => {
                 if let Some(target) = self.nodes[to].files.get_mut(&into) {
                     *target = bytes;
                 }
-                self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome: Ok(()) }));
+                self.event(to, Event::Nodes(NodeEvent::Pulled { id, outcome: Ok(()) }));
             }
             Message::Failed { to, id, failure, .. } => {
-                self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome: Err(failure) }));
+                self.event(to, Event::Nodes(NodeEvent::Pulled { id, outcome: Err(failure) }));
             }
             Message::Expired { .. } => unreachable!("it was handled before"),
         }
@@ -363,8 +363,8 @@ impl World {
         self.event(
             n,
             Event::Nodes(match is_pull {
-                true => NodeNews::Pulled { id, outcome: Err(outcome) },
-                false => NodeNews::Answered { id, outcome: Err(outcome) },
+                true => NodeEvent::Pulled { id, outcome: Err(outcome) },
+                false => NodeEvent::Answered { id, outcome: Err(outcome) },
             }),
         );
     }

@@ -7,7 +7,7 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
 use super::super::{
-    Claimed, Event, ItemPlace, NodeFailure, NodeNews, NodeOrder, SiteLimits, SiteName, SiteNews, SiteNode, SiteOrder,
+    Claimed, Event, NodeEvent, NodeFailure, NodeOrder, SiteEvent, SiteItem, SiteLimits, SiteName, SiteNode, SiteOrder,
 };
 use super::{World, take};
 use crate::broker::item::fuzz as words;
@@ -133,7 +133,7 @@ impl World {
         };
         let service = if argument % 32 == 31 { u32::from(argument) } else { service };
         let body = mutated(body, argument / 64, rest);
-        self.event(Event::Nodes(NodeNews::Asked { id, node: node(argument / 16), service, body }));
+        self.event(Event::Nodes(NodeEvent::Asked { id, node: node(argument / 16), service, body }));
     }
 
     /// Lets another node ask for the bytes of an object.
@@ -144,7 +144,7 @@ impl World {
         let shared = self.site().sharing.filter(|_| argument % 8 == 1);
         let left = (self.some_item(argument), u64::from(number(rest) % 4));
         let (object, epoch) = shared.map_or(left, |(item, sharing)| (item.0, sharing));
-        self.event(Event::Nodes(NodeNews::Opening { id, node: node(argument), kind, object, epoch }));
+        self.event(Event::Nodes(NodeEvent::Opening { id, node: node(argument), kind, object, epoch }));
     }
 
     /// Gives the id of an item of this node, or some other number.
@@ -160,26 +160,26 @@ impl World {
         let count = self.site().orders.len();
         if count == 0 {
             let outcome = Ok(words::answer(0, argument, u64::from(argument)));
-            return self.event(Event::Nodes(NodeNews::Answered { id: u64::from(argument), outcome }));
+            return self.event(Event::Nodes(NodeEvent::Answered { id: u64::from(argument), outcome }));
         }
         let news = match self.site().orders.swap_remove(usize::from(argument) % count) {
             NodeOrder::Ask { id, service, .. } | NodeOrder::Send { id, service, .. } => {
                 let item = self.some_item(argument / 4);
                 let body = mutated(words::answer(service, number(rest), item), argument / 64, rest);
-                NodeNews::Answered { id, outcome: if failed { Err(failure(argument / 4)) } else { Ok(body) } }
+                NodeEvent::Answered { id, outcome: if failed { Err(failure(argument / 4)) } else { Ok(body) } }
             }
             NodeOrder::Pull { id, .. } | NodeOrder::Fill { id, .. } => {
-                NodeNews::Pulled { id, outcome: if failed { Err(failure(argument / 4)) } else { Ok(()) } }
+                NodeEvent::Pulled { id, outcome: if failed { Err(failure(argument / 4)) } else { Ok(()) } }
             }
             NodeOrder::Mirror { id, .. } | NodeOrder::MirrorSeries { id, .. } => {
                 let here = self.broker.lasting().segments.keys().next().copied();
                 let outcome = here.filter(|_| !failed).ok_or_else(|| failure(argument / 4));
-                NodeNews::Mirrored { id, outcome }
+                NodeEvent::Mirrored { id, outcome }
             }
             NodeOrder::CopyRegion { id, .. } => {
                 let here = self.broker.lasting().segments.keys().next().copied();
                 let outcome = here.filter(|_| !failed).ok_or_else(|| failure(argument / 4));
-                NodeNews::RegionCopied { id, outcome }
+                NodeEvent::RegionCopied { id, outcome }
             }
             NodeOrder::Answer { .. }
             | NodeOrder::Opened { .. }
@@ -196,7 +196,7 @@ impl World {
                 1 => Ok(None),
                 _ => Err("the catalog does not answer".to_owned()),
             };
-            return self.event(Event::Site(SiteNews::Found { name, outcome }));
+            return self.event(Event::Site(SiteEvent::Found { name, outcome }));
         }
         let count = self.site().claims.len();
         if count == 0 {
@@ -208,7 +208,7 @@ impl World {
             1 => Claimed::Failed("lost".into()),
             _ => Claimed::Ours,
         };
-        self.event(Event::Site(SiteNews::Claimed { name, outcome }));
+        self.event(Event::Site(SiteEvent::Claimed { name, outcome }));
     }
 
     fn end_pass(&mut self, argument: u8) {
@@ -218,7 +218,7 @@ impl World {
         }
         let (item, epoch) = self.site().passes.swap_remove(usize::from(argument / 2) % count);
         let outcome = if argument % 2 == 0 { Ok(()) } else { Err("kept".to_owned()) };
-        self.event(Event::Site(SiteNews::Passed { item, epoch, outcome }));
+        self.event(Event::Site(SiteEvent::Passed { item, epoch, outcome }));
     }
 
     /// Lets the catalog report the entry of an item, as another node may have written it.
@@ -226,22 +226,22 @@ impl World {
         let item = SegmentId(self.some_item(argument));
         let (epoch, daemon) = (u64::from(number(rest) % 4), u64::from(argument % 2));
         let about = mutated(words::about(argument), argument / 64, rest);
-        let place = ItemPlace { item, epoch, node: node(argument / 4), daemon, about };
-        self.event(Event::Site(SiteNews::Item(place)));
+        let place = SiteItem { item, epoch, node: node(argument / 4), daemon, about };
+        self.event(Event::Site(SiteEvent::Item(place)));
     }
 
     fn news(&mut self, argument: u8) {
         let which = argument / 8;
         let news = match argument % 8 {
-            0 | 1 => SiteNews::Joined,
-            2 => SiteNews::CutOff { why: "cut".into() },
-            3 => SiteNews::Node(place_of(which)),
-            4 => SiteNews::NodeGone { node: node(which) },
-            5 => SiteNews::Named { name: name(which), node: node(which / 8) },
-            6 => SiteNews::Unnamed { name: name(which) },
-            _ if which % 4 == 0 => SiteNews::NoItem { item: SegmentId(self.some_item(which)) },
-            _ if which % 4 == 1 => SiteNews::Contested { name: name(which), node: place_of(which) },
-            _ => SiteNews::Synced,
+            0 | 1 => SiteEvent::Joined,
+            2 => SiteEvent::CutOff { why: "cut".into() },
+            3 => SiteEvent::Node(place_of(which)),
+            4 => SiteEvent::NodeGone { node: node(which) },
+            5 => SiteEvent::Named { name: name(which), node: node(which / 8) },
+            6 => SiteEvent::Unnamed { name: name(which) },
+            _ if which % 4 == 0 => SiteEvent::NoItem { item: SegmentId(self.some_item(which)) },
+            _ if which % 4 == 1 => SiteEvent::Contested { name: name(which), node: place_of(which) },
+            _ => SiteEvent::Synced,
         };
         self.event(Event::Site(news));
     }

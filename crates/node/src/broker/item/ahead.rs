@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use crossdock_layout::{SegmentId, record};
 
 use super::memory_of;
-use super::residence::Source;
+use super::residence::BytesSource;
 use super::want::{VERSION, unreadable};
 use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
@@ -48,9 +48,9 @@ record! {
 const HEAD: usize = 28;
 
 #[derive(Debug)]
-struct Parcel {
+struct EarlyBytes {
     item: SegmentId,
-    from: Source,
+    from: BytesSource,
     stamp: u64,
     /// Whether the catalog's entry of the item names these bytes.
     fits: bool,
@@ -60,12 +60,12 @@ struct Parcel {
 
 /// The bytes that have arrived, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Parcels(VecDeque<Parcel>);
+pub(super) struct EarlyItems(VecDeque<EarlyBytes>);
 
-impl Parcels {
+impl EarlyItems {
     /// Compares the bytes that have arrived for an item with the item's entry in the catalog, and drops those that the
     /// entry does not name.
-    pub(super) fn compare(&mut self, item: SegmentId, from: &Source, stamp: u64) {
+    pub(super) fn compare(&mut self, item: SegmentId, from: &BytesSource, stamp: u64) {
         self.0.retain_mut(|parcel| {
             if parcel.item == item {
                 parcel.fits = stamp != 0 && parcel.stamp == stamp && parcel.from == *from;
@@ -76,7 +76,7 @@ impl Parcels {
 
     /// Takes the bytes of an item, if the catalog's entry of the item names them.
     pub(super) fn take(&mut self, item: SegmentId, size: u64) -> Option<Vec<u8>> {
-        let fits = |parcel: &Parcel| parcel.item == item && parcel.fits && parcel.bytes.len() as u64 == size;
+        let fits = |parcel: &EarlyBytes| parcel.item == item && parcel.fits && parcel.bytes.len() as u64 == size;
         let at = self.0.iter().position(fits)?;
         self.0.remove(at).map(|parcel| parcel.bytes)
     }
@@ -110,7 +110,7 @@ impl Broker {
         if bytes.is_empty() || bytes.len() as u64 > MOST {
             return Err(unreadable());
         }
-        let (item, from, until) = (SegmentId(item), Source { node: node.to_owned(), left }, self.now + LASTS_MS);
+        let (item, from, until) = (SegmentId(item), BytesSource { node: node.to_owned(), left }, self.now + LASTS_MS);
         let parcels = &mut self.items.parcels.0;
         // A question may arrive twice.
         if parcels.iter().any(|parcel| parcel.item == item && parcel.stamp == stamp && parcel.from == from) {
@@ -119,7 +119,7 @@ impl Broker {
         if parcels.len() >= ITEMS {
             parcels.pop_front();
         }
-        parcels.push_back(Parcel { item, from, stamp, fits: false, bytes: bytes.to_vec(), until });
+        parcels.push_back(EarlyBytes { item, from, stamp, fits: false, bytes: bytes.to_vec(), until });
         self.waits.expect(until, Due::Ahead);
         Ok(Vec::new())
     }

@@ -6,7 +6,7 @@ use crossdock_layout::wire::{ItemLevel, SegmentKind};
 use super::Phase;
 use super::handover::Purpose;
 use super::memory_of;
-use super::queue::For;
+use super::queue::WaitPurpose;
 use crate::broker::{Broker, Due};
 
 impl Broker {
@@ -80,7 +80,10 @@ impl Broker {
                 }
                 Phase::Draining { asker } => {
                     let wait = self.items.waits.get((asker.connection, asker.number));
-                    assert!(wait.is_some_and(|w| w.what == For::Readers(item)), "item {item} drains with no deadline");
+                    assert!(
+                        wait.is_some_and(|w| w.what == WaitPurpose::Readers(item)),
+                        "item {item} drains with no deadline"
+                    );
                     assert!(self.is_read(item, found.file), "item {item} has no reader");
                 }
                 Phase::Proving { purpose: Purpose::NextOwner } | Phase::Proved => {
@@ -106,20 +109,20 @@ impl Broker {
             assert!(self.waits.expects(wait.deadline, due), "a wait has no deadline");
             assert!(self.links.contains_key(&connection), "a wait outlives its connection");
             match wait.what {
-                For::Readers(item) => {
+                WaitPurpose::Readers(item) => {
                     let phase = self.items.handovers.phase(item);
                     let its = matches!(phase, Phase::Draining { asker } if asker.number == number);
                     assert!(its, "request {number} waits for readers of item {item}, which is {phase:?}");
                 }
                 // No request waits to read an item that could be read, because such an item is given at once.
-                For::Reading => {
+                WaitPurpose::Reading => {
                     let keys = wait.keys.iter().filter(|key| !self.is_contested(wait.workflow, key));
                     let keys = keys.map(|key| (wait.workflow, key.clone()));
                     let mut items = keys.filter_map(|key| self.lasting.items.keys.get(&key));
-                    let ready = items.find(|item| self.could_have(**item, For::Reading, wait.asker.member));
+                    let ready = items.find(|item| self.could_have(**item, WaitPurpose::Reading, wait.asker.member));
                     assert_eq!(ready, None, "request {number} waits for an item that it could read");
                 }
-                For::Owning => {}
+                WaitPurpose::Owning => {}
             }
         }
     }

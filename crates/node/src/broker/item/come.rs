@@ -4,10 +4,10 @@
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
-use super::queue::For;
-use super::residence::{About, Source};
+use super::queue::WaitPurpose;
+use super::residence::{BytesSource, ItemSummary};
 use super::{ItemRecord, Phase, memory_of};
-use crate::broker::site::ItemPlace;
+use crate::broker::site::SiteItem;
 use crate::broker::{Broker, Cause, Effect, NodeFailure, NodeOrder, Record, SiteOrder};
 
 /// How long pulling an item's bytes may take, in addition to the time that the slowest link needs for them.
@@ -18,9 +18,9 @@ const SLOWEST: u64 = 1_000;
 impl Broker {
     /// Handles an entry of the catalog by which an item belongs to this node. `file` has the item's bytes if they are
     /// on this node; otherwise it is 0.
-    pub(super) fn item_came(&mut self, place: &ItemPlace, file: SegmentId) {
-        let ItemPlace { item, epoch, .. } = *place;
-        let about = About::decode(&place.about);
+    pub(super) fn item_came(&mut self, place: &SiteItem, file: SegmentId) {
+        let SiteItem { item, epoch, .. } = *place;
+        let about = ItemSummary::decode(&place.about);
         let workflow = about.as_ref().and_then(|about| self.lasting.workflow_names.get(&about.workflow)).copied();
         let why = match (&about, workflow) {
             (None, _) => Some("its entry in the catalog cannot be read".to_owned()),
@@ -35,7 +35,7 @@ impl Broker {
             (Some(about), Some(workflow)) => return self.begin_item(item, epoch, about, workflow, file),
         };
         if let Some(why) = why {
-            let named = |about: About| format!(" '{}' of workflow '{}'", about.key, about.workflow);
+            let named = |about: ItemSummary| format!(" '{}' of workflow '{}'", about.key, about.workflow);
             let key = about.map_or_else(String::new, named);
             let line = format!("item {}{key} came to this node and is lost: {why}", item.0);
             self.effects.push(Effect::Log { line });
@@ -49,7 +49,7 @@ impl Broker {
         self.lasting.segments.get(&file).is_some_and(|found| found.removed.is_none())
     }
 
-    fn begin_item(&mut self, item: SegmentId, epoch: u64, about: &About, workflow: u64, file: SegmentId) {
+    fn begin_item(&mut self, item: SegmentId, epoch: u64, about: &ItemSummary, workflow: u64, file: SegmentId) {
         let mut state = about.item(workflow);
         state.file = file;
         let away = about.source().filter(|_| file.0 == 0);
@@ -83,7 +83,7 @@ impl Broker {
     /// not travelled ahead.
     pub(super) fn fetch_item(&mut self, item: SegmentId) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
-        let Some(Source { node, left }) = self.lasting.items.source(item).cloned() else { return };
+        let Some(BytesSource { node, left }) = self.lasting.items.source(item).cloned() else { return };
         let what = format!("item '{}' from node {node}", found.key);
         let memory = memory_of(found.size);
         let room = self.fits(found.workflow, memory, &what).and_then(|()| self.room(found.workflow, memory, &what));
@@ -159,7 +159,7 @@ impl Broker {
         self.items.handovers.enter(item, Phase::Away);
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let text = format!("item '{}' is this node's, and its bytes did not come: {why}", found.key);
-        if let Some(wait) = self.first_waiting(item, For::Owning).and_then(|id| self.unqueue(id)) {
+        if let Some(wait) = self.first_waiting(item, WaitPurpose::Owning).and_then(|id| self.unqueue(id)) {
             self.fail(wait.asker, status, text);
         }
     }
@@ -172,7 +172,7 @@ mod tests {
     use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
 
     use super::*;
-    use crate::broker::{Event, Lasting, Limits, MAIN_ENDPOINT, SiteLimits, SiteNews};
+    use crate::broker::{Event, Lasting, Limits, MAIN_ENDPOINT, SiteEvent, SiteLimits};
 
     const DAEMON: u64 = 7;
 
@@ -182,9 +182,9 @@ mod tests {
         let limits = Limits { site: Some(site), incarnation: DAEMON, ..Limits::default() };
         let endpoints = BTreeSet::from([MAIN_ENDPOINT]);
         let mut broker = Broker::new(limits, Lasting::default(), 1, &BTreeSet::new(), &endpoints, 0).0;
-        broker.handle(0, Event::Site(SiteNews::Joined));
-        let about = About {
-            version: About::VERSION,
+        broker.handle(0, Event::Site(SiteEvent::Joined));
+        let about = ItemSummary {
+            version: ItemSummary::VERSION,
             workflow: "default".into(),
             key: "x".into(),
             size: 5000,
@@ -198,8 +198,8 @@ mod tests {
             left: 1,
             stamp: 0,
         };
-        let place = ItemPlace { item: SegmentId(5), epoch: 1, node: "here".into(), daemon, about: about.encode() };
-        broker.handle(0, Event::Site(SiteNews::Item(place)))
+        let place = SiteItem { item: SegmentId(5), epoch: 1, node: "here".into(), daemon, about: about.encode() };
+        broker.handle(0, Event::Site(SiteEvent::Item(place)))
     }
 
     fn is_told_as_lost(effects: &[Effect]) -> bool {

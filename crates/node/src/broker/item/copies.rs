@@ -12,12 +12,12 @@ use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, OnDeath, SegmentKind}
 use crossdock_layout::{SegmentId, Status};
 
 use super::memory_of;
-use super::queue::{For, RequestId, Said};
-use super::readers::{Look, READ, Readable, Reading};
+use super::queue::{RemoteReply, RequestId, WaitPurpose};
+use super::readers::{READ, ReadReply, ReadRequest, SharingReport};
 use super::want::{Question, RETRY_MS, VERSION, unreadable};
 use crate::broker::stored::{decode, encode};
 use crate::broker::waits::Due;
-use crate::broker::{Asker, Attachment, Broker, Cause, Effect, NodeFailure, NodeOrder};
+use crate::broker::{Attachment, Broker, Cause, Effect, NodeFailure, NodeOrder, Requester};
 
 /// How often a node repeats its report that its members read an item of another node.
 const AGAIN_MS: u64 = 2_000;
@@ -98,10 +98,10 @@ impl Broker {
     }
 
     /// Handles the answer that an item can be read: gives the copy to the waiting request, or first pulls it.
-    pub(super) fn item_readable(&mut self, question: Question, readable: &Readable) {
+    pub(super) fn item_readable(&mut self, question: Question, readable: &ReadReply) {
         let Question { waits, workflow, key, node, .. } = question;
         let id = (SegmentId(readable.item), readable.sharing);
-        if self.items.waits.get(waits).is_none_or(|wait| wait.what != For::Reading) {
+        if self.items.waits.get(waits).is_none_or(|wait| wait.what != WaitPurpose::Reading) {
             // The request has ended meanwhile, so nothing is pulled for it.
             if !self.items.copies.all.contains_key(&id) {
                 self.tell_unread(&node, workflow, &key, readable.sharing);
@@ -119,7 +119,7 @@ impl Broker {
             }
             return self.tell_unread(&node, workflow, &key, readable.sharing);
         }
-        let said = Said { node, key, item: id.0.0, comes: true, text: "its bytes are on their way".into() };
+        let said = RemoteReply { node, key, item: id.0.0, comes: true, text: "its bytes are on their way".into() };
         self.items.waits.say(waits, said);
     }
 
@@ -130,9 +130,9 @@ impl Broker {
         node: &str,
         workflow: u64,
         key: &str,
-        readable: &Readable,
+        readable: &ReadReply,
     ) -> Result<(), String> {
-        let Readable { sharing, size, level, on_death, .. } = *readable;
+        let ReadReply { sharing, size, level, on_death, .. } = *readable;
         let what = format!("a copy of item '{key}' of node {node}");
         if size == 0 || size > super::serve::MAX_SIZE {
             return Err(format!("{what} cannot have {size} bytes"));
@@ -182,7 +182,7 @@ impl Broker {
                     if *status == Status::NotFound && !is_over {
                         // The item is not shared any more, but it may be shared again. So the request asks again later.
                         let (node, key, text) = (node.clone(), key.clone(), text.clone());
-                        self.items.waits.say(waits, Said { node, key, item: id.0.0, comes: false, text });
+                        self.items.waits.say(waits, RemoteReply { node, key, item: id.0.0, comes: false, text });
                         self.ask_later(waits, RETRY_MS);
                         continue;
                     }
@@ -203,11 +203,11 @@ impl Broker {
     }
 
     fn give_copy(&mut self, waits: RequestId, id: CopyId) {
-        if self.items.waits.get(waits).is_none_or(|wait| wait.what != For::Reading) {
+        if self.items.waits.get(waits).is_none_or(|wait| wait.what != WaitPurpose::Reading) {
             return;
         }
         let Some(wait) = self.unqueue(waits) else { return };
-        let Asker { member, connection, opcode, number } = wait.asker;
+        let Requester { member, connection, opcode, number } = wait.asker;
         let Some(copy) = self.items.copies.all.get(&id) else { return };
         self.holds.open(copy.file, member);
         let given = ItemGiven {
@@ -273,7 +273,7 @@ impl Broker {
     /// Returns the question's id.
     fn tell_reading(&mut self, node: &str, workflow: String, key: &str, sharing: u64, readers: u32) -> u64 {
         let stamp = self.fresh_stamp();
-        let body = encode(&Reading { version: VERSION, workflow, key: key.to_owned(), sharing, readers, stamp });
+        let body = encode(&ReadRequest { version: VERSION, workflow, key: key.to_owned(), sharing, readers, stamp });
         self.ask_node(node, READ, body)
     }
 
@@ -295,11 +295,14 @@ impl Broker {
 
     /// Handles another node's report that an item may be shared: requests that wait to read the item ask again.
     pub(in crate::broker) fn item_shared_elsewhere(&mut self, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
-        let Some(Look { workflow, key, .. }) = decode::<Look>(body).filter(|look| look.version == VERSION) else {
+        let Some(SharingReport { workflow, key, .. }) =
+            decode::<SharingReport>(body).filter(|look| look.version == VERSION)
+        else {
             return Err(unreadable());
         };
         if let Some(workflow) = self.lasting.workflow_names.get(&workflow).copied() {
-            let reads = |id: &RequestId| self.items.waits.get(*id).is_some_and(|wait| wait.what == For::Reading);
+            let reads =
+                |id: &RequestId| self.items.waits.get(*id).is_some_and(|wait| wait.what == WaitPurpose::Reading);
             for waits in self.items.waits.of_key(workflow, &key).filter(reads).collect::<Vec<_>>() {
                 self.ask_to_read(waits);
             }

@@ -8,7 +8,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::change::Change;
 use super::{ItemRecord, Phase};
-use crate::broker::{Asker, Broker, Cause, Outcome, Record};
+use crate::broker::{Broker, Cause, Outcome, Record, Requester};
 
 impl Broker {
     /// Notes that a member has closed an item. The item still belongs to its task.
@@ -29,7 +29,7 @@ impl Broker {
         }
     }
 
-    fn refuse_abandoned(&mut self, asker: Asker, item: SegmentId, why: &str) {
+    fn refuse_abandoned(&mut self, asker: Requester, item: SegmentId, why: &str) {
         self.unqueue((asker.connection, asker.number));
         if self.links.contains_key(&asker.connection) {
             self.fail(asker, Status::Denied, format!("item {} did not get there: {why}", item.0));
@@ -172,7 +172,7 @@ impl Broker {
     }
 
     /// Answers a request that came again because its answer was lost with the former broker.
-    pub(in crate::broker) fn repeat_item(&mut self, asker: Asker, request: ItemRequest, outcome: Outcome) {
+    pub(in crate::broker) fn repeat_item(&mut self, asker: Requester, request: ItemRequest, outcome: Outcome) {
         let gives = matches!(
             request,
             ItemRequest::Create { .. }

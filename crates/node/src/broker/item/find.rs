@@ -24,7 +24,7 @@ use super::{Phase, Refusal};
 use crate::broker::site::SiteName;
 use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
-use crate::broker::{Asker, Broker, Effect, NodeFailure, SiteOrder};
+use crate::broker::{Broker, Effect, NodeFailure, Requester, SiteOrder};
 
 /// The service by which a node asks another one to describe an item.
 pub(in crate::broker) const FIND: u32 = 12;
@@ -52,7 +52,7 @@ impl Patience {
 
 record! {
     /// The question: what is known of this item?
-    pub struct Sought as Stored {
+    pub struct DescriptionRequest as Stored {
         version: u32,
         workflow: String,
         key: String,
@@ -60,8 +60,8 @@ record! {
 }
 
 /// A request that waits for another node's description of an item.
-pub(super) struct Finding {
-    asker: Asker,
+pub(super) struct PendingDescription {
+    asker: Requester,
     workflow: u64,
     key: String,
     node: String,
@@ -69,11 +69,11 @@ pub(super) struct Finding {
 }
 
 /// The requests that wait for another node's description of an item, by the ids of the questions.
-pub(super) type Findings = BTreeMap<u64, Finding>;
+pub(super) type PendingDescriptions = BTreeMap<u64, PendingDescription>;
 
 /// A request for items that no node is known to have. It waits for the catalog, or for an item that is on its way.
 pub(super) struct LookUp {
-    asker: Asker,
+    asker: Requester,
     workflow: u64,
     request: ItemRequest,
     patience: Patience,
@@ -112,7 +112,7 @@ pub(super) fn keys(request: &ItemRequest) -> &[String] {
 
 impl Broker {
     /// Describes an item for a member.
-    pub(super) fn find_item(&mut self, asker: Asker, key: &str, patience: Patience) -> Result<(), Refusal> {
+    pub(super) fn find_item(&mut self, asker: Requester, key: &str, patience: Patience) -> Result<(), Refusal> {
         let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
         let found = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied();
         let visible = self.may_see(asker, key);
@@ -127,11 +127,11 @@ impl Broker {
         Ok(())
     }
 
-    fn may_see(&self, asker: Asker, key: &str) -> bool {
+    fn may_see(&self, asker: Requester, key: &str) -> bool {
         self.item_rights(asker, key).0 & Rights::OWN.with(Rights::READ).0 != 0
     }
 
-    fn no_item(&self, asker: Asker, workflow: u64, key: &str) -> Refusal {
+    fn no_item(&self, asker: Requester, workflow: u64, key: &str) -> Refusal {
         let visible = self.may_see(asker, key);
         let lost = if visible { self.departed_with(workflow, SegmentKind::Item, key) } else { String::new() };
         (Status::NotFound, format!("there is no item '{key}'{lost}"))
@@ -139,7 +139,7 @@ impl Broker {
 
     /// If it is not certain where these items are, asks the catalog about them; the request is then served again after
     /// the answers. Returns `false` if the catalog is not asked.
-    pub(super) fn looks_up(&mut self, asker: Asker, workflow: u64, request: &ItemRequest) -> bool {
+    pub(super) fn looks_up(&mut self, asker: Requester, workflow: u64, request: &ItemRequest) -> bool {
         let is_find = matches!(request, ItemRequest::Find { .. });
         let is_known = |key: &String| {
             let here = self.lasting.items.keys.get(&(workflow, key.clone()));
@@ -163,7 +163,7 @@ impl Broker {
     /// Asks the catalog about the items of this request. Without a lease, the request fails.
     fn look_up(
         &mut self,
-        asker: Asker,
+        asker: Requester,
         workflow: u64,
         request: ItemRequest,
         patience: Patience,
@@ -320,21 +320,21 @@ impl Broker {
     }
 
     /// Asks the node that has the item to describe it. The member's request is answered later.
-    fn find_elsewhere(&mut self, asker: Asker, workflow: u64, key: &str, node: String, patience: Patience) {
+    fn find_elsewhere(&mut self, asker: Requester, workflow: u64, key: &str, node: String, patience: Patience) {
         let own = self.items.findings.values().filter(|of| of.asker.connection == asker.connection).count();
         if !self.may_wait_for_node(asker, own) {
             return;
         }
         let Some(of) = self.lasting.workflow_name(workflow) else { return };
-        let body = encode(&Sought { version: VERSION, workflow: of, key: key.to_owned() });
+        let body = encode(&DescriptionRequest { version: VERSION, workflow: of, key: key.to_owned() });
         let id = self.ask_node(&node, FIND, body);
-        self.items.findings.insert(id, Finding { asker, workflow, key: key.to_owned(), node, patience });
+        self.items.findings.insert(id, PendingDescription { asker, workflow, key: key.to_owned(), node, patience });
     }
 
     /// Describes an item for another node. The answer is encoded as for a member, because the asking node passes it on
     /// to its member.
     pub(in crate::broker) fn item_sought(&self, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
-        let Some(sought) = decode::<Sought>(body).filter(|sought| sought.version == VERSION) else {
+        let Some(sought) = decode::<DescriptionRequest>(body).filter(|sought| sought.version == VERSION) else {
             return Err(unreadable());
         };
         let workflow = self.lasting.workflow_names.get(&sought.workflow).copied();
@@ -358,7 +358,7 @@ impl Broker {
     /// of question.
     pub(super) fn item_found(&mut self, id: u64, outcome: &Result<Vec<u8>, NodeFailure>) -> bool {
         let Some(finding) = self.items.findings.remove(&id) else { return false };
-        let Finding { asker, workflow, key, node, patience } = finding;
+        let PendingDescription { asker, workflow, key, node, patience } = finding;
         if !self.has_member(asker.connection, asker.member) {
             return true;
         }

@@ -4,11 +4,11 @@ use crossdock_layout::SegmentId;
 use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
 
 use super::ahead::{AHEAD, Head};
-use super::find::{FIND, Sought};
+use super::find::{DescriptionRequest, FIND};
 use super::memory_of;
-use super::readers::{Look, READ, Readable, Reading, SHARED};
-use super::residence::About;
-use super::want::{ENDED, Ended, Stands, VERSION, WANT, Wanted};
+use super::readers::{READ, ReadReply, ReadRequest, SHARED, SharingReport};
+use super::residence::ItemSummary;
+use super::want::{ENDED, Ended, OwnershipReply, OwnershipRequest, VERSION, WANT};
 use crate::broker::stored::{decode, encode};
 
 const TASKS: [&str; 2] = ["t", "program"];
@@ -30,18 +30,18 @@ pub(in crate::broker) fn question(which: u8, item: u64, sharing: u64) -> (u32, V
         0..=2 => {
             let task = TASKS[usize::from(which / 2) % 2].to_owned();
             let numbers = if which & 4 == 0 { vec![] } else { vec![1] };
-            (WANT, encode(&Wanted { version, workflow, key, task, rank: 0, numbers }))
+            (WANT, encode(&OwnershipRequest { version, workflow, key, task, rank: 0, numbers }))
         }
         3 | 4 => {
             let (readers, sharing) = (u32::from(which / 2 % 2), if which & 4 == 0 { 0 } else { sharing });
-            (READ, encode(&Reading { version, workflow, key, sharing, readers, stamp: u64::from(which) }))
+            (READ, encode(&ReadRequest { version, workflow, key, sharing, readers, stamp: u64::from(which) }))
         }
         5 if which & 4 == 0 => {
             let head = encode(&Head { version, item, left: u64::from(which % 3), stamp: u64::from(which / 2 % 2) });
             (AHEAD, [head, vec![which; memory_of(5000) as usize]].concat())
         }
-        5 => (SHARED, encode(&Look { version, workflow, key })),
-        6 => (FIND, encode(&Sought { version, workflow, key })),
+        5 => (SHARED, encode(&SharingReport { version, workflow, key })),
+        6 => (FIND, encode(&DescriptionRequest { version, workflow, key })),
         _ => (ENDED, encode(&Ended { version, workflow, key, item, why: "it was destroyed".into() })),
     }
 }
@@ -50,7 +50,7 @@ pub(in crate::broker) fn question(which: u8, item: u64, sharing: u64) -> (u32, V
 pub(in crate::broker) fn answer(service: u32, which: u8, item: u64) -> Vec<u8> {
     let (code, text) = (u32::from(which % 5), "it stands so".to_owned());
     match service {
-        READ => encode(&Readable {
+        READ => encode(&ReadReply {
             code,
             text,
             item,
@@ -59,21 +59,21 @@ pub(in crate::broker) fn answer(service: u32, which: u8, item: u64) -> Vec<u8> {
             level: LEVELS[usize::from(which / 4) % 2],
             on_death: ON_DEATH[usize::from(which / 8) % 2],
         }),
-        _ => encode(&Stands { item, code, text }),
+        _ => encode(&OwnershipReply { item, code, text }),
     }
 }
 
 /// Gives the item and the sharing that an answer names, if it names any.
 pub(in crate::broker) fn readable(answer: &[u8]) -> Option<(SegmentId, u64)> {
-    let readable = decode::<Readable>(answer).filter(|readable| readable.sharing != 0)?;
+    let readable = decode::<ReadReply>(answer).filter(|readable| readable.sharing != 0)?;
     Some((SegmentId(readable.item), readable.sharing))
 }
 
 /// Makes the description of an item for its entry in the catalog.
 pub(in crate::broker) fn about(which: u8) -> Vec<u8> {
     let party = if which & 16 == 0 { Party::task(TASKS[usize::from(which / 32) % 2]) } else { Party::Number(1) };
-    About {
-        version: About::VERSION,
+    ItemSummary {
+        version: ItemSummary::VERSION,
         workflow: workflow(which),
         key: key(which / 2),
         size: 5000,

@@ -5,10 +5,10 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::change::Change;
 use super::handover::Purpose;
-use super::queue::For;
-use super::want::Taker;
+use super::queue::WaitPurpose;
+use super::want::NextUser;
 use super::{ItemRecord, Phase, Verdict, memory_of};
-use crate::broker::{Asker, Attachment, Broker, Cause, Effect, Record};
+use crate::broker::{Attachment, Broker, Cause, Effect, Record, Requester};
 
 impl Broker {
     /// Gives the item to the waiting requests that can have it now, in the order of their arrival.
@@ -16,8 +16,8 @@ impl Broker {
         self.serve_readers(item);
         while let Some(taker) = self.next_taker(item) {
             let id = match taker {
-                Taker::Here(id) => id,
-                Taker::There(node) => return self.serve_other_node(item, &node),
+                NextUser::Here(id) => id,
+                NextUser::There(node) => return self.serve_other_node(item, &node),
             };
             let cooperative = self.lasting.items.all[&item].level == ItemLevel::Cooperative;
             if cooperative {
@@ -61,7 +61,7 @@ impl Broker {
 
     pub(super) fn serve_readers(&mut self, item: SegmentId) {
         self.tell_nodes_of_sharing(item);
-        while let Some(id) = self.first_waiting(item, For::Reading) {
+        while let Some(id) = self.first_waiting(item, WaitPurpose::Reading) {
             if let Some(wait) = self.unqueue(id) {
                 self.give_item(wait.asker, item, false);
             }
@@ -69,7 +69,7 @@ impl Broker {
     }
 
     /// Sends the item's memory to a member that may have it.
-    pub(super) fn give_item(&mut self, asker: Asker, item: SegmentId, created: bool) {
+    pub(super) fn give_item(&mut self, asker: Requester, item: SegmentId, created: bool) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         if self.lost.contains(&found.file) {
             let text = self.why_lost(&(found.workflow, SegmentKind::Item, found.key));
@@ -173,7 +173,7 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let text = format!("item '{}' cannot be opened anew: {why}", found.key);
         let asker = self.items.handovers.enter(item, Phase::Open).pending().or_else(|| {
-            let id = self.first_waiting(item, For::Owning)?;
+            let id = self.first_waiting(item, WaitPurpose::Owning)?;
             self.unqueue(id).map(|wait| wait.asker)
         });
         if let Some(asker) = asker {

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::{MemberId, SegmentId};
 
-use crate::broker::{Asker, Connection};
+use crate::broker::{Connection, Requester};
 
 /// How far an item is on its way to the next member that opens it.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(super) enum Phase {
     Open,
     /// The owner wants to write again, but members still read the item. The proof begins when no member reads it any
     /// more, or when the owner's request has waited long enough.
-    Draining { asker: Asker },
+    Draining { asker: Requester },
     /// The kernel is asked whether any process has the item's file open. The answer comes before any other event.
     Proving { purpose: Purpose },
     /// The item's bytes are being copied to the file `to`. `clung` says that a former user kept the old file open.
@@ -47,14 +47,14 @@ pub(super) enum Purpose {
     /// The proof is for the item's next owner, even if that owner has not asked for the item yet.
     NextOwner,
     /// The proof is for the owner's request to share the item with readers.
-    Share(Asker),
+    Share(Requester),
     /// The proof is for the owner's request to write the item again after sharing it.
-    Unshare(Asker),
+    Unshare(Requester),
 }
 
 impl Phase {
     /// Gives the owner's request that is answered when this phase ends, if there is one.
-    pub(super) fn pending(&self) -> Option<Asker> {
+    pub(super) fn pending(&self) -> Option<Requester> {
         match self {
             Self::Draining { asker } => Some(*asker),
             Self::Proving { purpose } | Self::Copying { purpose, .. } => match purpose {
@@ -120,7 +120,7 @@ impl Handovers {
     }
 
     /// Removes the owner's request from the item's phase and returns it. A proof or a copy goes on, for the next owner.
-    pub(super) fn drop_pending(&mut self, item: SegmentId) -> Option<Asker> {
+    pub(super) fn drop_pending(&mut self, item: SegmentId) -> Option<Requester> {
         let found = self.all.get_mut(&item)?;
         let pending = found.phase.pending();
         match &mut found.phase {

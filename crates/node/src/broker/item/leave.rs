@@ -4,9 +4,9 @@
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
-use super::residence::About;
+use super::residence::ItemSummary;
 use super::{ItemRecord, Phase, Residence};
-use crate::broker::site::ItemPlace;
+use crate::broker::site::SiteItem;
 use crate::broker::{Broker, Effect, NodeFailure, NodeOrder, Record, SiteOrder};
 
 impl Broker {
@@ -37,14 +37,14 @@ impl Broker {
         let Some(about) = self.about(item) else { return };
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let Some(name) = self.site_name(found.workflow, SegmentKind::Item, &found.key) else { return };
-        let to = ItemPlace { item, epoch, node: to, daemon: 0, about: about.encode() };
+        let to = SiteItem { item, epoch, node: to, daemon: 0, about: about.encode() };
         *self.items.passes.entry(item).or_default() += 1;
         self.effects.push(Effect::Site(SiteOrder::Pass { name, to }));
     }
 
     /// Gives the description of an item for its catalog entry. For a leaving item, this is the description that will be
     /// true on the next node.
-    fn about(&self, item: SegmentId) -> Option<About> {
+    fn about(&self, item: SegmentId) -> Option<ItemSummary> {
         let found = self.lasting.items.all.get(&item)?;
         let workflow = self.lasting.workflow_name(found.workflow)?;
         let (source, left) = match (self.lasting.items.source(item), self.lasting.items.residences.get(&item)?) {
@@ -56,8 +56,8 @@ impl Broker {
             Phase::Leaving { stamp } => *stamp,
             _ => 0,
         };
-        Some(About {
-            version: About::VERSION,
+        Some(ItemSummary {
+            version: ItemSummary::VERSION,
             workflow,
             key: found.key.clone(),
             size: found.size,
@@ -78,7 +78,7 @@ impl Broker {
         let Some(Residence::Here { epoch, bytes: None }) = self.lasting.items.residences.get(&item) else { return };
         let (epoch, node) = (*epoch, self.site.as_ref().map(|site| site.node().to_owned()));
         if let (Some(node), Some(about), true) = (node, self.about(item), epoch > 0) {
-            let place = ItemPlace { item, epoch, node, daemon: 0, about: about.encode() };
+            let place = SiteItem { item, epoch, node, daemon: 0, about: about.encode() };
             self.effects.push(Effect::Site(SiteOrder::Describe(place)));
         }
     }
@@ -128,8 +128,8 @@ impl Broker {
     }
 
     /// Handles an item's entry as the catalog reports it.
-    pub(in crate::broker) fn item_place(&mut self, place: &ItemPlace) {
-        let ItemPlace { item, epoch, .. } = *place;
+    pub(in crate::broker) fn item_place(&mut self, place: &SiteItem) {
+        let SiteItem { item, epoch, .. } = *place;
         let Some(site) = &self.site else { return };
         let is_own = place.node == site.node();
         let Some(known) = self.lasting.items.residences.get(&item).cloned() else {
@@ -151,8 +151,8 @@ impl Broker {
                 self.item_place(place);
             }
             Residence::Left { epoch: left, file, .. } => {
-                let about = About::decode(&place.about);
-                let source = about.as_ref().and_then(About::source);
+                let about = ItemSummary::decode(&place.about);
+                let source = about.as_ref().and_then(ItemSummary::source);
                 let is_needed = source.is_some_and(|from| from.left == left && Some(&*from.node) == self.own_node());
                 if is_own && is_needed {
                     return self.item_came(place, file);

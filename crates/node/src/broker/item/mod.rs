@@ -44,11 +44,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
-use super::{Asker, Broker, Connection, Effect};
+use super::{Broker, Connection, Effect, Requester};
 
-use ahead::Parcels;
+use ahead::EarlyItems;
 use copies::Copies;
-use find::{Findings, LookUp};
+use find::{LookUp, PendingDescriptions};
 use handover::{Handovers, Phase};
 use queue::Waits;
 use readers::Readers;
@@ -58,7 +58,7 @@ pub(super) use ahead::AHEAD;
 pub(super) use find::FIND;
 pub(super) use readers::{READ, SHARED, SHARING};
 pub use record::{Item, ItemRecord, Items, memory_of};
-pub use residence::{Residence, Source};
+pub use residence::{BytesSource, Residence};
 pub(super) use want::{ENDED, WANT};
 
 /// The kernel's answer about an item's file.
@@ -79,7 +79,7 @@ pub enum Verdict {
 /// A new item whose memory the host is making.
 #[derive(Clone, Debug)]
 struct Making {
-    asker: Asker,
+    asker: Requester,
     item: SegmentId,
     workflow: u64,
     key: String,
@@ -90,7 +90,7 @@ struct Making {
 
 /// What this broker knows of items besides the lasting state. The broker that follows it starts without this knowledge.
 #[derive(Default)]
-pub(super) struct Transient {
+pub(super) struct TransientItems {
     making: Option<Making>,
     handovers: Handovers,
     waits: Waits,
@@ -106,7 +106,7 @@ pub(super) struct Transient {
     /// The copies of other nodes' items for readers on this node.
     copies: Copies,
     /// Requests that wait for other nodes to describe an item.
-    findings: Findings,
+    findings: PendingDescriptions,
     /// Requests that wait for the catalog to say which node has an item.
     look_ups: Vec<LookUp>,
     /// Whether the request that is being served has already waited for the catalog.
@@ -119,12 +119,12 @@ pub(super) struct Transient {
     /// Pulls of items' bytes, by the ids of their orders: the item, and the file that is filled.
     pulls: BTreeMap<u64, (SegmentId, SegmentId)>,
     /// Bytes of items that other nodes have sent ahead of the catalog's report.
-    parcels: Parcels,
+    parcels: EarlyItems,
     /// Requests of other nodes for the bytes of items that are leaving: the request's id and the epoch.
     openings: BTreeMap<SegmentId, Vec<(u64, u64)>>,
 }
 
-impl Transient {
+impl TransientItems {
     /// Tells whether the host is making the memory of an item.
     pub(super) fn is_making(&self) -> bool {
         self.making.is_some()
@@ -177,12 +177,12 @@ impl Broker {
     }
 
     /// Gives the rights that the asking member's task has for an item key.
-    fn item_rights(&self, asker: Asker, key: &str) -> Rights {
+    fn item_rights(&self, asker: Requester, key: &str) -> Rights {
         let Some((endpoint, _)) = self.place(asker) else { return Rights::NONE };
         self.lasting.rights(endpoint, crossdock_layout::wire::SegmentKind::Item, key)
     }
 
-    fn may_own(&self, asker: Asker, key: &str) -> Result<(), Refusal> {
+    fn may_own(&self, asker: Requester, key: &str) -> Result<(), Refusal> {
         let rights = self.item_rights(asker, key);
         if rights.contains(Rights::OWN) {
             return Ok(());
@@ -195,14 +195,14 @@ impl Broker {
     }
 
     /// Gives the item with this id, if it belongs to the asking member's workflow.
-    fn item(&self, asker: Asker, item: SegmentId) -> Result<&Item, Refusal> {
+    fn item(&self, asker: Requester, item: SegmentId) -> Result<&Item, Refusal> {
         let workflow = self.place(asker).map(|(_, workflow)| workflow);
         let found = self.lasting.items.all.get(&item).filter(|i| Some(i.workflow) == workflow);
         found.ok_or_else(|| (Status::NotFound, format!("item {} is not there any more: it was destroyed", item.0)))
     }
 
     /// Gives the item with this id, if the asking member may act as the item's owner.
-    fn own_item(&self, asker: Asker, item: SegmentId, what: &str) -> Result<&Item, Refusal> {
+    fn own_item(&self, asker: Requester, item: SegmentId, what: &str) -> Result<&Item, Refusal> {
         let workflow = self.place(asker).map_or(0, |(_, workflow)| workflow);
         if let Some((node, key)) = self.items.copies.node_of(item, workflow) {
             let text = format!("only its owner may {what} it: item '{key}' is on node {node}, and is read here");

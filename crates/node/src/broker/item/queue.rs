@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::SegmentId;
 
-use crate::broker::{Asker, Connection};
+use crate::broker::{Connection, Requester};
 
 /// The id of a request: its connection and its number.
 pub(super) type RequestId = (Connection, u64);
 
 /// What a waiting request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum For {
+pub(super) enum WaitPurpose {
     Owning,
     Reading,
     /// The item's owner waits until all readers have closed the item, so that it can write the item again.
@@ -20,8 +20,8 @@ pub(super) enum For {
 
 #[derive(Clone, Debug)]
 pub(super) struct Wait {
-    pub(super) asker: Asker,
-    pub(super) what: For,
+    pub(super) asker: Requester,
+    pub(super) what: WaitPurpose,
     pub(super) workflow: u64,
     /// The keys for which the request waits. Never empty.
     pub(super) keys: Vec<String>,
@@ -30,12 +30,12 @@ pub(super) struct Wait {
     pub(super) deadline: u64,
     pub(super) waited_ms: u64,
     /// What another node said last about one of the request's items.
-    pub(super) said: Option<Said>,
+    pub(super) said: Option<RemoteReply>,
 }
 
 /// What another node said about an item that a request waits for.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+pub(super) struct RemoteReply {
     pub(super) node: String,
     pub(super) key: String,
     /// The item's id; 0 if the other node does not have the item.
@@ -75,7 +75,7 @@ impl Waits {
     }
 
     /// Notes what another node said about an item for which this request waits.
-    pub(super) fn say(&mut self, id: RequestId, said: Said) {
+    pub(super) fn say(&mut self, id: RequestId, said: RemoteReply) {
         if let Some((_, wait)) = self.all.get_mut(&id) {
             wait.said = Some(said);
         }

@@ -33,7 +33,7 @@ pub(in crate::broker) const SHARING: u64 = 1 << 63;
 
 record! {
     /// The message of a node that wants to read an item, or still reads it.
-    pub struct Reading as Stored {
+    pub struct ReadRequest as Stored {
         version: u32,
         workflow: String,
         key: String,
@@ -48,8 +48,8 @@ record! {
 
 record! {
     /// The answer: the item is shared, or why it is not.
-    pub struct Readable as Stored {
-        /// The same codes as in `Stands`.
+    pub struct ReadReply as Stored {
+        /// The same codes as in `OwnershipReply`.
         code: u32,
         text: String,
         item: u64,
@@ -62,7 +62,7 @@ record! {
 
 record! {
     /// The report that an item may be shared now.
-    pub struct Look as Stored {
+    pub struct SharingReport as Stored {
         version: u32,
         workflow: String,
         key: String,
@@ -117,12 +117,12 @@ impl Broker {
 
     /// Answers the message of a node that wants to read an item, or still reads it.
     pub(in crate::broker) fn reading_wanted(&mut self, node: &str, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
-        let Some(reading) = decode::<Reading>(body).filter(|reading| reading.version == VERSION) else {
+        let Some(reading) = decode::<ReadRequest>(body).filter(|reading| reading.version == VERSION) else {
             return Err(unreadable());
         };
         let answer = |code, text: String| {
             let (level, on_death) = (ItemLevel::Verified, OnDeath::Keep);
-            Ok(encode(&Readable { code, text, item: 0, sharing: 0, size: 0, level, on_death }))
+            Ok(encode(&ReadReply { code, text, item: 0, sharing: 0, size: 0, level, on_death }))
         };
         let workflow = self.lasting.workflow_names.get(&reading.workflow).copied();
         let found = workflow.and_then(|of| Some((of, *self.lasting.items.keys.get(&(of, reading.key.clone()))?)));
@@ -169,7 +169,15 @@ impl Broker {
             self.no_reader_elsewhere(item);
         }
         let (size, level, on_death) = (state.size, state.level, state.on_death);
-        Ok(encode(&Readable { code: COMES, text: String::new(), item: item.0, sharing: number, size, level, on_death }))
+        Ok(encode(&ReadReply {
+            code: COMES,
+            text: String::new(),
+            item: item.0,
+            sharing: number,
+            size,
+            level,
+            on_death,
+        }))
     }
 
     /// Gives a number that is greater than all that this broker and earlier brokers of this node have used.
@@ -203,7 +211,7 @@ impl Broker {
         let (of, key) = (found.workflow, found.key.clone());
         let Some(wanted) = self.items.readers.wanted.remove(&(of, key.clone())) else { return };
         let Some(workflow) = self.lasting.workflow_name(of) else { return };
-        let body = encode(&Look { version: VERSION, workflow, key });
+        let body = encode(&SharingReport { version: VERSION, workflow, key });
         for (node, until) in wanted {
             if until > self.now {
                 self.ask_node(&node, SHARED, body.clone());

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crossdock_layout::wire::{Bits, ItemLevel, OnDeath, Party};
 use crossdock_layout::{MemberId, SegmentId, messages, record};
 
-use super::residence::{Residence, Source};
+use super::residence::{BytesSource, Residence};
 use crate::broker::stored::Stored;
 use crate::broker::{Cause, Lasting, NODE_SHIFT, Outcome};
 
@@ -127,7 +127,7 @@ impl Lasting {
                 self.remember(*cause, Outcome::Done(0));
             }
             ItemRecord::Here { item, epoch, source, left } => {
-                let bytes = (!source.is_empty()).then(|| Source { node: source.clone(), left: *left });
+                let bytes = (!source.is_empty()).then(|| BytesSource { node: source.clone(), left: *left });
                 self.items.residences.insert(*item, Residence::Here { epoch: *epoch, bytes });
             }
             ItemRecord::Leaving { item, epoch, to } => {
@@ -230,7 +230,7 @@ impl Items {
         records.extend(items.map(|(item, state)| ItemRecord::Made { item: *item, state: state.clone(), cause }));
         for (item, at) in &self.residences {
             let item = *item;
-            let here = |epoch: u64, bytes: &Option<Source>| {
+            let here = |epoch: u64, bytes: &Option<BytesSource>| {
                 let (source, left) = bytes.as_ref().map_or((String::new(), 0), |s| (s.node.clone(), s.left));
                 ItemRecord::Here { item, epoch, source, left }
             };

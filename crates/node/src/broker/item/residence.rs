@@ -25,7 +25,7 @@ use crate::broker::stored::{Stored, decode, encode};
 
 /// Where the bytes of an item of this node are, if they are on another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct BytesSource {
     pub node: String,
     /// The epoch with which the item left the node `node`.
     pub left: u64,
@@ -35,9 +35,9 @@ pub struct Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Residence {
     /// The item is on this node. `bytes` says where its bytes are, if they are not on this node.
-    Here { epoch: u64, bytes: Option<Source> },
+    Here { epoch: u64, bytes: Option<BytesSource> },
     /// The item is on this node until the catalog confirms that it is on the node `to`.
-    Leaving { epoch: u64, bytes: Option<Source>, to: String },
+    Leaving { epoch: u64, bytes: Option<BytesSource>, to: String },
     /// The item is on another node. Its bytes stay in this file until the catalog's entry says that they are elsewhere.
     /// The file is 0 if the bytes are not here.
     Left { epoch: u64, to: String, file: SegmentId, workflow: u64 },
@@ -58,7 +58,7 @@ impl Residence {
 
 record! {
     /// What the next node must know of an item, as the item's entry in the catalog has it.
-    pub struct About as Stored {
+    pub struct ItemSummary as Stored {
         version: u32,
         workflow: String,
         key: String,
@@ -77,7 +77,7 @@ record! {
     }
 }
 
-impl About {
+impl ItemSummary {
     pub(super) const VERSION: u32 = 2;
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -109,8 +109,8 @@ impl About {
         }
     }
 
-    pub(super) fn source(&self) -> Option<Source> {
-        (!self.source.is_empty()).then(|| Source { node: self.source.clone(), left: self.left })
+    pub(super) fn source(&self) -> Option<BytesSource> {
+        (!self.source.is_empty()).then(|| BytesSource { node: self.source.clone(), left: self.left })
     }
 }
 
@@ -121,7 +121,7 @@ impl Items {
     }
 
     /// Gives the node that has the bytes of an item, if this is another node.
-    pub(super) fn source(&self, item: SegmentId) -> Option<&Source> {
+    pub(super) fn source(&self, item: SegmentId) -> Option<&BytesSource> {
         match self.residences.get(&item)? {
             Residence::Here { bytes, .. } | Residence::Leaving { bytes, .. } => bytes.as_ref(),
             Residence::Left { .. } | Residence::Ended { .. } => None,

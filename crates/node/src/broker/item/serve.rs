@@ -6,9 +6,9 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use super::change::Change;
 use super::find::{self, Patience};
 use super::handover::Purpose;
-use super::queue::For;
+use super::queue::WaitPurpose;
 use super::{Item, ItemRecord, Making, Phase, Refusal, Residence, memory_of};
-use crate::broker::{Asker, Broker, Cause, Effect, Record, text};
+use crate::broker::{Broker, Cause, Effect, Record, Requester, text};
 
 /// A larger size would not fit into any machine's address space.
 pub(super) const MAX_SIZE: u64 = 1 << 46;
@@ -20,7 +20,7 @@ const WORDS_OF_WORKFLOW: usize = 4096;
 const WORDS: u64 = 1 << 31;
 
 impl Broker {
-    pub(in crate::broker) fn serve_item(&mut self, asker: Asker, request: ItemRequest) {
+    pub(in crate::broker) fn serve_item(&mut self, asker: Requester, request: ItemRequest) {
         if let Some((_, workflow)) = self.place(asker).filter(|_| !find::keys(&request).is_empty()) {
             if self.looks_up(asker, workflow, &request) {
                 return;
@@ -55,7 +55,7 @@ impl Broker {
 
     fn create_item(
         &mut self,
-        asker: Asker,
+        asker: Requester,
         size: u64,
         level: ItemLevel,
         on_death: OnDeath,
@@ -147,7 +147,7 @@ impl Broker {
         });
     }
 
-    fn transfer_item(&mut self, asker: Asker, item: SegmentId, to: Party) -> Result<(), Refusal> {
+    fn transfer_item(&mut self, asker: Requester, item: SegmentId, to: Party) -> Result<(), Refusal> {
         let found = self.own_item(asker, item, "transfer")?;
         let (workflow, key, holder) = (found.workflow, found.key.clone(), found.holder);
         if found.level == ItemLevel::Cooperative {
@@ -220,7 +220,7 @@ impl Broker {
         Ok(())
     }
 
-    fn destroy_item(&mut self, asker: Asker, item: SegmentId) -> Result<(), Refusal> {
+    fn destroy_item(&mut self, asker: Requester, item: SegmentId) -> Result<(), Refusal> {
         self.own_item(asker, item, "destroy")?;
         if self.lasting.items.is_leaving(item) {
             self.undisturbed(item)?;
@@ -234,7 +234,7 @@ impl Broker {
 
     /// Removes an item of any owner. This needs the right to remove, which only programs of the daemon's own user have,
     /// and no task.
-    pub(in crate::broker) fn remove_item(&mut self, asker: Asker, workflow: u64, in_use: InUse, key: &str) {
+    pub(in crate::broker) fn remove_item(&mut self, asker: Requester, workflow: u64, in_use: InUse, key: &str) {
         let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
             return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));
         };
@@ -252,7 +252,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
-    fn share_item(&mut self, asker: Asker, item: SegmentId) -> Result<(), Refusal> {
+    fn share_item(&mut self, asker: Requester, item: SegmentId) -> Result<(), Refusal> {
         let found = self.own_item(asker, item, "share")?;
         if found.level == ItemLevel::Cooperative || found.holder != asker.member {
             let text =
@@ -269,7 +269,7 @@ impl Broker {
         Ok(())
     }
 
-    fn unshare_item(&mut self, asker: Asker, item: SegmentId, wait_ms: u64) -> Result<(), Refusal> {
+    fn unshare_item(&mut self, asker: Requester, item: SegmentId, wait_ms: u64) -> Result<(), Refusal> {
         let found = self.own_item(asker, item, "unshare")?;
         if !found.shared || found.holder != asker.member {
             let text = format!("item '{}' is not shared by this task", found.key);
@@ -279,7 +279,7 @@ impl Broker {
         let (file, key) = (found.file, found.key.clone());
         self.undisturbed(item)?;
         if self.is_read(item, file) && wait_ms > 0 {
-            self.await_item(asker, For::Readers(item), wait_ms, vec![key])?;
+            self.await_item(asker, WaitPurpose::Readers(item), wait_ms, vec![key])?;
             self.items.handovers.enter(item, Phase::Draining { asker });
         } else {
             self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::Unshare(asker) });
@@ -287,7 +287,7 @@ impl Broker {
         Ok(())
     }
 
-    fn resize_item(&mut self, asker: Asker, item: SegmentId, size: u64) -> Result<(), Refusal> {
+    fn resize_item(&mut self, asker: Requester, item: SegmentId, size: u64) -> Result<(), Refusal> {
         let found = self.own_item(asker, item, "resize")?;
         let (key, workflow, file) = (found.key.clone(), found.workflow, found.file);
         if found.level == ItemLevel::Cooperative || found.holder != asker.member {
@@ -312,7 +312,7 @@ impl Broker {
         Ok(())
     }
 
-    fn set_item_policy(&mut self, asker: Asker, item: SegmentId, on_death: OnDeath) -> Result<(), Refusal> {
+    fn set_item_policy(&mut self, asker: Requester, item: SegmentId, on_death: OnDeath) -> Result<(), Refusal> {
         self.own_item(asker, item, "change the policy of")?;
         if self.lasting.items.is_leaving(item) {
             self.undisturbed(item)?;
@@ -324,7 +324,7 @@ impl Broker {
         Ok(())
     }
 
-    fn reopen_item(&mut self, asker: Asker, item: SegmentId) -> Result<(), Refusal> {
+    fn reopen_item(&mut self, asker: Requester, item: SegmentId) -> Result<(), Refusal> {
         let found = self.own_item(asker, item, "open")?;
         if found.holder != asker.member && found.level != ItemLevel::Cooperative {
             return Err((Status::Denied, format!("it is not open here: {}", self.whose(item, found))));
@@ -333,7 +333,7 @@ impl Broker {
         Ok(())
     }
 
-    fn register_number(&mut self, asker: Asker, number: u64) -> Result<(), Refusal> {
+    fn register_number(&mut self, asker: Requester, number: u64) -> Result<(), Refusal> {
         let Some((endpoint, workflow)) = self.place(asker) else { return Ok(()) };
         let Some(party) = self.party(asker.member) else { return Ok(()) };
         if !self.lasting.may_have_items(endpoint) {
@@ -365,7 +365,7 @@ impl Broker {
         Ok(())
     }
 
-    fn find_word(&mut self, asker: Asker, party: Party) -> Result<(), Refusal> {
+    fn find_word(&mut self, asker: Requester, party: Party) -> Result<(), Refusal> {
         let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
         let word = self.word(workflow, party)?;
         self.answer(asker, &Answer::Done { value: word });

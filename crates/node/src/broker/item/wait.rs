@@ -4,9 +4,9 @@ use crossdock_layout::wire::{ItemLevel, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::handover::Purpose;
-use super::queue::{For, RequestId, Wait};
+use super::queue::{RequestId, Wait, WaitPurpose};
 use super::{Phase, Refusal};
-use crate::broker::{Asker, Broker, Connection, Due, PARKED};
+use crate::broker::{Broker, Connection, Due, PARKED, Requester};
 
 /// A request with a waiting time of 0 does not wait for the item's owner. It waits this long if the item must first be
 /// copied.
@@ -17,7 +17,7 @@ const GRACE_MS: u64 = 1_000;
 impl Broker {
     pub(super) fn access_item(
         &mut self,
-        asker: Asker,
+        asker: Requester,
         read: bool,
         wait_ms: u64,
         keys: Vec<String>,
@@ -44,7 +44,7 @@ impl Broker {
                 return Err((Status::Busy, text));
             }
         }
-        let what = if read { For::Reading } else { For::Owning };
+        let what = if read { WaitPurpose::Reading } else { WaitPurpose::Owning };
         let ready = items.into_iter().find(|item| self.could_have(*item, what, asker.member));
         if ready.is_none() && wait_ms == 0 && !abroad {
             return Err(self.not_yet(&keys, workflow, read));
@@ -65,14 +65,14 @@ impl Broker {
     }
 
     /// Tells whether this member may open the item, at once or as soon as it is proved.
-    pub(super) fn could_have(&self, item: SegmentId, what: For, member: MemberId) -> bool {
+    pub(super) fn could_have(&self, item: SegmentId, what: WaitPurpose, member: MemberId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
         let lost = self.lost.contains(&found.file);
         match what {
-            For::Reading => found.shared && !self.items.handovers.phase(item).ends_sharing(),
-            For::Owning if found.level == ItemLevel::Cooperative => !lost,
-            For::Owning => found.holder == MemberId::NOBODY && self.is_of(member, found.workflow, &found.owner),
-            For::Readers(_) => false,
+            WaitPurpose::Reading => found.shared && !self.items.handovers.phase(item).ends_sharing(),
+            WaitPurpose::Owning if found.level == ItemLevel::Cooperative => !lost,
+            WaitPurpose::Owning => found.holder == MemberId::NOBODY && self.is_of(member, found.workflow, &found.owner),
+            WaitPurpose::Readers(_) => false,
         }
     }
 
@@ -94,8 +94,8 @@ impl Broker {
 
     pub(super) fn await_item(
         &mut self,
-        asker: Asker,
-        what: For,
+        asker: Requester,
+        what: WaitPurpose,
         wait_ms: u64,
         keys: Vec<String>,
     ) -> Result<(), Refusal> {
@@ -106,8 +106,8 @@ impl Broker {
     /// for.
     fn await_for(
         &mut self,
-        asker: Asker,
-        what: For,
+        asker: Requester,
+        what: WaitPurpose,
         patience_ms: u64,
         waited_ms: u64,
         keys: Vec<String>,
@@ -184,7 +184,7 @@ impl Broker {
         if wait.waited_ms == 0 {
             return Some((Status::NotYet, text));
         }
-        let what = if wait.what == For::Reading { "shared with" } else { "given to" };
+        let what = if wait.what == WaitPurpose::Reading { "shared with" } else { "given to" };
         let task = self.party(wait.asker.member).map_or_else(String::new, |p| p.to_string());
         let text = format!("item '{key}' was not {what} {task} within {} ms: {text}", wait.waited_ms);
         Some((Status::TimedOut, text))
@@ -196,7 +196,7 @@ impl Broker {
             return;
         }
         let Some(wait) = self.unqueue((connection, number)) else { return };
-        if let For::Readers(item) = wait.what {
+        if let WaitPurpose::Readers(item) = wait.what {
             // The owner has waited long enough for the readers. They keep the old bytes, and the owner gets a copy.
             return self.end_draining(item);
         }
@@ -204,7 +204,7 @@ impl Broker {
         if let Some((status, text)) = self.too_late(&wait).filter(|_| found.is_none()) {
             return self.fail(wait.asker, status, text);
         }
-        let what = if wait.what == For::Reading { "shared" } else { "given" };
+        let what = if wait.what == WaitPurpose::Reading { "shared" } else { "given" };
         let task = self.party(wait.asker.member).map_or_else(String::new, |p| p.to_string());
         let others = if wait.keys.len() > 1 { format!(" (nor {} others)", wait.keys.len() - 1) } else { String::new() };
         let text = match found {
@@ -228,7 +228,7 @@ impl Broker {
     }
 
     /// Gives the first request that waits for this item and could be served now.
-    pub(super) fn first_waiting(&self, item: SegmentId, what: For) -> Option<(Connection, u64)> {
+    pub(super) fn first_waiting(&self, item: SegmentId, what: WaitPurpose) -> Option<(Connection, u64)> {
         let found = self.lasting.items.all.get(&item)?;
         if !self.has_its_name(item) {
             return None;

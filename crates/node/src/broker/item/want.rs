@@ -15,8 +15,8 @@ use crossdock_layout::wire::{ItemLevel, Party, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status, record};
 
 use super::Phase;
-use super::queue::{For, RequestId, Said};
-use super::readers::Readable;
+use super::queue::{RemoteReply, RequestId, WaitPurpose};
+use super::readers::ReadReply;
 use crate::broker::site::SiteName;
 use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
@@ -38,7 +38,7 @@ const WANTS: usize = 1024;
 
 record! {
     /// The question: a task of the asking node wants to own this item.
-    pub struct Wanted as Stored {
+    pub struct OwnershipRequest as Stored {
         version: u32,
         workflow: String,
         key: String,
@@ -51,7 +51,7 @@ record! {
 
 record! {
     /// The answer: where the wanted item is, and whether it comes.
-    pub struct Stands as Stored {
+    pub struct OwnershipReply as Stored {
         /// The item's id; 0 if the item is not on the asked node.
         item: u64,
         /// The code is 0 if the item comes, 1 if it does not come yet, 2 if it is not here, and 3 if it never comes.
@@ -127,7 +127,7 @@ pub(super) struct Question {
 }
 
 /// The next user of an item.
-pub(super) enum Taker {
+pub(super) enum NextUser {
     /// A waiting request of a member of this node.
     Here(RequestId),
     /// A task of this other node.
@@ -136,16 +136,16 @@ pub(super) enum Taker {
 
 impl Broker {
     /// Gives the request or task that has waited longest for the item among those that may have it now.
-    pub(super) fn next_taker(&self, item: SegmentId) -> Option<Taker> {
-        let here = self.first_waiting(item, For::Owning);
+    pub(super) fn next_taker(&self, item: SegmentId) -> Option<NextUser> {
+        let here = self.first_waiting(item, WaitPurpose::Owning);
         let found = self.lasting.items.all.get(&item)?;
         let there = self.first_want(item).filter(|_| found.level != ItemLevel::Cooperative);
         match (here, there) {
             (Some(id), Some(want)) if want.arrival < self.items.waits.arrival(id) => {
-                Some(Taker::There(want.node.clone()))
+                Some(NextUser::There(want.node.clone()))
             }
-            (Some(id), _) => Some(Taker::Here(id)),
-            (None, Some(want)) => Some(Taker::There(want.node.clone())),
+            (Some(id), _) => Some(NextUser::Here(id)),
+            (None, Some(want)) => Some(NextUser::There(want.node.clone())),
             (None, None) => None,
         }
     }
@@ -178,10 +178,10 @@ impl Broker {
 
     /// Answers the question of a node that wants an item for one of its tasks.
     pub(in crate::broker) fn item_wanted(&mut self, node: &str, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
-        let Some(wanted) = decode::<Wanted>(body).filter(|wanted| wanted.version == VERSION) else {
+        let Some(wanted) = decode::<OwnershipRequest>(body).filter(|wanted| wanted.version == VERSION) else {
             return Err(unreadable());
         };
-        let stands = |item: u64, code, text: String| Ok(encode(&Stands { item, code, text }));
+        let stands = |item: u64, code, text: String| Ok(encode(&OwnershipReply { item, code, text }));
         let workflow = self.lasting.workflow_names.get(&wanted.workflow).copied();
         let found = workflow.and_then(|of| Some((of, *self.lasting.items.keys.get(&(of, wanted.key.clone()))?)));
         let Some((workflow, item)) = found else {
@@ -213,7 +213,7 @@ impl Broker {
         }
         self.serve_waiting(item);
         let whose = self.lasting.items.all.get(&item).map(|found| self.whose(item, found));
-        let comes = matches!(self.next_taker(item), Some(Taker::There(of)) if of == node)
+        let comes = matches!(self.next_taker(item), Some(NextUser::There(of)) if of == node)
             || matches!(self.items.handovers.phase(item), Phase::Leaving { .. });
         stands(item.0, if comes { COMES } else { NOT_YET }, whose.unwrap_or_default())
     }
@@ -239,7 +239,7 @@ impl Broker {
         let Some(workflow) = self.lasting.workflow_names.get(&workflow).copied() else { return Ok(Vec::new()) };
         for waits in self.items.waits.of_key(workflow, &key).collect::<Vec<_>>() {
             let Some(wait) = self.items.waits.get(waits) else { continue };
-            let is_it = |said: &Said| said.item == item && said.node == node && said.key == key;
+            let is_it = |said: &RemoteReply| said.item == item && said.node == node && said.key == key;
             if wait.keys.len() == 1 && wait.said.as_ref().is_some_and(is_it) {
                 if let Some(wait) = self.unqueue(waits) {
                     self.fail(wait.asker, Status::NotFound, format!("item '{key}' is gone: {why}"));
@@ -264,9 +264,9 @@ impl Broker {
     pub(in crate::broker) fn ask_for_items(&mut self, waits: RequestId) {
         let Some(wait) = self.items.waits.get(waits).cloned() else { return };
         match wait.what {
-            For::Owning => {}
-            For::Reading => return self.ask_to_read(waits),
-            For::Readers(_) => return,
+            WaitPurpose::Owning => {}
+            WaitPurpose::Reading => return self.ask_to_read(waits),
+            WaitPurpose::Readers(_) => return,
         }
         let Some(known) = self.lasting.members.get(&wait.asker.member) else { return };
         let (task, rank) = (known.task.clone(), known.rank);
@@ -282,7 +282,7 @@ impl Broker {
             if self.is_asked(waits, key, &node) {
                 continue;
             }
-            let body = Wanted {
+            let body = OwnershipRequest {
                 version: VERSION,
                 workflow: workflow.clone(),
                 key: key.clone(),
@@ -317,7 +317,7 @@ impl Broker {
     }
 
     fn question_answered(&mut self, question: Question, outcome: Result<Vec<u8>, NodeFailure>) {
-        let readable = outcome.as_ref().ok().filter(|_| question.reads).and_then(|body| decode::<Readable>(body));
+        let readable = outcome.as_ref().ok().filter(|_| question.reads).and_then(|body| decode::<ReadReply>(body));
         if let Some(readable) = readable.as_ref().filter(|readable| readable.code == COMES) {
             return self.item_readable(question, readable);
         }
@@ -328,21 +328,21 @@ impl Broker {
         let (is_over, waits_at_all) = (self.now >= wait.since + wait.waited_ms, wait.waited_ms > 0);
         let is_last = is_over && !self.is_asked_for(waits);
         let stands = outcome.map(|body| {
-            if let Some(Readable { item, code, text, .. }) = readable {
-                return Stands { item, code, text };
+            if let Some(ReadReply { item, code, text, .. }) = readable {
+                return OwnershipReply { item, code, text };
             }
-            let none = || Stands { item: 0, code: NEVER, text: format!("node {node} gave no answer to it") };
-            decode::<Stands>(&body).unwrap_or_else(none)
+            let none = || OwnershipReply { item: 0, code: NEVER, text: format!("node {node} gave no answer to it") };
+            decode::<OwnershipReply>(&body).unwrap_or_else(none)
         });
         let refusal = match stands {
-            Ok(Stands { code: NEVER, text, .. }) => Some((Status::Denied, text)),
-            Ok(Stands { item, code, text }) => {
+            Ok(OwnershipReply { code: NEVER, text, .. }) => Some((Status::Denied, text)),
+            Ok(OwnershipReply { item, code, text }) => {
                 if code == NOT_HERE {
                     // If another node has the item now, the catalog reports this soon. So ask again after a moment.
                     self.ask_later(waits, RETRY_MS);
                 }
                 let comes = code == COMES;
-                self.items.waits.say(waits, Said { node, key, item, comes, text });
+                self.items.waits.say(waits, RemoteReply { node, key, item, comes, text });
                 let wait = self.items.waits.get(waits).filter(|_| is_last && !comes);
                 wait.and_then(|wait| self.too_late(wait))
             }

@@ -27,7 +27,7 @@ mod golden;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::{Cause, Era, Item, ItemRecord, Peer};
+    use crate::broker::{Cause, Item, ItemRecord, Peer, ProofScope};
     use crossdock_layout::wire::{Grant, ItemLevel, OnDeath, Party, SegmentKind};
     use crossdock_layout::{MemberId, Rights, SegmentId};
 
@@ -87,7 +87,7 @@ mod tests {
             Record::PinTaken { segment: SegmentId(1), pin: 3, slot: 2, cause },
             Record::PinFreed { segment: SegmentId(1), pin: 3 },
             Record::Unpublished { segment: SegmentId(1), cause },
-            Record::Era(Era { device: 1, inode: 2, born: 3, processes: 4, first: 5 }),
+            Record::Era(ProofScope { device: 1, inode: 2, born: 3, processes: 4, first: 5 }),
             Record::Ghost { member: MemberId(9), peer: Peer { pid: 3, started: 4, uid: 5 } },
             Record::Numbers { segment: SegmentId(1), numbers: vec![2, 3] },
         ];

@@ -9,12 +9,12 @@
 use crossdock_catalog::{CatalogError, Commit, Entry};
 use crossdock_link::bad_node_name;
 
-use crate::member::{Joined, Member, Refused, by};
-use crate::{Name, Place, keys};
+use crate::member::{CatalogFailure, Member, NodeLease, by};
+use crate::{Name, NodeRecord, keys};
 
 /// The node that has an item, as the item's entry in the catalog names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct ItemLocation {
     /// The item's id.
     pub item: u64,
     /// How often the item has moved from node to node: 1 on the second node.
@@ -28,7 +28,7 @@ pub struct Whereabouts {
     pub about: Vec<u8>,
 }
 
-impl Whereabouts {
+impl ItemLocation {
     fn of(&self, daemon: u64) -> Self {
         Self { daemon, ..self.clone() }
     }
@@ -54,7 +54,7 @@ impl Whereabouts {
 }
 
 /// The outcome of an attempt to give an item to another node.
-pub(crate) enum Passing {
+pub(crate) enum PassOutcome {
     /// The item belongs to the next node.
     Done,
     /// The item still belongs to this node, and no earlier attempt can succeed any more.
@@ -62,7 +62,7 @@ pub(crate) enum Passing {
 }
 
 /// The entries on which the passing of an item depends.
-struct Seen {
+struct PassEntries {
     /// The item's name.
     named: Option<Entry>,
     /// The item.
@@ -89,47 +89,52 @@ impl Member {
     ///
     /// # Errors
     /// The outcome is not known; call again with the same arguments.
-    pub(crate) fn pass(&self, joined: &Joined, name: &Name, to: &Whereabouts) -> Result<Passing, Refused> {
-        let (name, owner) = (keys::name(&self.site, name), keys::whereabouts(&self.site, to.item));
+    pub(crate) fn pass(
+        &self,
+        joined: &NodeLease,
+        name: &Name,
+        to: &ItemLocation,
+    ) -> Result<PassOutcome, CatalogFailure> {
+        let (name, owner) = (keys::name(&self.site, name), keys::item_location(&self.site, to.item));
         let keys = [&*name, &owner, &keys::node(&self.site, &to.node)];
-        // Hints may be old, so only a commit is made from them: the catalog compares it with the present entries. For
+        // The entries may be old, so only a commit is made from them: the catalog compares it with the present entries. For
         // every other step the entries are read.
         let [named, found, there] = keys.map(|key| self.hints.get(key));
-        let mut commit = match self.step(joined, keys, to, &Seen { named, found, there }) {
+        let mut commit = match self.step(joined, keys, to, &PassEntries { named, found, there }) {
             Ok(Step::Commit(commit)) => Some(commit),
             _ => None,
         };
         for _ in 0..4 {
             let seen = match commit.take().map(|commit| self.catalog.commit(&commit, by())) {
-                Some(Ok(done)) if done.done => return Ok(Passing::Done),
+                Some(Ok(done)) if done.done => return Ok(PassOutcome::Done),
                 Some(Ok(not)) => self.seen(keys, not.found)?,
                 // There is no commit yet, or the next node's lease has ended.
                 None | Some(Err(CatalogError::NoLease)) => self.read(keys)?,
                 Some(Err(error)) => return Err(error.into()),
             };
             commit = match self.step(joined, keys, to, &seen)? {
-                Step::Done => return Ok(Passing::Done),
-                Step::Kept(why) => return Ok(Passing::Kept(why)),
+                Step::Done => return Ok(PassOutcome::Done),
+                Step::Kept(why) => return Ok(PassOutcome::Kept(why)),
                 Step::Keep(named) => return self.keep(joined, &named, &to.node),
                 Step::Commit(commit) => Some(commit),
             };
         }
-        Err(Refused::Failed(format!("the entries of item {} keep changing", to.item)))
+        Err(CatalogFailure::Failed(format!("the entries of item {} keep changing", to.item)))
     }
 
     /// Reads the entries on which the passing of an item depends.
-    fn read(&self, [name, owner, node]: [&str; 3]) -> Result<Seen, Refused> {
+    fn read(&self, [name, owner, node]: [&str; 3]) -> Result<PassEntries, CatalogFailure> {
         // The name's entry is read before the item's entry. So if an earlier call's commit has given the name away, the
         // item's entry shows this too.
         let named = self.catalog.get(name, by())?;
         let found = self.catalog.get(owner, by())?;
-        Ok(Seen { named, found, there: self.catalog.get(node, by())? })
+        Ok(PassEntries { named, found, there: self.catalog.get(node, by())? })
     }
 
     /// Takes the entries that the catalog found in place of those that a commit expected.
-    fn seen(&self, keys: [&str; 3], found: Vec<Option<Entry>>) -> Result<Seen, Refused> {
+    fn seen(&self, keys: [&str; 3], found: Vec<Option<Entry>>) -> Result<PassEntries, CatalogFailure> {
         match <[_; 3]>::try_from(found) {
-            Ok([named, found, there]) => Ok(Seen { named, found, there }),
+            Ok([named, found, there]) => Ok(PassEntries { named, found, there }),
             Err(_) => self.read(keys),
         }
     }
@@ -137,14 +142,14 @@ impl Member {
     /// Decides what to do next. The commit of this step has the condition that the three entries are still as `seen`.
     fn step(
         &self,
-        joined: &Joined,
+        joined: &NodeLease,
         [name, owner, node]: [&str; 3],
-        to: &Whereabouts,
-        seen: &Seen,
-    ) -> Result<Step, Refused> {
-        let known = seen.found.as_ref().map(|entry| Whereabouts::read(to.item, &entry.value));
+        to: &ItemLocation,
+        seen: &PassEntries,
+    ) -> Result<Step, CatalogFailure> {
+        let known = seen.found.as_ref().map(|entry| ItemLocation::read(to.item, &entry.value));
         match known {
-            Some(None) => return Err(Refused::Failed(format!("the entry '{owner}' names no node"))),
+            Some(None) => return Err(CatalogFailure::Failed(format!("the entry '{owner}' names no node"))),
             // An epoch above `to.epoch` means that the next node has passed the item on already.
             Some(Some(known)) if known.epoch >= to.epoch => return Ok(Step::Done),
             _ => {}
@@ -155,10 +160,10 @@ impl Member {
         if named.lease != Some(joined.lease) {
             // The name's entry belongs to another lease than the present one. A commit of an earlier call may still
             // succeed, until the name is announced again or that other lease ends.
-            return Err(Refused::Failed(format!("the entry '{name}' hangs on another lease")));
+            return Err(CatalogFailure::Failed(format!("the entry '{name}' hangs on another lease")));
         }
         let next = seen.there.as_ref().and_then(|entry| {
-            let daemon = Place::read(&to.node, &entry.value)?.token;
+            let daemon = NodeRecord::read(&to.node, &entry.value)?.token;
             Some((entry.modified, daemon, entry.lease?))
         });
         let Some((modified, daemon, lease)) = next else { return Ok(Step::Keep(named.clone())) };
@@ -173,36 +178,36 @@ impl Member {
     }
 
     /// Keeps the item on this node: writes the name's entry again, so that a commit of an earlier call fails.
-    fn keep(&self, joined: &Joined, named: &Entry, to: &str) -> Result<Passing, Refused> {
+    fn keep(&self, joined: &NodeLease, named: &Entry, to: &str) -> Result<PassOutcome, CatalogFailure> {
         let commit = Commit::new().expect_at(&named.key, named.modified);
         let done = self.catalog.commit(&commit.put(&named.key, &named.value, Some(joined.lease)), by())?;
         if done.done {
-            return Ok(Passing::Kept(format!("node {to} is not in the site any more")));
+            return Ok(PassOutcome::Kept(format!("node {to} is not in the site any more")));
         }
-        Err(Refused::Failed(format!("the entry '{}' keeps changing", named.key)))
+        Err(CatalogFailure::Failed(format!("the entry '{}' keeps changing", named.key)))
     }
 
     /// Reads the catalog's entry of an item; `None` if there is none.
-    pub(crate) fn whereabouts(&self, item: u64) -> Result<Option<Whereabouts>, Refused> {
-        let key = keys::whereabouts(&self.site, item);
-        Ok(self.catalog.get(&key, by())?.and_then(|entry| Whereabouts::read(item, &entry.value)))
+    pub(crate) fn item_location(&self, item: u64) -> Result<Option<ItemLocation>, CatalogFailure> {
+        let key = keys::item_location(&self.site, item);
+        Ok(self.catalog.get(&key, by())?.and_then(|entry| ItemLocation::read(item, &entry.value)))
     }
 
     /// Writes the description of an item that this node owns into its entry.
-    pub(crate) fn describe(&self, is: &Whereabouts) -> Result<(), Refused> {
+    pub(crate) fn describe(&self, is: &ItemLocation) -> Result<(), CatalogFailure> {
         self.change_own(is.item, is.epoch, |commit, key| commit.put(key, &is.of(self.token).value(), None))
     }
 
     /// Removes the entry of an item that this node owned and that no longer exists.
-    pub(crate) fn forget(&self, item: u64, epoch: u64) -> Result<(), Refused> {
+    pub(crate) fn forget(&self, item: u64, epoch: u64) -> Result<(), CatalogFailure> {
         self.change_own(item, epoch, |commit, key| commit.delete(key))
     }
 
     /// Applies `change` to the item's entry, if the entry says that this node owns the item in this epoch.
-    fn change_own(&self, item: u64, epoch: u64, change: impl Fn(Commit, &str) -> Commit) -> Result<(), Refused> {
-        let key = keys::whereabouts(&self.site, item);
+    fn change_own(&self, item: u64, epoch: u64, change: impl Fn(Commit, &str) -> Commit) -> Result<(), CatalogFailure> {
+        let key = keys::item_location(&self.site, item);
         let is_own = |entry: &Entry| {
-            Whereabouts::read(item, &entry.value).is_some_and(|is| is.node == self.node && is.epoch == epoch)
+            ItemLocation::read(item, &entry.value).is_some_and(|is| is.node == self.node && is.epoch == epoch)
         };
         let hint = self.hints.get(&key).filter(is_own);
         let mut found = match hint {
@@ -226,16 +231,16 @@ impl Member {
 
 #[cfg(test)]
 mod tests {
-    use super::Whereabouts;
+    use super::ItemLocation;
 
     #[test]
     fn an_entry_comes_back_as_it_was_written_and_other_bytes_are_none() {
-        let is = Whereabouts { item: 7, epoch: 3, node: "n1".into(), daemon: 0xfe, about: b"a b\0 \xff".to_vec() };
-        assert_eq!(Whereabouts::read(7, &is.value()), Some(is.clone()));
-        let empty = Whereabouts { about: Vec::new(), ..is };
-        assert_eq!(Whereabouts::read(7, &empty.value()), Some(empty));
+        let is = ItemLocation { item: 7, epoch: 3, node: "n1".into(), daemon: 0xfe, about: b"a b\0 \xff".to_vec() };
+        assert_eq!(ItemLocation::read(7, &is.value()), Some(is.clone()));
+        let empty = ItemLocation { about: Vec::new(), ..is };
+        assert_eq!(ItemLocation::read(7, &empty.value()), Some(empty));
         for bad in [&b""[..], b"1 2 n1", b"1 2 n1 4", b"2 2 n1 4 ", b"1 x n1 4 ", b"1 2 a/b 4 ", b"1 2 n1 x "] {
-            assert_eq!(Whereabouts::read(7, bad), None, "{bad:?}");
+            assert_eq!(ItemLocation::read(7, bad), None, "{bad:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Place`]: a node as its entry in the catalog describes it.
+//! [`NodeRecord`]: a node as its entry in the catalog describes it.
 
 use crossdock_link::bad_node_name;
 
@@ -7,7 +7,7 @@ pub const NUMBERS: u64 = 4095;
 
 /// A node of the site, with the address of its daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct NodeRecord {
     /// The node's name.
     pub node: String,
     /// The node's number.
@@ -18,7 +18,7 @@ pub struct Place {
     pub address: String,
 }
 
-impl Place {
+impl NodeRecord {
     /// Writes the value of the node's entry: `1 NUMBER TOKEN ADDRESS`. The first word is the version of this format.
     pub(crate) fn value(&self) -> Vec<u8> {
         format!("1 {} {:x} {}", self.number, self.token, self.address).into_bytes()
@@ -39,7 +39,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for NodeRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.address.is_empty() { f.write_str(&self.node) } else { write!(f, "{} ({})", self.node, self.address) }
     }
@@ -47,18 +47,18 @@ impl std::fmt::Display for Place {
 
 #[cfg(test)]
 mod tests {
-    use super::Place;
+    use super::NodeRecord;
 
     #[test]
     fn a_place_comes_back_as_it_was_written_and_other_bytes_are_none() {
-        let place = Place { node: "n1".into(), number: 7, token: 0xfeed, address: "127.0.0.1:7".into() };
-        assert_eq!(Place::read("n1", &place.value()), Some(place.clone()));
-        let without = Place { address: String::new(), ..place };
-        assert_eq!(Place::read("n1", &without.value()), Some(without));
+        let place = NodeRecord { node: "n1".into(), number: 7, token: 0xfeed, address: "127.0.0.1:7".into() };
+        assert_eq!(NodeRecord::read("n1", &place.value()), Some(place.clone()));
+        let without = NodeRecord { address: String::new(), ..place };
+        assert_eq!(NodeRecord::read("n1", &without.value()), Some(without));
         for bad in ["", "1", "1 0 1 a", "1 4096 1 a", "2 1 1 a", "1 1 x a", "1 1 1", "1 1 1 a b", "1 1 1 a\n"] {
-            assert_eq!(Place::read("n1", bad.as_bytes()), None, "{bad:?}");
+            assert_eq!(NodeRecord::read("n1", bad.as_bytes()), None, "{bad:?}");
         }
-        assert_eq!(Place::read("a/b", b"1 1 1 "), None);
-        assert_eq!(Place::read("n1", &[0xff]), None);
+        assert_eq!(NodeRecord::read("a/b", b"1 1 1 "), None);
+        assert_eq!(NodeRecord::read("n1", &[0xff]), None);
     }
 }

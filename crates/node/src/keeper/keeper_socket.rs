@@ -8,7 +8,7 @@ use crossdock_os::socket::{self, Received};
 use crossdock_os::{Deadline, OsResult};
 
 /// What the broker asks its keeper to do.
-pub(crate) enum Letter {
+pub(crate) enum KeeperRequest {
     /// Hold this segment.
     Segment(u64, OwnedFd),
     /// Hold this endpoint's listening socket.
@@ -33,9 +33,9 @@ pub(crate) enum Letter {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The broker's end of the socket pair to its keeper.
-pub(crate) struct Post(OwnedFd);
+pub(crate) struct KeeperSocket(OwnedFd);
 
-impl Post {
+impl KeeperSocket {
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self(socket)
     }
@@ -94,27 +94,27 @@ impl Post {
 }
 
 /// Reads the next message; `None` if none waits.
-pub(crate) fn read(socket: &OwnedFd) -> OsResult<Option<Letter>> {
+pub(crate) fn read(socket: &OwnedFd) -> OsResult<Option<KeeperRequest>> {
     let mut buffer = [0; 32];
     Ok(match socket::receive(socket, &mut buffer)? {
         None => None,
         Some(Received::Message(16, fds)) => {
             let word = |at: usize| u64::from_le_bytes(buffer[at..at + 8].try_into().expect("eight bytes"));
             Some(match (word(0), fds.into_iter().next()) {
-                (1, Some(fd)) => Letter::Segment(word(8), fd),
-                (2, Some(fd)) => Letter::Listener(word(8), fd),
-                (3, Some(fd)) => Letter::Journal(fd),
-                (4, None) => Letter::NoSegment(word(8)),
-                (5, None) => Letter::NoListener(word(8)),
-                (6, None) => Letter::Ready,
-                (7, Some(fd)) => Letter::Door(word(8), fd),
-                (8, None) => Letter::NoDoors(word(8)),
+                (1, Some(fd)) => KeeperRequest::Segment(word(8), fd),
+                (2, Some(fd)) => KeeperRequest::Listener(word(8), fd),
+                (3, Some(fd)) => KeeperRequest::Journal(fd),
+                (4, None) => KeeperRequest::NoSegment(word(8)),
+                (5, None) => KeeperRequest::NoListener(word(8)),
+                (6, None) => KeeperRequest::Ready,
+                (7, Some(fd)) => KeeperRequest::Door(word(8), fd),
+                (8, None) => KeeperRequest::NoDoors(word(8)),
                 // The message's descriptor is missing, because this process has reached its limit. The segment is then
                 // lost when this broker ends.
                 _ => return read(socket),
             })
         }
         Some(Received::Truncated | Received::Stripped(_)) => return read(socket),
-        Some(_) => Some(Letter::End),
+        Some(_) => Some(KeeperRequest::End),
     })
 }

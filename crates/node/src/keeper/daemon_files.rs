@@ -13,9 +13,9 @@ use crossdock_os::{Deadline, OsResult, file, process, socket};
 use crate::ServeError;
 
 /// The files of a daemon, together with their lock, which the daemon holds as long as this value exists.
-/// [`Place::leave`] removes the files.
+/// [`DaemonFiles::leave`] removes the files.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct DaemonFiles {
     pub socket: PathBuf,
     pub journal: PathBuf,
     pub roll: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct Place {
     passed: Option<OwnedFd>,
 }
 
-impl Place {
+impl DaemonFiles {
     /// Takes the lock, after making the folder if it does not exist.
     ///
     /// # Errors

@@ -11,11 +11,11 @@ use crossdock_catalog::Catalog;
 use crossdock_catalog::embedded::{Client, Keeper, KeeperOptions, Listening};
 use crossdock_link::Transports;
 
-use crate::streams::{Dial, Over};
+use crate::streams::{Dial, LinkStream};
 
 /// The program that keeps the catalog of a site, and its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CatalogAt {
+pub enum CatalogAddress {
     /// This daemon keeps the catalog, and listens at this address for the other nodes.
     Keep(String),
     /// The daemon of the named node keeps the catalog, and listens at this address.
@@ -30,7 +30,7 @@ pub enum CatalogAt {
     Etcd(Vec<String>),
 }
 
-impl FromStr for CatalogAt {
+impl FromStr for CatalogAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -68,15 +68,15 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Finds the address where this node listens if the options give none: the address from which this node would connect
 /// to the catalog, with port 0, so that the kernel chooses a port.
-pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
+pub(crate) fn own_address(catalog: &CatalogAddress) -> Result<String, String> {
     let host = match catalog {
-        CatalogAt::Keep(address) => {
+        CatalogAddress::Keep(address) => {
             // This daemon keeps the catalog, and the catalog's clients reach the daemon at this host. So the other
             // nodes reach this node at the same host. The kernel chooses the port.
             return Ok(format!("{}:0", address.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host)));
         }
-        CatalogAt::Embedded { address, .. } => address.clone(),
-        CatalogAt::Etcd(members) => {
+        CatalogAddress::Embedded { address, .. } => address.clone(),
+        CatalogAddress::Etcd(members) => {
             let first = members.first().map_or("", String::as_str);
             first.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/').to_owned()
         }
@@ -99,7 +99,7 @@ pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogOptions<'a> {
     /// The program that keeps the catalog, and its address.
-    pub at: &'a CatalogAt,
+    pub at: &'a CatalogAddress,
     /// The name of this node.
     pub node: &'a str,
     /// A folder with `authority.pem`, `node.pem` and `node.key`. If it is given, all connections use mutual TLS.
@@ -149,7 +149,7 @@ type Opened = (Arc<dyn Catalog>, Option<(Keeper, Listening)>);
 
 fn open(options: &CatalogOptions<'_>, transports: &Transports) -> Result<Opened, String> {
     match options.at {
-        CatalogAt::Embedded { node, address } => {
+        CatalogAddress::Embedded { node, address } => {
             if options.certificates.is_some() && node.is_empty() {
                 return Err(format!(
                     "with certificates, the name of the node that keeps the catalog is needed: \
@@ -160,7 +160,7 @@ fn open(options: &CatalogOptions<'_>, transports: &Transports) -> Result<Opened,
             let dial = Dial { transport, node: node.to_owned(), address: address.to_owned() };
             Ok((Arc::new(Client::new(dial)), None))
         }
-        CatalogAt::Keep(address) => {
+        CatalogAddress::Keep(address) => {
             let accept = match options.socket {
                 Some(socket) => transports.listen_on(socket.try_clone_to_owned().map_err(|error| error.to_string())?),
                 None => transports.listen(address),
@@ -176,14 +176,15 @@ fn open(options: &CatalogOptions<'_>, transports: &Transports) -> Result<Opened,
                     let patience = Duration::from_secs(5);
                     let stream = arriving.establish(crossdock_os::Deadline::after(patience));
                     let stream = stream.map_err(std::io::Error::other)?;
-                    Ok(Box::new(Over { stream, timeout: patience }) as Box<dyn crossdock_catalog::embedded::Stream>)
+                    Ok(Box::new(LinkStream { stream, timeout: patience })
+                        as Box<dyn crossdock_catalog::embedded::Stream>)
                 };
                 Ok(Some(Box::new(greet) as crossdock_catalog::embedded::AcceptStream))
             };
             let listening = keeper.listen_to(establish).map_err(|error| format!("the catalog: {error}"))?;
             Ok((Arc::new(keeper.local()), Some((keeper, listening))))
         }
-        CatalogAt::Etcd(members) => etcd(options, members),
+        CatalogAddress::Etcd(members) => etcd(options, members),
     }
 }
 
@@ -213,18 +214,19 @@ fn etcd(_: &CatalogOptions<'_>, _: &[String]) -> Result<Opened, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::CatalogAt;
+    use super::CatalogAddress;
 
     #[test]
     fn every_form_is_read_and_every_other_one_says_what_the_forms_are() {
-        assert_eq!("keep:127.0.0.1:0".parse(), Ok(CatalogAt::Keep("127.0.0.1:0".into())));
-        let embedded = |node: &str, address: &str| CatalogAt::Embedded { node: node.into(), address: address.into() };
+        assert_eq!("keep:127.0.0.1:0".parse(), Ok(CatalogAddress::Keep("127.0.0.1:0".into())));
+        let embedded =
+            |node: &str, address: &str| CatalogAddress::Embedded { node: node.into(), address: address.into() };
         assert_eq!("embedded:n1:7700".parse(), Ok(embedded("", "n1:7700")));
         assert_eq!("embedded:n1@[::1]:7700".parse(), Ok(embedded("n1", "[::1]:7700")));
         let members = vec!["http://a:1".to_owned(), "https://b:2".to_owned()];
-        assert_eq!("etcd:http://a:1,https://b:2".parse(), Ok(CatalogAt::Etcd(members)));
+        assert_eq!("etcd:http://a:1,https://b:2".parse(), Ok(CatalogAddress::Etcd(members)));
         for bad in ["", "keep", "keep:", "keep:host", "keep:host:99999", "embedded:a@b", "etcd:a:1", "zookeeper:a:1"] {
-            let error = bad.parse::<CatalogAt>().unwrap_err();
+            let error = bad.parse::<CatalogAddress>().unwrap_err();
             assert!(error.contains("keep:HOST:PORT"), "{bad}: {error}");
         }
     }

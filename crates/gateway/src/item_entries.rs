@@ -1,4 +1,4 @@
-//! [`Hints`]: the catalog's entries that this node needs to pass items on, as the watch reported them last.
+//! [`ItemEntries`]: the catalog's entries that this node needs to pass items on, as the watch reported them last.
 //!
 //! A hint may be old, so it decides nothing. It only saves reading an entry before a commit: the commit has the condition
 //! that the catalog still has the entry with the hint's revision. If the condition does not hold, the catalog answers
@@ -9,16 +9,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossdock_catalog::{Entry, EntryChange};
 
+use crate::item_location::ItemLocation;
 use crate::keys::{self, Key};
-use crate::whereabouts::Whereabouts;
 
-pub(crate) struct Hints {
+pub(crate) struct ItemEntries {
     site: String,
     node: String,
     entries: Mutex<BTreeMap<String, Entry>>,
 }
 
-impl Hints {
+impl ItemEntries {
     pub fn new(site: &str, node: &str) -> Self {
         Self { site: site.to_owned(), node: node.to_owned(), entries: Mutex::default() }
     }
@@ -47,7 +47,7 @@ impl Hints {
         match keys::read(&self.site, &entry.key) {
             Key::Node(_) => true,
             Key::Name(_) => keys::read_owner(&entry.value).as_deref() == Some(&*self.node),
-            Key::Item(item) => Whereabouts::read(item, &entry.value).is_some_and(|is| is.node == self.node),
+            Key::Item(item) => ItemLocation::read(item, &entry.value).is_some_and(|is| is.node == self.node),
             Key::Other => false,
         }
     }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn hints_are_the_last_entries_of_all_nodes_and_of_what_this_node_has() {
-        let hints = Hints::new("s", "a");
+        let hints = ItemEntries::new("s", "a");
         let name = "crossdock/s/name/item/1/w/x";
         for (key, value) in [
             ("crossdock/s/node/b", "1 2 7 host:1"),
