@@ -248,7 +248,7 @@ fn add(users: &mut Vec<FileUser>, pid: i32) {
 
 /// Shows `see` all files below the folder `rest` of the folder `top`. A producer can replace a folder by a symbolic link
 /// at any moment, so the walk enters no folder through a link.
-fn walk(top: &Path, rest: &Path, see: &mut dyn FnMut(PathBuf, fs::Metadata)) -> io::Result<()> {
+pub(crate) fn walk(top: &Path, rest: &Path, see: &mut dyn FnMut(PathBuf, fs::Metadata)) -> io::Result<()> {
     let folder = match rest.as_os_str().is_empty() {
         true => StagedPath::of(top.to_owned()),
         // The folder was removed meanwhile, or is a link now.

@@ -54,6 +54,13 @@ fn child() {
             std::thread::sleep(LONG);
             drop(service);
         }
+        "service-newest" => {
+            fault::arm_from_environment();
+            let service = newest(&root);
+            say("ready");
+            std::thread::sleep(LONG);
+            drop(service);
+        }
         "spills" => {
             fault::arm_from_environment();
             let service = spilling(&root);
@@ -83,6 +90,14 @@ fn child() {
         }
         other => panic!("no part {other}"),
     }
+}
+
+/// Starts a service that keeps the newest file only.
+fn newest(root: &Path) -> Service {
+    let notice = root.with_extension("notice");
+    let service = Service::start(root, &notice, "simulate", Publish::Close, Keep::Newest(1)).unwrap();
+    service.producers(Phase::Producing);
+    service
 }
 
 /// Starts a service whose quota of memory is so small that the service soon moves each file to the disk.
@@ -202,6 +217,27 @@ fn a_service_that_dies_at_any_step_shows_nothing_in_part_and_the_next_one_goes_o
             drop(next);
         }
     }
+}
+
+#[test]
+fn a_service_that_dies_when_the_newest_file_appears_has_dropped_the_oldest_one_and_the_next_one_counts_on() {
+    // What consumers see when the service dies is what they can see at this moment at any time.
+    let place = Place::new("newest");
+    let root = &place.0;
+    let mut service = play("service-newest", root, Some("files.renamed:2"));
+    place.await_said();
+    let published = root.join("published");
+    let (old, new) = (published.join("old"), published.join("new"));
+    fs::write(root.join("stage/old"), "1").unwrap();
+    await_that("the first file", || old.exists());
+    fs::write(root.join("stage/a"), content()).unwrap();
+    assert_eq!(service.wait().unwrap().signal(), Some(9), "the service did not come there");
+    assert!(place.is_seen(&published) && !old.exists(), "consumers see more files than the newest one");
+    let next = newest(root);
+    fs::write(root.join("stage/new"), "2").unwrap();
+    await_that("the third file", || new.exists());
+    assert!(!place.is_seen(&published), "the next service does not count the file of the earlier one");
+    drop(next);
 }
 
 #[test]

@@ -45,6 +45,7 @@ use self::change_log::ChangeLog;
 use self::fetch::Origin;
 use self::messages::ChangeKind;
 use self::serving::OpenFile;
+use crate::look::walk;
 use crate::rules::{Action, Keep, Publish, is_hidden};
 use crate::spill::Spill;
 use crate::store::{Layout, PublishOutcome, Store};
@@ -235,6 +236,7 @@ impl Service {
             let answers = move || for_thread.answer_opens(&descriptor);
             service.answers = Some(std::thread::Builder::new().name("crossdock-opens".into()).spawn(answers)?);
         }
+        shared.state().take_over()?;
         shared.state().enter(&shared, Path::new(""))?;
         let watches = move || shared.run();
         service.watcher = Some(std::thread::Builder::new().name("crossdock-files".into()).spawn(watches)?);
@@ -467,6 +469,19 @@ impl State {
                 Action::Nothing => {}
             }
         }
+    }
+
+    /// If a limited number of files is kept, counts the files that an earlier service has published, in the order of their
+    /// publication. A publication changes the file's status time.
+    fn take_over(&mut self) -> io::Result<()> {
+        if matches!(self.keep, Keep::Newest(_)) {
+            let mut found = Vec::new();
+            let mut see = |rest, meta: fs::Metadata| found.push((meta.ctime(), meta.ctime_nsec(), rest));
+            walk(&self.store.layout.published, Path::new(""), &mut see)?;
+            found.sort();
+            self.order = found.into_iter().map(|(.., rest)| rest).collect();
+        }
+        Ok(())
     }
 
     /// Watches a folder of `stage` and all folders below it. Then looks at the files in the folder, because they may
