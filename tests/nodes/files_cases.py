@@ -47,6 +47,7 @@ def add(suite):
     suite.case("files: a producer that fails ends the run and all waits", producer_fails, suite)
     suite.case("files: a host with producers and a consumer is cut off", cut, suite, "n2")
     suite.case("files: ls --files shows the files of all hosts", listed, suite)
+    suite.case("files: ls --files says what a host that does not answer has announced", silent, suite)
     suite.case("files: the ranks of an MPI job on all hosts produce and consume (bubblewrap)", job, suite)
 
 
@@ -280,6 +281,21 @@ def listed(suite):
 
     suite.until("the list has the files of n2 and n3", lambda: wanted <= seen())
     says(suite, suite.said("n1", suite.crossdock, "ls", "--files"), " on n2: f at /f (publish close", " on n3: f at /f", "read (")
+    equal(suite, "stop", suite.end(suite.on("n1", "root", suite.crossdock, "stop", "sleep"))[0], 0)
+    suite.expect(suite.end(child), 143, "stopped by SIGTERM")
+
+
+def silent(suite):
+    """The connection to n3 stands still, so n3 does not answer. Its entry in the catalog is still there."""
+    child = waiting(suite)
+    way = suite.pids("n1", r"^ssh .*n3.*run-part")
+    suite.said("n1", "kill", "-STOP", *way)
+    try:
+        shown, complaints = suite.on("n1", "root", suite.crossdock, "ls", "--files").communicate(timeout=60)
+    finally:
+        suite.said("n1", "kill", "-CONT", *way)
+    announced = "in the catalog it has announced: `f` (0 files published with 0 bytes, 1 files fetched)"
+    says(suite, shown + complaints, " on n2: f at /f", f"host n3: no answer within 5s; {announced}")
     equal(suite, "stop", suite.end(suite.on("n1", "root", suite.crossdock, "stop", "sleep"))[0], 0)
     suite.expect(suite.end(child), 143, "stopped by SIGTERM")
 

@@ -27,6 +27,8 @@ const SOCKET: &str = "looks";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long `crossdock ls` waits for the supervisor, and the supervisor for `crossdock ls` to read the answer.
 const LONGEST: Duration = Duration::from_secs(15);
+/// An entry of the catalog: the directory, the node, and what the node has announced.
+type Entry = (String, String, Announcement);
 /// How long the catalog may take to say what silent hosts have announced.
 const CATALOG: Duration = Duration::from_secs(2);
 /// The most questions that wait for answers. Further connections are closed at once.
@@ -162,7 +164,9 @@ impl Questions {
             // A thread asks the catalog and sends the answer, because the catalog may answer late, and the asker may
             // read slowly.
             thread::spawn(move || {
-                found.troubles.extend(silent(&left, site.as_ref()));
+                let is_asked = site.filter(|_| !left.is_empty());
+                let announced = is_asked.map(|site| site.announced(Deadline::after(CATALOG)));
+                found.troubles.extend(silent(&left, announced.as_ref()));
                 let text = serde_json::to_vec(&found).unwrap_or_default();
                 let sent = asker.set_write_timeout(Some(LONGEST)).and_then(|()| asker.write_all(&text));
                 let _ = sent.and_then(|()| asker.shutdown(Shutdown::Both));
@@ -171,12 +175,11 @@ impl Questions {
     }
 }
 
-/// Says for each silent host what it has announced in the catalog.
-fn silent(hosts: &[String], site: Option<&Site>) -> Vec<String> {
-    let is_asked = site.filter(|_| !hosts.is_empty());
-    let announced = is_asked.map(|site| site.announced(Deadline::after(CATALOG)));
+/// Says for each silent host what it has announced. `announced` has the answer of the catalog; `None` if the run has no
+/// catalog.
+fn silent<E: std::fmt::Display>(hosts: &[String], announced: Option<&Result<Vec<Entry>, E>>) -> Vec<String> {
     let line = |host: &String| {
-        let known = match &announced {
+        let known = match announced {
             None => String::new(),
             Some(Err(error)) => format!("; {error}"),
             Some(Ok(announced)) => {
@@ -234,6 +237,41 @@ mod tests {
             notice: "/notice".into(),
         };
         DirectoryReports { seen: vec![DirectoryAnswer { host: None, told, look }], troubles: vec!["x".into()] }
+    }
+
+    #[test]
+    fn a_silent_host_is_named_with_what_it_has_announced_in_the_catalog() {
+        let entry = |directory: &str, phase| {
+            let value = Announcement {
+                life: 7,
+                role: crossdock_files::Role::Both,
+                phase,
+                published: 3,
+                bytes: 4000,
+                torn: 1,
+                fetched: 2,
+                address: "127.0.0.1:1".into(),
+            };
+            (directory.to_owned(), node_name("n2"), value)
+        };
+        let hosts = ["n2".to_owned(), "n3".to_owned()];
+        let said = |announced: Result<Vec<Entry>, &str>| silent(&hosts, Some(&announced));
+        let lines = said(Ok(vec![entry("f", Some(Phase::Producing)), entry("g", None)]));
+        let wanted = [
+            "host n2: no answer within 5s; in the catalog it has announced: `f` (3 files published with 4000 bytes, 2 files \
+             fetched, its producers run), `g` (3 files published with 4000 bytes, 2 files fetched)",
+            "host n3: no answer within 5s; the catalog has no entry of it, so it has not started yet, or its lease has ended",
+        ];
+        assert_eq!(lines, wanted);
+        for (phase, words) in
+            [(Phase::Coming, "have not started"), (Phase::Ended, "have ended"), (Phase::Failed, "have failed")]
+        {
+            let lines = said(Ok(vec![entry("f", Some(phase))]));
+            assert!(lines[0].ends_with(&format!(", its producers {words})")), "{lines:?}");
+        }
+        assert_eq!(said(Err("the catalog is away"))[1], "host n3: no answer within 5s; the catalog is away");
+        assert_eq!(silent::<String>(&hosts[..1], None), ["host n2: no answer within 5s"]);
+        assert_eq!(silent::<String>(&[], None), Vec::<String>::new());
     }
 
     #[test]
