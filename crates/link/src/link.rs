@@ -29,7 +29,7 @@ const WRITE: Duration = Duration::from_secs(1);
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// The answer to one question; `None` until it has come.
-type Slot = Option<Result<NodeMessage>>;
+type AnswerSlot = Option<Result<NodeMessage>>;
 
 /// The state of a link.
 enum Phase {
@@ -56,7 +56,7 @@ struct State {
     incarnation: Option<u64>,
     generation: u64,
     next_question: u64,
-    questions: HashMap<u64, Slot>,
+    questions: HashMap<u64, AnswerSlot>,
     /// Why each transport of the link's list did not work when it was tried last.
     refusals: Vec<Option<String>>,
 }

@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use crate::messages::{self, BodyField, ChannelKey, ChannelKeys, Deliver, Ended, Open, Opened, Released};
-use crate::region::{Done, Fate, Held, Hold};
-use crate::series::messages::{Find, Found, Offered, Over, Supplied, Supply, Taken};
+use crate::region::{Done, Fate, FrozenExtents, Hold};
+use crate::series::messages::{Find, FoundSeries, Offered, Over, Supplied, Supply, Taken};
 
 /// Decodes bytes as the body of a question to a service of this crate, or of an answer. The first byte chooses the
 /// body's type. A body that is accepted must give the same bytes when it is encoded again, because each body has
@@ -19,14 +19,14 @@ pub fn fuzz_decode(bytes: &[u8]) {
         messages::KNOWN => one_encoding::<ChannelKeys>(body),
         105 => one_encoding::<Opened>(body),
         106 => one_encoding::<Find>(body),
-        107 => one_encoding::<Found>(body),
+        107 => one_encoding::<FoundSeries>(body),
         108 => one_encoding::<Supply>(body),
         109 => one_encoding::<Supplied>(body),
         110 => one_encoding::<Offered>(body),
         111 => one_encoding::<Taken>(body),
         112 => one_encoding::<Over>(body),
         113 => one_encoding::<Hold>(body),
-        114 => one_encoding::<Held>(body),
+        114 => one_encoding::<FrozenExtents>(body),
         115 => one_encoding::<Done>(body),
         116 => one_encoding::<Fate>(body),
         _ => one_encoding::<ChannelKey>(body),

@@ -31,7 +31,7 @@ use crate::messages::{BodyField, ChannelKey, spell};
 use crate::reports::AGAIN;
 use crate::{Peers, Shared, lock, mirror_name};
 
-/// Asks to freeze a region and to offer its bytes. The answer is [`Held`].
+/// Asks to freeze a region and to offer its bytes. The answer is [`FrozenExtents`].
 const HOLD: u32 = 30;
 /// Tells the region's daemon whether the catalog has given the copy its name. The answer is empty.
 const DONE: u32 = 31;
@@ -90,7 +90,7 @@ pub struct Hold {
 
 /// What the bytes of a frozen region are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct FrozenExtents {
     pub segment: u64,
     pub capacity: u64,
     /// The bytes that count against the quota.
@@ -117,7 +117,7 @@ pub struct Fate {
 
 spell! {
     Hold { key, workflow, name, copy, moves }
-    Held { segment, capacity, counted, ticket, extents }
+    FrozenExtents { segment, capacity, counted, ticket, extents }
     Done { key, named }
     Fate { key, workflow, copy, segment }
 }
@@ -153,7 +153,7 @@ impl Source for Bytes {
 struct Frozen {
     peer: String,
     asked: Hold,
-    held: Held,
+    held: FrozenExtents,
     session: Session,
     region: Mutex<Option<Region>>,
     /// Whether the copy has its name; `None` until this is known.
@@ -216,12 +216,12 @@ impl Shared {
         })
     }
 
-    fn hold(self: &Arc<Self>, node: Option<&str>, hold: &Hold, by: Deadline) -> Result<Held> {
+    fn hold(self: &Arc<Self>, node: Option<&str>, hold: &Hold, by: Deadline) -> Result<FrozenExtents> {
         let Some(node) = node else { return self.freeze("", hold) };
         loop {
             match self.ask_for_region(node, HOLD, &hold.encode(), by.left().clamp(LEAST, ANSWER)) {
                 Ok(body) => {
-                    return Held::decode(&body).map_err(|refusal| Error::new(refusal.status, refusal.text));
+                    return FrozenExtents::decode(&body).map_err(|refusal| Error::new(refusal.status, refusal.text));
                 }
                 Err(error) if error.status == Status::Disconnected && !by.passed() => thread::sleep(AGAIN),
                 Err(error) => return Err(error),
@@ -230,7 +230,13 @@ impl Shared {
     }
 
     /// Brings the bytes of a held region into a new segment, and gives this segment its name.
-    fn fill(self: &Arc<Self>, want: &WantedRegion, held: &Held, key: ChannelKey, by: Deadline) -> Result<SegmentId> {
+    fn fill(
+        self: &Arc<Self>,
+        want: &WantedRegion,
+        held: &FrozenExtents,
+        key: ChannelKey,
+        by: Deadline,
+    ) -> Result<SegmentId> {
         let WantedRegion { order, node, workflow, copy, .. } = want;
         let from = node.as_deref().unwrap_or("here");
         let session = self.session(workflow, &format!("copies.on.{from}"), 0, true)?;
@@ -330,7 +336,7 @@ impl Shared {
 
     /// Freezes a region of this node for the node `peer`, and offers its bytes. A repeated question gets the same
     /// answer.
-    fn freeze(self: &Arc<Self>, peer: &str, hold: &Hold) -> Result<Held> {
+    fn freeze(self: &Arc<Self>, peer: &str, hold: &Hold) -> Result<FrozenExtents> {
         let key = hold.key;
         if let Some(frozen) = lock(&self.regions.frozen).get(&key).filter(|frozen| frozen.peer == peer) {
             return Ok(frozen.held.clone());
@@ -338,14 +344,14 @@ impl Shared {
         self.open_once(key, "this region is being frozen, or has been", || self.freeze_first(peer, hold))
     }
 
-    fn freeze_first(self: &Arc<Self>, peer: &str, hold: &Hold) -> Result<Held> {
+    fn freeze_first(self: &Arc<Self>, peer: &str, hold: &Hold) -> Result<FrozenExtents> {
         let Hold { key, workflow, name, moves, .. } = hold;
         let to = if peer.is_empty() { "here" } else { peer };
         let session = self.session(workflow, &format!("copies.on.{to}"), 0, true)?;
         let region = session.freeze_region(name, *moves)?;
         let ticket = self.offer(Arc::new(Bytes(region.clone())));
         let (segment, capacity, counted) = (region.id().0, region.capacity(), region.counted());
-        let held = Held { segment, capacity, counted, ticket, extents: region.extents() };
+        let held = FrozenExtents { segment, capacity, counted, ticket, extents: region.extents() };
         let frozen = Arc::new(Frozen {
             peer: peer.to_owned(),
             asked: hold.clone(),

@@ -215,7 +215,7 @@ enum LeaseState {
     Out { why: String, since: u64 },
 }
 
-struct Known {
+struct NodeStatus {
     number: u64,
     address: String,
     /// The time at which the node's lease ended; `None` if it has a lease.
@@ -236,7 +236,7 @@ pub(super) struct Site {
     lease: LeaseState,
     /// When the catalog was last reached, in milliseconds of the broker's clock.
     synced: u64,
-    nodes: BTreeMap<String, Known>,
+    nodes: BTreeMap<String, NodeStatus>,
     /// Names of this node that the catalog had dropped, and whose new claim got no answer. They are claimed again.
     lapsed: BTreeSet<SiteName>,
     /// The links to other nodes, each with the time at which it was reported.
@@ -565,7 +565,7 @@ impl Broker {
             }
             SiteEvent::Node(SiteNode { node, number, address }) => {
                 if node != site.limits.node {
-                    site.nodes.insert(node, Known { number, address, gone: None });
+                    site.nodes.insert(node, NodeStatus { number, address, gone: None });
                 }
             }
             SiteEvent::NodeGone { node } => {

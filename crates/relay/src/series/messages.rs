@@ -6,7 +6,7 @@ use crossdock_link::body::{Read, Reader, put, put_bytes, wrong};
 
 use crate::messages::{BodyField, ChannelKey, EndReason, spell};
 
-/// Asks which series has a name. The answer is [`Found`].
+/// Asks which series has a name. The answer is [`FoundSeries`].
 pub const FIND: u32 = 40;
 /// Asks for a supply of a series of the asked node. The answer is [`Supplied`].
 pub const SUPPLY: u32 = 41;
@@ -32,7 +32,7 @@ pub struct Find {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundSeries {
     /// The segment of the series on its own node.
     pub segment: u64,
     /// The number of the newest version; 0 if there is none yet.
@@ -92,7 +92,7 @@ pub struct Over {
 
 spell! {
     Find { workflow, series, former, wait_ms }
-    Found { segment, newest }
+    FoundSeries { segment, newest }
     Supply { key, workflow, series, segment, former, has }
     Supplied { original, publisher }
     VersionHead { sequence, time, copied, method, attributes, shapes, withheld }

@@ -29,7 +29,7 @@ use crossdock_link::Refusal;
 use crate::messages::{BodyField, ChannelKey};
 use crate::reports::AGAIN;
 use crate::{Peers, Shared, lock, mirror_name};
-use messages::{Find, Found, Offered, Over, Supplied, Taken};
+use messages::{Find, FoundSeries, Offered, Over, Supplied, Taken};
 use mirror::Mirror;
 use supply::Supply;
 
@@ -129,7 +129,7 @@ impl Shared {
     /// Returns the mirror of a series of another node, after making it if there is none.
     pub(crate) fn open_series(self: &Arc<Self>, want: &WantedSeries) -> Result<SegmentId> {
         let began = Instant::now();
-        let Found { segment, newest } = self.find_series(want)?;
+        let FoundSeries { segment, newest } = self.find_series(want)?;
         let place = (want.node.clone(), segment);
         let is_made = |making: &mut BTreeSet<(String, u64)>| making.contains(&place);
         let making = self.series.made.wait_while(lock(&self.series.making), is_made);
@@ -148,7 +148,7 @@ impl Shared {
 
     /// Asks the other node which series has the name, and waits until one has it. `NOT_FOUND` before the time is over
     /// means that the other node does not have the name any more. `DISCONNECTED` means that the node cannot be reached.
-    fn find_series(&self, want: &WantedSeries) -> Result<Found> {
+    fn find_series(&self, want: &WantedSeries) -> Result<FoundSeries> {
         let WantedSeries { node, workflow, series, former, wait } = want;
         let began = Instant::now();
         loop {
@@ -260,14 +260,14 @@ impl Shared {
         self.session(workflow, &format!("{}{node}", name::OBSERVERS), 0, visitor)
     }
 
-    fn find(&self, node: &str, question: &Find) -> Result<Found> {
+    fn find(&self, node: &str, question: &Find) -> Result<FoundSeries> {
         let session = self.session_of(node, &question.workflow, true)?;
         let wait = Duration::from_millis(question.wait_ms);
         let observer = match question.former {
             true => session.observe_former(&question.series, wait)?,
             false => session.observe(&question.series, wait)?,
         };
-        Ok(Found { segment: observer.id().0, newest: observer.newest() })
+        Ok(FoundSeries { segment: observer.id().0, newest: observer.newest() })
     }
 
     /// Answers another node's question to one of [`SERVICES`].
