@@ -507,6 +507,15 @@ impl World {
         }
     }
 
+    /// Notes the items whose names the catalog has lost, because the lease of their node has ended. Another member may
+    /// make an item of such a name.
+    fn end_lost_names(&mut self) {
+        let lost: Vec<_> = self.alive.iter().filter(|key| self.catalog_node(key).is_none()).cloned().collect();
+        for key in lost {
+            self.end_keys(Some(&key));
+        }
+    }
+
     /// Gives the node that has the item's name by the catalog.
     fn catalog_node(&self, key: &str) -> Option<usize> {
         let by = Deadline::after(Duration::from_secs(60));
@@ -580,6 +589,7 @@ impl World {
         }
         for n in 0..self.nodes.len() {
             if !self.nodes[n].stopped {
+                self.end_lost_names();
                 self.step(n);
             }
         }
