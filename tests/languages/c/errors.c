@@ -37,10 +37,10 @@ static void e2(const char *role, const char *argument)
         crossdock_region_open(session(), name_of("b"), CROSSDOCK_CREATE_ONLY, UINT64_C(1) << 60, 0, &r);
     CHECK(status == CROSSDOCK_NO_SPACE || status == CROSSDOCK_INVALID);
     for (int i = 0; i < 2; i++) {
-        OK(crossdock_region_open(session(), name_of("s"), CROSSDOCK_OPEN_OR_CREATE, i ? CROSSDOCK_ANY_SIZE : MIB, 0, &r));
+        OK(crossdock_region_open(session(), name_of("c"), CROSSDOCK_OPEN_OR_CREATE, i ? CROSSDOCK_ANY_SIZE : MIB, 0, &r));
         OK(crossdock_region_unref(r));
     }
-    WANT(CROSSDOCK_INVALID, crossdock_region_open(session(), name_of("s"), CROSSDOCK_OPEN_OR_CREATE, 2 * MIB, 0, &r));
+    WANT(CROSSDOCK_INVALID, crossdock_region_open(session(), name_of("c"), CROSSDOCK_OPEN_OR_CREATE, 2 * MIB, 0, &r));
     WANT(CROSSDOCK_INVALID, crossdock_object_open(region(), "o", "f65", CROSSDOCK_OPEN_OR_CREATE, 0, &o));
     says("f65");
 }

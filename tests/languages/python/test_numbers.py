@@ -12,7 +12,7 @@ def test_a_whole_number_beyond_64_bits_does_not_become_a_float(session, name):
             with pytest.raises(crossdock.InvalidError, match=str(value)):
                 publisher.publish(x=value)
         publisher.publish(whole=2**64 - 1, small=np.int16(-3), real=np.float32(0.5), other=2.0**64)
-        attributes = session.observer(name).latest().attributes
+        attributes = session.observe(name).latest().attributes
         assert attributes == {"whole": 2**64 - 1, "small": -3, "real": 0.5, "other": 2.0**64}
         assert [type(value) for value in attributes.values()] == [int, int, float, float]
     session.remove_series(name)
@@ -32,5 +32,5 @@ def test_assigning_to_a_variable_says_how_to_write_its_elements(session, name):
             publisher.v = np.ones(4)
         publisher.u[...] = 1
         publisher.publish()
-        assert session.observer(name).latest()["u"].sum() == 4
+        assert session.observe(name).latest()["u"].sum() == 4
     session.remove_series(name)
