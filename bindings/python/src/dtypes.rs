@@ -5,7 +5,7 @@
 //! dtype says what to use instead.
 
 use crossdock_client::Status;
-use crossdock_layout::type_name::Type;
+use crossdock_layout::type_name::{Type, with_offsets};
 use numpy::PyArrayDescr;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -119,14 +119,7 @@ fn struct_type(dtype: &Bound<'_, PyAny>, names: &[String]) -> PyResult<String> {
 fn natural_layout(py: Python<'_>, name: &str) -> PyResult<(u64, Vec<u64>)> {
     let parsed = parse(py, name)?;
     let Type::Struct(fields) = &parsed else { unreachable!("{name} was made with braces") };
-    let mut at = 0u64;
-    let mut offsets = Vec::with_capacity(fields.len());
-    for field in fields {
-        let (size, align) = plain_size(py, field, name)?;
-        at = at.next_multiple_of(u64::from(align));
-        offsets.push(at);
-        at += size;
-    }
+    let offsets = with_offsets(fields).map(|(at, _)| at).collect();
     Ok((plain_size(py, &parsed, name)?.0, offsets))
 }
 

@@ -95,13 +95,7 @@ fn headers(ty: &type_name::Type, at: u64, found: &mut dyn FnMut(u64)) {
             }
         }
         type_name::Type::Struct(fields) => {
-            let mut offset = at;
-            for field in fields {
-                let Some((size, align)) = field.size_and_align() else { return };
-                offset = offset.next_multiple_of(u64::from(align));
-                headers(field, offset, found);
-                offset += size;
-            }
+            type_name::with_offsets(fields).for_each(|(offset, field)| headers(field, at + offset, found));
         }
         type_name::Type::Scalar(..) | type_name::Type::Opaque(_) => {}
     }

@@ -3,11 +3,10 @@
 use std::io::{self, Write};
 
 use crossdock_layout::Status;
-use crossdock_layout::type_name::Type;
+use crossdock_layout::type_name::{Type, with_offsets};
 
 use crate::contents::{Series, Value};
 use crate::error::{self, Error, Result};
-use crate::hdf5::datatype::offsets;
 
 /// Writes a series as an archive. Each variable and each attribute is an entry under its own name. An attribute is a
 /// single number or a single text.
@@ -60,7 +59,7 @@ fn description(ty: &Type) -> Option<(String, Vec<u64>)> {
 fn structure(ty: &Type, fields: &[Type]) -> Option<String> {
     let (mut text, mut end) = (String::from("["), 0);
     let gap = |from: u64, to: u64| if to > from { format!("('', '|V{}'), ", to - from) } else { String::new() };
-    for (i, (field, at)) in fields.iter().zip(offsets(fields)).enumerate() {
+    for (i, (at, field)) in with_offsets(fields).enumerate() {
         let (word, extents) = description(field)?;
         let shape = if extents.is_empty() { String::new() } else { format!(", {}", tuple(&extents)) };
         text += &format!("{}('f{i}', {word}{shape}), ", gap(end, at));

@@ -106,17 +106,8 @@ impl Type {
                 (offset / size < *n).then(|| of.container_at(offset % size))?
             }
             Self::Struct(fields) => {
-                let mut start = 0u64;
-                for field in fields {
-                    let (size, align) = field.size_and_align()?;
-                    start = start.checked_next_multiple_of(align.into())?;
-                    let end = start.checked_add(size)?;
-                    if (start..end).contains(&offset) {
-                        return field.container_at(offset - start);
-                    }
-                    start = end;
-                }
-                None
+                let (start, field) = with_offsets(fields).take_while(|(start, _)| *start <= offset).last()?;
+                field.container_at(offset - start)
             }
             Self::Scalar(..) | Self::Opaque(_) => None,
         }
@@ -130,6 +121,18 @@ impl Type {
             _ => None,
         }
     }
+}
+
+/// Gives the fields of a struct, each with its offset from the start of the struct, as a C compiler lays them out. Ends
+/// before the first field whose size does not follow from its name, or that does not fit into 64 bits.
+pub fn with_offsets(fields: &[Type]) -> impl Iterator<Item = (u64, &Type)> {
+    let mut end = 0u64;
+    fields.iter().map_while(move |field| {
+        let (size, align) = field.size_and_align()?;
+        let start = end.checked_next_multiple_of(align.into())?;
+        end = start.checked_add(size)?;
+        Some((start, field))
+    })
 }
 
 /// The error for a text that is not a type name.

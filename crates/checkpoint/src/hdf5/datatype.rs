@@ -1,6 +1,6 @@
 //! Converts crossdock's types to HDF5 datatypes. Complex numbers and booleans have the form that h5py expects.
 
-use crossdock_layout::type_name::Type;
+use crossdock_layout::type_name::{Type, with_offsets};
 
 /// Gives the datatype of an element. If the element is an array, gives the datatype of the array's elements, and the
 /// array's extents, which the caller appends to the variable's extents.
@@ -104,23 +104,10 @@ fn structure(ty: &Type, fields: &[Type], out: &mut Vec<u8>) {
     let whole = ty.size_and_align().map_or(0, |s| s.0);
     let count = (fields.len() as u16).to_le_bytes();
     out.extend(begun(3, 6, [count[0], count[1], 0], whole));
-    for (i, (field, at)) in fields.iter().zip(offsets(fields)).enumerate() {
+    for (i, (at, field)) in with_offsets(fields).enumerate() {
         member(&format!("f{i}"), at, whole, out);
         put(field, out);
     }
-}
-
-/// Gives the offsets of a struct's fields, with C's natural alignment.
-pub fn offsets(fields: &[Type]) -> Vec<u64> {
-    let mut at = 0u64;
-    let mut found = Vec::new();
-    for field in fields {
-        let (size, align) = field.size_and_align().unwrap_or((0, 1));
-        at = at.next_multiple_of(u64::from(align));
-        found.push(at);
-        at += size;
-    }
-    found
 }
 
 /// Writes a field's name and its offset `at`. The offset takes the smallest number of bytes that can hold the size

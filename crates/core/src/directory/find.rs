@@ -122,12 +122,7 @@ impl Region {
             }
             return Ok(Loaded { offset, size: block.size(), ty: None, incarnation: None });
         }
-        let found = self.read_directory(|| {
-            let (index, entry) = self.search_offset(offset)?;
-            let count = entry.incarnation.load(Ordering::Acquire);
-            Some((self.info(entry)?, Incarnation { entry: index, count }))
-        })?;
-        let Some((info, incarnation)) = found else {
+        let Some((info, incarnation)) = self.object_at(offset)? else {
             let text = format!("the object at {offset:#x} is still being constructed, or has just been removed");
             return Err(self.error(Status::BadHandle, text));
         };
@@ -135,6 +130,15 @@ impl Region {
             self.check_type(&info.name, &info.ty, ty)?;
         }
         Ok(Loaded { offset, size: info.ty.size, ty: Some(info.ty), incarnation: Some(incarnation) })
+    }
+
+    /// Gives what the directory says of the named object whose block starts at `offset`.
+    fn object_at(&self, offset: u64) -> Result<Option<(ObjectInfo, Incarnation)>> {
+        self.read_directory(|| {
+            let (index, entry) = self.search_offset(offset)?;
+            let count = entry.incarnation.load(Ordering::Acquire);
+            Some((self.info(entry)?, Incarnation { entry: index, count }))
+        })
     }
 
     pub(super) fn check_type(&self, name: &str, have: &TypeRef, want: &TypeRef) -> Result<()> {
@@ -153,8 +157,7 @@ impl Region {
         if !self.memory.block_at(start).is_some_and(|block| self.is_named(block)) {
             return Ok(());
         }
-        let found = self.read_directory(|| self.search_offset(start).and_then(|(_, entry)| self.info(entry)))?;
-        let Some(info) = found else { return Ok(()) };
+        let Some((info, _)) = self.object_at(start)? else { return Ok(()) };
         let Ok(ty) = Type::parse(&info.ty.name) else { return Ok(()) };
         let Some(container) = ty.container_at(header - start) else { return Ok(()) };
         let size = container.element().and_then(|of| of.size_and_align()).map(|layout| layout.0);

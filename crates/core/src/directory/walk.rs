@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::region::{ENTRY_FREE, Entry, HeapSlot};
-use crossdock_layout::type_name::Type;
+use crossdock_layout::type_name::{Type, with_offsets};
 
 use super::{Removed, entry};
 use crate::Result;
@@ -47,12 +47,8 @@ impl Region {
             Type::Scalar(..) | Type::Opaque(_) => Ok(()),
             Type::Array(of, n) => self.free_elements(of, at, *n, walk),
             Type::Struct(fields) => {
-                let mut offset = 0u64;
-                for field in fields {
-                    let Some((size, align)) = field.size_and_align() else { return Ok(()) };
-                    offset = offset.next_multiple_of(align.into());
+                for (offset, field) in with_offsets(fields) {
                     self.free_value(field, at.saturating_add(offset), walk)?;
-                    offset += size;
                 }
                 Ok(())
             }
