@@ -1,13 +1,14 @@
 //! A node's client of the catalog of a simulated site. Some of its commits arrive long after their caller has given up.
-//! The catalog may lose its leader, as etcd does: then no call succeeds until there is a new leader, and for the commit
-//! that was in flight nobody tells the caller whether it was made.
+//! The catalog may lose its leader, as etcd does: then no call succeeds until there is a new leader, and the caller of the
+//! commit that was in flight does not learn whether the commit was made.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossdock_catalog::{
-    Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Expect, LeaseId, Listing, Memory, Revision, Watch,
+    Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Expect, Faults, LeaseId, Listing, Memory, Revision,
+    Watch,
 };
 use crossdock_os::Deadline;
 
@@ -21,6 +22,9 @@ pub struct Defects {
     /// A commit that was in flight when the leader was lost counts as made.
     pub unknown_is_done: bool,
 }
+
+/// How long the catalog may have no leader, in milliseconds.
+pub const LEADERLESS_MS: [u64; 4] = [500, 3000, 8000, 20_000];
 
 /// The leader of the catalog, with counts of what happened to calls while there was none.
 #[derive(Default)]
@@ -60,7 +64,7 @@ pub struct Handle {
     defects: Defects,
     leader: Arc<Leader>,
     /// While the leader is lost: the next commit was in flight, and it was made or not.
-    pub in_flight: Mutex<Option<bool>>,
+    in_flight: Mutex<Option<bool>>,
     /// Whether the next commit gets no answer and arrives later.
     pub delay: Mutex<bool>,
     pub late: Mutex<Vec<Commit>>,
@@ -70,6 +74,18 @@ impl Handle {
     pub fn new(memory: Arc<Memory>, leader: &Arc<Leader>, defects: Defects) -> Self {
         let leader = Arc::clone(leader);
         Self { memory, defects, leader, in_flight: Mutex::default(), delay: Mutex::default(), late: Mutex::default() }
+    }
+
+    /// Notes that the leader is lost. One commit of this client is in flight; it is made or not.
+    pub fn leader_is_lost(&self, is_made: bool) {
+        *self.in_flight.lock().unwrap() = Some(is_made);
+        self.memory.set_faults(Faults { hold: true, ..Faults::default() });
+    }
+
+    /// Notes that there is a leader again.
+    pub fn leader_is_back(&self) {
+        *self.in_flight.lock().unwrap() = None;
+        self.memory.set_faults(Faults::default());
     }
 
     fn commit_in_flight(&self, commit: &Commit, is_made: bool, by: Deadline) -> CatalogResult<Committed> {

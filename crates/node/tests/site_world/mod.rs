@@ -20,7 +20,7 @@ use crossdock_node::broker::{
 };
 use crossdock_os::Deadline;
 
-use catalog::{Defects, Handle, Leader};
+use catalog::{Defects, Handle, LEADERLESS_MS, Leader};
 use members::Member;
 use network::Network;
 
@@ -542,12 +542,9 @@ impl World {
             return;
         }
         self.leader.set_lost(true);
-        self.leader_back = self.now() + [500, 3000, 8000, 20_000][self.random.below(4)];
-        for n in 0..self.nodes.len() {
-            let is_made = self.random.one_in(2);
-            let node = &self.nodes[n];
-            *node.handle.in_flight.lock().unwrap() = Some(is_made);
-            node.memory.set_faults(Faults { hold: true, ..Faults::default() });
+        self.leader_back = self.now() + LEADERLESS_MS[self.random.below(4)];
+        for node in &self.nodes {
+            node.handle.leader_is_lost(self.random.one_in(2));
         }
     }
 
@@ -563,8 +560,7 @@ impl World {
     fn leader_returns(&mut self) {
         self.leader.set_lost(false);
         for node in &self.nodes {
-            node.memory.set_faults(Faults::default());
-            *node.handle.in_flight.lock().unwrap() = None;
+            node.handle.leader_is_back();
         }
     }
 

@@ -95,9 +95,9 @@ impl LookUp {
         keys(&self.request)
     }
 
-    /// Tells whether the node that has the item did not answer. A node that has no such item has answered.
-    fn is_refused(&self) -> bool {
-        self.refused.as_ref().is_some_and(|(_, failure)| failure.status != Status::NotFound)
+    /// Gives the node that has the item by the catalog, if it did not answer. A node that has no such item has answered.
+    fn silent_node(&self) -> Option<&String> {
+        self.refused.as_ref().filter(|(_, failure)| failure.status != Status::NotFound).map(|(node, _)| node)
     }
 }
 
@@ -141,12 +141,8 @@ impl Broker {
     /// the answers. Returns `false` if the catalog is not asked.
     pub(super) fn looks_up(&mut self, asker: Requester, workflow: u64, request: &ItemRequest) -> bool {
         let is_find = matches!(request, ItemRequest::Find { .. });
-        let is_known = |key: &String| {
-            let here = self.lasting.items.keys.get(&(workflow, key.clone()));
-            // An item that is about to leave may be on the next node already.
-            let here = here.is_some_and(|item| !is_find || !self.lasting.items.is_leaving(*item));
-            here || self.item_elsewhere(workflow, key).is_some()
-        };
+        let is_known =
+            |key: &String| self.serves_here(workflow, key, is_find) || self.item_elsewhere(workflow, key).is_some();
         if self.site.is_none() || self.items.looked_up || keys(request).iter().any(is_known) {
             return false;
         }
@@ -158,6 +154,13 @@ impl Broker {
             self.look_up(asker, workflow, request.clone(), Patience::new(self.now), None);
         }
         true
+    }
+
+    /// Tells whether this node has the item and can serve a request for it. It does not describe an item that is about to
+    /// leave, because the next node may have it already.
+    fn serves_here(&self, workflow: u64, key: &str, is_find: bool) -> bool {
+        let here = self.lasting.items.keys.get(&(workflow, key.to_owned()));
+        here.is_some_and(|item| !is_find || !self.lasting.items.is_leaving(*item))
     }
 
     /// Asks the catalog about the items of this request. Without a lease, the request fails.
@@ -210,33 +213,32 @@ impl Broker {
     /// Continues with a request after the catalog has answered about all of its items.
     fn looked_up(&mut self, of: LookUp, said: &[Result<Option<String>, String>]) {
         let is_find = matches!(of.request, ItemRequest::Find { .. });
-        let here = of.keys().iter().find_map(|key| self.lasting.items.keys.get(&(of.workflow, key.clone())));
-        // The catalog alone knows whether a leaving item has left.
-        let is_settled = here.is_some_and(|item| !is_find || !self.lasting.items.is_leaving(*item));
-        let here = here.is_some();
+        if of.keys().iter().any(|key| self.serves_here(of.workflow, key, is_find)) {
+            return self.serve_looked_up(of);
+        }
+        // An item that is about to leave is here, and the catalog alone knows whether it has left.
+        let is_leaving = of.keys().iter().any(|key| self.lasting.items.keys.contains_key(&(of.workflow, key.clone())));
         let own = self.own_node().unwrap_or_default();
         let elsewhere = said.iter().flatten().flatten().find(|node| *node != own).cloned();
         let comes = said.iter().flatten().flatten().any(|node| node == own);
         let unknown = said.iter().find_map(|said| said.as_ref().err().cloned());
         match (elsewhere, unknown) {
-            _ if is_settled => self.serve_looked_up(of),
             (Some(node), _) => self.looked_up_at(of, node),
-            (None, Some(why)) if !of.is_refused() => {
-                let text = format!("the catalog of the site cannot be asked: {why}");
-                self.look_up_later(of, Status::Disconnected, &text);
-            }
-            (None, None) if comes && !here => {
+            (None, Some(why)) => match of.silent_node().cloned() {
+                Some(node) => self.looked_up_at(of, node),
+                None => {
+                    let text = format!("the catalog of the site cannot be asked: {why}");
+                    self.look_up_later(of, Status::Disconnected, &text);
+                }
+            },
+            (None, None) if is_leaving => self.serve_looked_up(of),
+            (None, None) if comes => {
                 let status = if is_find { Status::TimedOut } else { Status::NotYet };
                 let text = format!("it is on its way to this node ({own})");
                 self.look_up_later(of, status, &text);
             }
-            // The node that has the item does not answer.
-            (None, Some(_)) => {
-                let node = of.refused.as_ref().map_or("", |(node, _)| node).to_owned();
-                self.looked_up_at(of, node);
-            }
             // No node has the item. What this node has heard of the name before is older than that.
-            (None, None) if is_find && !here => {
+            (None, None) if is_find => {
                 let (status, text) = self.no_item(of.asker, of.workflow, &of.keys()[0]);
                 self.fail(of.asker, status, text);
             }
@@ -247,9 +249,9 @@ impl Broker {
     /// Continues with a request after the catalog has said that another node has its item.
     fn looked_up_at(&mut self, mut of: LookUp, node: String) {
         let ItemRequest::Find { key } = of.request.clone() else { return self.serve_looked_up(of) };
-        let is_refused = of.is_refused();
+        let is_silent = of.silent_node().is_some();
         match of.refused.take() {
-            Some((refused, NodeFailure { text, .. })) if refused == node && is_refused => {
+            Some((refused, NodeFailure { text, .. })) if refused == node && is_silent => {
                 let text = format!("node {node}, which has item '{key}', does not answer: {text}");
                 self.fail(of.asker, Status::Disconnected, text);
             }
