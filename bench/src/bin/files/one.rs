@@ -22,26 +22,40 @@ pub fn open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     while !Path::new(&path).exists() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let mut times: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for _ in 0..if quick { 5 } else { 15 } {
-        for door in ["none", "preload", "notification"] {
-            times.entry(door).or_default().push(told(place.start(doors, door, &["open", &path, "5000"]))[0] / 1000.0);
-        }
-    }
-    let more = |door: &str| times[door].iter().zip(&times["none"]).map(|(with, plain)| with - plain).collect();
+    let times = call_times(doors, &place, &["none", "preload", "notification"], &["open", &path, "5000"], quick);
     let record = |door: &str, limit, aim| {
-        let mut record = Record::below(
-            "P14",
-            format!("open of a published file, {door}, more than plain"),
-            "µs",
-            more(door),
-            limit,
-            aim,
-        );
-        record.floor = Some(median(&times["none"]));
-        record
+        let case = format!("open of a published file, {door}, more than plain");
+        more_than_plain(&times, door, case, limit, aim)
     };
     vec![record("preload", 2.0, "≤ 2 µs more"), record("notification", 15.0, "≤ 15 µs more")]
+}
+
+/// The times of one call behind each door, in microseconds, one for each round.
+type CallTimes<'a> = BTreeMap<&'a str, Vec<f64>>;
+
+/// Measures the call that `part` makes for these words, behind each door in turn.
+fn call_times<'a>(doors: &Doors<'_>, place: &Place, behind: &[&'a str], words: &[&str], quick: bool) -> CallTimes<'a> {
+    let mut times = CallTimes::new();
+    for _ in 0..if quick { 5 } else { 15 } {
+        for door in behind {
+            times.entry(*door).or_default().push(told(place.start(doors, door, words))[0] / 1000.0);
+        }
+    }
+    times
+}
+
+/// Says how much longer the call takes behind this door than without a door.
+fn more_than_plain(
+    times: &CallTimes<'_>,
+    door: &str,
+    case: impl Into<String>,
+    limit: f64,
+    aim: &'static str,
+) -> Record {
+    let more = times[door].iter().zip(&times["none"]).map(|(with, plain)| with - plain).collect();
+    let mut record = Record::below("P14", case, "µs", more, limit, aim);
+    record.floor = Some(median(&times["none"]));
+    record
 }
 
 /// Measures how much longer a producer's open for writing takes if the kernel stops it, so that the task's log can say
@@ -50,17 +64,9 @@ pub fn open_for_writing(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     let place = Place::new("writing");
     fs::write(place.root.join("stage/.file"), "x").expect("room");
     let path = place.folder("stage/.file");
-    let mut times: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for _ in 0..if quick { 5 } else { 15 } {
-        for door in ["none", "watch"] {
-            times.entry(door).or_default().push(told(place.start(doors, door, &["write", &path, "5000"]))[0] / 1000.0);
-        }
-    }
-    let more = times["watch"].iter().zip(&times["none"]).map(|(with, plain)| with - plain).collect();
+    let times = call_times(doors, &place, &["none", "watch"], &["write", &path, "5000"], quick);
     let case = "open for writing by a producer, stopped, more than plain";
-    let mut record = Record::below("P14", case, "µs", more, 15.0, "≤ 15 µs more");
-    record.floor = Some(median(&times["none"]));
-    vec![record]
+    vec![more_than_plain(&times, "watch", case, 15.0, "≤ 15 µs more")]
 }
 
 /// Measures the time from the producer's close of a file until the consumer's open, which waits for this file, returns.

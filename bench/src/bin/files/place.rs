@@ -51,14 +51,13 @@ impl Place {
             command.env("LD_PRELOAD", doors.preload);
         }
         if door == "watch" {
-            let line = Watched::line(&self.folder("stage"), &self.root.join("refusals"), None);
-            command.arg("part").args(words).env(WATCHED, line).stdin(Stdio::null()).stdout(Stdio::piped());
-            return command.spawn().expect("this program again");
+            command.env(WATCHED, Watched::line(&self.folder("stage"), &self.root.join("refusals"), None));
+        } else {
+            let notice = self.root.with_extension("notice");
+            let notice = notice.to_str().expect("letters");
+            command.env(VARIABLE, Views::line(&self.folder("published"), notice, Duration::from_secs(60), &[]));
         }
-        let notice = self.root.with_extension("notice");
-        let line =
-            Views::line(&self.folder("published"), notice.to_str().expect("letters"), Duration::from_secs(60), &[]);
-        command.arg("part").args(words).env(VARIABLE, line).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.arg("part").args(words).stdin(Stdio::null()).stdout(Stdio::piped());
         command.spawn().expect("this program again")
     }
 }
