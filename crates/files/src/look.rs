@@ -249,14 +249,8 @@ fn add(users: &mut Vec<FileUser>, pid: i32) {
 /// Shows `see` all files below the folder `rest` of the folder `top`. A producer can replace a folder by a symbolic link
 /// at any moment, so the walk enters no folder through a link.
 pub(crate) fn walk(top: &Path, rest: &Path, see: &mut dyn FnMut(PathBuf, fs::Metadata)) -> io::Result<()> {
-    let folder = match rest.as_os_str().is_empty() {
-        true => StagedPath::of(top.to_owned()),
-        // The folder was removed meanwhile, or is a link now.
-        false => match StagedPath::below(top, rest, Path::new("."))? {
-            Some(folder) => folder,
-            None => return Ok(()),
-        },
-    };
+    // The folder may have been removed meanwhile, or be a link now.
+    let Some(folder) = StagedPath::folder(top, rest)? else { return Ok(()) };
     for entry in fs::read_dir(&*folder)?.flatten() {
         let below = rest.join(entry.file_name());
         match entry.metadata() {

@@ -35,13 +35,13 @@ impl Deref for StagedPath {
 
 impl StagedPath {
     /// A place that is reached by its path alone.
-    pub(crate) fn of(path: PathBuf) -> Self {
+    fn of(path: PathBuf) -> Self {
         Self { _folder: None, path }
     }
 
     /// Gives the place of `name` in the folder `rest` below the folder `top`; `None` if there is no such folder, or if a
     /// part of `rest` is a symbolic link.
-    pub(crate) fn below(top: &Path, rest: &Path, name: &Path) -> io::Result<Option<Self>> {
+    fn below(top: &Path, rest: &Path, name: &Path) -> io::Result<Option<Self>> {
         let folder = match file::folder_below(top, rest) {
             Ok(folder) => folder,
             Err(error) if error.is_absent() => return Ok(None),
@@ -49,6 +49,15 @@ impl StagedPath {
         };
         let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
         Ok(Some(Self { _folder: Some(folder), path }))
+    }
+
+    /// Gives the place of the folder `rest` below the folder `top`; `None` if there is no such folder, or if a part of
+    /// `rest` is a symbolic link.
+    pub(crate) fn folder(top: &Path, rest: &Path) -> io::Result<Option<Self>> {
+        if rest.as_os_str().is_empty() {
+            return Ok(Some(Self::of(top.to_owned())));
+        }
+        Self::below(top, rest, Path::new("."))
     }
 }
 
@@ -64,10 +73,7 @@ impl Layout {
 
     /// Gives the place of the folder `rest` in the producers' folder; `None` if there is no such folder.
     pub(crate) fn staged_folder(&self, rest: &Path) -> io::Result<Option<StagedPath>> {
-        if rest.as_os_str().is_empty() {
-            return Ok(Some(StagedPath::of(self.stage.clone())));
-        }
-        StagedPath::below(&self.stage, rest, Path::new("."))
+        StagedPath::folder(&self.stage, rest)
     }
 
     /// Tells whether the name `rest` in the producers' folder belongs to the file that `meta` describes.

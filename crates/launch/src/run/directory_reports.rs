@@ -27,8 +27,6 @@ const SOCKET: &str = "looks";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long `crossdock ls` waits for the supervisor, and the supervisor for `crossdock ls` to read the answer.
 const LONGEST: Duration = Duration::from_secs(15);
-/// An entry of the catalog: the directory, the node, and what the node has announced.
-type Entry = (String, String, Announcement);
 /// How long the catalog may take to say what silent hosts have announced.
 const CATALOG: Duration = Duration::from_secs(2);
 /// The most questions that wait for answers. Further connections are closed at once.
@@ -174,6 +172,9 @@ impl Questions {
         }
     }
 }
+
+/// An entry of the catalog: the directory, the node, and what the node has announced.
+type Entry = (String, String, Announcement);
 
 /// Says for each silent host what it has announced. `announced` has the answer of the catalog; `None` if the run has no
 /// catalog.
