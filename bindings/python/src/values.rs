@@ -22,7 +22,10 @@ pub fn value_of(given: &Bound<'_, PyAny>, declared: Option<Kind>) -> PyResult<Va
         // NumPy's scalars are accepted, too: whole numbers have __index__, and the others have __float__. A whole number
         // that is too large is an error and does not become a float, which could not hold it exactly.
         _ => {
-            let value = if given.hasattr("__index__")? { whole() } else { given.extract::<f64>().map(Value::F64) };
+            let value = whole().or_else(|error| match given.hasattr("__index__")? {
+                true => Err(error),
+                false => given.extract::<f64>().map(Value::F64),
+            });
             value.map_err(|_| {
                 let text = format!("{given:?} is neither a whole number of 64 bits, nor a float, nor a text");
                 error(py, Status::Invalid, text)
