@@ -2,6 +2,7 @@
 # up to date costs a fraction of a second. Sourced; it wants $top, say.sh and rust.sh.
 
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$top/build/target}
+. "$top/scripts/setup.d/quick-build.sh"
 
 build_release() {
     local cargo

@@ -2,7 +2,8 @@
 //! daemons and clients that break the rules. After every step a model checks the guarantees. The model shares no code
 //! with the broker.
 //!
-//! `CROSSDOCK_SCHEDULES=1000000 cargo test -p crossdock-node --release --test simulation` runs more schedules.
+//! `CROSSDOCK_SCHEDULES=1000000 cargo test --profile simulation -p crossdock-node --features schedules --test simulation`
+//! runs more schedules.
 //! `CROSSDOCK_FIRST=n` begins at schedule n, so that a long run can be divided. `CROSSDOCK_SEED=n` runs the one
 //! schedule that a failure has named.
 
