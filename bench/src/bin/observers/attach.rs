@@ -44,7 +44,7 @@ pub fn attach(daemon: &Daemon, runs: usize) -> Vec<Record> {
         attaching.push(begun.elapsed().as_secs_f64() * 1e6);
     }
     let mut records =
-        vec![Record::below("P11", "attach, and have the latest version", "µs", attaching, 200.0, "≤ 200 µs")];
+        vec![Record::below("P11", "attach, and have the latest version", "µs", attaching, 80.0, "≤ 80 µs")];
 
     let floor = map_one_chunk();
     let mut observer = session.observe("chunks", Duration::from_secs(5)).expect("the series");
