@@ -21,8 +21,9 @@ impl Region {
     /// bytes, 1 for a string.
     ///
     /// # Errors
-    /// `WRONG_TYPE` if the vector is a named object, or a part of one, whose elements have another size. `NO_SPACE`,
-    /// `BAD_HANDLE`, `CORRUPT`. After an error the vector is as it was.
+    /// `WRONG_TYPE` if the vector is a named object, or a part of one, or an element of another container of one, and its
+    /// elements have another size. In a block that the program allocated, and behind more than 4096 containers of
+    /// containers, the size is not checked. `NO_SPACE`, `BAD_HANDLE`, `CORRUPT`. After an error the vector is as it was.
     pub fn vector_resize(self: &Arc<Self>, header: u64, elem_size: u64, n: u64) -> Result<()> {
         self.vector_change(header, elem_size, n, true)
     }

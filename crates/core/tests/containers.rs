@@ -97,6 +97,79 @@ fn a_wrong_element_size_is_an_error_and_changes_nothing() {
     region.vector_resize(untold, 24, 10).unwrap();
 }
 
+/// Tests that the size of an element is checked for containers inside of containers, too. Their headers lie in blocks
+/// without names, or behind the first 64 KiB of a named object.
+#[test]
+fn a_wrong_element_size_inside_of_a_container_is_an_error_and_changes_nothing() {
+    let world = World::new(64 << 20);
+    let region = world.attach(1);
+    let refused = |result: crossdock_core::Result<()>, name: &str| {
+        let error = result.expect_err("the size is wrong");
+        assert_eq!(error.status, Status::WrongType, "{error}");
+        assert!(error.to_string().contains(name), "{error}");
+    };
+    // Other objects are passed by the search.
+    let flat = make(&region, "flat", "vector<f64>");
+    region.vector_resize(flat, 8, 100).unwrap();
+    let tree = make(&region, "tree", "{i32,vector<{vector<f64>,string,ndarray<f32>}>[2]}");
+    let deep = make(&region, "deep", "vector<vector<vector<u16>>>");
+    for list in [tree + 8, tree + 40] {
+        region.vector_resize(list, 192, 700).unwrap();
+        let last = address(&region, list) + 192 * 699;
+        for (inner, size, wrong) in [(last, 8, 4), (last + 32, 1, 2)] {
+            refused(region.vector_resize(inner, wrong, 10), "'tree'");
+            region.vector_resize(inner, size, 10).unwrap();
+            let before = words::<4>(&region, inner);
+            refused(region.vector_resize(inner, wrong, 1000), "'tree'");
+            refused(region.vector_reserve(inner, wrong, 1000), "'tree'");
+            refused(region.vector_resize(inner, wrong, 11), "'tree'");
+            refused(region.ndarray_reshape(inner, size, Order::C, &[3]), "'tree'");
+            assert_eq!(words::<4>(&region, inner), before);
+            region.vector_resize(inner, size, 1000).unwrap();
+        }
+        refused(region.ndarray_reshape(last + 64, 8, Order::C, &[3]), "'tree'");
+        region.ndarray_reshape(last + 64, 4, Order::C, &[3]).unwrap();
+        refused(region.vector_resize(last + 64, 4, 10), "'tree'");
+    }
+    region.vector_resize(deep, 32, 3).unwrap();
+    let middle = address(&region, deep) + 64;
+    refused(region.vector_resize(middle, 8, 5), "'deep'");
+    region.vector_resize(middle, 32, 5).unwrap();
+    let inner = address(&region, middle) + 32;
+    refused(region.vector_resize(inner, 1, 100), "'deep'");
+    region.vector_resize(inner, 2, 100).unwrap();
+    let many = make(&region, "many", "vector<f32>[10000]");
+    refused(region.vector_resize(many + 32 * 9999, 2, 10), "'many'");
+    region.vector_resize(many + 32 * 9999, 4, 10).unwrap();
+    // A block that the program allocated has no type, so the program's word counts.
+    let own = region.allocate(64, 8).unwrap();
+    // SAFETY: the block's own bytes.
+    unsafe { region.base().add(own as usize).write_bytes(0, 64) };
+    region.vector_resize(own, 24, 10).unwrap();
+}
+
+/// Tests that pointers which form a circle do not keep the search for a container's object from ending.
+#[test]
+fn a_circle_of_damaged_containers_ends_the_search() {
+    let world = World::new(16 << 20);
+    let region = world.attach(1);
+    let deep = make(&region, "deep", "vector<vector<vector<vector<vector<vector<u8>>>>>>");
+    region.vector_resize(deep, 32, 2000).unwrap();
+    let data = address(&region, deep);
+    for element in 0..2000 {
+        let header = data + 32 * element;
+        let words = [header.wrapping_neg(), data.wrapping_sub(header + 8), 2000, 2000];
+        // SAFETY: an element of the vector.
+        unsafe { region.base().add(header as usize).cast::<[u64; 4]>().write(words) };
+    }
+    let own = region.allocate(64, 8).unwrap();
+    // SAFETY: the block's own bytes.
+    unsafe { region.base().add(own as usize).write_bytes(0, 64) };
+    let began = std::time::Instant::now();
+    region.vector_resize(own, 24, 10).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
 #[test]
 fn an_ndarray_takes_a_shape_and_keeps_its_bytes() {
     let world = World::new(16 << 20);

@@ -108,6 +108,16 @@ static void c2(const char *role, const char *argument)
     OK(crossdock_vector_resize(region(), v, 8, 100));
     WANT(CROSSDOCK_WRONG_TYPE, crossdock_vector_resize(region(), v, 4, 200));
     WANT(CROSSDOCK_WRONG_TYPE, crossdock_vector_reserve(region(), v, 16, 1000));
+    crossdock_vector *list;
+    void *inner;
+    uint64_t count;
+    OK(crossdock_vector_open(region(), "list", "vector<f64>", CROSSDOCK_CREATE_ONLY, 0, &list));
+    OK(crossdock_vector_resize(region(), list, sizeof(crossdock_vector), 3));
+    OK(crossdock_vector_view(region(), list, sizeof(crossdock_vector), &inner, &count));
+    crossdock_vector *third = (crossdock_vector *)inner + 2;
+    WANT(CROSSDOCK_WRONG_TYPE, crossdock_vector_resize(region(), third, 4, 200));
+    WANT(CROSSDOCK_WRONG_TYPE, crossdock_vector_reserve(region(), third, 4, 200));
+    OK(crossdock_vector_resize(region(), third, 8, 200));
     const crossdock_vector good = *v;
     const crossdock_vector wild[] = {
         {good.region, INT64_MAX - 8, good.size, good.capacity}, {good.region, INT64_MIN, good.size, good.capacity},

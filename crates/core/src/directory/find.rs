@@ -133,7 +133,7 @@ impl Region {
     }
 
     /// Gives what the directory says of the named object whose block starts at `offset`.
-    fn object_at(&self, offset: u64) -> Result<Option<(ObjectInfo, Incarnation)>> {
+    pub(super) fn object_at(&self, offset: u64) -> Result<Option<(ObjectInfo, Incarnation)>> {
         self.read_directory(|| {
             let (index, entry) = self.search_offset(offset)?;
             let count = entry.incarnation.load(Ordering::Acquire);
@@ -149,17 +149,11 @@ impl Region {
         Err(self.failed(Status::WrongType, Reason::WrongType { what, have, want }))
     }
 
-    /// Checks that a container of this kind and with elements of `elem_size` bytes may have its header at `header`, if a
-    /// named object lies there and its type tells. The header does not contain the size of an element. With a wrong one
-    /// the container would say that its block has room for more elements than it has.
+    /// Checks that a container of this kind and with elements of `elem_size` bytes may have its header at `header`, if the
+    /// types in the directory tell. The header does not contain the size of an element. With a wrong one the container
+    /// would say that its block has room for more elements than it has.
     pub(crate) fn check_element_size(&self, header: u64, elem_size: u64, is_ndarray: bool) -> Result<()> {
-        let Some(start) = self.memory.block_around(header) else { return Ok(()) };
-        if !self.memory.block_at(start).is_some_and(|block| self.is_named(block)) {
-            return Ok(());
-        }
-        let Some((info, _)) = self.object_at(start)? else { return Ok(()) };
-        let Ok(ty) = Type::parse(&info.ty.name) else { return Ok(()) };
-        let Some(container) = ty.container_at(header - start) else { return Ok(()) };
+        let Some((info, container)) = self.container_at(header)? else { return Ok(()) };
         let size = container.element().and_then(|of| of.size_and_align()).map(|layout| layout.0);
         if matches!(container, Type::Ndarray(_)) == is_ndarray && size.is_none_or(|size| size == elem_size) {
             return Ok(());

@@ -14,8 +14,10 @@ mod find;
 mod heal;
 mod index;
 mod make;
+mod owner;
 mod remove;
 mod types;
 mod walk;
 
+pub(crate) use owner::OwnerSearch;
 pub use types::{Claim, Incarnation, Loaded, ObjectInfo, ObjectMode, Removed, TypeRef};

@@ -89,7 +89,7 @@ impl Region {
 }
 
 /// Tells whether a value of this type can own blocks of the heap.
-fn owns_memory(ty: &Type) -> bool {
+pub(super) fn owns_memory(ty: &Type) -> bool {
     match ty {
         Type::Scalar(..) | Type::Opaque(_) => false,
         Type::Array(of, _) => owns_memory(of),

@@ -19,6 +19,7 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping, fork, memfd};
 
+use crate::directory::OwnerSearch;
 use crate::error::Reason;
 use crate::heap::{LocalSlots, Memory};
 use crate::host::Host;
@@ -89,6 +90,8 @@ pub struct Region {
     tag: AtomicU64,
     /// The objects that this process is constructing: offset and directory entry.
     pub(crate) claims: Mutex<Vec<(u64, u32)>>,
+    /// What the last searches for the owner of a block found.
+    pub(crate) owners: OwnerSearch,
 }
 
 // SAFETY: `deaths` points to an atomic that lasts as long as `host`, which are Send and Sync and held here; all
@@ -139,6 +142,7 @@ impl Region {
             locals: LocalSlots::default(),
             deaths_seen: AtomicU32::new(0),
             claims: Mutex::default(),
+            owners: OwnerSearch::default(),
             tag: AtomicU64::new(0),
         });
         region.make_ready()?;

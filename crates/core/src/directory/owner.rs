@@ -1,0 +1,131 @@
+//! Finds the type of a container by the place of its header.
+//!
+//! A header lies in a named object, or in a block that another container owns. A block does not say who owns it. So the
+//! search begins at the named objects whose types have containers inside of containers, and follows their pointers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossdock_layout::region::{ENTRY_READY, SLICE};
+use crossdock_layout::type_name::{Type, with_offsets};
+
+use super::ObjectInfo;
+use super::walk::owns_memory;
+use crate::Result;
+use crate::region::Region;
+
+/// The number of containers that one search looks at. Damaged pointers may form a circle, so the search needs a limit.
+const HEADERS: u32 = 4096;
+
+/// What the last searches in a region found. The words are hints, so threads need no order between them.
+#[derive(Debug)]
+pub(crate) struct OwnerSearch {
+    /// The directory entry of the object that was found last.
+    last_entry: AtomicU64,
+    /// The version of the directory at which no object had containers to search.
+    flat_version: AtomicU64,
+}
+
+impl Default for OwnerSearch {
+    fn default() -> Self {
+        Self { last_entry: AtomicU64::new(0), flat_version: AtomicU64::new(u64::MAX) }
+    }
+}
+
+struct Search {
+    header: u64,
+    budget: u32,
+}
+
+impl Region {
+    /// Finds the container whose header is at `header`, and the named object that it belongs to. `None` if the types in
+    /// the directory do not tell it: the header lies in a block that the program allocated, in an object of an opaque
+    /// type, or behind more than 4096 containers.
+    pub(super) fn container_at(&self, header: u64) -> Result<Option<(ObjectInfo, Type)>> {
+        if let Some(start) = self.memory.block_around(header) {
+            if self.memory.block_at(start).is_some_and(|block| self.is_named(block)) {
+                let Some((info, _)) = self.object_at(start)? else { return Ok(None) };
+                let Ok(ty) = Type::parse(&info.ty.name) else { return Ok(None) };
+                let found = ty.container_at(header - start).cloned();
+                return Ok(found.map(|container| (info, container)));
+            }
+        }
+        self.read_directory(|| self.search_containers(header))
+    }
+
+    fn search_containers(&self, header: u64) -> Option<(ObjectInfo, Type)> {
+        // Most regions have no object to search. This is found out once after each change of the directory.
+        let version = self.memory.header().directory_version.load(Ordering::Acquire);
+        if self.owners.flat_version.load(Ordering::Relaxed) == version {
+            return None;
+        }
+        let (mut search, mut is_flat) = (Search { header, budget: HEADERS }, true);
+        // The containers of one object often grow one after another, so the search begins at the object of the last one.
+        let last = self.owners.last_entry.load(Ordering::Relaxed);
+        for index in std::iter::once(last).chain(0..self.memory.entries()) {
+            let Some((info, ty)) = self.owner_at(index) else { continue };
+            is_flat = false;
+            if let Some(container) = self.container_within(&ty, info.offset, info.ty.size, &mut search) {
+                self.owners.last_entry.store(index, Ordering::Relaxed);
+                return Some((info, container));
+            }
+        }
+        if is_flat {
+            self.owners.flat_version.store(version, Ordering::Relaxed);
+        }
+        None
+    }
+
+    /// The object of this directory entry, if a header that `block_around` does not lead to can belong to it.
+    fn owner_at(&self, index: u64) -> Option<(ObjectInfo, Type)> {
+        let entry = self.memory.entry(index).filter(|entry| entry.state.load(Ordering::Acquire) == ENTRY_READY)?;
+        let of = self.type_of(entry)?;
+        let ty = Type::parse(&of.name).ok()?;
+        (is_nested(&ty) || of.size > SLICE && owns_memory(&ty)).then_some((self.info(entry)?, ty))
+    }
+
+    /// Finds the container at the searched header in a value of type `ty`, which takes `size` bytes from `at` on, or in
+    /// what its containers own.
+    fn container_within(&self, ty: &Type, at: u64, size: u64, search: &mut Search) -> Option<Type> {
+        match search.header.checked_sub(at) {
+            Some(offset) if offset < size => ty.container_at(offset).cloned(),
+            _ => self.container_behind(ty, at, search),
+        }
+    }
+
+    fn container_behind(&self, ty: &Type, at: u64, search: &mut Search) -> Option<Type> {
+        match ty {
+            Type::Array(of, n) => self.container_behind_elements(of, at, *n, search),
+            Type::Struct(fields) => with_offsets(fields)
+                .find_map(|(offset, field)| self.container_behind(field, at.checked_add(offset)?, search)),
+            Type::Vector(of) if owns_memory(of) => {
+                search.budget = search.budget.checked_sub(1)?;
+                let data = self.owned_block(at)?;
+                let bytes = self.memory.block_at(data)?.size();
+                let (each, _) = of.size_and_align().filter(|layout| layout.0 > 0)?;
+                match search.header.checked_sub(data) {
+                    Some(offset) if offset < bytes => of.container_at(offset % each).cloned(),
+                    _ => self.container_behind_elements(of, data, self.owned_elements(at, bytes / each), search),
+                }
+            }
+            Type::Vector(_) | Type::String | Type::Ndarray(_) | Type::Scalar(..) | Type::Opaque(_) => None,
+        }
+    }
+
+    fn container_behind_elements(&self, of: &Type, at: u64, n: u64, search: &mut Search) -> Option<Type> {
+        let (size, _) = of.size_and_align().filter(|_| is_nested(of))?;
+        (0..n).take_while(|i| *i <= u64::from(HEADERS)).find_map(|i| {
+            let element = at.checked_add(i.checked_mul(size)?)?;
+            (search.budget > 0).then(|| self.container_behind(of, element, search))?
+        })
+    }
+}
+
+/// Tells whether a value of this type has containers whose elements can own blocks of the heap, too.
+fn is_nested(ty: &Type) -> bool {
+    match ty {
+        Type::Array(of, _) => is_nested(of),
+        Type::Struct(fields) => fields.iter().any(is_nested),
+        Type::Vector(of) | Type::Ndarray(of) => owns_memory(of),
+        Type::String | Type::Scalar(..) | Type::Opaque(_) => false,
+    }
+}
