@@ -5,7 +5,6 @@ use crate::sys;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The seals of every segment. A peer that maps a segment can rely on its size for good: no truncation causes a SIGBUS.
 pub const SEGMENT_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -58,32 +57,20 @@ pub fn is_sealed_for_writing(fd: impl AsFd) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok_and(|s| s.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE))
 }
 
-/// The inode number of this memfd; 0 if the file is not a memfd. The kernel gives the number to no other memfd until
-/// the next boot.
+/// The inode number of this segment; 0 if the file is not a memfd with the [`SEGMENT_SEALS`]. The kernel gives the number
+/// to no other memfd until the next boot. The call needs no descriptor, so it also works when this process has none left.
 ///
-/// All memfds are in one file system of the kernel. Its inode numbers have 64 bits and only grow. Other files, and
-/// memfds of huge pages, are in other file systems and could have the same number.
+/// All memfds are in one file system of the kernel, a tmpfs that only the kernel mounts. Its inode numbers have 64 bits
+/// and only grow. A file of another tmpfs could have the same number, but no such file can have these seals. Memfds of
+/// huge pages can, and they are in a file system of another type.
 pub fn number(fd: impl AsFd) -> u64 {
-    match rustix::fs::fstat(fd) {
-        Ok(stat) if Some(stat.st_dev) == device() => stat.st_ino,
-        _ => 0,
-    }
-}
-
-/// The device number of the file system that holds all memfds. If no memfd can be made because descriptors are short,
-/// the next call tries again.
-fn device() -> Option<u64> {
-    // The device number; 0 until it is known. This is an atomic and not a lock, because a forked child could find a
-    // lock held.
-    static DEVICE: AtomicU64 = AtomicU64::new(0);
-    match DEVICE.load(Ordering::Relaxed) {
-        0 => {
-            let own = sys::fs::memfd_create("crossdock:device", MemfdFlags::CLOEXEC).ok()?;
-            let device = rustix::fs::fstat(own).ok()?.st_dev;
-            DEVICE.store(device, Ordering::Relaxed);
-            Some(device)
+    const TMPFS: i64 = 0x0102_1994;
+    let is_of_kernels_tmpfs = || rustix::fs::fstatfs(&fd).is_ok_and(|system| i64::from(system.f_type) == TMPFS);
+    match rustix::fs::fcntl_get_seals(&fd) {
+        Ok(seals) if seals.contains(SEGMENT_SEALS) && is_of_kernels_tmpfs() => {
+            rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino)
         }
-        known => Some(known),
+        _ => 0,
     }
 }
 
