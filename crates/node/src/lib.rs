@@ -11,9 +11,9 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use crossdock_os::{Deadline, child, event, socket};
+use crossdock_os::{Deadline, child, clock, event, socket};
 
 pub use crossdock_gateway::{CatalogAddress, GatewayOptions};
 pub use crossdock_link::Choice;
@@ -96,10 +96,12 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     Err(ServeError("the daemon in the background did not start; its reason is above".into()))
 }
 
-/// Gives a number above every id that an earlier daemon can have given out. Earlier daemons began with such a number,
-/// too, and no daemon gives out a million ids a second for long.
+/// Gives a number above every id that an earlier daemon of this boot can have given out, also if it left no journal.
+/// Earlier daemons began with such a number, too, and no daemon gives out a million ids a second for long. The wall clock
+/// would not do: after it was set back, a new daemon would give out the ids of an earlier one again, and an old handle
+/// could name a new object.
 fn id_base() -> u64 {
     // The time since the beginning of 2026, in microseconds.
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = Duration::from_nanos(clock::steady_since_1970_ns());
     since.saturating_sub(Duration::from_secs(1_767_225_600)).as_micros() as u64
 }

@@ -24,6 +24,22 @@ pub fn since_1970_ns() -> u64 {
     read(ClockId::Realtime)
 }
 
+/// A time in nanoseconds since 1970 that only grows until the next boot, also if the wall clock jumps or the node is
+/// suspended. It may differ from the wall clock, so it is for comparisons only.
+///
+/// It is the sum of two times: the wall clock's time when `/proc` was mounted, which the kernel keeps as the time of this
+/// folder, and the time since boot. In a container with a `/proc` of its own it only grows for as long as the container
+/// exists. Without `/proc` it is the wall clock's time.
+pub fn steady_since_1970_ns() -> u64 {
+    let mounted = rustix::fs::statfs("/proc").and_then(|system| {
+        let is_proc = i64::from(system.f_type) == 0x9fa0;
+        rustix::fs::stat("/proc").map(|folder| is_proc.then_some(folder))
+    });
+    let Ok(Some(folder)) = mounted else { return since_1970_ns() };
+    let seconds = u64::try_from(folder.st_ctime).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(since_boot_ns())
+}
+
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -37,6 +53,14 @@ mod tests {
         let boot = super::since_boot_ns();
         assert!(boot >= monotonic, "{boot} {monotonic}");
         assert!(super::since_boot_ns() >= boot);
+    }
+
+    #[test]
+    fn the_steady_clock_goes_on_with_the_clock_since_boot() {
+        let (boot, steady) = (super::since_boot_ns(), super::steady_since_1970_ns());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let (later, steadily) = (super::since_boot_ns(), super::steady_since_1970_ns());
+        assert!(steadily - steady >= 20_000_000 && steadily - steady <= later - boot + 1_000_000_000);
     }
 
     #[test]
