@@ -3,12 +3,12 @@
 //! A file is written as `.NAME-00000012.h5.new`, synced and renamed; then the folder is synced. A writer that dies
 //! meanwhile leaves a file that no reader takes for a checkpoint, and that the next writer removes.
 
-use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossdock_layout::Status;
-use crossdock_os::file::try_lock;
+use crossdock_os::file::{sync_folder, try_lock};
+use crossdock_os::fs::{self, File, OpenOptions};
 
 use crate::contents::Contents;
 use crate::error::{self, Error, Result};
@@ -110,20 +110,24 @@ impl Folder {
                 return Err(Error::new(Status::Closed, message));
             }
             fs::rename(&new, &path).map_err(|e| error::refused(&path, "cannot put in place", &e))?;
+            // After a crash of the machine the folder could have the new name or not. The caller is told that nothing has
+            // changed, so the file is taken away again.
+            sync_folder(&self.path).map_err(|e| {
+                let _ = fs::remove_file(&path);
+                error::refused(&self.path, "cannot sync", &e.reason())
+            })?;
             Ok(written)
         });
         let written = written.inspect_err(|_| {
             let _ = fs::remove_file(&new);
         })?;
         self.next += 1;
-        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
-        synced.map_err(|e| error::refused(&self.path, "cannot sync", &e))?;
         Ok(Saved { path, length: written.length, took: begun.elapsed() })
     }
 
     fn write_new(new: &Path, contents: &Contents) -> Result<write::Written> {
         let refused = |e: std::io::Error| error::refused(new, "cannot create", &e);
-        let create = || OpenOptions::new().write(true).create_new(true).open(new);
+        let create = || fs::open(OpenOptions::new().write(true).create_new(true), new);
         let file = match create() {
             // An earlier attempt of this writer failed and could not remove its file, because the folder was read-only
             // for a while.
@@ -159,7 +163,7 @@ impl Folder {
 fn take_lock(path: &Path, name: &str) -> Result<File> {
     let place = path.join(format!(".{name}.lock"));
     let refused = |e: &std::io::Error| error::refused(&place, "cannot create", e);
-    let lock = OpenOptions::new().create(true).append(true).open(&place).map_err(|e| refused(&e))?;
+    let lock = fs::open(OpenOptions::new().create(true).append(true), &place).map_err(|e| refused(&e))?;
     match try_lock(&lock) {
         Ok(true) => Ok(lock),
         Ok(false) => Err(Error::new(

@@ -1,12 +1,12 @@
 //! Reads a checkpoint. Headers are checked when the file is opened, and a variable's bytes when they are read.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crossdock_layout::Status;
 use crossdock_layout::type_name::Type;
+use crossdock_os::fs::{self, File, OpenOptions};
 
 use crate::contents::{Value, element_size};
 use crate::error::{self, Error, Result};
@@ -59,7 +59,7 @@ impl Checkpoint {
     /// `CORRUPT` for a damaged file, `NOT_FOUND`, `DENIED`, `SYSTEM`.
     pub fn open(path: &Path) -> Result<Self> {
         // With this flag, the open of a named pipe does not wait for a writer.
-        let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path);
+        let file = fs::open(OpenOptions::new().read(true).custom_flags(NONBLOCK), path);
         let file = file.map_err(|e| error::refused(path, "cannot open", &e))?;
         let meta = file.metadata().map_err(|e| error::refused(path, "cannot look at", &e))?;
         if !meta.is_file() {

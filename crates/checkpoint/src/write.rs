@@ -1,12 +1,11 @@
 //! Writes a checkpoint: first the data, then the headers (whose sizes are known before), last the user block.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crossdock_layout::Status;
 use crossdock_layout::type_name::Type;
+use crossdock_os::fs::{self, File};
 
 use crate::contents::{Contents, Series, Value, Variable, element_size};
 use crate::error::{self, Error, Result};
@@ -53,17 +52,17 @@ pub fn write(file: &File, path: &Path, contents: &Contents) -> Result<Written> {
         let mut sum = crc32fast::Hasher::new();
         for (i, slice) in bytes.chunks(SLICE).enumerate() {
             sum.update(slice);
-            file.write_all_at(slice, place + (i * SLICE) as u64).map_err(|e| refused(&e))?;
+            fs::write_all_at(file, slice, place + (i * SLICE) as u64).map_err(|e| refused(&e))?;
         }
         plan.datasets[at].crc32 = sum.finalize();
     }
     let headers = plan.headers();
     let user_block =
         UserBlock { length: plan.length, described: headers.len() as u64, crc32: crc32fast::hash(&headers) };
-    file.set_len(plan.length).map_err(|e| refused(&e))?;
-    file.write_all_at(&headers, USER_BLOCK).map_err(|e| refused(&e))?;
-    file.write_all_at(&user_block.bytes(), 0).map_err(|e| refused(&e))?;
-    file.sync_all().map_err(|e| refused(&e))?;
+    fs::set_len(file, plan.length).map_err(|e| refused(&e))?;
+    fs::write_all_at(file, &headers, USER_BLOCK).map_err(|e| refused(&e))?;
+    fs::write_all_at(file, &user_block.bytes(), 0).map_err(|e| refused(&e))?;
+    fs::sync_all(file).map_err(|e| refused(&e))?;
     Ok(Written { length: plan.length, data: plan.datasets.iter().map(|d| d.variable.bytes.len() as u64).sum() })
 }
 

@@ -76,5 +76,5 @@ pub fn beside(page: &Page, socket: Option<&PathBuf>) -> Result<(), String> {
     command.args(page.web_token.iter().flat_map(|t| ["--web-token".as_ref(), t.as_os_str()]));
     // Standard output is for the byte of `--ready`, so the page's address goes to standard error.
     command.stdin(Stdio::null()).stdout(std::io::stderr());
-    command.spawn().map(drop).map_err(|e| format!("cannot start the page's server: {e}"))
+    crossdock_os::spawn::start(&mut command).map(drop).map_err(|e| format!("cannot start the page's server: {e}"))
 }

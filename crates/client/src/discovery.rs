@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crossdock_layout::Status;
-use crossdock_os::{Deadline, child, file};
+use crossdock_os::{Deadline, child, file, spawn};
 
 use crate::handshake::{self, ClientIdentity, HelloFailure, Welcome};
 use crate::{ConnectOptions, Error, Result};
@@ -106,7 +106,7 @@ pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
         );
         Error::new(Status::NotFound, text)
     };
-    let mut started = starter.spawn().map_err(|error| failed(error.to_string()))?;
+    let mut started = spawn::start(&mut starter).map_err(|error| failed(error.to_string()))?;
     // The command that was started ends when the daemon serves or has failed to start; the daemon itself goes on in the
     // background. If the daemon failed to start, another program may have started its daemon first. The caller sees
     // this when it connects.

@@ -9,6 +9,8 @@
 //! record. So a service that starts after a killed one compares the producers' folder with the consumers' folder, and
 //! continues.
 
+#[cfg(all(test, feature = "faults"))]
+mod failing_calls;
 mod look;
 mod refusals;
 mod rules;

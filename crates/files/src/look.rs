@@ -2,13 +2,13 @@
 //! and from the kernel's lists of open files and sleeping threads.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crossdock_core::files::NoticeReader;
 use crossdock_layout::files::Phase;
+use crossdock_os::fs;
 use crossdock_os::mount;
 use crossdock_os::seccomp::MemoryReader;
 use serde::{Deserialize, Serialize};

@@ -10,7 +10,6 @@
 //! service writes. `crossdock ls --files` reads this file, also when the service is dead.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ use std::time::{Duration, Instant};
 use crossdock_core::files::normalise;
 use crossdock_layout::refusal::{self, MESSAGE_BYTES, SOCKET};
 use crossdock_os::event::{self, Epoll};
-use crossdock_os::{Deadline, clock, datagram};
+use crossdock_os::{Deadline, clock, datagram, fs};
 use serde::{Deserialize, Serialize};
 
 /// The most messages of one task that are read before other tasks have their turn.
@@ -250,9 +249,8 @@ impl State {
                 format!("{role}\t{task}\t{}\t{}\t{}\n", record.times, record.last_ns, record.last)
             };
             let text: String = self.records[index].iter().map(line).collect();
-            let new = file.with_extension("refusals-new");
             // If there is no room, `crossdock ls` shows the former records. The task's log has the line in any case.
-            let _ = fs::write(&new, text).and_then(|()| fs::rename(&new, file));
+            let _ = fs::replace(file, text.as_bytes());
         }
     }
 }

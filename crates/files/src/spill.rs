@@ -15,13 +15,13 @@
 //! names in memory.
 
 use std::collections::VecDeque;
-use std::fs::{self, DirBuilder, File, FileTimes};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 
 use crossdock_core::fault_point;
+use crossdock_os::fs::{self, DirBuilder, FileTimes, OpenOptions};
 
 use crate::store::{Layout, ordinary, same};
 use crate::view::MovedFiles;
@@ -63,7 +63,7 @@ impl Spill {
     pub fn open(layout: &Layout, disk: &Path, quota: u64, moved: MovedFiles) -> io::Result<Self> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", disk.display()));
         for (name, mode) in [("", 0o711), ("new", 0o700), ("files", 0o755)] {
-            match DirBuilder::new().mode(mode).create(disk.join(name)) {
+            match fs::make_folder(DirBuilder::new().mode(mode), disk.join(name)) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(named(error)),
                 _ => fs::set_permissions(disk.join(name), fs::Permissions::from_mode(mode)).map_err(named)?,
             }
@@ -71,7 +71,7 @@ impl Spill {
         for left in fs::read_dir(disk.join("new")).map_err(named)? {
             fs::remove_file(left?.path()).map_err(named)?;
         }
-        match symlink(disk.join("files"), &layout.spilled) {
+        match fs::symlink(disk.join("files"), &layout.spilled) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(named(error)),
             _ => {}
         }
@@ -165,7 +165,7 @@ impl Spill {
     }
 
     fn show(&self, layout: &Layout, copy: &Copy) -> io::Result<bool> {
-        if !same(&copy.from, &copy.meta) {
+        if !same(&copy.from, &copy.meta)? {
             return Ok(false);
         }
         let place = layout.spilled.join(&copy.rest);
@@ -182,7 +182,7 @@ impl Spill {
     /// Removes the names of a file in memory. The producers' name is removed first. A file without this name counts as
     /// published, so the next service does not publish it again.
     fn take_from_memory(&self, layout: &Layout, rest: &Path, meta: &fs::Metadata) -> io::Result<()> {
-        let remove = |path: &Path| match same(path, meta).then(|| fs::remove_file(path)) {
+        let remove = |path: &Path| match same(path, meta)?.then(|| fs::remove_file(path)) {
             Some(Err(error)) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         };
@@ -204,10 +204,10 @@ impl Copy {
     /// Copies the bytes, the times and the mode of the file.
     pub fn make(&self) -> io::Result<()> {
         let Some(mut from) = ordinary(&self.from)? else { return Err(ErrorKind::NotFound.into()) };
-        let mut to = File::create_new(&self.to)?;
-        io::copy(&mut from, &mut to)?;
+        let mut to = fs::open(OpenOptions::new().read(true).write(true).create_new(true), &self.to)?;
+        fs::copy_rest(&mut from, &mut to)?;
         to.set_times(FileTimes::new().set_modified(self.meta.modified()?))?;
-        to.set_permissions(fs::Permissions::from_mode(self.meta.mode() & 0o7777))?;
+        fs::set_mode(&to, self.meta.mode() & 0o7777)?;
         std::os::unix::fs::fchown(&to, Some(self.meta.uid()), Some(self.meta.gid()))?;
         fault_point!("files.spill.copied");
         Ok(())

@@ -6,13 +6,13 @@
 //! has open. The kernel reports no open to the thread that answers opens, because these folders are opened as places
 //! only (`O_PATH`).
 
-use std::fs;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crossdock_os::file;
+use crossdock_os::fs;
 
 use crate::store::{Layout, same};
 
@@ -78,6 +78,6 @@ impl Layout {
 
     /// Tells whether the name `rest` in the producers' folder belongs to the file that `meta` describes.
     pub(crate) fn is_staged(&self, rest: &Path, meta: &fs::Metadata) -> bool {
-        self.staged(rest).ok().flatten().is_some_and(|place| same(&place, meta))
+        self.staged(rest).ok().flatten().is_some_and(|place| same(&place, meta).unwrap_or(false))
     }
 }

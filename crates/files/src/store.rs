@@ -13,7 +13,6 @@
 //! NOTICE            one page, mapped read-only by consumers (layout/files.rs); it may lie elsewhere
 //! ```
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -23,6 +22,7 @@ use std::sync::atomic::Ordering;
 use crossdock_core::fault_point;
 use crossdock_core::files::NoticeWriter;
 use crossdock_layout::files::{LossReason, Phase, SilentHost};
+use crossdock_os::fs::{self, DirBuilder, File, OpenOptions};
 use crossdock_os::lease::{self, Proof};
 use crossdock_os::{clock, file, futex, mount};
 
@@ -146,15 +146,15 @@ impl Store {
             (&layout.fetched, 0o700),
         ];
         for (path, mode) in own.into_iter().chain(layout.single.iter().map(|path| (path.as_path(), 0o755))) {
-            match DirBuilder::new().mode(mode).create(path) {
+            match fs::make_folder(DirBuilder::new().mode(mode), path) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(named(path, error)),
                 _ => fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| named(path, e))?,
             }
         }
         let mut how = OpenOptions::new();
-        let notice = how.read(true).write(true).create(true).truncate(false).mode(0o644).open(notice_path);
+        let notice = fs::open(how.read(true).write(true).create(true).truncate(false).mode(0o644), notice_path);
         let page = notice.and_then(|notice| {
-            notice.set_len(4096)?;
+            fs::set_len(&notice, 4096)?;
             NoticeWriter::map(&notice).map_err(|e| e.reason())
         });
         let store = Self { notice: page.map_err(|e| named(notice_path, e))?, layout, links: 0, is_limited: false };
@@ -199,7 +199,7 @@ impl Store {
         let Some(meta) = present(fs::symlink_metadata(&*from))?.filter(fs::Metadata::is_file) else {
             return Ok(PublishOutcome::Nothing);
         };
-        if same(&to, &meta) {
+        if same(&to, &meta)? {
             return Ok(PublishOutcome::Already);
         }
         if was_written {
@@ -233,7 +233,8 @@ impl Store {
     ) -> io::Result<PublishOutcome> {
         // The link leads to another file than the one that `meta` describes, because another file took the name `rest`
         // before the link was made.
-        let Some(file) = ordinary(waiting)?.filter(|_| same(waiting, meta)) else { return Ok(PublishOutcome::Written) };
+        let is_same = same(waiting, meta)?;
+        let Some(file) = ordinary(waiting)?.filter(|_| is_same) else { return Ok(PublishOutcome::Written) };
         let Some(held) = lease::hold(&file, Proof::NoWriter).map_err(|e| e.reason())? else {
             return Ok(PublishOutcome::Written);
         };
@@ -247,15 +248,20 @@ impl Store {
         // EACCES.
         fault_point!("files.leased");
         let mode = file.metadata()?.mode() & 0o7777;
-        file.set_permissions(fs::Permissions::from_mode(mode & 0o7555 | 0o444))?;
+        fs::set_mode(&file, mode & 0o7555 | 0o444)?;
         fault_point!("files.final");
         // A process opened the file for writing before the file's mode changed, or another file has taken the name.
         if held.is_being_broken() || !self.layout.is_staged(rest, meta) {
-            file.set_permissions(fs::Permissions::from_mode(mode))?;
+            fs::set_mode(&file, mode)?;
             return Ok(PublishOutcome::Written);
         }
         before(self);
-        self.show_everywhere(waiting, rest).map(|()| PublishOutcome::Done)
+        let shown = self.show_everywhere(waiting, rest);
+        if shown.is_err() && !self.faces().any(|folder| same(&folder.join(rest), meta).unwrap_or(true)) {
+            // No consumer sees the file, so the producer may write it until the next attempt.
+            let _ = fs::set_mode(&file, mode);
+        }
+        shown.map(|()| PublishOutcome::Done)
     }
 
     /// Gives the finished file at the path `waiting` its name `rest` in all folders that consumers see.
@@ -345,18 +351,17 @@ impl Store {
     /// Writes a line for `crossdock ls --files`: what happened to a name. The folders alone do not show it.
     /// A name with a line end is left out, because its second line would count as the event of another name.
     pub(crate) fn note(&self, word: &str, rest: &Path) {
-        use std::io::Write;
         if rest.as_os_str().as_bytes().contains(&b'\n') {
             return;
         }
         let [inside, beside] = self.layout.events();
         let path = if self.is_limited { beside } else { inside };
         let short = fs::metadata(&path).map_or(true, |meta| meta.len() < EVENTS_MAX);
-        let file = OpenOptions::new().append(true).create(true).mode(0o644).open(&path);
-        if let (true, Ok(mut file)) = (short, file) {
+        let file = fs::open(OpenOptions::new().append(true).create(true).mode(0o644), &path);
+        if let (true, Ok(file)) = (short, file) {
             // The line is one write, so that no reader sees a part of it. If the host's file system is full, the line
             // is lost here, but the service's report contains it.
-            let _ = file.write_all(format!("{word}\t{}\n", rest.display()).as_bytes());
+            let _ = fs::write_all(&file, format!("{word}\t{}\n", rest.display()).as_bytes());
         }
     }
 
@@ -444,6 +449,8 @@ fn present<T>(tried: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-pub(crate) fn same(path: &Path, meta: &fs::Metadata) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (meta.dev(), meta.ino()))
+/// Tells whether this name is one of the file with this metadata.
+pub(crate) fn same(path: &Path, meta: &fs::Metadata) -> io::Result<bool> {
+    let there = present(fs::symlink_metadata(path))?;
+    Ok(there.is_some_and(|there| (there.dev(), there.ino()) == (meta.dev(), meta.ino())))
 }

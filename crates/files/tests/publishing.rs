@@ -78,6 +78,23 @@ impl Drop for Fixture {
     }
 }
 
+/// A file cannot be published, because a folder has its name among the published files. When the reason is gone, the
+/// service publishes the file, although the producer does nothing more.
+#[test]
+fn a_file_that_could_not_be_published_is_published_when_the_reason_has_passed() {
+    let directory = Fixture::new(Publish::Close);
+    fs::create_dir(directory.published("f")).unwrap();
+    fs::write(directory.stage("f"), "complete").unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(directory.published("f").is_dir());
+    fs::remove_dir(directory.published("f")).unwrap();
+    let began = Instant::now();
+    while fs::read(directory.published("f")).ok().as_deref() != Some(b"complete") {
+        assert!(began.elapsed() < Duration::from_secs(20), "the service has given up");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn a_closed_file_is_published_whole_and_is_the_very_file_that_was_written() {
     let f = Fixture::new(Publish::Close);

@@ -7,12 +7,12 @@ mod keeper;
 mod options;
 mod table;
 
-use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crossdock_os::fs::File;
 use crossdock_os::{Deadline, child, clock, event, socket};
 
 pub use crossdock_gateway::{CatalogAddress, GatewayOptions};

@@ -312,6 +312,49 @@ fn an_item_and_its_owners() {
     });
 }
 
+/// Each call of a daemon's start fails once. The daemon then serves nevertheless, or ends with an error and leaves nothing.
+#[test]
+fn a_daemon_serves_or_ends_with_an_error_and_leaves_nothing() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (mut served, mut ended) = (0, 0);
+    let mut seen = std::collections::BTreeSet::new();
+    for n in 1.. {
+        let scratch = tempfile::tempdir().unwrap();
+        let plan = scratch.path().join("plan");
+        let page = faults::MappedPlan::open(&plan).unwrap();
+        page.words().fail_nth(n, n);
+        let folder = Daemon::folder();
+        let socket = folder.path().join("endpoint.sock");
+        let mut keeper = spawn_in(&socket, &[], &[(faults::VARIABLE, &plan)]);
+        let mut status = None;
+        until("the daemon serves or ends", || {
+            status = keeper.try_wait().unwrap();
+            status.is_some() || crossdock_os::socket::connect(&socket).is_ok()
+        });
+        let hit = page.words().disarm();
+        match status {
+            None => {
+                served += 1;
+                Daemon { folder, keeper }.stop();
+            }
+            Some(status) => {
+                ended += 1;
+                assert!(!status.success(), "{hit:?}");
+                // A daemon that does not get the lock does not know whether the lock's file belongs to another daemon.
+                let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|f| f.unwrap().file_name()).collect();
+                assert!(left.iter().all(|name| name == "endpoint.sock.lock"), "{hit:?}: {left:?}");
+                let next = Daemon { keeper: spawn_in(&socket, &[], &[]), folder };
+                next.wait_until_up();
+                next.stop();
+            }
+        }
+        let Some((call, _)) = hit else { break };
+        seen.insert(call);
+    }
+    println!("{served} daemons served, {ended} ended with an error: {seen:?}");
+    assert!(served > 10 && ended > 10, "{served} served, {ended} ended");
+}
+
 /// After the keeper's death, memory may come back from a member that may only read. A call of the daemon fails at that
 /// moment. The next member that opens the memory for writing can write nevertheless.
 #[test]

@@ -285,15 +285,20 @@ pub fn sync(file: impl AsFd) -> OsResult<()> {
     }
 }
 
-/// Waits until the names in a folder are on the disk.
-pub fn sync_folder(path: &Path) -> OsResult<()> {
-    let folder = open_read_only(path)?;
+/// Waits until the bytes of the file and what the kernel says about it are on the disk.
+pub fn sync_whole(file: impl AsFd) -> OsResult<()> {
     loop {
-        match sys::fs::fsync(&folder) {
+        match sys::fs::fsync(&file) {
             Err(Errno::INTR) => {}
-            other => return other.context("fsync", || path.display().to_string()),
+            other => return other.context("fsync", || "a file".into()),
         }
     }
+}
+
+/// Waits until the names in a folder are on the disk.
+pub fn sync_folder(path: &Path) -> OsResult<()> {
+    let synced = sync_whole(open_read_only(path)?);
+    synced.map_err(|error| OsError { object: path.display().to_string(), ..error })
 }
 
 /// Sets the size of a file. Bytes beyond the new size are lost, and added bytes are zero.

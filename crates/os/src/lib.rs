@@ -19,6 +19,7 @@ pub mod fanotify;
 pub mod faults;
 pub mod file;
 pub mod fork;
+pub mod fs;
 pub mod futex;
 pub mod inotify;
 pub mod lease;

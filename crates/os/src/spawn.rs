@@ -7,7 +7,7 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
 
 /// Lets the kernel kill the program when the thread that starts it ends.
 ///
@@ -33,6 +33,15 @@ fn signal_with_parent(command: &mut Command, signal: Signal) {
             if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
         });
     }
+}
+
+/// Starts the program. It is [`Command::spawn`], which tests can make fail.
+///
+/// # Errors
+/// The errors of `fork`, `pipe2` and `execve`.
+pub fn start(command: &mut Command) -> std::io::Result<Child> {
+    sys::plan("spawn")?;
+    command.spawn()
 }
 
 /// Passes a descriptor to the program, which inherits it as descriptor `number`.

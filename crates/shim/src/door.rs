@@ -168,7 +168,7 @@ fn serve(command: &[String], guard: i32, stops: Stops) -> i32 {
     spawn::die_with_parent(&mut program);
     spawn::default_signals(&mut program);
     seccomp::stop_calls(&mut program, stops, theirs);
-    let started = program.spawn();
+    let started = spawn::start(&mut program);
     let listener = match socket::receive(&ours, &mut [0; 16]) {
         Ok(Some(Received::Message(_, descriptors))) => descriptors.into_iter().next(),
         _ => None,

@@ -138,7 +138,7 @@ impl Init {
         if let (Some(extra), 3..) = (streams.next(), order.descriptor) {
             spawn::inherit(&mut command, extra, order.descriptor);
         }
-        let child = command.spawn().map_err(|e| format!("cannot start `{}`: {e}", order.words.join(" ")))?;
+        let child = spawn::start(&mut command).map_err(|e| format!("cannot start `{}`: {e}", order.words.join(" ")))?;
         // The child's end is noticed by `reap`, as for all other processes.
         Ok(child.id() as i32)
     }

@@ -108,7 +108,7 @@ impl Supervised {
         starter.process_group(0);
         spawn::default_signals(&mut starter);
         spawn::die_with_parent(&mut starter);
-        let child = starter.spawn().map_err(|e| {
+        let child = spawn::start(&mut starter).map_err(|e| {
             let hint = "look whether the container has this program, and its interpreter and libraries";
             tell(&Message::RankTrouble(rank.clone(), format!("cannot start `{text}`: {e}"), hint.into()));
             127

@@ -5,10 +5,10 @@
 //! A journal that has grown to several times its content is written anew beside the old file and renamed into its
 //! place.
 
-use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use crossdock_os::fs::File;
 use crossdock_os::{OsResult, file as files};
 
 use crate::codec::{Reader, Writer};
@@ -29,6 +29,8 @@ pub(super) struct Journal {
     base: u64,
     /// True if a part of a record was written and could not be cut off. The next append cuts the part off first.
     torn: bool,
+    /// True if the folder may not have the journal's name on the disk yet. The next append syncs the folder first.
+    is_unnamed: bool,
 }
 
 impl Journal {
@@ -46,14 +48,14 @@ impl Journal {
             let begun = files::set_size(&file, 0).and_then(|()| files::write_all_at(&file, MAGIC, 0));
             begun.and_then(|()| files::sync(&file)).map_err(|e| e.reason())?;
             let length = HEAD as u64;
-            return Ok((Self { file, path, length, base: length, torn: false }, Vec::new()));
+            return Ok((Self { file, path, length, base: length, torn: false, is_unnamed: true }, Vec::new()));
         }
         let (records, length) = read(&bytes).map_err(|why| {
             let text = format!("{} is damaged: {why}; move it away to begin with an empty catalog", path.display());
             io::Error::new(ErrorKind::InvalidData, text)
         })?;
         files::set_size(&file, length).map_err(|e| e.reason())?;
-        Ok((Self { file, path, length, base: length, torn: false }, records))
+        Ok((Self { file, path, length, base: length, torn: false, is_unnamed: true }, records))
     }
 
     /// Appends a record. When this returns, the record is on the disk.
@@ -61,6 +63,10 @@ impl Journal {
         if self.torn {
             self.cut()?;
         }
+        self.sync_name().map_err(|error| {
+            let why = error.reason();
+            CatalogError::Full(format!("the folder of {} cannot be synced: {why}", self.path.display()))
+        })?;
         let bytes = frame(record);
         if let Err(error) = files::write_all_at(&self.file, &bytes, self.length).and_then(|()| files::sync(&self.file))
         {
@@ -100,10 +106,19 @@ impl Journal {
         written.map_err(|e| e.reason())?;
         lock(&file)?;
         files::rename(&fresh, &self.path).map_err(|e| e.reason())?;
-        if let Some(folder) = self.path.parent() {
-            files::sync_folder(folder).map_err(|e| e.reason())?;
-        }
+        // From here on the new file is the journal, also if the folder cannot be synced now. Records in the old file would
+        // be lost, because it has no name any more.
         (self.file, self.length, self.base) = (file, bytes.len() as u64, bytes.len() as u64);
+        (self.torn, self.is_unnamed) = (false, true);
+        self.sync_name().map_err(|e| e.reason())
+    }
+
+    /// Waits until the folder has the journal's name on the disk.
+    fn sync_name(&mut self) -> OsResult<()> {
+        if let Some(folder) = self.path.parent().filter(|_| self.is_unnamed) {
+            files::sync_folder(folder)?;
+            self.is_unnamed = false;
+        }
         Ok(())
     }
 }
@@ -276,6 +291,47 @@ mod tests {
         assert!(Journal::open(folder.path()).is_err(), "two keepers with one journal");
         drop(journal);
         assert_eq!(Journal::open(folder.path()).unwrap().1, records()[..3]);
+    }
+
+    /// Makes each call of the journal fail once with each of its errors. What was acknowledged is in the journal after
+    /// that, and nothing else.
+    #[cfg(feature = "faults")]
+    #[test]
+    fn no_failed_call_loses_an_acknowledged_record() {
+        use crossdock_os::faults;
+        let (mut seen, mut errors) = (std::collections::BTreeSet::new(), 0u32);
+        'calls: for n in 1.. {
+            for which in 0.. {
+                let folder = tempfile::tempdir().unwrap();
+                faults::arm_thread(n, which);
+                let mut acknowledged = Vec::new();
+                let opened = Journal::open(folder.path());
+                if let Ok((mut journal, _)) = opened {
+                    for (turn, record) in records().into_iter().enumerate() {
+                        match journal.append(&record) {
+                            Ok(()) => acknowledged.push(record),
+                            Err(_) => errors += 1,
+                        }
+                        if turn == 2 {
+                            errors += u32::from(journal.compact(&acknowledged).is_err());
+                        }
+                    }
+                }
+                let Some((call, all)) = faults::disarm_thread() else { break 'calls };
+                let how = all[which as usize];
+                seen.insert(call);
+                let found = Journal::open(folder.path()).unwrap_or_else(|e| panic!("{call} {how:?}: {e}")).1;
+                assert_eq!(found, acknowledged, "{call} {how:?}");
+                if which as usize + 1 == all.len() {
+                    break;
+                }
+            }
+        }
+        assert!(
+            ["open", "pwrite", "fsync", "rename", "flock", "ftruncate"].iter().all(|c| seen.contains(c)),
+            "{seen:?}"
+        );
+        assert!(errors > 10, "{errors}");
     }
 
     #[test]

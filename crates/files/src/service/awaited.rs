@@ -31,7 +31,7 @@ pub(super) struct AwaitedNames {
 
 impl AwaitedNames {
     pub fn of(notice: &Path) -> io::Result<Self> {
-        Ok(Self { notice: std::fs::metadata(notice)?.ino(), names: Arc::default(), next: None })
+        Ok(Self { notice: crossdock_os::fs::metadata(notice)?.ino(), names: Arc::default(), next: None })
     }
 }
 

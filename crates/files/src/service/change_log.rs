@@ -5,11 +5,11 @@
 //! of a removed name, or of a dropped file, is kept until every host knows of it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::messages::{ChangeKind, Entry, FileMetadata};
+use crossdock_os::fs;
 
 /// The most bytes that the entries of one answer take. A link's answer has room for 60 KiB.
 const ANSWER_BYTES: usize = 32 << 10;

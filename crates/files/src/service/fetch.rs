@@ -12,7 +12,6 @@
 //! gone? The consumers' logs say so, and what is lost with it. After a while its producers count as failed, and waits for
 //! the files that are still in the backlog end with an error. If the host comes back, everything continues where it was.
 
-use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +25,7 @@ use crossdock_layout::Status;
 use crossdock_layout::files::{LossReason, Phase, SilentHost};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{Link, Wanted};
+use crossdock_os::fs::{self, File, FileTimes, OpenOptions};
 use crossdock_os::{Access, Deadline, Mapping, clock, file};
 
 use super::backlog::{Backlog, PendingChange};
@@ -444,7 +444,7 @@ impl Fetcher {
             return Ok(());
         }
         let length = usize::try_from(meta.size).map_err(|_| Failed::Here("it is too large".into()))?;
-        made.set_len(meta.size).map_err(|error| Failed::Here(error.to_string()))?;
+        fs::set_len(made, meta.size).map_err(|error| Failed::Here(error.to_string()))?;
         let mapped = Mapping::for_huge_pages(made, length, Access::ReadWrite);
         let mut mapped = mapped.map_err(|error| Failed::Here(error.to_string()))?;
         // In memory, a huge page is made in a third of the time that its small pages take.
@@ -525,7 +525,7 @@ fn finish(made: &File, meta: &FileMetadata) -> io::Result<()> {
         made.set_times(FileTimes::new().set_modified(time))?;
     }
     let mode = meta.mode & 0o555 | 0o444;
-    made.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))
+    fs::set_mode(made, mode)
 }
 
 impl State {
@@ -550,7 +550,7 @@ impl State {
             return Ok(None);
         }
         let path = self.store.fetched();
-        let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        let made = fs::open(OpenOptions::new().read(true).write(true).create_new(true).mode(0o600), &path);
         match made {
             Ok(made) => Ok(Some((path, made))),
             Err(error) if error.kind() == ErrorKind::StorageFull => Err(Failed::Room(error.to_string())),

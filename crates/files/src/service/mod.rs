@@ -18,7 +18,6 @@ mod registry;
 mod serving;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
@@ -29,6 +28,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crossdock_layout::files::Phase;
 use crossdock_os::event::{self, Epoll};
+use crossdock_os::fs;
 use crossdock_os::inotify::{FolderWatch, NameChange};
 use crossdock_os::{Deadline, OsResult};
 
@@ -56,6 +56,8 @@ use crate::writers::Writers;
 /// another descriptor of the file, and no event tells that a mapping was removed. Other changes cause events, which
 /// come sooner.
 const AGAIN: Duration = Duration::from_millis(50);
+/// How long the service waits before it tries again to publish a file, after a call failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// How long an empty file without a close event may still have a producer inside the `open` that made it.
 const OPENING: Duration = Duration::from_secs(1);
@@ -147,6 +149,10 @@ struct State {
     folders: BTreeMap<i32, PathBuf>,
     /// Files that a process had open for writing when the service last looked at them.
     written: BTreeSet<PathBuf>,
+    /// Files whose publication failed and is tried again, with the time of the last attempt. Each is reported once.
+    failed: BTreeMap<PathBuf, Instant>,
+    /// Folders that could not be watched or read, with the time of the last attempt.
+    unentered: BTreeMap<PathBuf, Instant>,
     /// Files that were not published because their writer was killed.
     torn: BTreeSet<PathBuf>,
     /// The inodes of files that were closed while the quota was used up. Only another close publishes such a file.
@@ -204,6 +210,8 @@ impl Service {
             consumed: BTreeMap::new(),
             folders: BTreeMap::new(),
             written: BTreeSet::new(),
+            failed: BTreeMap::new(),
+            unentered: BTreeMap::new(),
             torn: BTreeSet::new(),
             cut: BTreeSet::new(),
             without_room: BTreeSet::new(),
@@ -233,12 +241,17 @@ impl Service {
         if let Some(descriptor) = shared.writers().descriptor() {
             let for_thread = shared.clone();
             // The closure owns the descriptor, because the kernel asks as long as a copy of it is open.
-            let answers = move || for_thread.answer_opens(&descriptor);
+            let epoll = two(&shared.stop_answering, (&descriptor, OPENERS)).map_err(plain)?;
+            let answers = move || {
+                for_thread.answer_opens(&epoll);
+                drop(descriptor);
+            };
             service.answers = Some(std::thread::Builder::new().name("crossdock-opens".into()).spawn(answers)?);
         }
         shared.state().take_over()?;
         shared.state().enter(&shared, Path::new(""))?;
-        let watches = move || shared.run();
+        let epoll = shared.watched().map_err(plain)?;
+        let watches = move || shared.run(&epoll);
         service.watcher = Some(std::thread::Builder::new().name("crossdock-files".into()).spawn(watches)?);
         Ok(service)
     }
@@ -334,8 +347,7 @@ impl Shared {
         self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer_opens(&self, descriptor: &OwnedFd) {
-        let Ok(epoll) = two(&self.stop_answering, (descriptor, OPENERS)) else { return };
+    fn answer_opens(&self, epoll: &Epoll) {
         while let Ok(ready) = epoll.wait(Deadline::after(Duration::from_secs(3600))) {
             if ready.iter().any(|r| r.token == STOP) {
                 break;
@@ -353,15 +365,20 @@ impl Shared {
         self.writers().give_up();
     }
 
-    fn run(&self) {
-        let Ok(epoll) = two(&self.stop_watching, (&self.state().watch, EVENTS)) else { return };
-        if epoll.add(&self.state().reads, EVENTS, false).is_err() || epoll.add(&self.nudge, EVENTS, false).is_err() {
-            return;
-        }
+    /// The descriptors for which the watching thread waits.
+    fn watched(&self) -> OsResult<Epoll> {
+        let state = self.state();
+        let epoll = two(&self.stop_watching, (&state.watch, EVENTS))?;
+        epoll.add(&state.reads, EVENTS, false)?;
+        epoll.add(&self.nudge, EVENTS, false)?;
+        Ok(epoll)
+    }
+
+    fn run(&self, epoll: &Epoll) {
         loop {
             let idle = {
                 let state = self.state();
-                state.written.is_empty() && state.consumed.is_empty()
+                state.written.is_empty() && state.consumed.is_empty() && state.unentered.is_empty()
             };
             let patience = if idle { Duration::from_secs(3600) } else { AGAIN };
             let Ok(ready) = epoll.wait(Deadline::after(patience)) else { return };
@@ -374,7 +391,10 @@ impl Shared {
             state.take_in_reads();
             state.drop_consumed();
             if ready.is_empty() {
-                let again: Vec<PathBuf> = state.written.iter().cloned().collect();
+                state.enter_again(self);
+                let may_try =
+                    |rest: &&PathBuf| state.failed.get(*rest).is_none_or(|last| last.elapsed() > AFTER_FAILURE);
+                let again: Vec<PathBuf> = state.written.iter().filter(may_try).cloned().collect();
                 again.iter().for_each(|rest| state.publish_found(self, rest));
             }
         }
@@ -463,7 +483,7 @@ impl State {
                 }
                 Action::Enter => {
                     if let Err(error) = self.enter(shared, &rest) {
-                        self.trouble(format!("{} cannot be watched: {error}", rest.display()));
+                        self.enter_later(&rest, &error);
                     }
                 }
                 Action::Nothing => {}
@@ -513,10 +533,36 @@ impl State {
         Ok(())
     }
 
+    /// Notes a folder that cannot be watched or read now, for example because descriptors are short.
+    fn enter_later(&mut self, rest: &Path, error: &io::Error) {
+        self.unentered.insert(rest.to_owned(), Instant::now());
+        self.trouble(format!("{} cannot be watched yet: {error}", rest.display()));
+    }
+
+    /// Tries again to watch folders that could not be watched.
+    fn enter_again(&mut self, shared: &Shared) {
+        let is_due = |(_, last): &(&PathBuf, &Instant)| last.elapsed() > AFTER_FAILURE;
+        let due: Vec<_> = self.unentered.iter().filter(is_due).map(|(rest, _)| rest.clone()).collect();
+        for rest in due {
+            self.unentered.remove(&rest);
+            if let Err(error) = self.enter(shared, &rest) {
+                self.enter_later(&rest, &error);
+            }
+        }
+    }
+
     /// Publishes every finished file of a folder and of the folders below it. Watches the folders that are new.
     fn look_at_all(&mut self, shared: &Shared, rest: &Path) {
-        let folder = self.store.layout.staged_folder(rest).ok().flatten();
-        let entries: Vec<_> = folder.and_then(|f| fs::read_dir(&*f).ok()).into_iter().flatten().flatten().collect();
+        let entries = match self.store.layout.staged_folder(rest) {
+            Ok(Some(folder)) => fs::read_dir(&*folder),
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
+        let entries: Vec<_> = match entries {
+            Ok(entries) => entries.flatten().collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => return self.enter_later(rest, &error),
+        };
         for entry in entries {
             let below = rest.join(entry.file_name());
             if is_hidden(&below) {
@@ -525,7 +571,7 @@ impl State {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() && !self.folders.values().any(|f| *f == below) => {
                     if let Err(error) = self.enter(shared, &below) {
-                        self.trouble(format!("{} cannot be watched: {error}", below.display()));
+                        self.enter_later(&below, &error);
                     }
                 }
                 Ok(kind) if kind.is_dir() => self.look_at_all(shared, &below),
@@ -542,7 +588,12 @@ impl State {
     /// can be in this state. The producer's close causes an event. A file that was closed before the folder was watched
     /// is published when it is old enough.
     fn publish_found(&mut self, shared: &Shared, rest: &Path) {
-        if self.staged_meta(rest).is_some_and(|meta| meta.len() == 0 && meta.nlink() == 1 && is_young(&meta)) {
+        if self
+            .staged_meta(rest)
+            .ok()
+            .flatten()
+            .is_some_and(|meta| meta.len() == 0 && meta.nlink() == 1 && is_young(&meta))
+        {
             self.written.insert(rest.to_owned());
         } else {
             self.publish(shared, rest);
@@ -550,16 +601,24 @@ impl State {
     }
 
     /// Gives the metadata of a name in the producers' folder, without following a link.
-    fn staged_meta(&self, rest: &Path) -> Option<fs::Metadata> {
-        let place = self.store.layout.staged(rest).ok().flatten()?;
-        fs::symlink_metadata(&*place).ok()
+    fn staged_meta(&self, rest: &Path) -> io::Result<Option<fs::Metadata>> {
+        let Some(place) = self.store.layout.staged(rest)? else { return Ok(None) };
+        match fs::symlink_metadata(&*place) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            meta => meta.map(Some),
+        }
     }
 
     /// Publishes a file if it is finished. Otherwise the service looks at it again later.
     fn publish(&mut self, shared: &Shared, rest: &Path) {
-        let Some(meta) = self.staged_meta(rest) else {
-            self.written.remove(rest);
-            return;
+        let meta = match self.staged_meta(rest) {
+            Ok(Some(meta)) => meta,
+            Ok(None) => {
+                self.written.remove(rest);
+                self.failed.remove(rest);
+                return;
+            }
+            Err(error) => return self.publish_later(rest, &error),
         };
         let was_written = self.written.contains(rest);
         let outdated = self.outdated(rest);
@@ -568,6 +627,7 @@ impl State {
         match self.store.publish(rest, was_written, &mut is_torn, &mut before) {
             Ok(PublishOutcome::Done) => {
                 self.written.remove(rest);
+                self.failed.remove(rest);
                 self.torn.remove(rest);
                 self.report.published += 1;
                 self.report.bytes += meta.len();
@@ -599,10 +659,16 @@ impl State {
                 }
             }
             Ok(PublishOutcome::Already | PublishOutcome::Nothing) => drop(self.written.remove(rest)),
-            Err(error) => {
-                self.written.remove(rest);
-                self.trouble(format!("{} cannot be published: {error}", rest.display()));
-            }
+            Err(error) => self.publish_later(rest, &error),
+        }
+    }
+
+    /// Notes a file that cannot be published now. The cause may pass, for example a full disk or a lack of descriptors, so
+    /// the service tries again.
+    fn publish_later(&mut self, rest: &Path, error: &io::Error) {
+        self.written.insert(rest.to_owned());
+        if self.failed.insert(rest.to_owned(), Instant::now()).is_none() {
+            self.trouble(format!("{} cannot be published yet: {error}", rest.display()));
         }
     }
 
@@ -623,6 +689,7 @@ impl State {
 
     fn withdraw(&mut self, rest: &Path) {
         self.written.remove(rest);
+        self.failed.remove(rest);
         self.folders.retain(|_, folder| !folder.starts_with(rest));
         self.ledger.gone(rest);
         self.take_from_consumers(rest);

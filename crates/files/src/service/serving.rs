@@ -1,6 +1,5 @@
 //! Answers the services of other hosts: changes of the directory, and the bytes of published files.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_layout::Status;
 use crossdock_link::{Buffer, Peer, Refusal, Serve, Source, Wanted};
+use crossdock_os::fs::File;
 use crossdock_os::{Deadline, event};
 
 use super::messages::{Answer, ChangeKind, FileMetadata, NEWS, Question};
@@ -175,7 +175,7 @@ impl State {
         if self.ledger.readers() == 0 {
             return;
         }
-        if let Ok(meta) = std::fs::metadata(self.store.layout.published.join(rest)) {
+        if let Ok(meta) = crossdock_os::fs::metadata(self.store.layout.published.join(rest)) {
             self.ledger.note(rest, ChangeKind::File(FileMetadata::of(&meta)));
         }
     }
@@ -184,7 +184,8 @@ impl State {
     pub(super) fn note_all(&mut self, rest: &Path) {
         let layout = &self.store.layout;
         let folders = [layout.published.join(rest), layout.spilled.join(rest)];
-        let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
+        let entries =
+            folders.iter().flat_map(|folder| crossdock_os::fs::read_dir(folder).into_iter().flatten().flatten());
         let mut found: Vec<_> = entries.filter_map(|entry| Some((entry.file_name(), entry.metadata().ok()?))).collect();
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
         found.dedup_by(|(a, _), (b, _)| a == b);
@@ -201,7 +202,7 @@ impl State {
 
     /// Tells whether this published file was made on this host: producers of this host have it, or it was moved to the
     /// disk.
-    fn is_own(&self, rest: &Path, meta: &std::fs::Metadata) -> bool {
+    fn is_own(&self, rest: &Path, meta: &crossdock_os::fs::Metadata) -> bool {
         let layout = &self.store.layout;
         layout.is_staged(rest, meta) || layout.spilled.join(rest).exists()
     }

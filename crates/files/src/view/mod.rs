@@ -14,7 +14,6 @@
 mod nodes;
 mod server;
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossdock_core::files::Views;
-use crossdock_os::mount;
+use crossdock_os::fs;
+use crossdock_os::{mount, spawn};
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 
 pub use server::ViewCallbacks;
@@ -127,7 +127,7 @@ fn guard(at: &Path) -> io::Result<Child> {
     const SCRIPT: &str = "cat; exec umount -i -n -l -- \"$1\"";
     let mut command = Command::new("/bin/sh");
     command.args(["-c", SCRIPT, "sh"]).arg(at);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn()
+    spawn::start(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0))
 }
 
 impl Drop for View {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -12,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crossdock_core::files::{FileWaitOutcome, Views, WaitFailure};
+use crossdock_os::fs::{self, File, Metadata, OpenOptions};
 use crossdock_os::process;
 use fuser::{
     BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -175,8 +175,11 @@ impl Shared {
 
     /// Opens the file of a name and answers the kernel. Returns `reply` if there is no file.
     fn open(&self, number: u64, rest: &Path, reply: ReplyOpen) -> Option<ReplyOpen> {
-        let opened =
-            self.faces.iter().chain(self.faces.iter().skip(1)).find_map(|face| File::open(face.join(rest)).ok());
+        let opened = self
+            .faces
+            .iter()
+            .chain(self.faces.iter().skip(1))
+            .find_map(|face| fs::open(OpenOptions::new().read(true), face.join(rest)).ok());
         let Some(file) = opened else { return Some(reply) };
         let Ok(meta) = file.metadata() else {
             reply.error(Errno::EIO);

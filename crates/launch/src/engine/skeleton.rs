@@ -5,12 +5,12 @@
 //! links, empty folders and mount points, a copy of its `etc` (engines write `hosts` and `resolv.conf` there), and the
 //! list of folders to bind over it read-only. Nothing large is copied, and the root is not changed.
 
-use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::{ENDPOINT_FOLDER, Unavailable};
 use crate::file::{Files, Mount, Task};
+use crossdock_os::fs;
 
 /// Top-level folders that are never taken from a root, because each container has its own.
 const OWN: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];

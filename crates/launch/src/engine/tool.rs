@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crossdock_os::spawn;
+
 /// The result of a helper command.
 #[derive(Debug)]
 pub struct Outcome {
@@ -66,7 +68,7 @@ pub fn run(words: &[&str], deadline: Duration) -> Outcome {
 pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = match command.spawn() {
+    let mut child = match spawn::start(&mut command) {
         Ok(child) => child,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return failed(HelperFailure::Missing(name)),
         Err(e) => return failed(HelperFailure::Refused(name, e)),
@@ -118,4 +120,21 @@ pub fn last_line(words: &str) -> &str {
 pub fn reason_in(words: &str) -> Option<&str> {
     let is_reason = |line: &&str| !line.is_empty() && !line.contains("docker run --help");
     words.lines().rev().map(str::trim).find(is_reason)
+}
+
+#[cfg(all(test, feature = "faults"))]
+mod failing_calls {
+    use super::*;
+    use crossdock_os::faults;
+
+    #[test]
+    fn a_program_that_cannot_be_started_for_lack_of_room_is_an_error_and_can_be_started_again() {
+        for which in 0..3 {
+            faults::arm_thread(1, which);
+            let outcome = run(&["true"], Duration::from_secs(20));
+            assert_eq!(faults::disarm_thread().unwrap().0, "spawn");
+            assert!(!outcome.good && matches!(outcome.trouble, Some(HelperFailure::Refused(..))));
+            assert!(run(&["true"], Duration::from_secs(20)).good);
+        }
+    }
 }

@@ -4,11 +4,11 @@
 //! the engine can do that. All ranks of the host run in it, so shared memory and reading each other's memory work as
 //! without containers.
 
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crossdock_os::fs;
 use crossdock_os::{socket, spawn};
 use crossdock_shim::{PLACE, PROGRAM};
 

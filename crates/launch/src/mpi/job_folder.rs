@@ -1,11 +1,11 @@
 //! The private folder of a job on one host. The keeper locks it while it lives, and removes it at its end. If the
 //! keeper was killed, its client removes the folder; if the clients were killed too, the next job removes it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crossdock_os::fs::{self, DirBuilder, File, OpenOptions};
 use crossdock_os::spawn;
 use crossdock_shim::program::{self, Linkage};
 
@@ -31,7 +31,7 @@ impl JobFolder {
         for folder in
             [self.folder.parent().unwrap_or(&self.folder), &self.folder, &self.inside(), &self.inside().join("bin")]
         {
-            match DirBuilder::new().mode(0o700).create(folder) {
+            match fs::make_folder(DirBuilder::new().mode(0o700), folder) {
                 Ok(()) => {}
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(format!("cannot make the folder {}: {e}", folder.display())),
@@ -70,11 +70,7 @@ impl JobFolder {
     pub fn lock(&self) -> Result<Option<File>, String> {
         let path = self.folder.join("lock");
         let trouble = |e: String| format!("cannot lock {}: {e}", path.display());
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
+        let file = fs::open(OpenOptions::new().create(true).truncate(false).write(true), &path)
             .map_err(|e| trouble(e.to_string()))?;
         Ok(spawn::lock_file(&file).map_err(|e| trouble(e.to_string()))?.then_some(file))
     }
@@ -94,7 +90,7 @@ impl JobFolder {
         fs::copy(&from, &to).map_err(trouble)?;
         fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).map_err(trouble)?;
         for name in ["ssh", "rsh"] {
-            match std::os::unix::fs::symlink(crossdock_shim::PROGRAM, bin.join(name)) {
+            match fs::symlink(crossdock_shim::PROGRAM, bin.join(name)) {
                 Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(trouble(e)),
                 _ => {}
             }

@@ -4,7 +4,7 @@
 //! Mount points may lie anywhere, also in folders of the root that do not have them. Such a folder is not bound as a
 //! whole but entry by entry. The root itself is never changed.
 
-use std::fs;
+use crossdock_os::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 

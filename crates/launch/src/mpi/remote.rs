@@ -78,7 +78,8 @@ impl Remote {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         spawn::default_signals(&mut command);
         spawn::die_with_parent(&mut command);
-        let mut child = command.spawn().map_err(|e| format!("cannot start the host's `{}`: {e}", job.ssh[0]))?;
+        let mut child =
+            spawn::start(&mut command).map_err(|e| format!("cannot start the host's `{}`: {e}", job.ssh[0]))?;
         let ssh = process::open_pidfd(child.id() as i32).ok().flatten();
         let (mut input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (frames, queue): (SyncSender<Vec<u8>>, Receiver<Vec<u8>>) = sync_channel(FRAMES_MAX);

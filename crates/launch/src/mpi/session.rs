@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crossdock_os::socket;
+use crossdock_os::{socket, spawn};
 
 use super::container;
 use super::job::Job;
@@ -137,14 +137,15 @@ fn start(job: &Job, place: &JobFolder) -> Result<(Child, File), String> {
     let trouble = |e: std::io::Error| format!("cannot make the keeper's log: {e}");
     let log = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path).map_err(trouble)?;
     let errors = log.try_clone().map_err(trouble)?;
-    let mut child = Command::new(program)
-        .arg(super::KEEPER)
-        .arg(&place.folder)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(errors)
-        .spawn()
-        .map_err(|e| format!("cannot start the job's keeper: {e}"))?;
+    let mut child = spawn::start(
+        Command::new(program)
+            .arg(super::KEEPER)
+            .arg(&place.folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(errors),
+    )
+    .map_err(|e| format!("cannot start the job's keeper: {e}"))?;
     let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
     if let Some(mut input) = child.stdin.take() {
         // A keeper that ends early writes the reason into its log, so an error of this write is ignored.

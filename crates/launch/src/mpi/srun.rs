@@ -84,7 +84,7 @@ impl Srun {
         command.args(&words[1..]).env(task::VARIABLE, text).stderr(Stdio::piped());
         spawn::default_signals(&mut command);
         spawn::tell_at_parents_end(&mut command);
-        let mut child = command.spawn().map_err(|e| format!("cannot start `{}`: {e}", words[0]))?;
+        let mut child = spawn::start(&mut command).map_err(|e| format!("cannot start `{}`: {e}", words[0]))?;
         let watched = process::open_pidfd(child.id() as i32).ok().flatten();
         let (Some(srun), Ok((link, theirs))) = (watched, socket::pair()) else {
             let _ = child.kill();

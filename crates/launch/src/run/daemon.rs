@@ -2,7 +2,6 @@
 //! its grants in this daemon.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -16,6 +15,7 @@ use crossdock_client::runs::note_attach;
 use crossdock_client::{ConnectOptions, Grant, Mode, PortOptions, Region, Rights, SegmentKind, Session, Status};
 use crossdock_layout::name::MIRROR;
 use crossdock_link::Choice;
+use crossdock_os::fs;
 use crossdock_os::process::Signal;
 use crossdock_os::{Deadline, event, socket, spawn};
 
@@ -140,25 +140,26 @@ fn connect(socket: Option<PathBuf>, task: Option<&str>, workflow: Option<&str>) 
 fn start_own(folder: &RunFolder, site: Option<&Site>) -> Result<(Child, PathBuf), String> {
     let socket = folder.path.join("daemon.sock");
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
-    let log =
-        fs::File::create(folder.path.join("daemon.log")).map_err(|e| format!("cannot make the daemon's log: {e}"))?;
+    let log = fs::open(fs::OpenOptions::new().write(true).create(true).truncate(true), folder.path.join("daemon.log"))
+        .map_err(|e| format!("cannot make the daemon's log: {e}"))?;
     let mut command = Command::new(program);
     if let Some(socket) = site.and_then(|site| site.catalog_socket.as_ref()) {
         let socket = socket.try_clone().map_err(|e| format!("cannot pass the catalog's socket to the daemon: {e}"))?;
         spawn::inherit(&mut command, socket, CATALOG_SOCKET);
     }
-    let mut child = command
-        .args(["serve", "--private", "--ready", "--socket"])
-        .arg(&socket)
-        .args(site.map(Site::options).unwrap_or_default())
-        // By this variable, a cleanup finds the daemon when all other processes of the run were killed.
-        .env(processes::MARK, &folder.id)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log)
-        .process_group(0)
-        .spawn()
-        .map_err(|e| format!("cannot start the daemon: {e}"))?;
+    let mut child = spawn::start(
+        command
+            .args(["serve", "--private", "--ready", "--socket"])
+            .arg(&socket)
+            .args(site.map(Site::options).unwrap_or_default())
+            // By this variable, a cleanup finds the daemon when all other processes of the run were killed.
+            .env(processes::MARK, &folder.id)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .process_group(0),
+    )
+    .map_err(|e| format!("cannot start the daemon: {e}"))?;
     let mut ready = child.stdout.take().ok_or("the daemon has no standard output")?;
     let mut byte = [0];
     let up =

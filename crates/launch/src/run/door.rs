@@ -3,10 +3,10 @@
 //! door only explains why an open for writing fails. This door is seccomp notification, because the preload library
 //! does not work in programs of musl and in programs with AddressSanitizer.
 
-use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crossdock_os::fs;
 use crossdock_shim::program::{self, Door, Linkage, ProgramInfo};
 
 use crate::engine::{ENDPOINT_FOLDER, PATH, Unavailable};

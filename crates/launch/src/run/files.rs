@@ -6,7 +6,7 @@
 //! consumer that sees the directory through a view (`views.rs`) gets only the view, as its mount.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crossdock_core::files::{VARIABLE, Views, WATCHED, Watched};
 use crossdock_files::{Exchange, GuardedDirectory, Keep, MovedFiles, Publish, Refusals, Service};
 use crossdock_layout::files::Phase;
 use crossdock_layout::refusal;
-use crossdock_os::mount;
+use crossdock_os::{fs, mount};
 use serde::{Deserialize, Serialize};
 
 use super::door::{self, DoorSetup};
@@ -348,19 +348,35 @@ fn store(directory: &Directory, folder: &RunFolder, index: usize) -> Result<Path
 fn place(directory: &Directory, base: &Path, folder: &RunFolder, index: usize) -> Result<PathBuf, String> {
     let store = base.join(format!("crossdock-files-{}", folder.id));
     let trouble = |e: std::io::Error| format!("managed directory `{}`: {}: {e}", directory.name, store.display());
-    let known = fs::read_to_string(folder.path.join(STORES)).unwrap_or_default();
-    if !known.lines().any(|line| Path::new(line) == store) {
-        fs::write(folder.path.join(STORES), format!("{known}{}\n", store.display())).map_err(trouble)?;
+    if note_store(&folder.path.join(STORES), &store).map_err(trouble)? {
         use std::os::unix::fs::DirBuilderExt;
-        fs::DirBuilder::new().mode(0o700).create(&store).map_err(trouble)?;
+        fs::make_folder(fs::DirBuilder::new().mode(0o700), &store).map_err(trouble)?;
     }
     Ok(store.join(index.to_string()))
+}
+
+/// Adds a store to the list that a cleanup reads. Gives false if the list has it already. If it fails, the list keeps all
+/// of its lines, because a cleanup would not find the stores of the others.
+fn note_store(list: &Path, store: &Path) -> std::io::Result<bool> {
+    let known = match fs::read_to_string(list) {
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        known => known?,
+    };
+    if known.lines().any(|line| Path::new(line) == store) {
+        return Ok(false);
+    }
+    fs::append(list, &format!("{}\n", store.display())).map(|()| true)
 }
 
 /// Removes the stores of a run, also of a run that died. Tells whether all of them are gone.
 pub fn clean(run: &Path) -> bool {
     let mut gone = true;
-    for store in fs::read_to_string(run.join(STORES)).unwrap_or_default().lines() {
+    let list = match fs::read_to_string(run.join(STORES)) {
+        Ok(list) => list,
+        // Without a list the run has made no store. If the list cannot be read now, a later cleanup reads it.
+        Err(error) => return error.kind() == ErrorKind::NotFound,
+    };
+    for store in list.lines() {
         let store = Path::new(store);
         // The list of stores could hold a wrong path, so only folders with the name of a run's store are removed.
         if store.file_name().is_some_and(|n| n.to_string_lossy().starts_with("crossdock-files-")) {
@@ -407,4 +423,29 @@ fn library() -> Result<PathBuf, Unavailable> {
             "install it there, or set CROSSDOCK_PRELOAD to its path",
         )
     })
+}
+
+#[cfg(all(test, feature = "faults"))]
+mod failing_calls {
+    use super::*;
+    use crossdock_os::faults;
+
+    #[test]
+    fn the_list_of_stores_keeps_its_lines_whatever_call_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join(STORES);
+        let (mut n, mut which, mut seen) = (1, 0, BTreeSet::new());
+        loop {
+            std::fs::write(&list, "/x/crossdock-files-1\n").unwrap();
+            faults::arm_thread(n, which);
+            let noted = note_store(&list, Path::new("/y/crossdock-files-1"));
+            let Some((call, all)) = faults::disarm_thread() else { break };
+            let text = std::fs::read_to_string(&list).unwrap();
+            let added = if noted.is_ok() { "/y/crossdock-files-1\n" } else { "" };
+            assert_eq!(text, format!("/x/crossdock-files-1\n{added}"), "{call} {:?}", all[which as usize]);
+            seen.insert(call);
+            (n, which) = if which as usize + 1 == all.len() { (n + 1, 0) } else { (n, which + 1) };
+        }
+        assert!(["open", "read_file", "write_file"].iter().all(|call| seen.contains(call)), "{seen:?}");
+    }
 }

@@ -1,7 +1,6 @@
 //! The run's folder. It is private to the user and locked while the run lives. If all processes of the run were killed,
 //! the next run removes it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -9,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossdock_client::runs::{MAKING, base};
 use crossdock_os::file::{rename_to_free_name, try_lock, try_lock_shared};
+use crossdock_os::fs::{self, DirBuilder, File, OpenOptions};
 
 use super::processes;
 use crate::engine;
@@ -28,7 +28,7 @@ pub struct RunFolder {
 fn make_private(base: &Path) -> Result<(), String> {
     let uid = crossdock_os::child::user();
     for folder in [base.parent().unwrap_or(base), base] {
-        match DirBuilder::new().mode(0o700).create(folder) {
+        match fs::make_folder(DirBuilder::new().mode(0o700), folder) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => {
@@ -78,7 +78,7 @@ impl RunFolder {
             // The base folder is made in each round, because another run that ends may remove it while it is empty.
             make_private(base)?;
             let (making, path) = (base.join(format!("{MAKING}{id}")), base.join(id));
-            match DirBuilder::new().mode(0o700).create(&making) {
+            match fs::make_folder(DirBuilder::new().mode(0o700), &making) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => {
@@ -101,14 +101,15 @@ impl RunFolder {
 
     /// Notes the engine, so that a cleanup knows which engine to ask for containers.
     pub fn note_engine(&self, name: &str) -> Result<(), String> {
-        fs::write(self.path.join("engine"), name).map_err(|e| format!("cannot write to {}: {e}", self.path.display()))
+        fs::replace(&self.path.join("engine"), name.as_bytes())
+            .map_err(|e| format!("cannot write to {}: {e}", self.path.display()))
     }
 }
 
 /// Makes the lock file in a run's folder if necessary, and locks it. The lock is shared, because front and supervisor
 /// both hold it. A cleanup asks for an exclusive lock.
 fn lock_in(path: &Path) -> Result<File, String> {
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
+    let lock = fs::open(OpenOptions::new().create(true).truncate(false).write(true), path.join("lock"));
     let lock = lock.map_err(|e| format!("cannot make the lock in {}: {e}", path.display()))?;
     match try_lock_shared(&lock) {
         Ok(true) => Ok(lock),
@@ -134,10 +135,15 @@ pub fn clean_up_after(id: &str) {
 
 /// Removes containers and folder of a run. It is no error if nothing is left.
 pub fn clean(id: &str, path: &Path) {
-    if let Some(engine) = fs::read_to_string(path.join("engine")).ok().and_then(|n| engine::by_name(n.trim())) {
+    let noted = fs::read_to_string(path.join("engine"));
+    if let Some(engine) = noted.as_ref().ok().and_then(|n| engine::by_name(n.trim())) {
         engine.clean(id);
     }
     processes::kill_marked(id);
+    if noted.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+        // Containers of the run may be left. The folder stays, so that the next run removes them.
+        return;
+    }
     if !super::files::clean(path) {
         // A store could not be removed. The run's folder stays, with the list of stores in it, so that the next run
         // removes the stores.
@@ -172,8 +178,10 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
     let mut cleaned = Vec::new();
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let (path, Ok(id)) = (entry.path(), entry.file_name().into_string()) else { continue };
-        let lock = File::open(path.join("lock"));
-        if id.starts_with(MAKING) || lock.is_err() {
+        let lock = fs::open(OpenOptions::new().read(true), path.join("lock"));
+        // Without descriptors the lock of a living run cannot be opened. Such a run must not count as one without a lock.
+        let has_none = lock.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if id.starts_with(MAKING) || has_none {
             // The run has no lock yet: its folder is just being made, or its processes died while the folder was made
             // or removed.
             let age = entry.metadata().ok().and_then(|m| m.modified().ok()).and_then(|t| t.elapsed().ok());
@@ -239,5 +247,43 @@ mod tests {
         assert!(!path.exists() && living.path.join("lock").exists());
         drop(living);
         fs::remove_dir_all(&above).unwrap();
+    }
+}
+
+#[cfg(all(test, feature = "faults"))]
+mod failing_calls {
+    use super::*;
+    use crossdock_os::faults;
+    use std::time::Duration;
+
+    #[test]
+    fn a_cleanup_whose_calls_fail_removes_no_living_run_and_the_next_one_removes_the_dead() {
+        let above = tempfile::tempdir().unwrap();
+        let base = above.path().join("crossdock/runs");
+        let (mut n, mut which, mut seen) = (1, 0, Vec::new());
+        loop {
+            let living = RunFolder::make_in(&base, "living").unwrap();
+            let long_ago = SystemTime::now() - Duration::from_secs(3600);
+            File::open(&living.path).unwrap().set_modified(long_ago).unwrap();
+            let dead = RunFolder::make_in(&base, "dead").unwrap();
+            let (path, store) = (dead.path.clone(), above.path().join("crossdock-files-dead"));
+            std::fs::create_dir(&store).unwrap();
+            std::fs::write(path.join("stores"), format!("{}\n", store.display())).unwrap();
+            dead.note_engine("process").unwrap();
+            drop(dead);
+            faults::arm_thread(n, which);
+            clean_dead_in(&base);
+            let hit = faults::disarm_thread();
+            let how = hit.map(|(call, all)| (call, all[which as usize % all.len()]));
+            assert!(living.path.join("lock").exists(), "{how:?}: the folder of a living run is gone");
+            clean_dead_in(&base);
+            assert!(!path.exists(), "{how:?}: the dead run's folder is left");
+            assert!(!store.exists(), "{how:?}: the dead run's store is left");
+            remove(&living.path);
+            let Some((call, all)) = hit else { break };
+            seen.push(call);
+            (n, which) = if which as usize + 1 == all.len() { (n + 1, 0) } else { (n, which + 1) };
+        }
+        assert!(["open", "read_file", "unlink", "flock"].iter().all(|call| seen.contains(call)), "{seen:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use crossdock_os::process::{Signal, open_pidfd};
-use crossdock_os::{child, event, pipe};
+use crossdock_os::{child, event, pipe, spawn};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::folder;
@@ -56,14 +56,15 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
     let trouble = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
     child::adopt_orphans().map_err(|e| trouble("cannot become the reaper of the run's processes", &e))?;
     let signals = signals().map_err(|e| trouble("cannot take signals", &e))?;
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        // The supervisor gets its own process group, so that the terminal's Ctrl-C reaches only the front, which passes
-        // it on.
-        .process_group(0)
-        .spawn()
-        .map_err(|e| trouble(&format!("cannot start {}", program.display()), &e))?;
+    let mut child = spawn::start(
+        Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            // The supervisor gets its own process group, so that the terminal's Ctrl-C reaches only the front, which passes
+            // it on.
+            .process_group(0),
+    )
+    .map_err(|e| trouble(&format!("cannot start {}", program.display()), &e))?;
     let mut pipe = child.stdin.take().ok_or("the supervisor has no standard input")?;
     let front = std::process::id();
     let order = Order { id: id.to_owned(), front, options: options.clone(), text_bytes: text.len() };

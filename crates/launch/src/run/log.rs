@@ -1,9 +1,10 @@
 //! A task's log: a file with a bounded size. The last lines are also kept in memory for messages.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
+
+use crossdock_os::fs::{self, File, OpenOptions};
 
 /// How many lines are kept for the message about a failure.
 const LAST: usize = 15;
@@ -26,7 +27,7 @@ impl Log {
     /// Begins a new log file. `limit` is the most bytes that the log takes on disk.
     pub fn make(path: &Path, limit: u64) -> io::Result<Self> {
         let _ = fs::remove_file(older(path));
-        let file = File::create(path)?;
+        let file = create(path)?;
         Ok(Self { path: path.to_owned(), file, written: 0, limit, partial: Vec::new(), last: VecDeque::new() })
     }
 
@@ -77,19 +78,38 @@ impl Log {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.written + bytes.len() as u64 > self.limit / 2 && self.written > 0 {
-            fs::rename(&self.path, older(&self.path))?;
-            self.file = File::create(&self.path)?;
-            self.written = 0;
+            // If it fails, the lines go on into the present file, and the next lines try again.
+            let _ = self.begin_anew();
         }
-        self.file.write_all(bytes)?;
         self.written += bytes.len() as u64;
+        fs::write_all(&self.file, bytes)
+    }
+
+    fn begin_anew(&mut self) -> io::Result<()> {
+        let fresh = with_ending(&self.path, ".new");
+        let file = create(&fresh)?;
+        match fs::rename(&self.path, older(&self.path)) {
+            // The last attempt failed after this step.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed?,
+        }
+        fs::rename(&fresh, &self.path)?;
+        (self.file, self.written) = (file, 0);
         Ok(())
     }
 }
 
+fn create(path: &Path) -> io::Result<File> {
+    fs::open(OpenOptions::new().write(true).create(true).truncate(true), path)
+}
+
 fn older(path: &Path) -> PathBuf {
+    with_ending(path, ".1")
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".1");
+    name.push(ending);
     name.into()
 }
 
@@ -135,5 +155,35 @@ mod tests {
         }
         assert!(log.partial.len() <= 4 * LINE_MAX);
         assert_eq!(log.add(b"\n")[0].len(), LINE_MAX);
+    }
+}
+
+#[cfg(all(test, feature = "faults"))]
+mod failing_calls {
+    use super::*;
+    use crossdock_os::faults;
+
+    #[test]
+    fn a_log_loses_at_most_the_line_whose_call_failed() {
+        let (mut n, mut which, mut seen) = (1, 0, Vec::new());
+        loop {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("a.log");
+            let mut log = Log::make(&path, 200).unwrap();
+            faults::arm_thread(n, which);
+            for i in 100..115 {
+                log.add(format!("line {i}\n").as_bytes());
+            }
+            let Some((call, all)) = faults::disarm_thread() else { break };
+            for i in 115..121 {
+                log.add(format!("line {i}\n").as_bytes());
+            }
+            let text = [older(&path), path].map(|path| std::fs::read_to_string(path).unwrap()).concat();
+            let missing = (110..121).filter(|i| !text.contains(&format!("line {i}\n"))).count();
+            assert!(missing <= 1, "{call} {:?}: {text}", all[which as usize]);
+            seen.push(call);
+            (n, which) = if which as usize + 1 == all.len() { (n + 1, 0) } else { (n, which + 1) };
+        }
+        assert!(["open", "rename", "write_file"].iter().all(|call| seen.contains(call)), "{seen:?}");
     }
 }

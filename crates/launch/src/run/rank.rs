@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossdock_os::process::{Signal, open_pidfd};
-use crossdock_os::{Deadline, OsError, event, pipe};
+use crossdock_os::{Deadline, OsError, event, pipe, spawn};
 use serde::{Deserialize, Serialize};
 
 use super::{cpu_placement, processes};
@@ -101,7 +101,7 @@ pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u
     let mut command = engine::command(&line);
     command.stdin(Stdio::null()).stdout(write).stderr(errors).process_group(0);
     let own = processors.filter(|_| line.limits_by_launcher);
-    let child = cpu_placement::with(own, || command.spawn()).map_err(|e| {
+    let child = cpu_placement::with(own, || spawn::start(&mut command)).map_err(|e| {
         let (program, folder) = (&line.words[0], line.workdir.as_deref());
         let code = if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) {
             super::code::NO_PROGRAM

@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossdock_link::NodeCredentials;
-use crossdock_os::spawn::host_name;
+use crossdock_os::spawn::{self, host_name};
 use crossdock_os::{Deadline, child, event};
 
 use super::daemon::{self, DaemonChoice, Site};
@@ -102,12 +102,13 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
     // Signals must not end this process, because its child, the part's supervisor, has to remove everything first.
     let _ = outlive_signals(&Arc::default());
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program in the file system: {e}"))?;
-    let mut child = Command::new(&program)
-        .arg(PART_SUPERVISOR)
-        .envs(order.environment.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::piped())
-        .spawn()
-        .map_err(|e| format!("cannot start {}: {e}", program.display()))?;
+    let mut child = spawn::start(
+        Command::new(&program)
+            .arg(PART_SUPERVISOR)
+            .envs(order.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped()),
+    )
+    .map_err(|e| format!("cannot start {}: {e}", program.display()))?;
     let mut pipe = child.stdin.take().ok_or("the part has no standard input")?;
     thread::spawn(move || {
         // The end of this thread closes the pipe, by which the part's supervisor notices that the connection ended.

@@ -81,7 +81,7 @@ pub fn sweep(hosts: &Hosts, number: usize, id: &str) -> bool {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     spawn::default_signals(&mut command);
     spawn::die_with_parent(&mut command);
-    let Ok(mut child) = command.spawn() else { return false };
+    let Ok(mut child) = spawn::start(&mut command) else { return false };
     if let Some(mut input) = child.stdin.take() {
         // If ssh or srun has ended early, its exit code says so, so the error is ignored.
         let _ = input.write_all(line(&ToPart::Sweep(id.to_owned())).as_bytes());
@@ -124,7 +124,7 @@ impl RemotePart {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         spawn::default_signals(&mut command);
         spawn::die_with_parent(&mut command);
-        let mut child = command.spawn().map_err(|e| format!("cannot start `{}`: {e}", hosts.called()))?;
+        let mut child = spawn::start(&mut command).map_err(|e| format!("cannot start `{}`: {e}", hosts.called()))?;
         let pid = child.id() as i32;
         let (mut input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (down, queue) = channel::<String>();

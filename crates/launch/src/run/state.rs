@@ -1,10 +1,10 @@
 //! The state of a living run: the file `state.json` in its folder, which is replaced as a whole at each change.
 //! `crossdock ps`, `logs`, `stop` and the web page read it.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crossdock_os::fs;
 use crossdock_os::process::start_time;
 use serde::{Deserialize, Serialize};
 
@@ -190,9 +190,8 @@ impl State {
     /// Replaces the file `state.json` by one with this state. If the disk is full, the run goes on, and the file keeps
     /// an earlier state.
     pub fn write(&self, folder: &Path) {
-        let new = folder.join("state.json.new");
-        let written = serde_json::to_vec(self).map_err(std::io::Error::from).and_then(|text| fs::write(&new, text));
-        let _ = written.and_then(|()| fs::rename(&new, folder.join(FILE)));
+        let text = serde_json::to_vec(self).map_err(std::io::Error::from);
+        let _ = text.and_then(|text| fs::replace(&folder.join(FILE), &text));
     }
 
     /// Reads the state of the run in this folder. Gives `None` before the run has written its first state, and after

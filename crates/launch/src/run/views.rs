@@ -112,7 +112,7 @@ impl MountedViews {
 
 /// The name of the program that this thread of the host belongs to, with its number.
 fn asker(thread: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
+    let name = crossdock_os::fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
     let name: String = name.trim().chars().filter(|c| !c.is_control()).collect();
     format!("{} (process {thread})", if name.is_empty() { "a program" } else { &name })
 }

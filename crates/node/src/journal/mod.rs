@@ -12,12 +12,12 @@
 mod codec;
 mod crc;
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crossdock_os::file as files;
+use crossdock_os::fs::{self, File, Metadata};
 
 use crate::broker::{Lasting, Record};
 pub use codec::{decode, encode};
@@ -157,8 +157,8 @@ impl Journal {
     /// Checks that the journal's file still has its name. If not, the next compaction gives it the name again.
     pub fn check_name(&mut self) {
         use std::os::unix::fs::MetadataExt;
-        let inode = |found: std::io::Result<std::fs::Metadata>| found.map(|m| (m.dev(), m.ino())).ok();
-        if inode(self.file.metadata()) != inode(std::fs::metadata(&self.path)) {
+        let inode = |found: std::io::Result<Metadata>| found.map(|m| (m.dev(), m.ino())).ok();
+        if inode(self.file.metadata()) != inode(fs::metadata(&self.path)) {
             self.compact_at = 0;
         }
     }
@@ -170,7 +170,7 @@ impl Journal {
     /// There is no room for the new journal. The old one stays in use.
     pub fn compact(&mut self, lasting: &Lasting) -> std::io::Result<OwnedFd> {
         let beside = self.path.with_extension("new");
-        let _ = std::fs::remove_file(&beside);
+        let _ = fs::remove_file(&beside);
         let file = files::make(&beside, 0o600).map_err(|e| e.reason()).and_then(|file| {
             let file = File::from(file);
             let mut bytes = header().to_vec();
@@ -187,7 +187,7 @@ impl Journal {
         // If making the new journal failed, the old one stays in use. The next attempt comes when the old one is twice
         // as long.
         self.compact_at = self.end * 2;
-        let (file, copy, end) = file.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
+        let (file, copy, end) = file.inspect_err(|_| drop(fs::remove_file(&beside)))?;
         (self.file, self.end, self.room) = (file, end, end + AHEAD);
         self.compact_at = COMPACT_FROM.max(end * 4);
         Ok(copy)

@@ -1,13 +1,13 @@
 //! The files of a daemon: a folder that belongs to its user, with the socket, the lock, the journal and the roll (the file
 //! whose locks show which members live).
 
-use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crossdock_os::fs::{self, File, OpenOptions};
 use crossdock_os::{Deadline, OsResult, file, process, socket};
 
 use crate::ServeError;
@@ -36,8 +36,7 @@ impl DaemonFiles {
         let folder =
             socket.parent().filter(|p| !p.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned);
         if let Some(above) = folder.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists()) {
-            std::fs::create_dir_all(above)
-                .map_err(|e| ServeError(format!("{} cannot be made: {e}", above.display())))?;
+            fs::create_dir_all(above).map_err(|e| ServeError(format!("{} cannot be made: {e}", above.display())))?;
         }
         let made_folder = file::private_folder(&folder).map_err(|error| {
             ServeError(format!("the folder of the socket cannot be used: {error}; name another one with --socket"))
@@ -55,7 +54,8 @@ impl DaemonFiles {
         while !patience.passed() {
             let mut how = OpenOptions::new();
             how.read(true).write(true).create(true).truncate(false).mode(0o600);
-            let mut lock = how.open(&lock_path).map_err(|e| ServeError(format!("{}: {e}", lock_path.display())))?;
+            let mut lock =
+                fs::open(&how, &lock_path).map_err(|e| ServeError(format!("{}: {e}", lock_path.display())))?;
             if !file::try_lock(&lock).map_err(|e| ServeError(e.to_string()))? {
                 let mut holder = String::new();
                 lock.read_to_string(&mut holder).ok();
@@ -95,7 +95,7 @@ impl DaemonFiles {
         if let Some(passed) = &self.passed {
             return file::duplicate(passed);
         }
-        let _ = std::fs::remove_file(&self.socket);
+        let _ = fs::remove_file(&self.socket);
         socket::listen(&self.socket)
     }
 
@@ -104,15 +104,15 @@ impl DaemonFiles {
         let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
         let own = self.made_folder || private && name.starts_with("crossdock");
         if self.passed.is_none() {
-            let _ = std::fs::remove_file(&self.socket);
+            let _ = fs::remove_file(&self.socket);
         }
         for path in [&self.journal, &self.journal.with_extension("new"), &self.roll, &self.lock_path] {
-            let _ = std::fs::remove_file(path);
+            let _ = fs::remove_file(path);
         }
         self.lock = None;
         if own {
             // The folder stays if another program has put something into it.
-            let _ = std::fs::remove_dir(&self.folder);
+            let _ = fs::remove_dir(&self.folder);
         }
     }
 }
@@ -120,7 +120,7 @@ impl DaemonFiles {
 /// Tells whether the file `open` is the file that has the name `path`.
 fn is_at(open: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    match (open.metadata(), std::fs::metadata(path)) {
+    match (open.metadata(), fs::metadata(path)) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
         _ => false,
     }

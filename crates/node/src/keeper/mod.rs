@@ -9,12 +9,12 @@ mod daemon_files;
 mod keeper_socket;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use crossdock_os::child::{self, ExitStatus, Signal};
 use crossdock_os::event::{Epoll, next_signal, signalfd};
+use crossdock_os::fs::File;
 use crossdock_os::roll::{Roll, RollLock, RollReader};
 use crossdock_os::tmpfs::Folder;
 use crossdock_os::{Deadline, Mapping, OsResult, process, socket};

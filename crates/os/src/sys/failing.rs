@@ -85,7 +85,7 @@ pub(crate) mod io {
 
     /// Gives how many of `of` bytes to read or write now. The eight bytes of an eventfd or timer are never split.
     fn length(call: &'static str, of: usize) -> Result<usize> {
-        if of <= 8 {
+        if of <= 8 && call != "write_file" {
             return Ok(of);
         }
         match faults::next(call) {
@@ -113,6 +113,16 @@ pub(crate) mod io {
 
     pub(crate) fn pwrite(file: impl AsFd, bytes: &[u8], from: u64) -> Result<usize> {
         let length = length("pwrite", bytes.len())?;
+        rustix::io::pwrite(file, &bytes[..length], from)
+    }
+
+    pub(crate) fn write_file(file: impl AsFd, bytes: &[u8]) -> Result<usize> {
+        let length = length("write_file", bytes.len())?;
+        rustix::io::write(file, &bytes[..length])
+    }
+
+    pub(crate) fn pwrite_file(file: impl AsFd, bytes: &[u8], from: u64) -> Result<usize> {
+        let length = length("write_file", bytes.len())?;
         rustix::io::pwrite(file, &bytes[..length], from)
     }
 
@@ -237,6 +247,10 @@ pub(crate) fn raw<N: From<i8>>(name: &'static str, call: impl FnOnce() -> N) -> 
             N::from(-1)
         }
     }
+}
+
+pub(crate) fn plan(name: &'static str) -> std::io::Result<()> {
+    Ok(faults::check(name)?)
 }
 
 pub(crate) fn read_text(path: impl AsRef<std::path::Path>) -> std::io::Result<String> {

@@ -12,7 +12,7 @@
 mod failing;
 
 #[cfg(feature = "faults")]
-pub(crate) use failing::{event, fs, io, mm, mount, net, pipe, process, raw, read_text, strips, time};
+pub(crate) use failing::{event, fs, io, mm, mount, net, pipe, plan, process, raw, read_text, strips, time};
 
 #[cfg(not(feature = "faults"))]
 pub(crate) use rustix::{event, fs, mount, net, pipe, process, time};
@@ -22,6 +22,8 @@ pub(crate) mod io {
     /// Writes into space that is reserved. It has a name of its own because tests make it fail with other errors.
     pub(crate) use rustix::io::pwrite as pwrite_reserved;
     pub(crate) use rustix::io::*;
+    /// Write to ordinary files. They can fail with more errors than writes to memory and sockets.
+    pub(crate) use rustix::io::{pwrite as pwrite_file, write as write_file};
 }
 
 #[cfg(not(feature = "faults"))]
@@ -36,6 +38,13 @@ pub(crate) mod mm {
 #[inline(always)]
 pub(crate) fn raw<N>(_: &'static str, call: impl FnOnce() -> N) -> N {
     call()
+}
+
+/// Fails if the plan of failures says so, before a call of the standard library.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub(crate) fn plan(_: &'static str) -> std::io::Result<()> {
+    Ok(())
 }
 
 /// Reads the whole of a small file in `/proc` or `/sys`.

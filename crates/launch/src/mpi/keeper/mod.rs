@@ -301,7 +301,7 @@ impl Keeper {
         prepared.command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         spawn::default_signals(&mut prepared.command);
         spawn::die_with_parent(&mut prepared.command);
-        let child = match prepared.command.spawn() {
+        let child = match spawn::start(&mut prepared.command) {
             Ok(child) => child,
             Err(e) => {
                 let program = prepared.command.get_program().to_string_lossy().into_owned();

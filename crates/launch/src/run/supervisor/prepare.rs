@@ -1,10 +1,10 @@
 //! Prepares everything before the first task starts, so that a mistake is found before any task runs.
 
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossdock_os::file::try_lock;
+use crossdock_os::fs::{self, File};
 use crossdock_os::spawn::host_name;
 
 use super::{Rank, Run, Stop};

@@ -1,0 +1,219 @@
+//! Each system call by which a file is published, withdrawn or moved to a disk fails once, with each error that the kernel
+//! may give. After that, the same step succeeds when it is repeated, and consumers never see a file that is not finished.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crossdock_os::faults::{self, Fault};
+
+use crate::rules::{Keep, Publish};
+use crate::service::Service;
+use crate::spill::Spill;
+use crate::store::{PublishOutcome, Store};
+use crate::view::MovedFiles;
+
+const NAME: &str = "a/f";
+const BYTES: &[u8] = &[7; 100_000];
+
+/// The folders of a store in memory, and of its disk. They are removed at the end of the test.
+struct Folders {
+    memory: tempfile::TempDir,
+    disk: tempfile::TempDir,
+}
+
+impl Folders {
+    fn new() -> Self {
+        Self { memory: tempfile::tempdir_in("/dev/shm").unwrap(), disk: tempfile::tempdir().unwrap() }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.memory.path().join("store").join(name)
+    }
+
+    fn open(&self, single: usize) -> std::io::Result<Store> {
+        Store::open(&self.at(""), &self.memory.path().join("notice"), "simulate", single)
+    }
+
+    /// A store with a file that a producer has finished.
+    fn with_file(&self, single: usize) -> Store {
+        let store = self.open(single).unwrap();
+        std::fs::create_dir(self.at("stage/a")).unwrap();
+        std::fs::write(self.at("stage/a/f"), BYTES).unwrap();
+        std::fs::set_permissions(self.at("stage/a/f"), std::fs::Permissions::from_mode(0o640)).unwrap();
+        store
+    }
+}
+
+/// The call that failed, and how.
+type Hit = Option<(&'static str, Fault)>;
+
+/// Runs `step` once for each call in it and each error of this call, which fails then. Gives the names of the calls.
+fn each_fails(mut step: impl FnMut(&dyn Fn(), &dyn Fn() -> Hit)) -> BTreeSet<&'static str> {
+    let mut seen = BTreeSet::new();
+    for n in 1.. {
+        let mut which = 0;
+        loop {
+            let hit = std::cell::Cell::new(None);
+            let disarm = || {
+                hit.set(faults::disarm_thread());
+                hit.get().map(|(call, all): (_, &[Fault])| (call, all[which % all.len()]))
+            };
+            step(&|| faults::arm_thread(n, which as u64), &disarm);
+            let Some((call, all)) = hit.get() else {
+                println!("{} calls: {seen:?}", n - 1);
+                return seen;
+            };
+            seen.insert(call);
+            which += 1;
+            if which == all.len() {
+                break;
+            }
+        }
+    }
+    unreachable!("a step has an end");
+}
+
+fn publish(store: &mut Store) -> std::io::Result<PublishOutcome> {
+    store.publish(Path::new(NAME), false, &mut || false, &mut |_| {})
+}
+
+fn has(path: &Path) -> bool {
+    match std::fs::read(path) {
+        Ok(bytes) => {
+            assert_eq!(bytes, BYTES, "{}", path.display());
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+#[test]
+fn a_store_is_made_after_each_failed_call() {
+    let seen = each_fails(|arm, disarm| {
+        let folders = Folders::new();
+        arm();
+        drop(folders.open(1));
+        let hit = disarm();
+        folders.open(1).unwrap_or_else(|error| panic!("{hit:?}: {error}"));
+    });
+    assert!(["mkdir", "chmod", "open", "ftruncate", "mmap"].iter().all(|call| seen.contains(call)), "{seen:?}");
+}
+
+#[test]
+fn a_file_is_published_after_each_failed_call_and_never_seen_half_finished() {
+    for single in [0, 2] {
+        let seen = each_fails(|arm, disarm| {
+            let folders = Folders::new();
+            let mut store = folders.with_file(single);
+            arm();
+            let tried = publish(&mut store);
+            let hit = disarm();
+            let mode = || std::fs::metadata(folders.at("stage/a/f")).unwrap().permissions().mode() & 0o777;
+            match tried {
+                Ok(PublishOutcome::Done) => {}
+                // Both are tried again by the service.
+                Ok(PublishOutcome::Written) | Err(_) => {
+                    assert!(!has(&folders.at("published/a/f")), "{hit:?}");
+                    let is_shown = (0..single).any(|n| has(&folders.at(&format!("for.{n}/a/f"))));
+                    assert!(mode() == 0o640 || is_shown && mode() == 0o444, "{hit:?} {:o}", mode());
+                    match publish(&mut store) {
+                        Ok(PublishOutcome::Done) => {}
+                        other => panic!("{hit:?}: {other:?}"),
+                    }
+                }
+                Ok(other) => panic!("{hit:?}: the service would not try again after {other:?}"),
+            }
+            assert!(has(&folders.at("published/a/f")), "{hit:?}");
+            assert!((0..single).all(|n| has(&folders.at(&format!("for.{n}/a/f")))), "{hit:?}");
+            assert_eq!(mode() & 0o222, 0, "{hit:?}: a producer can write a published file");
+            let left = std::fs::read_dir(folders.at("new")).unwrap().count();
+            assert!(left == 0 || hit.is_some_and(|(call, _)| call == "unlink"), "{hit:?}: {left} left in `new`");
+        });
+        assert!(
+            ["stat", "link", "open", "chmod", "mkdir", "rename"].iter().all(|call| seen.contains(call)),
+            "{seen:?}"
+        );
+    }
+}
+
+#[test]
+fn a_service_starts_or_gives_an_error_and_the_next_one_publishes() {
+    let mut failed = 0;
+    let seen = each_fails(|arm, disarm| {
+        let folders = Folders::new();
+        drop(folders.with_file(0));
+        let start = || {
+            let notice = folders.memory.path().join("notice");
+            Service::start(&folders.at(""), &notice, "simulate", Publish::Close, Keep::All)
+        };
+        arm();
+        let started = start();
+        let hit = disarm();
+        failed += u32::from(started.is_err());
+        let service = started.or_else(|_| start()).unwrap_or_else(|error| panic!("{hit:?}: {error}"));
+        let began = std::time::Instant::now();
+        while !has(&folders.at("published/a/f")) {
+            assert!(began.elapsed().as_secs() < 20, "{hit:?}: the service publishes nothing");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        drop(service);
+    });
+    assert!(
+        ["eventfd", "inotify_init1", "epoll_create1", "epoll_ctl"].iter().all(|call| seen.contains(call)),
+        "{seen:?}"
+    );
+    assert!(failed > 20, "{failed}");
+}
+
+#[test]
+fn a_file_is_withdrawn_after_each_failed_call() {
+    let seen = each_fails(|arm, disarm| {
+        let folders = Folders::new();
+        let mut store = folders.with_file(1);
+        assert_eq!(publish(&mut store).unwrap(), PublishOutcome::Done);
+        arm();
+        let tried = store.withdraw(Path::new(NAME));
+        let hit = disarm();
+        if tried.is_err() {
+            store.withdraw(Path::new(NAME)).unwrap_or_else(|error| panic!("{hit:?}: {error}"));
+        }
+        assert!(!has(&folders.at("published/a/f")) && !has(&folders.at("for.0/a/f")), "{hit:?}");
+    });
+    assert!(seen.contains("stat") && seen.contains("unlink"), "{seen:?}");
+}
+
+#[test]
+fn a_file_is_moved_to_the_disk_after_each_failed_call_and_is_always_in_one_of_both_places() {
+    let seen = each_fails(|arm, disarm| {
+        let folders = Folders::new();
+        let mut store = folders.with_file(0);
+        assert_eq!(publish(&mut store).unwrap(), PublishOutcome::Done);
+        let disk = folders.disk.path();
+        arm();
+        let mut hit = None;
+        let mut spill = Spill::open(&store.layout, disk, 1000, MovedFiles::default()).unwrap_or_else(|_| {
+            hit = disarm();
+            Spill::open(&store.layout, disk, 1000, MovedFiles::default())
+                .unwrap_or_else(|error| panic!("{hit:?}: {error}"))
+        });
+        for attempt in 0..3 {
+            let seen = || has(&folders.at("published/a/f")) || has(&disk.join("files/a/f"));
+            assert!(seen(), "{hit:?}: the file is in neither place");
+            if attempt > 0 {
+                spill.order.push_back(NAME.into());
+            }
+            let Some(copy) = spill.next(&store.layout, 1000) else { continue };
+            let moved = copy.make().and_then(|()| spill.take(&store.layout, &copy));
+            hit = hit.or_else(disarm);
+            assert!(seen(), "{hit:?}: the file is in neither place");
+            if moved.is_err() {
+                copy.drop_file();
+            }
+        }
+        assert!(has(&disk.join("files/a/f")), "{hit:?}");
+        assert!(!has(&folders.at("published/a/f")) && !has(&folders.at("stage/a/f")), "{hit:?}");
+    });
+    let wanted = ["mkdir", "link", "stat", "open", "copy_file_range", "chmod", "rename", "unlink"];
+    assert!(wanted.iter().all(|call| seen.contains(call)), "{seen:?}");
+}

@@ -1,0 +1,255 @@
+//! Calls on files and folders by their names, with the names and results of [`std::fs`]. Tests can make each of them
+//! fail, which they cannot for `std::fs` itself. So what must survive a full disk or a lack of descriptors calls these.
+//!
+//! The functions that write take the place of methods of [`File`]. A file is opened through [`open`].
+
+pub use std::fs::{DirBuilder, DirEntry, File, FileTimes, FileType, Metadata, OpenOptions, Permissions, ReadDir};
+
+use crate::sys;
+use rustix::io::Errno;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Opens a file with these options.
+pub fn open(how: &OpenOptions, path: impl AsRef<Path>) -> io::Result<File> {
+    sys::plan("open")?;
+    how.open(path)
+}
+
+/// Makes a folder with these options.
+pub fn make_folder(how: &DirBuilder, path: impl AsRef<Path>) -> io::Result<()> {
+    sys::plan("mkdir")?;
+    how.create(path)
+}
+
+/// Makes a folder.
+pub fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    make_folder(&DirBuilder::new(), path)
+}
+
+/// Makes a folder and those above it that do not exist.
+pub fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    sys::plan("mkdir")?;
+    std::fs::create_dir_all(path)
+}
+
+/// Removes a file's name.
+pub fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
+    sys::plan("unlink")?;
+    std::fs::remove_file(path)
+}
+
+/// Removes an empty folder.
+pub fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    sys::plan("unlink")?;
+    std::fs::remove_dir(path)
+}
+
+/// Removes a folder and everything in it.
+pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
+    sys::plan("unlink")?;
+    std::fs::remove_dir_all(path)
+}
+
+/// Renames a file or folder. A file that has the new name is replaced.
+pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    sys::plan("rename")?;
+    std::fs::rename(from, to)
+}
+
+/// Gives a file one more name.
+pub fn hard_link(file: impl AsRef<Path>, name: impl AsRef<Path>) -> io::Result<()> {
+    sys::plan("link")?;
+    std::fs::hard_link(file, name)
+}
+
+/// Makes a symbolic link with the path `link`, which leads to `to`.
+pub fn symlink(to: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
+    sys::plan("link")?;
+    std::os::unix::fs::symlink(to, link)
+}
+
+/// Reads where a symbolic link leads to.
+pub fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    sys::plan("stat")?;
+    std::fs::read_link(path)
+}
+
+/// What the kernel says about a file. A symbolic link is followed.
+pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    sys::plan("stat")?;
+    std::fs::metadata(path)
+}
+
+/// What the kernel says about a file. A symbolic link is not followed.
+pub fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    sys::plan("stat")?;
+    std::fs::symlink_metadata(path)
+}
+
+/// Sets the permissions of the file with this name.
+pub fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
+    sys::plan("chmod")?;
+    std::fs::set_permissions(path, permissions)
+}
+
+/// Sets the permissions of an open file.
+pub fn set_mode(file: &File, mode: u32) -> io::Result<()> {
+    sys::plan("chmod")?;
+    file.set_permissions(Permissions::from_mode(mode))
+}
+
+/// Lists a folder.
+pub fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
+    sys::plan("open")?;
+    std::fs::read_dir(path)
+}
+
+/// Reads a whole file.
+pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    sys::plan("open")?;
+    sys::plan("read_file")?;
+    std::fs::read(path)
+}
+
+/// Reads a whole file as text.
+pub fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
+    sys::plan("open")?;
+    sys::plan("read_file")?;
+    std::fs::read_to_string(path)
+}
+
+/// Makes a file with these bytes, or replaces the bytes of an existing one. If it fails, the file may have a part of
+/// them; [`replace`] avoids this.
+pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    let file = open(OpenOptions::new().write(true).create(true).truncate(true), path)?;
+    write_all(&file, bytes.as_ref())
+}
+
+/// Makes a file with these bytes, or replaces an existing one as a whole: a reader sees either all former bytes or all
+/// new ones. The bytes are first written to a file whose name has the ending `.new` more. If it fails, the former file
+/// stays, and the new one is removed.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let replaced = write(&beside, bytes).and_then(|()| rename(&beside, path));
+    replaced.inspect_err(|_| drop(std::fs::remove_file(&beside)))
+}
+
+/// Adds a text to the end of a file, which is made if it does not exist. If it fails, the file is as it was. Only one
+/// process may write to the file.
+pub fn append(path: &Path, text: &str) -> io::Result<()> {
+    let file = open(OpenOptions::new().append(true).create(true), path)?;
+    let before = file.metadata()?.len();
+    write_all(&file, text.as_bytes()).inspect_err(|_| drop(file.set_len(before)))
+}
+
+/// Writes all of these bytes at the file's position.
+pub fn write_all(file: &File, bytes: &[u8]) -> io::Result<()> {
+    write_by(bytes, |rest, _| sys::io::write_file(file, rest))
+}
+
+/// Writes all of these bytes at `offset`.
+pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    write_by(bytes, |rest, done| sys::io::pwrite_file(file, rest, offset + done))
+}
+
+fn write_by(bytes: &[u8], write: impl Fn(&[u8], u64) -> rustix::io::Result<usize>) -> io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match write(&bytes[done..], done as u64) {
+            Err(Errno::INTR) => {}
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            written => done += written?,
+        }
+    }
+    Ok(())
+}
+
+/// Copies the rest of one file to another. Gives the number of bytes.
+pub fn copy_rest(from: &mut File, to: &mut File) -> io::Result<u64> {
+    sys::plan("copy_file_range")?;
+    io::copy(from, to)
+}
+
+/// Copies a file with its permissions. Gives the number of bytes.
+pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
+    sys::plan("open")?;
+    sys::plan("copy_file_range")?;
+    std::fs::copy(from, to)
+}
+
+/// The path without symbolic links, `.` and `..`.
+pub fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    sys::plan("stat")?;
+    std::fs::canonicalize(path)
+}
+
+/// Sets the length of a file.
+pub fn set_len(file: &File, length: u64) -> io::Result<()> {
+    sys::plan("ftruncate")?;
+    file.set_len(length)
+}
+
+/// Waits until the bytes and the metadata of the file are on the disk.
+pub fn sync_all(file: &File) -> io::Result<()> {
+    crate::file::sync_whole(file).map_err(|error| error.reason())
+}
+
+#[cfg(all(test, feature = "faults"))]
+mod tests {
+    use super::*;
+    use crate::faults;
+
+    /// Makes each call of `body` fail once with each of its errors. Gives the names of the calls that failed.
+    fn each_fails(body: impl Fn() -> io::Result<()>) -> Vec<&'static str> {
+        let mut seen = Vec::new();
+        for n in 1.. {
+            let mut errors = 1;
+            let mut which = 0;
+            while which < errors {
+                faults::arm_thread(n, which as u64);
+                let done = body();
+                let Some((call, all)) = faults::disarm_thread() else { return seen };
+                errors = all.len();
+                let is_repeated = matches!(all[which], faults::Fault::Short | faults::Fault::Error(Errno::INTR));
+                assert_eq!(done.is_ok(), is_repeated && call != "open", "{call} {:?}", all[which]);
+                seen.push(call);
+                which += 1;
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, "former").unwrap();
+        let seen = each_fails(|| {
+            let done = replace(&path, b"the new bytes");
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing lies beside it");
+            let bytes = std::fs::read(&path).unwrap();
+            assert_eq!(bytes, if done.is_ok() { &b"the new bytes"[..] } else { b"former" });
+            std::fs::write(&path, "former").unwrap();
+            done
+        });
+        assert!(["open", "write_file", "rename"].iter().all(|call| seen.contains(call)), "{seen:?}");
+    }
+
+    #[test]
+    fn a_line_is_added_as_a_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, "one\n").unwrap();
+        let seen = each_fails(|| {
+            let done = append(&path, "two\n");
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert_eq!(text, if done.is_ok() { "one\ntwo\n" } else { "one\n" });
+            std::fs::write(&path, "one\n").unwrap();
+            done
+        });
+        assert!(["open", "write_file"].iter().all(|call| seen.contains(call)), "{seen:?}");
+    }
+}
