@@ -998,13 +998,15 @@ crossdock_status crossdock_item_create(crossdock_session *session, const char *k
                                        const crossdock_item_options *options, crossdock_item **item);
 
 /* What the daemon knows about an item of this workflow. It does not wait, and the task need not own the item.
- * NOT_FOUND. */
+ * NOT_FOUND. In a site, it waits up to 5 s for an item that is on its way between two nodes: TIMED_OUT if it has not
+ * arrived, DISCONNECTED if its node or the catalog does not answer. */
 crossdock_status crossdock_item_find(crossdock_session *session, const char *key, crossdock_item_info *info);
 
 /* Wait until this task owns the item, and open it. The item need not exist yet. Waiting tasks are served in the order
  * of their calls. NOT_YET with CROSSDOCK_NO_WAIT if another task owns it; TIMED_OUT (the message names the owner and
  * tells since when it has the item); NOT_FOUND with CROSSDOCK_NO_WAIT, or if it is destroyed during the wait; BUSY:
- * this process has it open already. */
+ * this process has it open already. In a site also with CROSSDOCK_NO_WAIT: TIMED_OUT after 5 s if the item is on its way
+ * between two nodes, DISCONNECTED if its node or the catalog does not answer. */
 crossdock_status crossdock_item_access(crossdock_session *session, const char *key, int64_t timeout_ms,
                                        crossdock_item **item);
 

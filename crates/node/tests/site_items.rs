@@ -44,7 +44,7 @@ fn an_item_has_one_owner_in_the_site_and_keeps_its_bytes() {
     println!("{count} schedules: {totals:?}");
     let tame = totals.passed < count || totals.chained == 0 || totals.kept == 0 || totals.lost == 0;
     let tame = tame || totals.read_elsewhere < count / 4 || totals.waited == 0 || totals.ahead < count / 4;
-    let tame = tame || totals.found < count || totals.sought_in_transit == 0;
+    let tame = tame || totals.found < count || totals.sought_in_transit == 0 || totals.missed < count;
     let tame = tame || totals.slowed < count || totals.slow_pulls == 0 || totals.expired == 0;
     let tame = tame || totals.leaders_lost < count / 4 || totals.unknown_made == 0 || totals.unknown_dropped == 0;
     assert!(!tame || count < USUAL, "the schedules are too tame: {totals:?}");
@@ -63,13 +63,19 @@ fn planted_defects_are_found() {
     use Planted::{LostAnswerIsNo, MissingFence, NoProof, OldEpochAccepted, PullUnseen, ReadersDenied, StampIgnored};
     use Planted::{SlowPullUnseen, TransitUnseen, UnknownIsDone};
     let early = [MissingFence, OldEpochAccepted, LostAnswerIsNo, NoProof, ReadersDenied, PullUnseen, StampIgnored];
-    for planted in early.into_iter().chain([SlowPullUnseen, UnknownIsDone, TransitUnseen]) {
+    // The faults of the early form suffice for these defects.
+    for planted in early {
+        let found = (0..2000).find_map(|seed| run(seed, planted, Form::Early).err());
+        let why = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
+        println!("{planted:?}: {why}");
+    }
+    for planted in [SlowPullUnseen, UnknownIsDone, TransitUnseen] {
         let found = (0..2000).find_map(|seed| run(seed, planted, Form::Whole).err());
         let why = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
         println!("{planted:?}: {why}");
     }
     // Only the faults that the early form does not have find these defects.
-    for planted in [SlowPullUnseen, UnknownIsDone, TransitUnseen] {
+    for planted in [SlowPullUnseen, UnknownIsDone] {
         let found = (0..200).find_map(|seed| run(seed, planted, Form::Early).err());
         assert_eq!(found, None, "{planted:?} is found without its fault");
     }

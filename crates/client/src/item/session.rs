@@ -53,11 +53,14 @@ impl Session {
     }
 
     /// Opens an item of this task. If the item does not exist yet, or if this task does not own it yet, the call waits
-    /// until this task owns the item. If `timeout` is `None`, the call does not wait.
+    /// until this task owns the item. If `timeout` is `None`, the call does not wait. In a site, a call without a timeout
+    /// still waits for the answers of the item's node and of the catalog, and up to 5 s for an item that is on its way
+    /// between two nodes.
     ///
     /// # Errors
     /// `TIMED_OUT` (the text says which task owns the item and since when). Without a timeout `NOT_YET` and
-    /// `NOT_FOUND`. `NOT_FOUND` if the item is destroyed meanwhile. `BUSY` if this session has the item open. `DENIED`.
+    /// `NOT_FOUND`; in a site also `TIMED_OUT` if the item is still on its way, and `DISCONNECTED` if the item's node or
+    /// the catalog does not answer. `NOT_FOUND` if the item is destroyed meanwhile. `BUSY` if this session has the item open. `DENIED`.
     /// `NO_SPACE` if a necessary copy has no room.
     pub fn access_item(&self, key: &str, timeout: Option<Duration>) -> Result<Item> {
         crate::session::check_name("item", key)?;

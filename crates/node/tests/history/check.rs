@@ -11,8 +11,8 @@
 //! - An access that gets no item because its time is over, or because a node or the catalog could not be asked, says
 //!   nothing about the item.
 //! - "Not yet" says that there is an item. The item may belong to the asking task already, and be on its way.
-//! - "Exists" and "not yet" may also come for [`TAKEN`] after the item was destroyed, or after another task has failed to
-//!   make it, because the catalog still has the name, or the asking node does not know yet that the name is free.
+//! - "Exists" may also come for [`TAKEN`] after the item was destroyed, or after another task has failed to make it,
+//!   because the catalog still has the name, or the asking node does not know yet that the name is free.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -40,7 +40,7 @@ fn step(state: Option<State>, e: &Event, across: bool, taken: bool) -> Option<Op
     let mine = state.filter(|s| s.owner == e.task() && free(s) && !holds);
     let held = |s: State| State { holder: Some((e.who, e.killed)), ..s };
     match (e.kind, e.outcome) {
-        (Kind::Access, Some(Outcome::NotYet)) if across => (state.is_some() || taken).then_some(state),
+        (Kind::Access, Some(Outcome::NotYet)) if across => state.is_some().then_some(state),
         (Kind::Create, Some(Outcome::Exists)) if taken => Some(state),
         (Kind::Create | Kind::Access | Kind::Find, Some(Outcome::Failed)) => across.then_some(state),
         (Kind::Create, Some(Outcome::Done) | None) => {
@@ -190,6 +190,7 @@ pub fn selftest() {
     wrong(&|e| e[6].outcome = Some(NotFound), "an item that exists and is not found by its owner");
     wrong(&|e| *e = vec![e[3]], "an item that belongs to another task and was never made");
     wrong(&|e| *e = vec![e[1]], "a name that is taken by no item");
+    wrong(&|e| e[8].outcome = Some(NotYet), "an item that was destroyed and counts as existing");
     wrong(&|e| e[7].who = a, "destroyed by another");
     wrong(&|e| e.retain(|e| e.kind != Kind::Transfer(1)), "an owner out of nowhere");
     // On several nodes a name is taken for a moment after its item was destroyed.

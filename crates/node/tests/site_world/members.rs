@@ -36,6 +36,8 @@ pub struct Member {
     closes: Vec<SegmentId>,
     /// The key of the item for which the member has asked, if the item has existed ever since.
     pub(super) must_find: Option<String>,
+    /// The key of the item for which the member has asked without waiting, if no item of this key has existed since.
+    pub(super) must_miss: Option<String>,
 }
 
 impl Member {
@@ -61,6 +63,7 @@ impl Member {
             patience: 0,
             closes: Vec::new(),
             must_find: None,
+            must_miss: None,
         }
     }
 }
@@ -113,6 +116,9 @@ impl World {
         if key.as_ref().is_some_and(|key| self.is_in_transit(key)) {
             self.totals.sought_in_transit += 1;
         }
+        let does_not_wait = matches!(request, ItemRequest::Find { .. } | ItemRequest::Access { wait_ms: 0, .. });
+        let is_gone = |key: &String| does_not_wait && !self.possible.values().any(|other| other == key);
+        self.members[m].must_miss = key.clone().filter(is_gone);
         self.members[m].must_find = key.filter(|key| self.alive.contains(key));
         let (request, now) = (Request::Item(request), self.now());
         let member = &mut self.members[m];
@@ -157,6 +163,10 @@ impl World {
             return;
         }
         let key = ["x", "y", "z/1"][self.random.below(3)].to_owned();
+        if self.form == Form::Whole && self.is_in_transit(&key) && self.random.one_in(2) {
+            // An item that is on its way between two nodes is looked up more often than other items.
+            return self.ask(m, ItemRequest::Find { key });
+        }
         if !self.members[m].reads.is_empty() && self.random.one_in(2) {
             return self.stop_reading(m);
         }
@@ -178,7 +188,10 @@ impl World {
                 }
                 0 => {
                     let level = [ItemLevel::Verified, ItemLevel::Verified, ItemLevel::Strict][self.random.below(3)];
-                    self.ask(m, ItemRequest::Create { size: 5000, level, on_death: OnDeath::Keep, key });
+                    // The bytes of a large item do not travel ahead, so its next node pulls them.
+                    let is_large = self.form == Form::Whole && self.random.one_in(2);
+                    let size = if is_large { 100_000 } else { 5000 };
+                    self.ask(m, ItemRequest::Create { size, level, on_death: OnDeath::Keep, key });
                 }
                 _ => {
                     let wait_ms = [0, 3000, 20_000][self.random.below(3)];
@@ -296,6 +309,18 @@ impl World {
                 let node = super::NAMES[self.members[m].node];
                 return self.fail(format!("a task of node {node} gets NOT_FOUND for '{key}', which exists: {text}"));
             }
+        }
+        if let Some(key) = self.members[m].must_miss.take() {
+            let why = match &answer {
+                Answer::Failed { status: Status::NotYet, text, .. } => format!("gets NOT_YET: {text}"),
+                Answer::ItemInfo(_) => "gets a description".to_owned(),
+                _ => String::new(),
+            };
+            if !why.is_empty() {
+                let node = super::NAMES[self.members[m].node];
+                return self.fail(format!("a task of node {node} asks for '{key}', which does not exist, and {why}"));
+            }
+            self.totals.missed += u64::from(matches!(answer, Answer::Failed { status: Status::NotFound, .. }));
         }
         match (answer, request) {
             (Answer::ItemInfo(_), _) => self.totals.found += 1,

@@ -63,7 +63,7 @@ impl Planted {
 pub enum Form {
     /// Everything that this simulation knows.
     Whole,
-    /// Members look no items up, no link is slow, and the catalog does not lose its leader.
+    /// Members look no items up, all items are small, no link is slow, and the catalog does not lose its leader.
     Early,
 }
 
@@ -94,6 +94,8 @@ pub struct Totals {
     pub found: u64,
     /// How often a member looked an item up that was on its way between two nodes.
     pub sought_in_transit: u64,
+    /// How often a member looked for an item that had ended, and got NOT_FOUND.
+    pub missed: u64,
     /// How many messages went through a slow link.
     pub slowed: u64,
     /// How many pulls through a slow link brought their bytes.
@@ -124,6 +126,7 @@ impl Totals {
         self.ahead += more.ahead;
         self.found += more.found;
         self.sought_in_transit += more.sought_in_transit;
+        self.missed += more.missed;
         self.slowed += more.slowed;
         self.slow_pulls += more.slow_pulls;
         self.expired += more.expired;
@@ -193,6 +196,8 @@ pub struct World {
     leader_back: u64,
     /// The keys whose items certainly exist.
     alive: BTreeSet<String>,
+    /// The items that may exist, with their keys.
+    possible: BTreeMap<SegmentId, String>,
     catalog: Memory,
     clock: Arc<AtomicU64>,
     nodes: Vec<Node>,
@@ -257,6 +262,7 @@ impl World {
             leader: Arc::clone(&leader),
             leader_back: 0,
             alive: BTreeSet::new(),
+            possible: BTreeMap::new(),
             catalog,
             clock,
             nodes,
@@ -396,6 +402,10 @@ impl World {
                 return;
             }
         }
+        if self.form == Form::Whole && !self.calm && matches!(order, SiteOrder::Pass { .. }) && self.random.one_in(30) {
+            // The commit that passes the item is in flight now.
+            self.lose_leader();
+        }
         self.nodes[n].steps.order(order.clone().into());
         if let (SiteOrder::Pass { to, .. }, true) = (&order, self.planted == Planted::LostAnswerIsNo) {
             let outcome = Err("no answer".to_owned());
@@ -485,6 +495,16 @@ impl World {
     /// Notes which items end, and which exist, so that a member that looks an item up must find it.
     fn note_ends(&mut self, n: usize, record: &Record) {
         let Record::Item(record) = record else { return };
+        match record {
+            ItemRecord::Made { item, state, .. } => {
+                self.possible.insert(*item, state.key.clone());
+                for member in &mut self.members {
+                    member.must_miss = member.must_miss.take().filter(|key| *key != state.key);
+                }
+            }
+            ItemRecord::Gone { item, .. } => drop(self.possible.remove(item)),
+            _ => {}
+        }
         let items = &self.nodes[n].lasting.items;
         match record {
             ItemRecord::Made { state, .. } if self.catalog_node(&state.key) == Some(n) => {

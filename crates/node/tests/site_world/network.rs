@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crossdock_layout::{SegmentId, Status};
 use crossdock_node::broker::{Event, NodeEvent, NodeFailure, NodeOrder};
 
-use super::{NAMES, Planted, World};
+use super::{Form, NAMES, Planted, World};
 
 #[derive(Clone)]
 enum Message {
@@ -229,6 +229,10 @@ impl World {
             }
             NodeOrder::Pull { id, ref node, wait_ms, .. } => {
                 let to = index(node);
+                if self.form == Form::Whole && !self.calm && self.random.one_in(3) {
+                    // The bytes are in flight for a long time.
+                    self.network.slow(n, to, 1500);
+                }
                 self.post_order(Message::Pull { from: n, to, id, order }, id, wait_ms);
             }
             NodeOrder::Mirror { .. }

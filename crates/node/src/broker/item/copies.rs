@@ -87,8 +87,9 @@ impl Broker {
             let question = Question { waits, workflow: wait.workflow, key: key.clone(), node, reads: true };
             self.items.asked.insert(id, question);
         }
-        if asked {
-            self.ask_later(waits, AGAIN_MS);
+        match asked {
+            true => self.ask_later(waits, AGAIN_MS),
+            false => self.look_up_if_nowhere(waits),
         }
     }
 
@@ -186,8 +187,13 @@ impl Broker {
                         self.ask_later(waits, RETRY_MS);
                         continue;
                     }
+                    if *status == Status::NotFound && wait.waited_ms == 0 {
+                        // The item may have ended, so the node that has it is asked again.
+                        let why = format!("its bytes did not come from node {node}: {text}");
+                        self.look_up_waiting_later(waits, &why);
+                        continue;
+                    }
                     let status = match status {
-                        Status::NotFound if wait.waited_ms == 0 => Status::NotYet,
                         Status::NotFound => Status::TimedOut,
                         Status::NoSpace => Status::NoSpace,
                         _ => Status::Disconnected,

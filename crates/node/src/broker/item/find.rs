@@ -1,24 +1,29 @@
-//! Describing items of a site, wherever they are. The item's node is asked ([`FIND`]), and the member's request waits for
-//! the answer.
+//! Looking items of a site up, wherever they are: for a request to describe an item, and for a request to open an item
+//! that does not wait for the item's owner.
 //!
-//! When another node makes a name, this node learns of the name a moment later. An item may also be on its way between
-//! two nodes: then neither of them can describe it. So what this node or another node does not know proves nothing. A
-//! request fails with NOT_FOUND only if the catalog has said, after the request came, that no node has the item's name:
+//! When another node makes or removes a name, this node learns of it a moment later. An item may also be on its way
+//! between two nodes: then neither of them can describe it. So what this node or another node does not know proves
+//! nothing, and a node that this node still knows as the item's node proves nothing either. A request fails with
+//! NOT_FOUND only if the catalog has said, after the request came, that no node has the item's name. A request to open an
+//! item fails with NOT_YET only if the node that has the item has said so after the request came:
 //!
 //! ```text
 //!                     ┌── no node has the name ──► NOT_FOUND
-//!   ask the catalog ──┼── another node has it ───► ask that node ── it describes the item ──► answer
+//!   ask the catalog ──┼── another node has it ───► ask that node ── it has the item ──► answer
 //!         ▲           └── this node has it ──┐         │
-//!         └────────────── pause ◄────────────┴─────────┘  the item has not arrived there yet
+//!         └────────────── pause ◄────────────┴─────────┘  the item has not arrived there yet, or has just ended
 //! ```
 //!
-//! If the item has not arrived within [`PATIENCE_MS`], the request fails, and the error says where the item was seen.
+//! A node is asked without the catalog if this node knows it as the item's node. If it does not have the item, the
+//! catalog is asked. If the item has not arrived within [`PATIENCE_MS`], the request fails with TIMED_OUT, and the error
+//! says where the item was seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::wire::{Answer, ItemRequest, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, Status, record};
 
+use super::queue::{RequestId, Wait, WaitPurpose};
 use super::want::{RETRY_MS, VERSION, unreadable};
 use super::{Phase, Refusal};
 use crate::broker::site::SiteName;
@@ -36,7 +41,7 @@ const PATIENCE_MS: u64 = 5_000;
 const FIRST_PAUSE_MS: u64 = 2;
 
 /// How much longer a request waits.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     /// The time at which the request fails.
     until: u64,
@@ -78,21 +83,42 @@ pub(super) struct LookUp {
     request: ItemRequest,
     patience: Patience,
     stage: Stage,
-    /// The node that was asked to describe the item after the catalog had named it, and why it did not.
+    /// The node that was asked for the item last, and why it could not answer for the item.
     refused: Option<(String, NodeFailure)>,
 }
 
+/// What the catalog says about names: the node that has the name, or why the catalog could not be asked.
+type CatalogAnswers = BTreeMap<SiteName, Result<Option<String>, String>>;
+
 enum Stage {
-    /// The catalog has not answered about the names `open`. `said` are its answers about the other names: the node that
-    /// has the name, or why the catalog could not be asked.
-    Asking { open: BTreeSet<SiteName>, said: Vec<Result<Option<String>, String>> },
+    /// The catalog has not answered about the names `open`. `said` are its answers about the other names.
+    Asking { open: BTreeSet<SiteName>, said: CatalogAnswers },
     /// The catalog is asked again at this time.
     Pausing { until: u64 },
 }
 
 impl LookUp {
+    /// Makes a look-up of a request that does not wait for the owner of its items.
+    fn of_wait(wait: Wait, refused: Option<(String, NodeFailure)>) -> Self {
+        let Wait { asker, what, workflow, keys, patience, waited_ms: wait_ms, .. } = wait;
+        debug_assert_eq!(wait_ms, 0, "a request that waits is not looked up");
+        let request = ItemRequest::Access { read: what == WaitPurpose::Reading, wait_ms, keys };
+        let stage = Stage::Asking { open: BTreeSet::new(), said: CatalogAnswers::new() };
+        Self { asker, workflow, request, patience, stage, refused }
+    }
+
     fn keys(&self) -> &[String] {
         keys(&self.request)
+    }
+
+    /// Gives an item of this request that another node has by the catalog, and that node. If the node that was asked
+    /// last has one of the items, gives that item.
+    fn named_elsewhere(&self, said: &CatalogAnswers, own: &str) -> Option<(String, String)> {
+        let named = || said.iter().filter_map(|(name, said)| Some((name, said.as_ref().ok()?.as_ref()?)));
+        let elsewhere = || named().filter(|(_, node)| *node != own);
+        let refused = self.refused.as_ref().map(|(node, _)| node);
+        let found = elsewhere().find(|(_, node)| Some(*node) == refused).or_else(|| elsewhere().next());
+        found.map(|(name, node)| (name.name.clone(), node.clone()))
     }
 
     /// Gives the node that has the item by the catalog, if it did not answer. A node that has no such item has answered.
@@ -143,24 +169,50 @@ impl Broker {
         let is_find = matches!(request, ItemRequest::Find { .. });
         let is_known =
             |key: &String| self.serves_here(workflow, key, is_find) || self.item_elsewhere(workflow, key).is_some();
-        if self.site.is_none() || self.items.looked_up || keys(request).iter().any(is_known) {
+        let is_refused = match request {
+            ItemRequest::Find { key } => !self.may_see(asker, key),
+            ItemRequest::Access { read, keys, .. } => self.may_access(asker, *read, keys).is_err(),
+            _ => true,
+        };
+        if self.site.is_none() || is_refused || keys(request).iter().all(is_known) || self.is_ready(asker, request) {
             return false;
         }
-        if is_find && !keys(request).iter().all(|key| self.may_see(asker, key)) {
-            return false;
-        }
-        let own = self.items.look_ups.iter().filter(|of| of.asker.connection == asker.connection).count();
-        if self.may_wait_for_node(asker, own) {
-            self.look_up(asker, workflow, request.clone(), Patience::new(self.now), None);
-        }
+        self.look_up(asker, workflow, request.clone(), Patience::new(self.now), None);
         true
     }
 
-    /// Tells whether this node has the item and can serve a request for it. It does not describe an item that is about to
-    /// leave, because the next node may have it already.
-    fn serves_here(&self, workflow: u64, key: &str, is_find: bool) -> bool {
-        let here = self.lasting.items.keys.get(&(workflow, key.to_owned()));
-        here.is_some_and(|item| !is_find || !self.lasting.items.is_leaving(*item))
+    /// Tells whether this node has the item and can serve a request for it. The node does not speak for an item that is
+    /// about to leave, because the next node may have it already.
+    pub(super) fn serves_here(&self, workflow: u64, key: &str, is_find: bool) -> bool {
+        let here = match is_find {
+            true => self.lasting.items.keys.get(&(workflow, key.to_owned())).copied(),
+            false => self.key(workflow, key),
+        };
+        here.is_some_and(|item| !self.lasting.items.is_leaving(item))
+    }
+
+    /// Tells whether a request to open items can have one of them that is on this node.
+    fn is_ready(&self, asker: Requester, request: &ItemRequest) -> bool {
+        let ItemRequest::Access { read, keys, .. } = request else { return false };
+        let Some((_, workflow)) = self.place(asker) else { return false };
+        let what = if *read { WaitPurpose::Reading } else { WaitPurpose::Owning };
+        let here = keys.iter().filter_map(|key| self.key(workflow, key));
+        here.into_iter().any(|item| !self.lasting.items.is_leaving(item) && self.could_have(item, what, asker.member))
+    }
+
+    /// Lets the catalog decide about a request that does not wait, and for which no node is known to have an item.
+    pub(super) fn look_up_waiting(&mut self, waits: RequestId, refused: Option<(String, NodeFailure)>) {
+        if let Some(wait) = self.unqueue(waits) {
+            let LookUp { asker, workflow, request, patience, refused, .. } = LookUp::of_wait(wait, refused);
+            self.look_up(asker, workflow, request, patience, refused);
+        }
+    }
+
+    /// Works as `look_up_waiting`, but the catalog is asked after a pause.
+    pub(super) fn look_up_waiting_later(&mut self, waits: RequestId, why: &str) {
+        if let Some(wait) = self.unqueue(waits) {
+            self.look_up_later(LookUp::of_wait(wait, None), Status::TimedOut, why);
+        }
     }
 
     /// Asks the catalog about the items of this request. Without a lease, the request fails.
@@ -180,10 +232,14 @@ impl Broker {
             );
             return self.fail(asker, Status::Disconnected, text);
         }
+        let own = self.items.look_ups.iter().filter(|of| of.asker.connection == asker.connection).count();
+        if !self.may_wait_for_node(asker, own) {
+            return;
+        }
         let names = keys(&request).iter().filter_map(|key| self.site_name(workflow, SegmentKind::Item, key));
         let open: BTreeSet<_> = names.collect();
         self.effects.extend(open.iter().map(|name| Effect::Site(SiteOrder::Find(name.clone()))));
-        let stage = Stage::Asking { open, said: Vec::new() };
+        let stage = Stage::Asking { open, said: CatalogAnswers::new() };
         self.items.look_ups.push(LookUp { asker, workflow, request, patience, stage, refused });
     }
 
@@ -192,8 +248,8 @@ impl Broker {
         let mut done = Vec::new();
         for mut of in std::mem::take(&mut self.items.look_ups) {
             if let Stage::Asking { open, said } = &mut of.stage {
-                if open.remove(name) {
-                    said.push(outcome.clone());
+                if let Some(name) = open.take(name) {
+                    said.insert(name, outcome.clone());
                 }
                 if open.is_empty() {
                     let said = std::mem::take(said);
@@ -211,45 +267,60 @@ impl Broker {
     }
 
     /// Continues with a request after the catalog has answered about all of its items.
-    fn looked_up(&mut self, of: LookUp, said: &[Result<Option<String>, String>]) {
+    fn looked_up(&mut self, of: LookUp, said: &CatalogAnswers) {
         let is_find = matches!(of.request, ItemRequest::Find { .. });
         if of.keys().iter().any(|key| self.serves_here(of.workflow, key, is_find)) {
             return self.serve_looked_up(of);
         }
-        // An item that is about to leave is here, and the catalog alone knows whether it has left.
-        let is_leaving = of.keys().iter().any(|key| self.lasting.items.keys.contains_key(&(of.workflow, key.clone())));
-        let own = self.own_node().unwrap_or_default();
-        let elsewhere = said.iter().flatten().flatten().find(|node| *node != own).cloned();
-        let comes = said.iter().flatten().flatten().any(|node| node == own);
-        let unknown = said.iter().find_map(|said| said.as_ref().err().cloned());
-        match (elsewhere, unknown) {
-            (Some(node), _) => self.looked_up_at(of, node),
+        let own = self.own_node().unwrap_or_default().to_owned();
+        let said_of = |key: &str| said.get(&self.site_name(of.workflow, SegmentKind::Item, key)?);
+        let is_own = |key: &String| matches!(said_of(key), Some(Ok(Some(node))) if *node == own);
+        let is_leaving = |key: &&String| {
+            let item = self.lasting.items.keys.get(&(of.workflow, (*key).clone()));
+            item.is_some_and(|item| self.lasting.items.is_leaving(*item))
+        };
+        let leaving: Vec<&String> = of.keys().iter().filter(is_leaving).collect();
+        // The catalog has not moved this item when it answered, so the item was on this node.
+        let stays = leaving.iter().any(|key| is_own(key));
+        let comes = of.keys().iter().any(is_own);
+        let is_about_to_leave = !leaving.is_empty();
+        let unknown = said.values().find_map(|said| said.as_ref().err().cloned());
+        match (of.named_elsewhere(said, &own), unknown) {
+            (Some((key, node)), _) => self.looked_up_at(of, &key, node),
             (None, Some(why)) => match of.silent_node().cloned() {
-                Some(node) => self.looked_up_at(of, node),
+                Some(node) => {
+                    let key = of.keys()[0].clone();
+                    self.looked_up_at(of, &key, node);
+                }
                 None => {
                     let text = format!("the catalog of the site cannot be asked: {why}");
                     self.look_up_later(of, Status::Disconnected, &text);
                 }
             },
-            (None, None) if is_leaving => self.serve_looked_up(of),
+            (None, None) if stays => self.serve_looked_up(of),
+            (None, None) if is_about_to_leave => {
+                self.look_up_later(of, Status::TimedOut, "it is about to leave this node");
+            }
             (None, None) if comes => {
-                let status = if is_find { Status::TimedOut } else { Status::NotYet };
                 let text = format!("it is on its way to this node ({own})");
-                self.look_up_later(of, status, &text);
+                self.look_up_later(of, Status::TimedOut, &text);
             }
             // No node has the item. What this node has heard of the name before is older than that.
-            (None, None) if is_find => {
-                let (status, text) = self.no_item(of.asker, of.workflow, &of.keys()[0]);
+            (None, None) => {
+                let (status, text) = match &of.request {
+                    ItemRequest::Access { read, keys, .. } => self.not_yet(keys, of.workflow, *read),
+                    _ => self.no_item(of.asker, of.workflow, &of.keys()[0]),
+                };
                 self.fail(of.asker, status, text);
             }
-            (None, None) => self.serve_looked_up(of),
         }
     }
 
-    /// Continues with a request after the catalog has said that another node has its item.
-    fn looked_up_at(&mut self, mut of: LookUp, node: String) {
-        let ItemRequest::Find { key } = of.request.clone() else { return self.serve_looked_up(of) };
+    /// Continues with a request after the catalog has said that another node has its item `key`.
+    fn looked_up_at(&mut self, mut of: LookUp, key: &str, node: String) {
         let is_silent = of.silent_node().is_some();
+        let is_find = matches!(of.request, ItemRequest::Find { .. });
+        let is_known = of.keys().iter().any(|key| self.item_elsewhere(of.workflow, key).is_some());
         match of.refused.take() {
             Some((refused, NodeFailure { text, .. })) if refused == node && is_silent => {
                 let text = format!("node {node}, which has item '{key}', does not answer: {text}");
@@ -258,21 +329,23 @@ impl Broker {
             Some((refused, NodeFailure { text, .. })) if refused == node => {
                 self.look_up_later(of, Status::TimedOut, &format!("it is on its way to or from node {node}: {text}"));
             }
-            _ => self.find_elsewhere(of.asker, of.workflow, &key, node, of.patience),
+            _ if is_find => self.find_elsewhere(of.asker, of.workflow, key, node, of.patience),
+            _ if is_known => self.serve_looked_up(of),
+            _ => self.look_up_later(of, Status::TimedOut, &format!("it is on its way to or from node {node}")),
         }
     }
 
     /// Serves a request with what this node knows now.
     fn serve_looked_up(&mut self, of: LookUp) {
-        if let ItemRequest::Find { key } = &of.request {
-            if let Err((status, text)) = self.find_item(of.asker, key, of.patience) {
-                self.fail(of.asker, status, text);
-            }
-            return;
+        let LookUp { asker, request, patience, .. } = of;
+        let served = match request {
+            ItemRequest::Find { key } => self.find_item(asker, &key, patience),
+            ItemRequest::Access { read, wait_ms, keys } => self.access_item(asker, read, wait_ms, keys, patience),
+            _ => Ok(()),
+        };
+        if let Err((status, text)) = served {
+            self.fail(asker, status, text);
         }
-        self.items.looked_up = true;
-        self.serve_item(of.asker, of.request);
-        self.items.looked_up = false;
     }
 
     /// Lets a request ask the catalog again after a pause. If its time is over, the request fails with this status and

@@ -109,8 +109,6 @@ pub(super) struct TransientItems {
     findings: PendingDescriptions,
     /// Requests that wait for the catalog to say which node has an item.
     look_ups: Vec<LookUp>,
-    /// Whether the request that is being served has already waited for the catalog.
-    looked_up: bool,
     /// Questions to other nodes that are not answered yet, by their ids.
     asked: BTreeMap<u64, Question>,
     /// For each item, the number of orders to pass it on that are not answered yet. If one answer says that the item

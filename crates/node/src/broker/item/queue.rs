@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::SegmentId;
 
+use super::find::Patience;
 use crate::broker::{Connection, Requester};
 
 /// The id of a request: its connection and its number.
@@ -28,7 +29,10 @@ pub(super) struct Wait {
     /// The time at which the request came.
     pub(super) since: u64,
     pub(super) deadline: u64,
+    /// The time that the member asked to wait.
     pub(super) waited_ms: u64,
+    /// How long a request that does not wait may look for its items.
+    pub(super) patience: Patience,
     /// What another node said last about one of the request's items.
     pub(super) said: Option<RemoteReply>,
 }
@@ -78,6 +82,13 @@ impl Waits {
     pub(super) fn say(&mut self, id: RequestId, said: RemoteReply) {
         if let Some((_, wait)) = self.all.get_mut(&id) {
             wait.said = Some(said);
+        }
+    }
+
+    /// Forgets what another node said about this item, because the item is not there any more.
+    pub(super) fn forget_said(&mut self, id: RequestId, key: &str) {
+        if let Some((_, wait)) = self.all.get_mut(&id) {
+            wait.said = wait.said.take().filter(|said| said.key != key);
         }
     }
 

@@ -137,6 +137,10 @@ impl Broker {
             );
             return answer(NEVER, text);
         }
+        if reading.sharing == 0 && matches!(self.items.handovers.phase(item), Phase::Leaving { .. }) {
+            // The next node may have the item already, and only that node knows what becomes of it.
+            return answer(NOT_HERE, format!("item '{}' is about to leave this node", reading.key));
+        }
         if reading.sharing == 0 {
             let is_free = !self.lost.contains(&state.file) && self.has_its_name(item);
             if !is_free || !state.shared || self.items.handovers.phase(item).ends_sharing() {

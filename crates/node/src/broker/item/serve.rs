@@ -29,7 +29,9 @@ impl Broker {
         let served = match request {
             ItemRequest::Create { size, level, on_death, key } => self.create_item(asker, size, level, on_death, key),
             ItemRequest::Find { key } => self.find_item(asker, &key, Patience::new(self.now)),
-            ItemRequest::Access { read, wait_ms, keys } => self.access_item(asker, read, wait_ms, keys),
+            ItemRequest::Access { read, wait_ms, keys } => {
+                self.access_item(asker, read, wait_ms, keys, Patience::new(self.now))
+            }
             ItemRequest::Transfer { item, to } => self.transfer_item(asker, item, to),
             ItemRequest::Release { item } => return self.release_item(asker.member, item),
             ItemRequest::Hold { item } => return self.hold_item(asker.member, item),

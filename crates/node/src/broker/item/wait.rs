@@ -3,10 +3,11 @@
 use crossdock_layout::wire::{ItemLevel, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
+use super::find::Patience;
 use super::handover::Purpose;
 use super::queue::{RequestId, Wait, WaitPurpose};
 use super::{Phase, Refusal};
-use crate::broker::{Broker, Connection, Due, PARKED, Requester};
+use crate::broker::{Broker, Connection, Due, NodeFailure, PARKED, Requester};
 
 /// A request with a waiting time of 0 does not wait for the item's owner. It waits this long if the item must first be
 /// copied.
@@ -21,18 +22,10 @@ impl Broker {
         read: bool,
         wait_ms: u64,
         keys: Vec<String>,
+        look_up: Patience,
     ) -> Result<(), Refusal> {
         let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
-        for key in &keys {
-            if read && !self.item_rights(asker, key).contains(Rights::READ) {
-                let rights = self.item_rights(asker, key).words();
-                let text = format!("this task may not read item '{key}': its grant says {rights}");
-                return Err((Status::Denied, text));
-            }
-            if !read {
-                self.may_own(asker, key)?;
-            }
-        }
+        self.may_access(asker, read, &keys)?;
         let abroad = keys.iter().any(|key| self.item_elsewhere(workflow, key).is_some());
         let items: Vec<_> = keys.iter().filter_map(|k| self.key(workflow, k)).collect();
         let own = items.iter().filter(|i| self.lasting.items.all[i].holder == asker.member);
@@ -51,7 +44,7 @@ impl Broker {
         }
         // Even a request that does not wait has to wait for the answer of the other node.
         let patience = if ready.is_some() || wait_ms == 0 { wait_ms.max(READY_MS) } else { wait_ms };
-        self.await_for(asker, what, patience, wait_ms, keys)?;
+        self.await_for(asker, what, patience, wait_ms, keys, look_up)?;
         match ready {
             Some(item) => self.serve_waiting(item),
             None => self.ask_for_items((asker.connection, asker.number)),
@@ -59,7 +52,23 @@ impl Broker {
         Ok(())
     }
 
-    fn key(&self, workflow: u64, key: &str) -> Option<SegmentId> {
+    /// Tells whether the asking member's task may open these items.
+    pub(super) fn may_access(&self, asker: Requester, read: bool, keys: &[String]) -> Result<(), Refusal> {
+        for key in keys {
+            if read && !self.item_rights(asker, key).contains(Rights::READ) {
+                let rights = self.item_rights(asker, key).words();
+                let text = format!("this task may not read item '{key}': its grant says {rights}");
+                return Err((Status::Denied, text));
+            }
+            if !read {
+                self.may_own(asker, key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the item of this key on this node, if its name belongs to this node.
+    pub(super) fn key(&self, workflow: u64, key: &str) -> Option<SegmentId> {
         let item = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied();
         item.filter(|_| !self.is_contested(workflow, key))
     }
@@ -77,7 +86,7 @@ impl Broker {
     }
 
     /// Gives the error for a request that does not wait and cannot be served now.
-    fn not_yet(&self, keys: &[String], workflow: u64, read: bool) -> Refusal {
+    pub(super) fn not_yet(&self, keys: &[String], workflow: u64, read: bool) -> Refusal {
         let mut found = keys.iter().filter_map(|k| self.key(workflow, k));
         match found.next() {
             None => {
@@ -99,11 +108,12 @@ impl Broker {
         wait_ms: u64,
         keys: Vec<String>,
     ) -> Result<(), Refusal> {
-        self.await_for(asker, what, wait_ms, wait_ms, keys)
+        let look_up = Patience::new(self.now);
+        self.await_for(asker, what, wait_ms, wait_ms, keys, look_up)
     }
 
     /// Works as `await_item`, but the request waits for `patience_ms`. `waited_ms` is the time that the member asked
-    /// for.
+    /// for. `patience` is how long the request may look for its items if this time is 0.
     fn await_for(
         &mut self,
         asker: Requester,
@@ -111,6 +121,7 @@ impl Broker {
         patience_ms: u64,
         waited_ms: u64,
         keys: Vec<String>,
+        patience: Patience,
     ) -> Result<(), Refusal> {
         let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
         let id = (asker.connection, asker.number);
@@ -122,7 +133,8 @@ impl Broker {
         link.parked += 1;
         let deadline = self.now.saturating_add(patience_ms);
         self.waits.expect(deadline, Due::Item(id.0, id.1));
-        self.items.waits.add(Wait { asker, what, workflow, keys, since: self.now, deadline, waited_ms, said: None });
+        let since = self.now;
+        self.items.waits.add(Wait { asker, what, workflow, keys, since, deadline, waited_ms, patience, said: None });
         Ok(())
     }
 
@@ -201,8 +213,12 @@ impl Broker {
             return self.end_draining(item);
         }
         let found = wait.keys.iter().find_map(|key| self.key(wait.workflow, key));
-        if let Some((status, text)) = self.too_late(&wait).filter(|_| found.is_none()) {
-            return self.fail(wait.asker, status, text);
+        if let Some((_, text)) = self.too_late(&wait).filter(|_| found.is_none()) {
+            let text = match wait.waited_ms {
+                0 => format!("item '{}' did not come within {READY_MS} ms: {text}", wait.keys[0]),
+                _ => text,
+            };
+            return self.fail(wait.asker, Status::TimedOut, text);
         }
         let what = if wait.what == WaitPurpose::Reading { "shared" } else { "given" };
         let task = self.party(wait.asker.member).map_or_else(String::new, |p| p.to_string());
@@ -225,6 +241,45 @@ impl Broker {
             ),
         };
         self.fail(wait.asker, Status::TimedOut, text);
+    }
+
+    /// Lets the catalog decide about a request that does not wait, if no node is known from which an item could come.
+    pub(super) fn look_up_if_nowhere(&mut self, waits: RequestId) {
+        let Some(wait) = self.items.waits.get(waits).filter(|wait| wait.waited_ms == 0) else { return };
+        let could_come = |key: &String| {
+            let here = self.key(wait.workflow, key).filter(|item| self.could_have(*item, wait.what, wait.asker.member));
+            here.is_some() || self.item_elsewhere(wait.workflow, key).is_some()
+        };
+        if !wait.keys.iter().any(could_come) && !self.is_asked_for(waits) {
+            self.look_up_waiting(waits, None);
+        }
+    }
+
+    /// Continues with a request that does not wait, after the node `node` has answered that it does not have the item
+    /// `key`, or has not answered. Gives the error if the request fails with what this node knows.
+    pub(super) fn not_there(
+        &mut self,
+        waits: RequestId,
+        node: String,
+        key: &str,
+        failure: NodeFailure,
+    ) -> Option<Refusal> {
+        self.items.waits.forget_said(waits, key);
+        let wait = self.items.waits.get(waits).filter(|_| !self.is_asked_for(waits))?;
+        if let Some(said) = &wait.said {
+            // Another node has another item of this request.
+            return if said.comes { None } else { self.too_late(wait) };
+        }
+        let here = wait.keys.iter().filter(|key| self.serves_here(wait.workflow, key, false));
+        let here: Vec<_> = here.filter_map(|key| self.key(wait.workflow, key)).collect();
+        if here.iter().any(|item| self.could_have(*item, wait.what, wait.asker.member)) {
+            return None;
+        }
+        if here.is_empty() {
+            self.look_up_waiting(waits, Some((node, failure)));
+            return None;
+        }
+        Some(self.not_yet(&wait.keys, wait.workflow, wait.what == WaitPurpose::Reading))
     }
 
     /// Gives the first request that waits for this item and could be served now.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crossdock_layout::wire::{ItemLevel, Party, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status, record};
 
-use super::Phase;
+use super::Residence;
 use super::queue::{RemoteReply, RequestId, WaitPurpose};
 use super::readers::ReadReply;
 use crate::broker::site::SiteName;
@@ -198,24 +198,32 @@ impl Broker {
         self.items.wants.drop_old(self.now);
         let (until, arrival) = (self.now + LASTS_MS, self.items.waits.next_arrival());
         let wants = self.items.wants.0.entry((workflow, wanted.key)).or_default();
-        let is_same = |want: &&mut Want| want.node == node && want.task == wanted.task && want.rank == wanted.rank;
+        let (task, rank, numbers) = (wanted.task, wanted.rank, wanted.numbers);
+        let want = Want { node: node.to_owned(), task, rank, numbers, until, arrival };
+        let is_same = |of: &&mut Want| (&of.node, &of.task, of.rank) == (&want.node, &want.task, want.rank);
         let is_full = wants.len() >= WANTS;
         match wants.iter_mut().find(is_same) {
-            Some(want) => (want.until, want.numbers) = (until, wanted.numbers),
+            Some(known) => (known.until, known.numbers) = (until, want.numbers.clone()),
             None if is_full => {
                 let text = format!("{WANTS} tasks of other nodes wait for this item already");
                 return Err(NodeFailure { status: Status::Busy, text });
             }
-            None => {
-                let (task, rank, numbers) = (wanted.task, wanted.rank, wanted.numbers);
-                wants.push(Want { node: node.to_owned(), task, rank, numbers, until, arrival });
-            }
+            None => wants.push(want.clone()),
         }
         self.serve_waiting(item);
-        let whose = self.lasting.items.all.get(&item).map(|found| self.whose(item, found));
-        let comes = matches!(self.next_taker(item), Some(NextUser::There(of)) if of == node)
-            || matches!(self.items.handovers.phase(item), Phase::Leaving { .. });
-        stands(item.0, if comes { COMES } else { NOT_YET }, whose.unwrap_or_default())
+        let Some(found) = self.lasting.items.all.get(&item) else {
+            return stands(0, NOT_HERE, format!("item {} is not there", item.0));
+        };
+        let code = match self.lasting.items.residences.get(&item) {
+            Some(Residence::Leaving { to, .. }) if to == node && self.wants_as(workflow, &found.owner, &want) => COMES,
+            // The next node may have the item already, and only that node knows what becomes of it.
+            Some(Residence::Leaving { .. }) => NOT_HERE,
+            _ => match self.next_taker(item) {
+                Some(NextUser::There(next)) if next == node && self.wants_as(workflow, &found.owner, &want) => COMES,
+                _ => NOT_YET,
+            },
+        };
+        stands(item.0, code, self.whose(item, found))
     }
 
     /// Reports to other nodes that an item is gone, if these nodes want the item.
@@ -294,8 +302,9 @@ impl Broker {
             let question = Question { waits, workflow: wait.workflow, key: key.clone(), node, reads: false };
             self.items.asked.insert(id, question);
         }
-        if asked {
-            self.ask_later(waits, AGAIN_MS);
+        match asked {
+            true => self.ask_later(waits, AGAIN_MS),
+            false => self.look_up_if_nowhere(waits),
         }
     }
 
@@ -327,6 +336,7 @@ impl Broker {
         // unanswered.
         let (is_over, waits_at_all) = (self.now >= wait.since + wait.waited_ms, wait.waited_ms > 0);
         let is_last = is_over && !self.is_asked_for(waits);
+        let another_comes = !waits_at_all && wait.said.as_ref().is_some_and(|said| said.comes && said.key != key);
         let stands = outcome.map(|body| {
             if let Some(ReadReply { item, code, text, .. }) = readable {
                 return OwnershipReply { item, code, text };
@@ -336,6 +346,13 @@ impl Broker {
         });
         let refusal = match stands {
             Ok(OwnershipReply { code: NEVER, text, .. }) => Some((Status::Denied, text)),
+            // What this node knows of the item is old, so the catalog decides about a request that does not wait.
+            Ok(OwnershipReply { code: NOT_HERE, text, .. }) if !waits_at_all => {
+                let failure = NodeFailure { status: Status::NotFound, text };
+                self.not_there(waits, node, &key, failure)
+            }
+            // Another item of a request that does not wait is on its way.
+            Ok(OwnershipReply { code: NOT_YET, .. }) if another_comes => None,
             Ok(OwnershipReply { item, code, text }) => {
                 if code == NOT_HERE {
                     // If another node has the item now, the catalog reports this soon. So ask again after a moment.
@@ -351,11 +368,12 @@ impl Broker {
                 let text = format!("item '{key}' did not come: node {node}, which has it, does not answer: {text}");
                 is_last.then_some((Status::TimedOut, text))
             }
-            Err(NodeFailure { status, text }) => {
-                self.ask_later(waits, RETRY_MS);
+            // The node is there and cannot answer.
+            Err(NodeFailure { status: status @ (Status::Busy | Status::Incompatible), text }) => {
                 let text = format!("node {node}, which has item '{key}', does not answer: {text}");
-                is_last.then_some((if status == Status::NotYet { Status::Disconnected } else { status }, text))
+                is_last.then_some((status, text))
             }
+            Err(failure) => self.not_there(waits, node, &key, failure),
         };
         if let Some((status, text)) = refusal {
             if let Some(wait) = self.unqueue(waits) {
