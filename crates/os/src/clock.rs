@@ -32,7 +32,7 @@ pub fn since_1970_ns() -> u64 {
 /// exists. Without `/proc` it is the wall clock's time.
 pub fn steady_since_1970_ns() -> u64 {
     let mounted = rustix::fs::statfs("/proc").and_then(|system| {
-        let is_proc = i64::from(system.f_type) == 0x9fa0;
+        let is_proc = system.f_type == 0x9fa0;
         rustix::fs::stat("/proc").map(|folder| is_proc.then_some(folder))
     });
     let Ok(Some(folder)) = mounted else { return since_1970_ns() };
