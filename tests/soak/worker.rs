@@ -225,15 +225,15 @@ fn main() {
         from: 0,
         received: 0,
     };
-    let (mut told, mut longest, mut rounds) = (Instant::now(), Duration::ZERO, 0u64);
+    let (mut said_at, mut longest, mut rounds) = (Instant::now(), Duration::ZERO, 0u64);
     let mut stamp = mix(u64::from(std::process::id())) >> 2;
     while Instant::now() < until {
         let began = Instant::now();
         worker.round(stamp);
         (stamp, rounds, longest) = (stamp + 1, rounds + 1, longest.max(began.elapsed()));
-        if told.elapsed() > Duration::from_secs(1) {
+        if said_at.elapsed() > Duration::from_secs(1) {
             say(&format!("{rounds} {:.3}", 1000.0 * longest.as_secs_f64()));
-            (told, longest) = (Instant::now(), Duration::ZERO);
+            (said_at, longest) = (Instant::now(), Duration::ZERO);
         }
     }
     say(&format!("DONE {rounds}"));

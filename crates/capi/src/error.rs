@@ -126,11 +126,11 @@ fn texts(status: i32) -> (&'static CStr, &'static CStr) {
     static TEXTS: PerProcess<Vec<(CString, CString)>> = PerProcess::new();
     let text = |text: String| CString::new(text).unwrap_or_default();
     let texts = TEXTS.get_or_make(|| {
-        let told = Status::SET.members.iter().map(|status| {
+        let all = Status::SET.members.iter().map(|status| {
             let meaning: Vec<_> = status.doc.iter().map(|line| line.trim()).collect();
             (text(status.word.to_uppercase().replace(' ', "_")), text(meaning.join(" ")))
         });
-        Some(told.collect())
+        Some(all.collect())
     });
     let found = usize::try_from(status).ok().and_then(|number| texts?.get(number));
     found.map_or((c"UNKNOWN", c"not a status of this library"), |(name, meaning)| (name, meaning))

@@ -76,7 +76,7 @@ extern "C" fn crossdock_observer_unref(observer: u64) -> i32 {
 ///
 /// # Safety
 /// If `place` is neither NULL nor misaligned, it must be writable.
-unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&Observer) -> Result<T>) -> i32 {
+unsafe fn write_answer<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&Observer) -> Result<T>) -> i32 {
     call(|| {
         let place = out(place, what)?;
         let answer = ask(&*observer(&reference)?)?;
@@ -89,19 +89,19 @@ unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&O
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_id(observer: u64, id: *mut u64) -> i32 {
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(observer, id, "id", |o| Ok(o.id().0)) }
+    unsafe { write_answer(observer, id, "id", |o| Ok(o.id().0)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_state(observer: u64, state: *mut u32) -> i32 {
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(observer, state, "state", |o| Ok(o.state() as u32)) }
+    unsafe { write_answer(observer, state, "state", |o| Ok(o.state() as u32)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_variable_count(observer: u64, count: *mut u32) -> i32 {
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(observer, count, "count", |o| Ok(o.description().variables.len() as u32)) }
+    unsafe { write_answer(observer, count, "count", |o| Ok(o.description().variables.len() as u32)) }
 }
 
 #[unsafe(no_mangle)]
@@ -113,7 +113,7 @@ unsafe extern "C" fn crossdock_observer_variable(observer: u64, index: u32, vari
         Ok(values::variable_out(v))
     };
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(observer, variable, "variable", look) }
+    unsafe { write_answer(observer, variable, "variable", look) }
 }
 
 #[unsafe(no_mangle)]
@@ -134,7 +134,7 @@ unsafe extern "C" fn crossdock_observer_constant(
         })
     };
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(observer, value, "value", look) }
+    unsafe { write_answer(observer, value, "value", look) }
 }
 
 /// Applies `ask` to an observer and writes a reference to the resulting version to `place`.

@@ -34,7 +34,7 @@ fn version(reference: &u64) -> Result<RwLockReadGuard<'_, Version>> {
 ///
 /// # Safety
 /// If `place` is neither NULL nor misaligned, it must be writable.
-unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&Version) -> Result<T>) -> i32 {
+unsafe fn write_answer<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&Version) -> Result<T>) -> i32 {
     call(|| {
         let place = out(place, what)?;
         let answer = ask(&*version(&reference)?)?;
@@ -57,25 +57,25 @@ extern "C" fn crossdock_series_version_unref(version: u64) -> i32 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_sequence(version: u64, sequence: *mut u64) -> i32 {
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(version, sequence, "sequence", |v| Ok(v.sequence())) }
+    unsafe { write_answer(version, sequence, "sequence", |v| Ok(v.sequence())) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_time(version: u64, time_ns: *mut u64) -> i32 {
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(version, time_ns, "time", |v| Ok(v.time())) }
+    unsafe { write_answer(version, time_ns, "time", |v| Ok(v.time())) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_missed(version: u64, missed: *mut u64) -> i32 {
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(version, missed, "count", |v| Ok(v.missed())) }
+    unsafe { write_answer(version, missed, "count", |v| Ok(v.missed())) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_valid(version: u64, valid: *mut c_int) -> i32 {
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(version, valid, "answer", |v| Ok(c_int::from(v.is_valid()))) }
+    unsafe { write_answer(version, valid, "answer", |v| Ok(c_int::from(v.is_valid()))) }
 }
 
 #[unsafe(no_mangle)]
@@ -117,7 +117,7 @@ unsafe extern "C" fn crossdock_series_version_variable(
         found.map(values::variable_out).ok_or_else(|| Error::lacks("variable", name))
     };
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(version, info, "variable", look) }
+    unsafe { write_answer(version, info, "variable", look) }
 }
 
 #[unsafe(no_mangle)]
@@ -148,7 +148,7 @@ unsafe extern "C" fn crossdock_series_version_shape(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_attribute_count(version: u64, count: *mut u32) -> i32 {
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(version, count, "count", |v| Ok(v.attributes().len() as u32)) }
+    unsafe { write_answer(version, count, "count", |v| Ok(v.attributes().len() as u32)) }
 }
 
 #[unsafe(no_mangle)]
@@ -168,7 +168,7 @@ unsafe extern "C" fn crossdock_series_version_attribute_at(
         Ok(values::value_out(value))
     };
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(version, value, "value", look) }
+    unsafe { write_answer(version, value, "value", look) }
 }
 
 #[unsafe(no_mangle)]
@@ -180,7 +180,7 @@ unsafe extern "C" fn crossdock_series_version_attribute(
     // SAFETY: `crossdock.h` asks for zero-terminated text.
     let look = |v: &Version| Ok(values::value_out(v.attribute(unsafe { text(name, "attribute's name")? })?));
     // SAFETY: `crossdock.h` asks for writable memory.
-    unsafe { told(version, value, "value", look) }
+    unsafe { write_answer(version, value, "value", look) }
 }
 
 #[unsafe(no_mangle)]

@@ -93,7 +93,7 @@ impl Scratch {
 
 /// Everything that a checkpoint says, in a form that can be compared.
 #[derive(PartialEq, Debug)]
-struct Told {
+struct Snapshot {
     attributes: Vec<(String, String)>,
     series: BTreeMap<String, Version>,
 }
@@ -114,7 +114,7 @@ fn comparable<'a>(values: impl Iterator<Item = &'a (String, Value)>) -> Vec<(Str
     values.map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
-impl Told {
+impl Snapshot {
     fn of(contents: &Contents) -> Self {
         let array = |v: &Variable| {
             let constants = comparable(v.constants.iter());
@@ -157,7 +157,7 @@ impl Told {
 /// Reads a file of any bytes. If it is accepted, series and variables have different names, each array has the bytes of
 /// its shape, and the check of the whole file finds exactly what reading each variable finds. If the contents can be
 /// written, they come back from the new file.
-fn check(scratch: &Scratch) -> Option<Told> {
+fn check(scratch: &Scratch) -> Option<Snapshot> {
     let checkpoint = scratch.open()?;
     let length = scratch.file.metadata().expect("an open file").len();
     for name in checkpoint.series() {
@@ -171,19 +171,19 @@ fn check(scratch: &Scratch) -> Option<Told> {
             assert_eq!(wrong.expect_err("another size").status, Status::WrongType);
         }
     }
-    let told = Told::by(&checkpoint);
-    assert_eq!(checkpoint.verify().is_ok(), told.is_some());
-    let told = told?;
+    let snapshot = Snapshot::by(&checkpoint);
+    assert_eq!(checkpoint.verify().is_ok(), snapshot.is_some());
+    let snapshot = snapshot?;
     let again = Scratch::new();
-    if again.write(&contents_of(&checkpoint, &told)).is_ok() {
+    if again.write(&contents_of(&checkpoint, &snapshot)).is_ok() {
         let copy = Checkpoint::open(&again.path).expect("what this library has written");
-        assert_eq!(Told::by(&copy).as_ref(), Some(&told));
+        assert_eq!(Snapshot::by(&copy).as_ref(), Some(&snapshot));
     }
-    Some(told)
+    Some(snapshot)
 }
 
-fn contents_of<'a>(checkpoint: &Checkpoint, told: &'a Told) -> Contents<'a> {
-    let series = told.series.iter().map(|(name, (sequence, time_ns, _, variables))| {
+fn contents_of<'a>(checkpoint: &Checkpoint, snapshot: &'a Snapshot) -> Contents<'a> {
+    let series = snapshot.series.iter().map(|(name, (sequence, time_ns, _, variables))| {
         let attributes = checkpoint.series_attributes(name).expect("a series of the file");
         let stored = |variable: &String| checkpoint.variable(name, variable).expect("a variable of the series").clone();
         let variables = variables.iter().map(|(variable, (type_name, shape, _, bytes))| Variable {
@@ -207,13 +207,13 @@ fn written(scratch: &Scratch, input: &mut Input<'_>) {
         assert!(error.status == Status::Invalid && !error.to_string().is_empty(), "{error}");
         return;
     }
-    let told = check(scratch);
-    assert_eq!(told.as_ref(), Some(&Told::of(&contents)), "what was written comes back");
+    let snapshot = check(scratch);
+    assert_eq!(snapshot.as_ref(), Some(&Snapshot::of(&contents)), "what was written comes back");
     let mut bytes = scratch.bytes();
     change(&mut bytes, input.0);
     scratch.put(&bytes);
     if let Some(changed) = check(scratch) {
-        assert_eq!(Some(changed), told, "a changed file is refused, or means the same");
+        assert_eq!(Some(changed), snapshot, "a changed file is refused, or means the same");
     }
 }
 

@@ -158,15 +158,15 @@ impl<'a> Writer<'a> {
             self.apart = None;
             return;
         }
-        let (since, told) = self.apart.get_or_insert_with(|| (Instant::now(), false));
-        if since.elapsed() >= APART && !*told {
+        let (since, reported) = self.apart.get_or_insert_with(|| (Instant::now(), false));
+        if since.elapsed() >= APART && !*reported {
             let seconds = APART.as_secs();
             complain(&format!(
                 "for {seconds} s there was no version that all of {} have: {}\n  hint: let the publishers keep more versions",
                 series::together(&self.names),
                 set.apart()
             ));
-            *told = true;
+            *reported = true;
         }
         std::thread::sleep(LOOK / 10);
     }

@@ -52,17 +52,17 @@ fn phase(phase: Phase) -> &'static str {
     }
 }
 
-fn text(run: &str, DirectoryAnswer { host, told, look }: &DirectoryAnswer) -> String {
+fn text(run: &str, DirectoryAnswer { host, directory, look }: &DirectoryAnswer) -> String {
     let on = host.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
-    let quota = told.quota.map(|bytes| format!(", quota {}: {} used", units::show(bytes), units::show(look.used)));
+    let quota = directory.quota.map(|bytes| format!(", quota {}: {} used", units::show(bytes), units::show(look.used)));
     let quota = quota.unwrap_or_default();
     let full = if look.is_full { "; no room left: writing fails with ENOSPC" } else { "" };
     let head = format!(
         "{run}{on}: {} at {} (publish {}, keep {}{quota}): {} {}, {} published{full}",
-        told.name,
-        told.path,
-        told.publish,
-        told.keep,
+        directory.name,
+        directory.path,
+        directory.publish,
+        directory.keep,
         look.producers,
         phase(look.phase),
         look.published
@@ -110,7 +110,7 @@ fn refusal(refused: &Refused) -> Vec<String> {
     ]
 }
 
-fn value(run: &str, DirectoryAnswer { host, told, look }: &DirectoryAnswer) -> Value {
+fn value(run: &str, DirectoryAnswer { host, directory, look }: &DirectoryAnswer) -> Value {
     let users = |users: &[FileUser]| -> Vec<Value> {
         users.iter().map(|user| json!({ "task": user.task, "pid": user.pid })).collect()
     };
@@ -131,9 +131,9 @@ fn value(run: &str, DirectoryAnswer { host, told, look }: &DirectoryAnswer) -> V
         })
     };
     json!({
-        "run": run, "host": host, "name": told.name, "path": told.path, "publish": told.publish, "keep": told.keep, "quota": told.quota,
-        "producers": told.produce, "consumers": told.consume, "state": phase(look.phase), "published": look.published,
-        "used": told.quota.map(|_| look.used), "full": look.is_full,
+        "run": run, "host": host, "name": directory.name, "path": directory.path, "publish": directory.publish, "keep": directory.keep, "quota": directory.quota,
+        "producers": directory.produce, "consumers": directory.consume, "state": phase(look.phase), "published": look.published,
+        "used": directory.quota.map(|_| look.used), "full": look.is_full,
         "files": look.lines.iter().map(line).collect::<Vec<_>>(),
         "refused": look.refused.iter().map(refused).collect::<Vec<_>>(),
     })

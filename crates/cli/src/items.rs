@@ -58,7 +58,7 @@ pub fn json(i: &ItemInfo) -> Value {
 pub fn text(i: &ItemInfo, l: &Listing) -> String {
     let holder = match l.members.iter().find(|m| m.id == i.holder) {
         Some(m) => format!("open in process {} (task {}, rank {})", m.pid, m.task, m.rank),
-        None if i.holder == MemberId::NOBODY => "open nowhere".into(),
+        None if i.holder == MemberId::NONE => "open nowhere".into(),
         None => i.holder.to_string(),
     };
     format!(

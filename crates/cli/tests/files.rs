@@ -562,11 +562,11 @@ tasks:
         assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
         assert!(!vain.wait().unwrap().success(), "{engine}");
         let log = place.log("reads");
-        let (told, own): (Vec<&str>, Vec<&str>) = log.lines().partition(|line| line.starts_with("crossdock: "));
+        let (messages, own): (Vec<&str>, Vec<&str>) = log.lines().partition(|line| line.starts_with("crossdock: "));
         assert_eq!(own, ["one", "three", "two", "Read-only", "1", "3", "sub"], "{engine}");
         let wanted =
             ["/f/x cannot be opened for writing: this task only reads", "/f/never will not come: writes ended"];
-        assert!(wanted.iter().all(|words| told.iter().any(|line| line.contains(words))), "{engine}: {told:?}");
+        assert!(wanted.iter().all(|words| messages.iter().any(|line| line.contains(words))), "{engine}: {messages:?}");
         let wanted = format!("waited in vain: {}/never will not come: writes ended", view.display());
         let log = place.log("writes");
         assert!(log.contains("crossdock: cat (process ") && log.contains(&wanted), "{engine}: {log}");

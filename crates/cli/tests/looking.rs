@@ -32,7 +32,7 @@ fn json(place: &Place, socket: &str, words: &[&str]) -> Value {
 }
 
 #[test]
-fn a_series_is_listed_with_what_goes_on_in_it_and_nobody_but_its_publisher_can_write_it() {
+fn a_series_is_listed_with_its_activity_and_only_its_publisher_can_write_it() {
     let place = Place::new("");
     let socket = place.path().join("d/endpoint.sock").display().to_string();
     let mut daemon = place.command(&["serve", "--ready", "--socket", &socket]).spawn().unwrap();

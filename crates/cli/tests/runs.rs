@@ -130,8 +130,8 @@ fn a_command_gets_into_a_run_from_anywhere_by_the_workflows_name() {
         ended.code == 0
     });
     assert!(observed.contains("version"), "{observed}");
-    let told = ask(&place, &["attach", "w", "--", "sh", "-c", "echo $CROSSDOCK_WORKFLOW; exit 7"]);
-    assert_eq!((told.code, told.out.as_str()), (7, "w\n"));
+    let attached = ask(&place, &["attach", "w", "--", "sh", "-c", "echo $CROSSDOCK_WORKFLOW; exit 7"]);
+    assert_eq!((attached.code, attached.out.as_str()), (7, "w\n"));
     let plain = ask(&place, &["attach", "w", "sh", "-c", "echo $CROSSDOCK_WORKFLOW"]);
     assert_eq!((plain.code, plain.out.as_str()), (0, "w\n"), "{}", plain.err);
     assert_eq!(ask(&place, &["attach", "w", "--", "/no/such/program"]).code, 127);

@@ -148,8 +148,8 @@ fn in_task(failure: HelloFailure) -> Error {
 /// Finds the path of the `crossdock` command: the one that `CROSSDOCK_COMMAND` names, or the one near this library or
 /// program, or the one in the PATH.
 fn command() -> PathBuf {
-    if let Some(told) = variable("CROSSDOCK_COMMAND") {
-        return PathBuf::from(told);
+    if let Some(path) = variable("CROSSDOCK_COMMAND") {
+        return PathBuf::from(path);
     }
     let beside = [own_file(), std::env::current_exe().ok()];
     let folders = beside.into_iter().flatten().filter_map(|file| file.parent().map(Path::to_owned));

@@ -125,7 +125,7 @@ pub(crate) fn greet(
             let error = Error::new(status, format!("the node daemon at {at}: {text}"));
             // If the daemon knows the session, a lack of space is no reason to end the session, so another attempt
             // follows.
-            let known = who.member != MemberId::NOBODY;
+            let known = who.member != MemberId::NONE;
             Err(if known && status == Status::NoSpace {
                 HelloFailure::NoRoom(error)
             } else {

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_started_the_process_itself_numbers_it() {
+    fn the_starter_of_the_process_numbers_it() {
         let mpich = |v: &str| match v {
             "PMI_RANK" => Some("3".to_owned()),
             "CROSSDOCK_RANK" => Some("0".to_owned()),

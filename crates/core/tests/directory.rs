@@ -120,7 +120,7 @@ fn modes_do_what_they_say() {
 }
 
 #[test]
-fn an_object_under_construction_is_seen_by_nobody() {
+fn no_task_sees_an_object_under_construction() {
     let world = World::new(4 << 20);
     let (first, second) = (world.attach(1), world.attach(2));
     let claim = first.claim("x", &ty("i64"), ObjectMode::OpenOrCreate, POLL).unwrap();

@@ -260,7 +260,7 @@ fn healer_dies(pattern: Pattern, first: (&str, &str), fault: &str) -> bool {
 }
 
 #[test]
-fn whoever_dies_at_any_fault_point_the_others_go_on_and_nothing_is_lost() {
+fn a_death_at_any_fault_point_lets_the_others_go_on_and_loses_nothing() {
     let mut reached = BTreeSet::new();
     let mut note = |fault: &str, killed: bool| {
         if killed {

@@ -148,7 +148,7 @@ fn fan_out_shows_each_message_to_each_consumer_from_when_it_came() {
 }
 
 #[test]
-fn fan_out_keeps_what_was_sent_to_nobody_for_the_first_who_comes() {
+fn fan_out_keeps_messages_without_a_consumer_for_the_first_consumer() {
     let world = World::new(Pattern::FanOut, 4);
     let producer = world.open(Side::Producer);
     send(&producer, 0..4);
@@ -400,7 +400,7 @@ fn a_mapping_too_small_is_refused() {
 }
 
 #[test]
-fn a_producer_stopped_in_the_middle_of_a_message_holds_nobody_up() {
+fn a_producer_stopped_in_the_middle_of_a_message_holds_no_other_end_up() {
     for pattern in [Pattern::FanIn, Pattern::WorkQueue] {
         let world = World::new(pattern, 4);
         let (_stopped, other) = (world.open(Side::Producer), world.open(Side::Producer));

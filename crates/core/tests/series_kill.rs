@@ -195,7 +195,7 @@ fn a_publisher_that_dies_while_it_ends_has_ended_or_died() {
 }
 
 #[test]
-fn an_observer_that_dies_at_any_point_holds_nobody_up_and_leaves_no_memory_behind() {
+fn an_observer_that_dies_at_any_point_holds_no_member_up_and_leaves_no_memory_behind() {
     let points: Vec<&str> = FAULT_POINTS
         .iter()
         .copied()

@@ -17,14 +17,14 @@ const WORDS: u64 = 64 * 512;
 const PAGE: usize = 4096;
 
 /// A publisher and an observer, with the observer's descriptors and a version that it has mapped.
-struct Scene {
+struct Fixture {
     publisher: Publisher,
     series: Series,
     version: Version,
     pool: OwnedFd,
 }
 
-fn scene() -> Scene {
+fn fixture() -> Fixture {
     let world = World::new();
     let (mut publisher, series) = world.publisher(spec(WORDS));
     pattern::write(numbers(&mut publisher, "u"), 1, false);
@@ -32,10 +32,10 @@ fn scene() -> Scene {
     let version = series.observe(0).latest().unwrap();
     version.bytes("u").unwrap();
     let pool = series.parts(1).pool;
-    Scene { publisher, series, version, pool }
+    Fixture { publisher, series, version, pool }
 }
 
-impl Scene {
+impl Fixture {
     /// Opens the pool for writing through `/proc`. The kernel gives a descriptor, but refuses to write through it.
     fn reopened(&self) -> OwnedFd {
         reopen(&self.pool, OFlags::RDWR).unwrap()
@@ -70,111 +70,111 @@ const BOTH: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 #[test]
 fn mapping_it_writable_is_refused() {
-    let scene = scene();
-    assert_eq!(map(&scene.pool, BOTH, MapFlags::SHARED).unwrap_err(), Errno::ACCESS);
-    assert_eq!(map(scene.reopened(), BOTH, MapFlags::SHARED).unwrap_err(), Errno::PERM);
-    scene.unharmed();
+    let fixture = fixture();
+    assert_eq!(map(&fixture.pool, BOTH, MapFlags::SHARED).unwrap_err(), Errno::ACCESS);
+    assert_eq!(map(fixture.reopened(), BOTH, MapFlags::SHARED).unwrap_err(), Errno::PERM);
+    fixture.unharmed();
 }
 
 #[test]
 fn making_a_view_writable_is_refused() {
-    let scene = scene();
+    let fixture = fixture();
     // SAFETY: the view's own range; if the call did what it must not, the test fails.
-    let made = unsafe { rustix::mm::mprotect(scene.view(), PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
+    let made = unsafe { rustix::mm::mprotect(fixture.view(), PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
     assert_eq!(made.unwrap_err(), Errno::ACCESS);
-    let again = map(scene.reopened(), ProtFlags::READ, MapFlags::SHARED).unwrap();
+    let again = map(fixture.reopened(), ProtFlags::READ, MapFlags::SHARED).unwrap();
     // SAFETY: the mapping made above.
     let made = unsafe { rustix::mm::mprotect(again, PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
     assert_eq!(made.unwrap_err(), Errno::ACCESS);
-    scene.unharmed();
+    fixture.unharmed();
 }
 
 #[test]
 fn mapping_a_view_once_more_does_not_make_it_writable() {
-    let scene = scene();
+    let fixture = fixture();
     // SAFETY: an old size of 0 leaves the view as it is.
-    let again = unsafe { rustix::mm::mremap(scene.view(), 0, PAGE, MremapFlags::MAYMOVE) }.unwrap();
+    let again = unsafe { rustix::mm::mremap(fixture.view(), 0, PAGE, MremapFlags::MAYMOVE) }.unwrap();
     // SAFETY: the mapping made above.
     let made = unsafe { rustix::mm::mprotect(again, PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
     assert_eq!(made.unwrap_err(), Errno::ACCESS);
-    scene.unharmed();
+    fixture.unharmed();
 }
 
 #[test]
 fn writing_to_a_private_mapping_changes_a_copy_only() {
-    let scene = scene();
-    let own = map(&scene.pool, BOTH, MapFlags::PRIVATE).unwrap();
+    let fixture = fixture();
+    let own = map(&fixture.pool, BOTH, MapFlags::PRIVATE).unwrap();
     // SAFETY: the private mapping made above.
     unsafe { own.cast::<[u8; PAGE]>().write_volatile([0xff; PAGE]) };
-    scene.unharmed();
+    fixture.unharmed();
 }
 
 #[test]
 fn write_is_refused() {
-    let scene = scene();
-    assert_eq!(rustix::io::pwrite(&scene.pool, b"x", 0).unwrap_err(), Errno::BADF);
-    assert_eq!(rustix::io::write(scene.reopened(), &[0xff; PAGE]).unwrap_err(), Errno::PERM);
-    let writing = reopen(&scene.pool, OFlags::WRONLY | OFlags::APPEND).unwrap();
+    let fixture = fixture();
+    assert_eq!(rustix::io::pwrite(&fixture.pool, b"x", 0).unwrap_err(), Errno::BADF);
+    assert_eq!(rustix::io::write(fixture.reopened(), &[0xff; PAGE]).unwrap_err(), Errno::PERM);
+    let writing = reopen(&fixture.pool, OFlags::WRONLY | OFlags::APPEND).unwrap();
     assert!(rustix::io::write(writing, b"x").is_err());
-    scene.unharmed();
+    fixture.unharmed();
 }
 
 #[test]
 fn truncating_it_is_refused() {
-    let scene = scene();
-    for size in [0, PAGE as u64, scene.series.offer.size - 1, scene.series.offer.size + 1] {
-        assert_eq!(rustix::fs::ftruncate(scene.reopened(), size).unwrap_err(), Errno::PERM);
+    let fixture = fixture();
+    for size in [0, PAGE as u64, fixture.series.offer.size - 1, fixture.series.offer.size + 1] {
+        assert_eq!(rustix::fs::ftruncate(fixture.reopened(), size).unwrap_err(), Errno::PERM);
     }
-    assert!(reopen(&scene.pool, OFlags::RDWR | OFlags::TRUNC).is_err());
-    scene.unharmed();
+    assert!(reopen(&fixture.pool, OFlags::RDWR | OFlags::TRUNC).is_err());
+    fixture.unharmed();
 }
 
 #[test]
 fn punching_holes_is_refused() {
-    let scene = scene();
+    let fixture = fixture();
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    assert_eq!(rustix::fs::fallocate(scene.reopened(), hole, 0, 1 << 20).unwrap_err(), Errno::PERM);
-    scene.unharmed();
+    assert_eq!(rustix::fs::fallocate(fixture.reopened(), hole, 0, 1 << 20).unwrap_err(), Errno::PERM);
+    fixture.unharmed();
 }
 
 #[test]
 fn fallocate_in_every_other_mode_changes_nothing() {
-    let scene = scene();
-    let size = scene.series.offer.size;
+    let fixture = fixture();
+    let size = fixture.series.offer.size;
     for mode in [FallocateFlags::ZERO_RANGE, FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
-        assert!(rustix::fs::fallocate(scene.reopened(), mode, 0, 1 << 20).is_err());
+        assert!(rustix::fs::fallocate(fixture.reopened(), mode, 0, 1 << 20).is_err());
     }
-    assert_eq!(rustix::fs::fallocate(scene.reopened(), FallocateFlags::empty(), size, 4096).unwrap_err(), Errno::PERM);
+    assert_eq!(rustix::fs::fallocate(fixture.reopened(), FallocateFlags::empty(), size, 4096).unwrap_err(), Errno::PERM);
     // The kernel allows an observer to reserve memory for pages that have none yet. This changes no byte.
-    let _ = rustix::fs::fallocate(scene.reopened(), FallocateFlags::KEEP_SIZE, size - 4096, 4096);
-    scene.unharmed();
+    let _ = rustix::fs::fallocate(fixture.reopened(), FallocateFlags::KEEP_SIZE, size - 4096, 4096);
+    fixture.unharmed();
 }
 
 #[test]
 fn madvise_cannot_remove_its_pages() {
-    let scene = scene();
-    let again = map(scene.reopened(), ProtFlags::READ, MapFlags::SHARED).unwrap();
+    let fixture = fixture();
+    let again = map(fixture.reopened(), ProtFlags::READ, MapFlags::SHARED).unwrap();
     for (address, advice) in [
-        (scene.view(), libc::MADV_REMOVE),
+        (fixture.view(), libc::MADV_REMOVE),
         (again, libc::MADV_REMOVE),
         // The kernel allows these calls. The pages are then read again with the same contents.
-        (scene.view(), libc::MADV_DONTNEED),
-        (scene.view(), 21), // MADV_PAGEOUT
+        (fixture.view(), libc::MADV_DONTNEED),
+        (fixture.view(), 21), // MADV_PAGEOUT
         (again, libc::MADV_DONTNEED),
     ] {
         // SAFETY: ranges of this test's own mappings.
         let answer = unsafe { libc::madvise(address, PAGE, advice) };
         assert!(answer < 0 || advice != libc::MADV_REMOVE, "removed");
     }
-    scene.unharmed();
+    fixture.unharmed();
 }
 
 #[test]
 fn other_calls_that_write_to_files_are_refused() {
-    let scene = scene();
+    let fixture = fixture();
     let source = rustix::fs::memfd_create("source", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::io::write(&source, &[0xff; 2 * PAGE]).unwrap();
-    let (from, to) = (source.as_raw_fd(), scene.reopened());
+    let (from, to) = (source.as_raw_fd(), fixture.reopened());
     let (mut one, mut other) = (0i64, 0i64);
     // SAFETY: descriptors and numbers of this test's own.
     let sent = unsafe { libc::sendfile(to.as_raw_fd(), from, &mut one, PAGE) };
@@ -188,63 +188,63 @@ fn other_calls_that_write_to_files_are_refused() {
     let mut at = 0;
     let spliced = rustix::pipe::splice(&out, None, &to, Some(&mut at), 100, rustix::pipe::SpliceFlags::empty());
     assert!(spliced.is_err(), "splice wrote");
-    scene.unharmed();
+    fixture.unharmed();
 }
 
 #[test]
 fn writing_through_ones_own_proc_mem_is_refused() {
-    let scene = scene();
+    let fixture = fixture();
     let own = rustix::fs::open("/proc/self/mem", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    assert!(rustix::io::pwrite(&own, &[0xff; 64], scene.view() as u64).is_err());
+    assert!(rustix::io::pwrite(&own, &[0xff; 64], fixture.view() as u64).is_err());
     let control = [0u8; 64];
     assert_eq!(
         rustix::io::pwrite(&own, &[1; 64], control.as_ptr() as u64),
         Ok(64),
         "control: ordinary memory is written"
     );
-    scene.unharmed();
+    fixture.unharmed();
 }
 
 #[test]
 fn process_vm_writev_to_a_view_is_refused() {
-    let scene = scene();
+    let fixture = fixture();
     let bytes = [0xffu8; 64];
     let local = libc::iovec { iov_base: bytes.as_ptr() as *mut c_void, iov_len: 64 };
-    let remote = libc::iovec { iov_base: scene.view(), iov_len: 64 };
+    let remote = libc::iovec { iov_base: fixture.view(), iov_len: 64 };
     // SAFETY: this process's own memory; the view's pages are what the kernel must not write.
     let written = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
     assert!(written < 0);
-    scene.unharmed();
+    fixture.unharmed();
 }
 
 #[test]
 fn seals_can_neither_be_removed_nor_added() {
-    let scene = scene();
+    let fixture = fixture();
     for seal in [SealFlags::WRITE, SealFlags::SEAL, SealFlags::empty()] {
-        let added = rustix::fs::fcntl_add_seals(scene.reopened(), seal);
+        let added = rustix::fs::fcntl_add_seals(fixture.reopened(), seal);
         assert!(added.is_err(), "{seal:?}");
     }
-    let seals = rustix::fs::fcntl_get_seals(&scene.pool).unwrap();
+    let seals = rustix::fs::fcntl_get_seals(&fixture.pool).unwrap();
     let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE;
     assert!(seals.contains(all));
-    scene.unharmed();
+    fixture.unharmed();
 }
 
 #[test]
 fn the_publisher_itself_can_map_it_writable_no_more() {
-    let scene = scene();
-    assert_eq!(map(&scene.series.offer.pool, BOTH, MapFlags::SHARED).unwrap_err(), Errno::PERM);
-    scene.unharmed();
+    let fixture = fixture();
+    assert_eq!(map(&fixture.series.offer.pool, BOTH, MapFlags::SHARED).unwrap_err(), Errno::PERM);
+    fixture.unharmed();
 }
 
 #[test]
 fn a_store_through_a_view_is_a_fault() {
-    let scene = scene();
-    let pid = scene.series.world.fork(|| {
+    let fixture = fixture();
+    let pid = fixture.series.world.fork(|| {
         // SAFETY: deliberately not: the child must die of it.
-        unsafe { scene.view().cast::<u8>().write_volatile(1) };
+        unsafe { fixture.view().cast::<u8>().write_volatile(1) };
         0
     });
-    assert_eq!(scene.series.world.wait(pid), -libc::SIGSEGV);
-    scene.unharmed();
+    assert_eq!(fixture.series.world.wait(pid), -libc::SIGSEGV);
+    fixture.unharmed();
 }

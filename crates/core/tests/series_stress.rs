@@ -244,7 +244,7 @@ fn ended(pid: i32, who: &str) -> bool {
 }
 
 #[test]
-fn no_version_is_ever_torn_and_nobody_stops_the_publisher() {
+fn no_version_is_ever_torn_and_no_observer_stops_the_publisher() {
     let part = Duration::from_secs(seconds()) / 4;
     stress(Detect::Auto, FullPolicy::Withhold, part);
     stress(Detect::PrivateCopies, FullPolicy::Fail, part);

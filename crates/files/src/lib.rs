@@ -28,7 +28,7 @@ pub use rules::{Keep, Publish};
 pub use service::FETCH_FAULT_POINTS;
 #[doc(hidden)]
 pub use service::fuzz_entry;
-pub use service::{Announcement, Exchange, RemoteHosts, Report, Role, Service, Site, key as entry_key};
+pub use service::{Announcement, Exchange, HostRole, RemoteHosts, Report, Service, Site, key as entry_key};
 #[cfg(feature = "fault-points")]
 pub use spill::SPILL_FAULT_POINTS;
 #[cfg(feature = "fault-points")]

@@ -273,8 +273,8 @@ fn open_files(pid: i32) -> Vec<((u64, u64), bool)> {
     let folder = PathBuf::from(format!("/proc/{pid}/fd"));
     let file = |number: i32| {
         let meta = fs::metadata(folder.join(number.to_string())).ok().filter(fs::Metadata::is_file)?;
-        let told = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).ok()?;
-        let flags = told.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).ok()?;
+        let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
         let writes = u32::from_str_radix(flags.trim(), 8).is_ok_and(|flags| flags & 3 != 0);
         Some(((meta.dev(), meta.ino()), writes))
     };

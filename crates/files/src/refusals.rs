@@ -288,12 +288,12 @@ fn plain(error: crossdock_os::OsError) -> io::Error {
 mod tests {
     use super::*;
 
-    struct Scene {
+    struct Fixture {
         folder: tempfile::TempDir,
         refusals: Refusals,
     }
 
-    impl Scene {
+    impl Fixture {
         /// Two directories: `simulate` writes both, `analyse` reads the first one.
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
@@ -304,15 +304,15 @@ mod tests {
             };
             let refusals =
                 Refusals::start(vec![directory("/data/f", "0.refusals"), directory("/data/g", "1.refusals")]);
-            let scene = Self { refusals: refusals.unwrap(), folder };
+            let fixture = Self { refusals: refusals.unwrap(), folder };
             for (task, directories) in [("simulate", &[0, 1][..]), ("analyse", &[0])] {
-                fs::create_dir(scene.folder.path().join(task)).unwrap();
+                fs::create_dir(fixture.folder.path().join(task)).unwrap();
                 for _ in 0..2 {
-                    let endpoint = scene.folder.path().join(task);
-                    scene.refusals.listen(task, directories, &endpoint).unwrap();
+                    let endpoint = fixture.folder.path().join(task);
+                    fixture.refusals.listen(task, directories, &endpoint).unwrap();
                 }
             }
-            scene
+            fixture
         }
 
         fn send(&self, task: &str, bytes: &[u8]) -> bool {
@@ -341,43 +341,43 @@ mod tests {
 
     #[test]
     fn each_task_has_one_record_with_the_number_and_the_last_path() {
-        let scene = Scene::new();
-        scene.report("analyse", "/data/f/1.txt");
-        scene.report("analyse", "/data/f/./a//2.txt");
-        scene.report("simulate", "/data/f/3.txt");
-        scene.report("simulate", "/data/g/4.txt");
-        let found = scene.records(0, |found| found.iter().map(|refused| refused.times).sum::<u64>() == 3);
+        let fixture = Fixture::new();
+        fixture.report("analyse", "/data/f/1.txt");
+        fixture.report("analyse", "/data/f/./a//2.txt");
+        fixture.report("simulate", "/data/f/3.txt");
+        fixture.report("simulate", "/data/g/4.txt");
+        let found = fixture.records(0, |found| found.iter().map(|refused| refused.times).sum::<u64>() == 3);
         let of = |refused: &Refused| (refused.task.clone(), refused.errno(), refused.times, refused.last.clone());
         let wanted =
             [("analyse".into(), "EROFS", 2, "a/2.txt".into()), ("simulate".into(), "EACCES", 1, "3.txt".into())];
         assert_eq!(found.iter().map(of).collect::<Vec<_>>(), wanted);
         assert!(found.iter().all(|refused| refused.seconds_ago < 60));
-        assert_eq!(scene.records(1, |found| found.len() == 1)[0].last, "4.txt");
+        assert_eq!(fixture.records(1, |found| found.len() == 1)[0].last, "4.txt");
     }
 
     #[test]
     fn a_task_cannot_speak_for_other_tasks_or_other_directories() {
-        let scene = Scene::new();
+        let fixture = Fixture::new();
         for path in ["/data/g/x", "/data/f/../g/x", "/data/f", "/data/f/", "/data/ff/x", "/etc/passwd"] {
-            scene.report("analyse", path);
+            fixture.report("analyse", path);
         }
         for bad in [&b""[..], b"short", &[0xff; 100], &[b'/'; MESSAGE_BYTES + 100]] {
-            scene.send("analyse", bad);
+            fixture.send("analyse", bad);
         }
         // A path with the characters that separate the fields of a record, and a false number.
         let evil = b"/data/f/a\nproducer\tsimulate\t9\t9\tx";
-        scene.send("analyse", &refusal::write(u64::MAX, evil).unwrap());
-        let found = scene.records(0, |found| !found.is_empty());
+        fixture.send("analyse", &refusal::write(u64::MAX, evil).unwrap());
+        let found = fixture.records(0, |found| !found.is_empty());
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].task.as_str(), found[0].role), ("analyse", RefusedRole::Consumer));
         assert_eq!(found[0].last, "a?producer?simulate?9?9?x");
         assert_eq!(found[0].times, u64::from(u32::MAX));
-        assert!(read(&scene.folder.path().join("1.refusals")).is_empty());
+        assert!(read(&fixture.folder.path().join("1.refusals")).is_empty());
     }
 
     #[test]
     fn a_flood_of_one_task_is_bounded_and_keeps_no_other_task_out() {
-        let scene = Scene::new();
+        let fixture = Fixture::new();
         let is_over = std::sync::atomic::AtomicBool::new(false);
         thread::scope(|scope| {
             let flood = scope.spawn(|| {
@@ -386,20 +386,20 @@ mod tests {
                 while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
                     number += 1;
                     let path = format!("/data/f/{}{number}", "x".repeat(3000));
-                    sent += u64::from(scene.send("analyse", &refusal::write(1, path.as_bytes()).unwrap()));
+                    sent += u64::from(fixture.send("analyse", &refusal::write(1, path.as_bytes()).unwrap()));
                 }
                 sent
             });
             thread::sleep(Duration::from_millis(300));
-            scene.report("simulate", "/data/f/own");
-            let found = scene.records(0, |found| found.iter().any(|refused| refused.task == "simulate"));
+            fixture.report("simulate", "/data/f/own");
+            let found = fixture.records(0, |found| found.iter().any(|refused| refused.task == "simulate"));
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
             let sent = flood.join().unwrap();
             assert_eq!(found.len(), 2);
             assert!(found.iter().all(|refused| refused.last.len() <= NAME_BYTES));
-            let size = fs::metadata(scene.folder.path().join("0.refusals")).unwrap().len();
+            let size = fs::metadata(fixture.folder.path().join("0.refusals")).unwrap().len();
             assert!(size < 3 * NAME_BYTES as u64, "{size}");
-            let all = scene.records(0, |found| found[0].times == sent);
+            let all = fixture.records(0, |found| found[0].times == sent);
             assert_eq!(all[1].times, 1);
         });
     }

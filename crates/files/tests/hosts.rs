@@ -1,7 +1,7 @@
 //! Tests of a managed directory on several hosts. As in a run, each host has a service with a store of its own, and
 //! they talk through mutual TLS.
 
-mod told;
+mod announced;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -67,7 +67,7 @@ impl Host {
         let notice = self.root.with_extension("notice");
         let service = Service::start(&self.root, &notice, "simulate on a", Publish::Close, self.keep.clone()).unwrap();
         let directories = [("frames", &service, &self.across)];
-        let site = told::site(self.catalog.client());
+        let site = announced::site(self.catalog.client());
         let exchange = Exchange::start(&self.transports, self.name, "127.0.0.1:0", &site, &directories).unwrap();
         (self.service, self.exchange) = (Some(service), Some(exchange));
     }
@@ -78,7 +78,7 @@ impl Host {
 
     fn meet(&self, addresses: &[(&str, &str)]) {
         for (node, address) in addresses {
-            told::announce(&self.catalog, "frames", node, address);
+            announced::announce(&self.catalog, "frames", node, address);
         }
     }
 
@@ -306,7 +306,7 @@ fn several_directories_share_a_link_and_each_gets_its_own_files() {
     let exchange = |hosts: &[Host]| {
         let all: Vec<_> =
             hosts.iter().zip(["x", "y", "z"]).map(|(host, name)| (name, host.service(), &host.across)).collect();
-        let site = told::site(catalog.client());
+        let site = announced::site(catalog.client());
         Exchange::start(&hosts[0].transports, hosts[0].name, "127.0.0.1:0", &site, &all).unwrap()
     };
     let (_from, _to) = (exchange(&a), exchange(&b));

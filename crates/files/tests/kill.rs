@@ -3,7 +3,7 @@
 //! left behind.
 #![cfg(feature = "fault-points")]
 
-mod told;
+mod announced;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -120,8 +120,8 @@ fn fetching(root: &Path, from: &str) -> (Service, Exchange) {
     };
     let transports = Transports::new(&Trust::Loopback, Choice::Auto).unwrap();
     let catalog = Memory::new();
-    told::announce(&catalog, "f", "a", from);
-    let exchange = Exchange::start(&transports, "b", "", &told::site(catalog), &[("f", &service, &across)]).unwrap();
+    announced::announce(&catalog, "f", "a", from);
+    let exchange = Exchange::start(&transports, "b", "", &announced::site(catalog), &[("f", &service, &across)]).unwrap();
     (service, exchange)
 }
 
@@ -283,7 +283,7 @@ fn a_service_that_dies_at_any_step_of_a_fetch_shows_nothing_in_part_and_the_next
         };
         let transports = Transports::new(&Trust::Loopback, Choice::Auto).unwrap();
         let exchange =
-            Exchange::start(&transports, "a", "127.0.0.1:0", &told::site(Memory::new()), &[("f", &producers, &across)]);
+            Exchange::start(&transports, "a", "127.0.0.1:0", &announced::site(Memory::new()), &[("f", &producers, &across)]);
         let exchange = exchange.unwrap();
         let from = exchange.address().to_owned();
         let root = &there.0;

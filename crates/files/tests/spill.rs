@@ -13,14 +13,14 @@ use crossdock_layout::files::Phase;
 const LONG: Duration = Duration::from_secs(60);
 const SIZE: usize = 100_000;
 
-struct Scene {
+struct Fixture {
     root: PathBuf,
     disk: PathBuf,
     service: Option<Service>,
     moved: MovedFiles,
 }
 
-impl Scene {
+impl Fixture {
     /// Makes a directory with memory for four files. The fourth file makes the oldest one move to the disk.
     fn new(keep: Keep) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
@@ -72,12 +72,12 @@ impl Scene {
             moved: self.moved.clone(),
         };
         let at = self.disk.with_extension("view");
-        let told = ViewCallbacks { read: Box::new(self.service().reads_by_view(0)), story: Box::new(|_, _| ()) };
-        Some((View::mount(&at, show, told).unwrap(), at))
+        let callbacks = ViewCallbacks { read: Box::new(self.service().reads_by_view(0)), story: Box::new(|_, _| ()) };
+        Some((View::mount(&at, show, callbacks).unwrap(), at))
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.service = None;
         fs::remove_dir_all(&self.root).unwrap();
@@ -96,7 +96,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn the_oldest_files_move_until_half_of_the_memory_is_free_and_stay_whole() {
-    let s = Scene::new(Keep::All);
+    let s = Fixture::new(Keep::All);
     s.fill();
     until("half of the memory is free", || !s.in_memory("1"));
     assert!(s.in_memory("2") && s.in_memory("3") && s.on_disk("1") && !s.on_disk("2"));
@@ -113,7 +113,7 @@ fn the_oldest_files_move_until_half_of_the_memory_is_free_and_stay_whole() {
 
 #[test]
 fn a_new_file_of_a_moved_name_takes_the_place_of_the_old_one() {
-    let s = Scene::new(Keep::All);
+    let s = Fixture::new(Keep::All);
     s.fill();
     s.write("0", b'n');
     until("the new file is there", || s.in_memory("0") && !s.on_disk("0"));
@@ -122,7 +122,7 @@ fn a_new_file_of_a_moved_name_takes_the_place_of_the_old_one() {
 
 #[test]
 fn the_newest_files_are_kept_across_memory_and_disk() {
-    let s = Scene::new(Keep::Newest(5));
+    let s = Fixture::new(Keep::Newest(5));
     s.fill();
     for n in 4..7u8 {
         s.write(&n.to_string(), b'0' + n);
@@ -134,7 +134,7 @@ fn the_newest_files_are_kept_across_memory_and_disk() {
 
 #[test]
 fn a_consumer_reads_the_same_file_before_during_and_after_the_move() {
-    let s = Scene::new(Keep::All);
+    let s = Fixture::new(Keep::All);
     let Some((view, at)) = s.view() else { return crossdock_os::testing::skip("fuse") };
     s.write("0", b'0');
     let mut held = File::open(at.join("0")).unwrap();
@@ -170,7 +170,7 @@ fn a_consumer_reads_the_same_file_before_during_and_after_the_move() {
 
 #[test]
 fn files_that_all_have_read_are_dropped_from_memory_and_disk() {
-    let s = Scene::new(Keep::Consumed { readers: vec![1] });
+    let s = Fixture::new(Keep::Consumed { readers: vec![1] });
     let Some((view, at)) = s.view() else { return crossdock_os::testing::skip("fuse") };
     s.fill();
     for n in 0..4u8 {

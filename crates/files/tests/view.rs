@@ -16,7 +16,7 @@ use crossdock_layout::files::Phase;
 const LONG: Duration = Duration::from_secs(60);
 
 /// A managed directory with a view. Its producers are running.
-struct Scene {
+struct Fixture {
     root: PathBuf,
     at: PathBuf,
     service: Option<Service>,
@@ -25,7 +25,7 @@ struct Scene {
     stories: Arc<Mutex<Vec<String>>>,
 }
 
-impl Scene {
+impl Fixture {
     /// Returns `None` if this machine's kernel or user cannot mount a view.
     fn new(wait: Duration) -> Option<Self> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
@@ -37,19 +37,19 @@ impl Scene {
         service.producers(Phase::Producing);
         let (reads, stories) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let (of_reads, of_stories) = (reads.clone(), stories.clone());
-        let told = ViewCallbacks {
+        let callbacks = ViewCallbacks {
             read: Box::new(move |rest| of_reads.lock().unwrap().push(rest.to_owned())),
             story: Box::new(move |_, story| of_stories.lock().unwrap().push(story)),
         };
         let faces = vec![service.layout().published];
         let (notice, awaits, moved) = (root.with_extension("notice"), Vec::new(), MovedFiles::default());
         let show = ViewOptions { faces, seen_at: "/data/frames".into(), notice, wait, awaits, moved };
-        let mut scene = Self { root, at, service: Some(service), view: None, reads, stories };
+        let mut fixture = Self { root, at, service: Some(service), view: None, reads, stories };
         if crossdock_os::child::user() != 0 || !Path::new("/dev/fuse").exists() {
             return None;
         }
-        scene.view = Some(View::mount(&scene.at, show, told).unwrap());
-        Some(scene)
+        fixture.view = Some(View::mount(&fixture.at, show, callbacks).unwrap());
+        Some(fixture)
     }
 
     fn stage(&self, name: &str) -> PathBuf {
@@ -78,7 +78,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.view = None;
         self.service = None;
@@ -108,7 +108,7 @@ fn ended(child: Child) -> Output {
 
 #[test]
 fn tools_of_the_host_wait_for_a_file_and_read_the_very_bytes_that_were_written() {
-    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
+    let Some(s) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     let reader = s.waiting("exec cat coming");
     // The wait does not lock the folder, so other processes can list it and look up other names.
     assert_eq!(text(&s.run("ls -A")), "");
@@ -123,7 +123,7 @@ fn tools_of_the_host_wait_for_a_file_and_read_the_very_bytes_that_were_written()
 
 #[test]
 fn a_stat_waits_too_and_says_the_size_of_the_whole_file() {
-    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
+    let Some(s) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     let looks = s.waiting("exec stat -c %s coming");
     fs::write(s.stage("coming"), [1; 12345]).unwrap();
     assert_eq!(text(&ended(looks)), "12345\n");
@@ -131,7 +131,7 @@ fn a_stat_waits_too_and_says_the_size_of_the_whole_file() {
 
 #[test]
 fn a_file_that_is_open_stays_when_its_name_is_replaced_or_removed() {
-    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
+    let Some(s) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     fs::write(s.stage("a"), "first").unwrap();
     let mut held = File::open(s.at.join("a")).unwrap();
     fs::write(s.stage(".b"), "second").unwrap();
@@ -149,7 +149,7 @@ fn a_file_that_is_open_stays_when_its_name_is_replaced_or_removed() {
 
 #[test]
 fn folders_are_shown_and_hidden_names_are_not_awaited() {
-    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
+    let Some(s) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     fs::create_dir_all(s.stage("a/b")).unwrap();
     fs::write(s.stage("a/b/c"), "x").unwrap();
     until("the folder is there", || s.at.join("a/b").is_dir());
@@ -160,7 +160,7 @@ fn folders_are_shown_and_hidden_names_are_not_awaited() {
 
 #[test]
 fn consumers_cannot_write() {
-    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
+    let Some(s) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     fs::write(s.stage("a"), "x").unwrap();
     assert_eq!(fs::read(s.at.join("a")).unwrap(), b"x");
     for refused in [
@@ -178,7 +178,7 @@ fn consumers_cannot_write() {
 
 #[test]
 fn a_wait_ends_with_its_time_and_with_the_producers_and_says_why() {
-    let Some(s) = Scene::new(Duration::from_millis(300)) else { return crossdock_os::testing::skip("fuse") };
+    let Some(s) = Fixture::new(Duration::from_millis(300)) else { return crossdock_os::testing::skip("fuse") };
     let error = File::open(s.at.join("never")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(110), "ETIMEDOUT");
     let stories = s.stories.lock().unwrap().clone();
@@ -195,7 +195,7 @@ fn a_wait_ends_with_its_time_and_with_the_producers_and_says_why() {
 
 #[test]
 fn a_waiting_process_is_killed_at_once_and_leaves_no_wait() {
-    let Some(s) = Scene::new(Duration::from_secs(600)) else { return crossdock_os::testing::skip("fuse") };
+    let Some(s) = Fixture::new(Duration::from_secs(600)) else { return crossdock_os::testing::skip("fuse") };
     let mut waits = s.waiting("exec cat coming");
     waits.kill().unwrap();
     let status = waits.wait().unwrap();
@@ -211,7 +211,7 @@ fn after_a_killed_server_open_files_go_on_waits_end_and_the_mount_goes() {
     if let Some(root) = std::env::var_os("CROSSDOCK_TEST_VIEW") {
         serve(Path::new(&root));
     }
-    let Some(probe) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
+    let Some(probe) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     drop(probe);
     let root = PathBuf::from(format!("/dev/shm/crossdock-view-killed-{}", std::process::id()));
     let at = std::env::temp_dir().join(root.file_name().unwrap());
@@ -245,8 +245,8 @@ fn serve(root: &Path) -> ! {
     let faces = vec![service.layout().published];
     let seen_at = "/data/frames".into();
     let show = ViewOptions { faces, seen_at, notice, wait: LONG, awaits: Vec::new(), moved: MovedFiles::default() };
-    let told = ViewCallbacks { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
-    let _view = View::mount(&std::env::temp_dir().join(root.file_name().unwrap()), show, told).unwrap();
+    let callbacks = ViewCallbacks { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
+    let _view = View::mount(&std::env::temp_dir().join(root.file_name().unwrap()), show, callbacks).unwrap();
     loop {
         std::thread::park();
     }
@@ -254,7 +254,7 @@ fn serve(root: &Path) -> ! {
 
 #[test]
 fn a_mount_point_that_is_not_empty_is_refused() {
-    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
+    let Some(s) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     let at = s.root.join("stage");
     fs::write(at.join("x"), "x").unwrap();
     let show = ViewOptions {
@@ -265,14 +265,14 @@ fn a_mount_point_that_is_not_empty_is_refused() {
         awaits: Vec::new(),
         moved: MovedFiles::default(),
     };
-    let told = ViewCallbacks { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
-    let error = View::mount(&at, show, told).unwrap_err().to_string();
+    let callbacks = ViewCallbacks { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
+    let error = View::mount(&at, show, callbacks).unwrap_err().to_string();
     assert!(error.contains("is not empty"), "{error}");
 }
 
 #[test]
 fn the_numbers_of_files_are_stable_for_programs_that_compare_them() {
-    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
+    let Some(s) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     fs::write(s.stage("a"), "x").unwrap();
     let first = fs::metadata(s.at.join("a")).unwrap();
     let held = File::open(s.at.join("a")).unwrap();

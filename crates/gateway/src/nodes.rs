@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crossdock_layout::Status;
 use crossdock_link::{
     Error, Link, LinkOptions, LinkState, Node, Peer, Presence, Pulled, Refusal, Result, Serve, Server, Source,
-    Transports, Wanted,
+    SourceId, Transports,
 };
 use crossdock_os::Deadline;
 use crossdock_os::spawn::host_name;
@@ -114,10 +114,17 @@ impl Nodes {
     /// # Errors
     /// As for [`Link::pull`], and `NotFound` if the node is unknown. After an error the contents of `memory` are
     /// undefined.
-    pub fn pull(&self, node: &str, wanted: &Wanted, offset: u64, memory: &mut [u8], by: Deadline) -> Result<Pulled> {
+    pub fn pull(
+        &self,
+        node: &str,
+        source_id: &SourceId,
+        offset: u64,
+        memory: &mut [u8],
+        by: Deadline,
+    ) -> Result<Pulled> {
         loop {
             let link = self.present_link(node, by)?;
-            match link.pull(wanted, offset, memory, by) {
+            match link.pull(source_id, offset, memory, by) {
                 // The node has announced another address meanwhile. The pull begins again there.
                 Err(_) if link.is_closed() && !by.passed() => {}
                 done => return done,
@@ -145,7 +152,7 @@ impl Nodes {
         if let Some(open) = links.get(node).filter(|open| open.address == address) {
             return Ok(Arc::clone(&open.link));
         }
-        let (pulls, dials) = (self.transports.pulls(), self.transports.dials());
+        let (pulls, dials) = (self.transports.other_transport(), self.transports.dials());
         let link = Link::negotiate_with(pulls, dials, self.own.clone(), node, &address, self.options)?;
         let link = Arc::new(link);
         let open = OpenLink { link: Arc::clone(&link), address, round_trip: None, measured: None };
@@ -270,8 +277,8 @@ impl Serve for EchoService {
         if service == ECHO { Ok(body.to_vec()) } else { self.0.answer(peer, service, body, by) }
     }
 
-    fn open(&self, peer: &Peer, wanted: &Wanted) -> std::result::Result<Arc<dyn Source>, Refusal> {
-        self.0.open(peer, wanted)
+    fn open(&self, peer: &Peer, source_id: &SourceId) -> std::result::Result<Arc<dyn Source>, Refusal> {
+        self.0.open(peer, source_id)
     }
 
     fn joined(&self, peer: &Peer) {
@@ -303,7 +310,7 @@ mod tests {
             Ok(vec![7])
         }
 
-        fn open(&self, _: &Peer, _: &Wanted) -> std::result::Result<Arc<dyn Source>, Refusal> {
+        fn open(&self, _: &Peer, _: &SourceId) -> std::result::Result<Arc<dyn Source>, Refusal> {
             Ok(Arc::new(vec![7_u8; 1 << 16]))
         }
     }
@@ -324,10 +331,10 @@ mod tests {
         own.learn(&place(former));
         let began = Instant::now();
         let by = Deadline::after(Duration::from_secs(120));
-        let wanted = Wanted { kind: SegmentKind::Item, object: 5, epoch: 1 };
+        let source_id = SourceId { kind: SegmentKind::Item, object: 5, epoch: 1 };
         let mut memory = vec![0; 1 << 16];
         thread::scope(|scope| {
-            let pull = scope.spawn(|| own.pull("b", &wanted, 0, &mut memory, by));
+            let pull = scope.spawn(|| own.pull("b", &source_id, 0, &mut memory, by));
             let ask = scope.spawn(|| own.ask("b", 7, b"?", by));
             while own.seen("b").is_none_or(|seen| seen.why.is_none()) {
                 assert!(!by.passed(), "no attempt to connect has failed");

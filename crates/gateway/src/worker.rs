@@ -30,7 +30,7 @@ enum State {
     },
     /// The node has no lease. `again` is the time of the next attempt to join. `told` is the reason that was reported
     /// last.
-    Out { again: u64, told: Option<String> },
+    Out { again: u64, reported: Option<String> },
 }
 
 pub(crate) struct Worker {
@@ -47,7 +47,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub fn new(member: Member, orders: Receiver<GatewayRequest>, mailbox: Arc<Mailbox>, stop: Arc<AtomicBool>) -> Self {
-        let state = State::Out { again: member.now(), told: None };
+        let state = State::Out { again: member.now(), reported: None };
         Self { member, orders, mailbox, stop, state, strays: VecDeque::new(), items: VecDeque::new() }
     }
 
@@ -98,17 +98,17 @@ impl Worker {
                 Err(refused) if joined.kept + time * 4 / 5 <= self.member.now() => self.cut_off(reason(&refused)),
                 Err(_) => *due = (now + PAUSE).min(joined.kept + time * 4 / 5),
             },
-            State::Out { again, told } if *again <= now => match self.member.join() {
+            State::Out { again, reported } if *again <= now => match self.member.join() {
                 Ok(joined) => {
                     self.mailbox.put(GatewayEvent::Joined { number: joined.number });
                     self.state = State::In { joined, due: joined.kept + time / 4 };
                 }
                 Err(refused) => {
                     let why = reason(&refused);
-                    if told.as_ref() != Some(&why) {
+                    if reported.as_ref() != Some(&why) {
                         self.mailbox.put(GatewayEvent::CutOff { why: why.clone() });
                     }
-                    self.state = State::Out { again: self.member.now() + PAUSE, told: Some(why) };
+                    self.state = State::Out { again: self.member.now() + PAUSE, reported: Some(why) };
                 }
             },
             _ => {}
@@ -117,7 +117,7 @@ impl Worker {
 
     fn cut_off(&mut self, why: String) {
         self.mailbox.put(GatewayEvent::CutOff { why: why.clone() });
-        self.state = State::Out { again: self.member.now(), told: Some(why) };
+        self.state = State::Out { again: self.member.now(), reported: Some(why) };
     }
 
     fn carry_out(&mut self, order: GatewayRequest) {
@@ -273,14 +273,14 @@ pub(crate) fn follow(
     let mut follower = Follower::new(&keys::site(site));
     while !stop.load(Ordering::Relaxed) {
         // No report is needed if the catalog cannot be reached, because the thread that keeps the lease reports this.
-        let told = tell(&mut follower, catalog, site, hints, Deadline::after(SLICE), |news| {
+        let answered = tell(&mut follower, catalog, site, hints, Deadline::after(SLICE), |news| {
             // The links learn of a node before the daemon does, so that the daemon's questions find its address.
             if let GatewayEvent::Node(place) = &news {
                 nodes.learn(place);
             }
             mailbox.put(news);
         });
-        if !told {
+        if !answered {
             thread::sleep(SLICE);
         }
     }

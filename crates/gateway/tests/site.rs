@@ -10,7 +10,7 @@ use std::time::Duration;
 use crossdock_gateway::{CatalogAddress, Claimed, Gateway, GatewayEvent, GatewayOptions, GatewayRequest, Name};
 use crossdock_layout::Status;
 use crossdock_layout::wire::SegmentKind;
-use crossdock_link::{Authority, Choice, Peer, Refusal, Serve, Source, Wanted};
+use crossdock_link::{Authority, Choice, Peer, Refusal, Serve, Source, SourceId};
 use crossdock_os::{Deadline, event};
 use tempfile::TempDir;
 
@@ -67,8 +67,8 @@ impl Serve for Answers {
         }
     }
 
-    fn open(&self, _: &Peer, wanted: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
-        Ok(Arc::new(vec![wanted.object as u8; 1 << 20]))
+    fn open(&self, _: &Peer, source_id: &SourceId) -> Result<Arc<dyn Source>, Refusal> {
+        Ok(Arc::new(vec![source_id.object as u8; 1 << 20]))
     }
 }
 
@@ -85,8 +85,8 @@ fn a_node_asks_and_pulls_from_another_one_and_knows_its_round_trip() {
         assert_eq!(nodes.ask(to, 7, b"abc", by()).unwrap(), b"cba");
         assert_eq!(nodes.ask(to, 8, b"", by()).unwrap_err().status, Status::Invalid);
         let mut memory = vec![0; 1 << 20];
-        let wanted = Wanted { kind: SegmentKind::Item, object: 9, epoch: 1 };
-        nodes.pull(to, &wanted, 0, &mut memory, by()).unwrap();
+        let source_id = SourceId { kind: SegmentKind::Item, object: 9, epoch: 1 };
+        nodes.pull(to, &source_id, 0, &mut memory, by()).unwrap();
         assert!(memory.iter().all(|byte| *byte == 9));
         let unknown = nodes.ask("z", 7, b"", by()).unwrap_err();
         assert_eq!(unknown.status, Status::NotFound, "{unknown}");
@@ -112,11 +112,11 @@ fn nodes_that_may_use_ucx_measure_it_and_say_whether_pulls_go_by_it() {
     let mut a = Node::start(&may(site.keeper()));
     let _b = Node::start(&may(site.other("b")));
     a.until("b is there", |news| matches!(news, GatewayEvent::Node(place) if place.node == "b").then_some(()));
-    let wanted = Wanted { kind: SegmentKind::Item, object: 9, epoch: 1 };
+    let source_id = SourceId { kind: SegmentKind::Item, object: 9, epoch: 1 };
     for _ in 0..6 {
         let mut memory = vec![0; 1 << 20];
         let by = Deadline::after(Duration::from_secs(60));
-        a.gateway.nodes().pull("b", &wanted, 0, &mut memory, by).unwrap();
+        a.gateway.nodes().pull("b", &source_id, 0, &mut memory, by).unwrap();
         assert!(memory.iter().all(|byte| *byte == 9));
     }
     let has_ucx = crossdock_os::ucx::Library::load().is_ok();
@@ -360,9 +360,9 @@ fn nodes_that_use_grpc_join_ask_and_pull() {
         let nodes = node.gateway.nodes();
         let by = || Deadline::after(Duration::from_secs(60));
         assert_eq!(nodes.ask(other, 7, b"abc", by()).unwrap(), b"cba");
-        let wanted = Wanted { kind: SegmentKind::Item, object: 9, epoch: 1 };
+        let source_id = SourceId { kind: SegmentKind::Item, object: 9, epoch: 1 };
         let mut memory = vec![0; 5000];
-        nodes.pull(other, &wanted, 0, &mut memory, by()).unwrap();
+        nodes.pull(other, &source_id, 0, &mut memory, by()).unwrap();
         assert_eq!(memory, [9; 5000]);
         let seen = node.until("the link is reported", |news| match news {
             GatewayEvent::Links(links) => links.iter().find(|link| link.round_trip.is_some()).cloned(),

@@ -15,7 +15,7 @@ pub struct MemberId(pub u64);
 
 impl MemberId {
     /// No member. An unlocked lock and a free slot hold this value.
-    pub const NOBODY: Self = Self(0);
+    pub const NONE: Self = Self(0);
 
     /// Makes an id. `slot` must be below [`MAX_MEMBERS`]; `counter` must be above zero and below 2⁵⁰, because the two
     /// upper bits of an id are free for marks.
@@ -37,7 +37,7 @@ impl MemberId {
 
 impl std::fmt::Display for MemberId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if *self == Self::NOBODY {
+        if *self == Self::NONE {
             f.write_str("no member")
         } else {
             write!(f, "member {}.{}", self.counter(), self.slot())

@@ -63,7 +63,7 @@ impl LivenessTable {
     }
 
     /// Tells whether the table proves that this member is dead. The answer `false` does not prove that the member is
-    /// alive. The answer for [`MemberId::NOBODY`] is `true`, because no member has this id.
+    /// alive. The answer for [`MemberId::NONE`] is `true`, because no member has this id.
     pub fn says_dead(&self, member: MemberId) -> bool {
         is_proof(self.members[member.slot()].load(Ordering::Acquire), member)
     }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_dead() {
-        assert!(table().says_dead(MemberId::NOBODY));
+    fn the_id_of_no_member_is_dead() {
+        assert!(table().says_dead(MemberId::NONE));
     }
 }

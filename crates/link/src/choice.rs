@@ -3,7 +3,7 @@
 #[cfg(feature = "grpc")]
 use crate::Grpc;
 use crate::listener::{self, Accepts};
-use crate::{Accept, Error, Pulls, Result, Tcp, Transport, Trust, Ucx};
+use crate::{Accept, Error, OtherTransport, Result, Tcp, Transport, Trust, Ucx};
 use crossdock_layout::Status;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -53,7 +53,7 @@ pub struct Transports {
     accepts: Accepts,
     /// The transports by which this node connects to others, the best first.
     dials: Vec<Arc<dyn Transport>>,
-    pulls: Pulls,
+    other: OtherTransport,
 }
 
 impl fmt::Debug for Transports {
@@ -73,17 +73,17 @@ impl Transports {
             Err(Error::new(Status::Invalid, format!("use the transport {choice}"), reason).hint(hint))
         };
         let mut accepts = Accepts::default();
-        let mut pulls = Pulls::usual(NOT_CHOSEN);
+        let mut other = OtherTransport::none(NOT_CHOSEN);
         if choice == Choice::Ucx {
-            pulls = match Ucx::load(trust) {
+            other = match Ucx::load(trust) {
                 Ok(ucx) => {
                     accepts.ucx = Some(ucx.fabric());
-                    Pulls::by(Arc::new(ucx))
+                    OtherTransport::new(Arc::new(ucx))
                 }
-                Err(why) => Pulls::usual(format!("no UCX: {why}")),
+                Err(why) => OtherTransport::none(format!("no UCX: {why}")),
             };
         }
-        let mut transports = Self { trust: trust.clone(), accepts, dials: Vec::new(), pulls };
+        let mut transports = Self { trust: trust.clone(), accepts, dials: Vec::new(), other };
         if choice != Choice::Grpc {
             transports.accepts.tcp = true;
             transports.dials.push(Arc::new(Tcp::new(trust.clone())));
@@ -108,8 +108,8 @@ impl Transports {
 
     /// Gives the transport for pulls alone, or the reason why there is none.
     #[must_use]
-    pub fn pulls(&self) -> Pulls {
-        self.pulls.clone()
+    pub fn other_transport(&self) -> OtherTransport {
+        self.other.clone()
     }
 
     /// Gives the best transport of this node.

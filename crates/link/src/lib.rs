@@ -41,9 +41,9 @@ pub use error::{Error, Result};
 #[cfg(feature = "grpc")]
 pub use grpc::Grpc;
 pub use link::Link;
-pub use peer::{LinkOptions, LinkState, Node, Presence, Refusal, Wanted};
+pub use peer::{LinkOptions, LinkState, Node, Presence, Refusal, SourceId};
 pub use pull::Pulled;
-pub use pull_transport::Pulls;
+pub use pull_transport::OtherTransport;
 pub use server::{Buffer, Counts, Peer, Serve, Server, Source};
 pub use stream::{Accept, Arriving, Stream, Transport, bad_node_name};
 pub use tcp::Tcp;

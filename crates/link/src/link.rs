@@ -7,7 +7,7 @@
 use crate::frame::{Frames, send};
 use crate::greeting::{GreetedConnection, Route, greet};
 use crate::peer::LastHeard;
-use crate::pull_transport::{PullTransport, PullTransports, Pulls};
+use crate::pull_transport::{OtherTransport, PullTransport, PullTransports};
 use crate::transport_trials::TransportTrials;
 use crate::{Error, LinkOptions, LinkState, Node, Presence, Result, Stream, Transport, bad_node_name};
 use crossdock_layout::Status;
@@ -131,7 +131,7 @@ impl Link {
         address: &str,
         options: LinkOptions,
     ) -> Result<Self> {
-        Self::negotiate_with(Pulls::usual(""), transports, own, peer, address, options)
+        Self::negotiate_with(OtherTransport::none(""), transports, own, peer, address, options)
     }
 
     /// Works as [`Self::negotiate`], but pulls may also go by another transport, which carries nothing else.
@@ -142,7 +142,7 @@ impl Link {
     /// # Panics
     /// Panics if `transports` is empty.
     pub fn negotiate_with(
-        pulls: Pulls,
+        other: OtherTransport,
         transports: Vec<Arc<dyn Transport>>,
         own: Node,
         peer: &str,
@@ -172,7 +172,7 @@ impl Link {
             options,
             state: Mutex::new(state),
             changed: Condvar::new(),
-            pull_transports: PullTransports::new(pulls),
+            pull_transports: PullTransports::new(other),
             idle: Mutex::default(),
         });
         let thread = {
@@ -347,7 +347,7 @@ impl Shared {
         loop {
             match &state.phase {
                 Phase::Connected(up) => {
-                    let incarnation = state.incarnation.expect("a connection that stands has met the other daemon");
+                    let incarnation = state.incarnation.expect("a connection that is up has met the other daemon");
                     return Ok(ControlConnection { session: up.session, incarnation, index: up.index });
                 }
                 Phase::Closed => return Err(self.gone(&state, "the link is closed")),

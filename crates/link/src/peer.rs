@@ -121,9 +121,9 @@ impl LastHeard {
     }
 }
 
-/// An object whose bytes a node wants, with the id and epoch that the owner's node uses.
+/// Names the object whose bytes a node pulls, with the id and epoch that the owner's node uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct SourceId {
     /// The kind of object.
     pub kind: SegmentKind,
     /// The object's id on the owner's node.
@@ -132,7 +132,7 @@ pub struct Wanted {
     pub epoch: u64,
 }
 
-impl std::fmt::Display for Wanted {
+impl std::fmt::Display for SourceId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} (epoch {})", self.kind.word(), self.object, self.epoch)
     }

@@ -11,7 +11,7 @@ use crate::frame::{Frames, send};
 use crate::greeting::{Route, greet};
 use crate::link::{ControlConnection, Shared};
 use crate::pull_transport::{PullTransport, TRIAL};
-use crate::{Error, Link, Result, Stream, Wanted};
+use crate::{Error, Link, Result, SourceId, Stream};
 use crossdock_layout::Status;
 use crossdock_layout::link::{NodeMessage, Purpose};
 use crossdock_os::Deadline;
@@ -49,10 +49,10 @@ impl Link {
     /// The other node's refusal (`NotFound`, `Denied` …). `Corrupt` if bytes arrive wrong again and again. `Closed` if
     /// the other daemon was started anew meanwhile. `TimedOut` if the deadline passes; the reason then names the last
     /// failure. After an error the contents of `memory` are undefined.
-    pub fn pull(&self, wanted: &Wanted, offset: u64, memory: &mut [u8], deadline: Deadline) -> Result<Pulled> {
+    pub fn pull(&self, source_id: &SourceId, offset: u64, memory: &mut [u8], deadline: Deadline) -> Result<Pulled> {
         let shared = &*self.shared;
         let length = memory.len();
-        let tried = || format!("pull {length} bytes from {offset} of {wanted}");
+        let tried = || format!("pull {length} bytes from {offset} of {source_id}");
         if memory.is_empty() {
             return Ok(Pulled::default());
         }
@@ -68,7 +68,7 @@ impl Link {
         // Each part has whole pages, so that two threads never write to one page.
         let part = length.div_ceil(streams).next_multiple_of(4096);
         let one = |at: usize, memory: &mut [u8]| {
-            let whole = PulledPart { shared, wanted, control, transport, offset: offset + at as u64, deadline };
+            let whole = PulledPart { shared, source_id, control, transport, offset: offset + at as u64, deadline };
             whole.pull(memory).map_err(|error| error.trying(tried()))
         };
         if streams == 1 {
@@ -112,7 +112,7 @@ impl Pulled {
 /// A part of the pulled range. One data connection at a time brings its bytes.
 struct PulledPart<'a> {
     shared: &'a Shared,
-    wanted: &'a Wanted,
+    source_id: &'a SourceId,
     control: ControlConnection,
     transport: PullTransport,
     offset: u64,
@@ -245,10 +245,10 @@ impl PulledPart<'_> {
         const NUMBER: u64 = 1;
         let checked = !frames.stream().is_protected();
         let fetch = NodeMessage::Fetch {
-            kind: self.wanted.kind,
+            kind: self.source_id.kind,
             checked,
-            object: self.wanted.object,
-            epoch: self.wanted.epoch,
+            object: self.source_id.object,
+            epoch: self.source_id.epoch,
             offset: self.offset + *done as u64,
             length: (memory.len() - *done) as u64,
         };

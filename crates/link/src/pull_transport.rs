@@ -25,27 +25,27 @@ const PULLS: u32 = 2;
 
 /// The other transport of a link, for pulls only.
 #[derive(Clone, Default)]
-pub struct Pulls {
+pub struct OtherTransport {
     transport: Option<Arc<dyn Transport>>,
     why: String,
 }
 
-impl std::fmt::Debug for Pulls {
+impl std::fmt::Debug for OtherTransport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.transport.as_ref().map_or(&self.why, |transport| transport.name()))
     }
 }
 
-impl Pulls {
+impl OtherTransport {
     /// Lets pulls go by `transport`, if it is faster than the usual transport.
     #[must_use]
-    pub fn by(transport: Arc<dyn Transport>) -> Self {
+    pub fn new(transport: Arc<dyn Transport>) -> Self {
         Self { transport: Some(transport), why: String::new() }
     }
 
     /// Lets pulls go by the usual transport alone. `why` is the reason, as text for people.
     #[must_use]
-    pub fn usual(why: impl Into<String>) -> Self {
+    pub fn none(why: impl Into<String>) -> Self {
         Self { transport: None, why: why.into() }
     }
 }
@@ -112,13 +112,13 @@ impl State {
 
 /// The transports of a link's pulls, and what was measured of them.
 pub(crate) struct PullTransports {
-    pulls: Pulls,
+    other: OtherTransport,
     state: Mutex<State>,
 }
 
 impl PullTransports {
-    pub fn new(pulls: Pulls) -> Self {
-        Self { pulls, state: Mutex::default() }
+    pub fn new(other: OtherTransport) -> Self {
+        Self { other, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -127,13 +127,13 @@ impl PullTransports {
 
     /// Gives the other transport, unless it has failed a short time ago.
     pub fn other(&self) -> Option<&Arc<dyn Transport>> {
-        self.pulls.transport.as_ref().filter(|_| self.lock().may_use_other())
+        self.other.transport.as_ref().filter(|_| self.lock().may_use_other())
     }
 
     /// Chooses the transport for a pull of `length` bytes.
     pub fn choose(&self, length: usize) -> PullTransport {
         let state = self.lock();
-        if self.pulls.transport.is_none() || !state.may_use_other() {
+        if self.other.transport.is_none() || !state.may_use_other() {
             return PullTransport::Usual;
         }
         if length < LARGE {
@@ -150,7 +150,7 @@ impl PullTransports {
 
     /// Notes how long a pull took.
     pub fn note(&self, transport: PullTransport, length: usize, took: Duration) {
-        if self.pulls.transport.is_none() || length < LARGE {
+        if self.other.transport.is_none() || length < LARGE {
             return;
         }
         let rate = length as f64 / took.as_secs_f64().max(1e-9);
@@ -181,7 +181,7 @@ impl PullTransports {
     /// Gives the name of the other transport, if it brings large pulls. If the usual transport brings them, gives
     /// `None` and the reason why the other one does not; the reason is empty if there is nothing to say.
     pub fn seen(&self) -> (Option<&'static str>, String) {
-        let Some(other) = &self.pulls.transport else { return (None, self.pulls.why.clone()) };
+        let Some(other) = &self.other.transport else { return (None, self.other.why.clone()) };
         let (state, name) = (self.lock(), other.name());
         if let Some(failed) = state.failed.as_ref().filter(|_| !state.may_use_other()) {
             return (None, format!("{name}: {}", failed.why));
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn both_transports_are_measured_and_the_faster_one_is_used() {
         for (usual, other, wanted) in [(10, 5, PullTransport::Other), (5, 10, PullTransport::Usual)] {
-            let pull_transports = PullTransports::new(Pulls::by(Arc::new(Tcp::default())));
+            let pull_transports = PullTransports::new(OtherTransport::new(Arc::new(Tcp::default())));
             assert_eq!(pull_transports.choose(100), PullTransport::Usual, "a small pull tries nothing");
             let first: Vec<_> = (0..4).map(|_| pull(&pull_transports, usual, other)).collect();
             assert_eq!(first, [PullTransport::Other, PullTransport::Other, PullTransport::Usual, PullTransport::Usual]);
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_transport_that_fails_is_left_alone_for_a_while_and_the_reason_is_told() {
-        let pull_transports = PullTransports::new(Pulls::by(Arc::new(Tcp::default())));
+        let pull_transports = PullTransports::new(OtherTransport::new(Arc::new(Tcp::default())));
         assert!(pull_transports.other().is_some());
         pull_transports.failed("no route");
         assert_eq!(pull_transports.choose(BIG), PullTransport::Usual);
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn without_another_transport_the_reason_is_told() {
-        let pull_transports = PullTransports::new(Pulls::usual("this node has no UCX"));
+        let pull_transports = PullTransports::new(OtherTransport::none("this node has no UCX"));
         assert_eq!(
             (pull_transports.choose(BIG), pull_transports.seen()),
             (PullTransport::Usual, (None, "this node has no UCX".to_owned()))

@@ -6,7 +6,7 @@
 use crate::frame::{Frames, send};
 use crate::peer::LastHeard;
 use crate::workers::Workers;
-use crate::{Accept, Arriving, Error, LinkOptions, LinkState, Node, Presence, Refusal, Result, Stream, Wanted};
+use crate::{Accept, Arriving, Error, LinkOptions, LinkState, Node, Presence, Refusal, Result, SourceId, Stream};
 use crossdock_layout::Status;
 use crossdock_layout::link::{LINK_VERSION, MAX_BODY, NodeMessage, Purpose};
 use crossdock_os::{Deadline, child};
@@ -115,7 +115,7 @@ pub trait Serve: Send + Sync + 'static {
     ///
     /// # Errors
     /// The object does not exist (any more), or this peer may not read it.
-    fn open(&self, peer: &Peer, wanted: &Wanted) -> std::result::Result<Arc<dyn Source>, Refusal>;
+    fn open(&self, peer: &Peer, source_id: &SourceId) -> std::result::Result<Arc<dyn Source>, Refusal>;
 
     /// Serves a connection to the catalog. The connection's thread stays in this call until the connection ends.
     fn catalog(&self, _peer: &Peer, stream: Arc<dyn Stream>) {
@@ -512,8 +512,14 @@ impl Shared {
                 Err(error) => return Err(error),
                 Ok(None | Some((_, NodeMessage::Bye))) => return Ok(()),
                 Ok(Some((number, NodeMessage::Fetch { kind, checked, object, epoch, offset, length }))) => {
-                    let wanted = Wanted { kind, object, epoch };
-                    self.send_bytes(&**frames.stream(), peer, number, (wanted, checked, offset, length), &mut buffer)?;
+                    let source_id = SourceId { kind, object, epoch };
+                    self.send_bytes(
+                        &**frames.stream(),
+                        peer,
+                        number,
+                        (source_id, checked, offset, length),
+                        &mut buffer,
+                    )?;
                     asked = Instant::now();
                 }
                 Ok(Some((_, other))) => return Err(unexpected(&other, peer)),
@@ -526,11 +532,11 @@ impl Shared {
         stream: &dyn Stream,
         peer: &Peer,
         number: u64,
-        (wanted, checked, offset, length): (Wanted, bool, u64, u64),
+        (source_id, checked, offset, length): (SourceId, bool, u64, u64),
         buffer: &mut Buffer,
     ) -> Result<()> {
         let soon = || Deadline::after(self.options.give_up());
-        let source = match self.serve.open(peer, &wanted) {
+        let source = match self.serve.open(peer, &source_id) {
             Ok(source) => source,
             Err(Refusal { status, text }) => {
                 return send(stream, &NodeMessage::Failed { status, text }, number, soon());
@@ -538,7 +544,7 @@ impl Shared {
         };
         let (mut at, end) = (offset, offset.saturating_add(length));
         if end > source.length() {
-            let text = format!("{wanted} has {} bytes; bytes {offset} to {end} were asked for", source.length());
+            let text = format!("{source_id} has {} bytes; bytes {offset} to {end} were asked for", source.length());
             return send(stream, &NodeMessage::Failed { status: Status::Invalid, text }, number, soon());
         }
         while at < end {
@@ -546,7 +552,7 @@ impl Shared {
             let bytes = match source.bytes(at, length, buffer) {
                 Ok(bytes) => bytes,
                 Err(Refusal { status, text }) => {
-                    let text = format!("{wanted}: {text}");
+                    let text = format!("{source_id}: {text}");
                     return send(stream, &NodeMessage::Failed { status, text }, number, soon());
                 }
             };

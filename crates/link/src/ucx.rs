@@ -140,8 +140,8 @@ fn greet(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<Arc<d
     let Plain { socket, address } = plain;
     let token = token()?;
     let wire = Wire::open(fabric, socket, token).map_err(unusable)?;
-    let told = [&PREAMBLE[..], &tell(&wire, token)?].concat();
-    say(&wire, &told, deadline)?;
+    let greeting = [&PREAMBLE[..], &tell(&wire, token)?].concat();
+    say(&wire, &greeting, deadline)?;
     let peer = hear(wire.life(), deadline)?;
     wire.connect(&peer.address, peer.token).map_err(unusable)?;
     meet(&wire, deadline)?;
@@ -170,8 +170,8 @@ pub fn accept(plain: Plain, fabric: &Arc<Fabric>, deadline: Deadline) -> Result<
         let _ = say(&wire, &refusal, deadline);
         return Err(unusable(why).at(&address));
     }
-    let told = tell(&wire, token)?;
-    say(&wire, &told, deadline)?;
+    let greeting = tell(&wire, token)?;
+    say(&wire, &greeting, deadline)?;
     meet(&wire, deadline).map_err(|error| error.at(&address))?;
     Ok(Arc::new(UcxConnection { wire, address }))
 }

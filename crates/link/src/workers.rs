@@ -56,14 +56,14 @@ impl Workers {
 
     fn work(&self, first: Job) {
         // Decrements the number of threads when the thread ends, also after a panic of a job.
-        struct Gone<'a>(&'a Workers);
-        impl Drop for Gone<'_> {
+        struct ThreadCount<'a>(&'a Workers);
+        impl Drop for ThreadCount<'_> {
             fn drop(&mut self) {
                 self.0.queue.lock().unwrap_or_else(PoisonError::into_inner).threads -= 1;
                 self.0.changed.notify_all();
             }
         }
-        let _gone = Gone(self);
+        let _counted = ThreadCount(self);
         first();
         loop {
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);

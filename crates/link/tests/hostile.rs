@@ -180,7 +180,7 @@ fn half_open_and_slow_connections_by_the_hundred_harm_no_honest_node() {
         let server = serve(&b, "127.0.0.1:0", 5, &store);
         let honest = link(&a, server.address());
         honest.connected(soon()).unwrap();
-        honest.pull(&wanted(7), 0, &mut [0; 10], soon()).unwrap();
+        honest.pull(&source_id(7), 0, &mut [0; 10], soon()).unwrap();
         let mut sockets = Vec::new();
         for number in 0..300u32 {
             let mut socket = TcpStream::connect(server.address()).unwrap();
@@ -192,7 +192,7 @@ fn half_open_and_slow_connections_by_the_hundred_harm_no_honest_node() {
         }
         // The honest node has its connections already, so it is not disturbed.
         assert_eq!(honest.ask(ECHO, b"fine", soon()).unwrap(), b"fine");
-        honest.pull(&wanted(7), 0, &mut [0; 100_000], soon()).unwrap();
+        honest.pull(&source_id(7), 0, &mut [0; 100_000], soon()).unwrap();
         // At most 64 connections were in their greeting at the same time. The server refused the others, and these 64
         // run out of time.
         for socket in sockets {
@@ -339,7 +339,7 @@ fn a_server_that_lies_about_its_bytes_writes_nothing_beside_them_and_hangs_no_ca
         });
         let link = link(&a, &address);
         let mut memory = vec![0xee; 1002];
-        let error = link.pull(&wanted(7), 0, &mut memory[1..=1000], Deadline::after(300 * MS)).unwrap_err();
+        let error = link.pull(&source_id(7), 0, &mut memory[1..=1000], Deadline::after(300 * MS)).unwrap_err();
         assert!(matches!(error.status, Status::TimedOut | Status::Corrupt), "{what}: {error}");
         assert!(memory[0] == 0xee && memory[1001] == 0xee, "{what}");
     }

@@ -159,7 +159,7 @@ fn connects() {
     let bytes = pattern(SIZE, 41);
     let pull = |link: &Link| {
         let mut memory = vec![0; SIZE];
-        let pulled = link.pull(&wanted(7), 0, &mut memory, soon());
+        let pulled = link.pull(&source_id(7), 0, &mut memory, soon());
         assert!(pulled.is_err() || memory == bytes, "bytes differ");
         pulled
     };

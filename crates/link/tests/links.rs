@@ -54,7 +54,7 @@ fn bytes_of_every_size_are_pulled_into_place_and_none_beside() {
         for (offset, length) in [(0, 1), (1, 4095), (4096, 4097), (77, 300_000), (0, 5_000_000), (4_999_999, 1), (9, 0)]
         {
             let mut memory = vec![0xee; length + 2];
-            link.pull(&wanted(7), offset as u64, &mut memory[1..=length], soon()).unwrap();
+            link.pull(&source_id(7), offset as u64, &mut memory[1..=length], soon()).unwrap();
             assert!(memory[1..=length] == bytes[offset..offset + length], "{offset} {length}");
             assert!(memory[0] == 0xee && memory[length + 1] == 0xee, "{offset} {length}");
         }
@@ -72,7 +72,7 @@ fn a_large_pull_is_spread_over_several_streams() {
         let options = LinkOptions { share: 256 << 10, streams: 4, ..quick() };
         let link = Link::open(a, node("a", 1), "b", server.address(), options).unwrap();
         let mut memory = vec![0; bytes.len()];
-        let pulled = link.pull(&wanted(7), 0, &mut memory, soon()).unwrap();
+        let pulled = link.pull(&source_id(7), 0, &mut memory, soon()).unwrap();
         assert_eq!(pulled.streams, 4);
         assert!(memory == bytes);
     }
@@ -92,7 +92,7 @@ fn a_segment_goes_from_memory_to_memory() {
     let link = link(&a, server.address());
     let fresh = memfd::create("crossdock-test", SIZE).unwrap();
     let mut place = Mapping::new(&fresh, SIZE as usize, Access::ReadWrite).unwrap();
-    link.pull(&wanted(7), 0, place.fresh_bytes(), soon()).unwrap();
+    link.pull(&source_id(7), 0, place.fresh_bytes(), soon()).unwrap();
     assert!(place.fresh_bytes() == mapping.fresh_bytes());
 }
 
@@ -103,14 +103,14 @@ fn what_is_not_there_or_has_another_epoch_is_refused_and_the_connection_goes_on(
     let server = serve(&b, "127.0.0.1:0", 5, &store);
     let link = link(&a, server.address());
     let mut memory = [0; 3];
-    let error = link.pull(&wanted(8), 0, &mut memory, soon()).unwrap_err();
+    let error = link.pull(&source_id(8), 0, &mut memory, soon()).unwrap_err();
     assert_eq!(error.status, Status::NotFound);
     assert!(error.to_string().starts_with("pull 3 bytes from 0 of item 8 (epoch 3), node 'b' at "), "{error}");
-    let mut former = wanted(7);
+    let mut former = source_id(7);
     former.epoch = 2;
     assert_eq!(link.pull(&former, 0, &mut memory, soon()).unwrap_err().status, Status::NotFound);
-    assert_eq!(link.pull(&wanted(7), 1, &mut memory, soon()).unwrap_err().status, Status::Invalid);
-    link.pull(&wanted(7), 0, &mut memory, soon()).unwrap();
+    assert_eq!(link.pull(&source_id(7), 1, &mut memory, soon()).unwrap_err().status, Status::Invalid);
+    link.pull(&source_id(7), 0, &mut memory, soon()).unwrap();
     assert_eq!(memory, [1, 2, 3]);
 }
 
@@ -123,7 +123,7 @@ fn a_pull_whose_connections_are_cut_goes_on_where_it_was() {
         let proxy = Proxy::start(server.address(), Wire { cut_after: 700_001, ..Wire::default() });
         let link = link(&a, &proxy.address);
         let mut memory = vec![0; bytes.len()];
-        let pulled = link.pull(&wanted(7), 0, &mut memory, soon()).unwrap();
+        let pulled = link.pull(&source_id(7), 0, &mut memory, soon()).unwrap();
         assert!(memory == bytes);
         // Each connection brought at least one chunk before it was cut, so few attempts were needed.
         assert!((5..=30).contains(&pulled.resumed), "{pulled:?}");
@@ -146,7 +146,7 @@ fn a_pull_that_is_cut_at_any_step_of_its_beginning_goes_on() {
             let end = Deadline::after(Duration::from_millis(150));
             // Every connection through this proxy is cut at byte `cut`. The pull succeeds, or it ends by its deadline
             // with an error.
-            match through_once.pull(&wanted(7), 0, &mut memory, end) {
+            match through_once.pull(&source_id(7), 0, &mut memory, end) {
                 Ok(_) => assert!(memory == bytes, "cut at {cut}"),
                 Err(error) => assert!(
                     matches!(error.status, Status::TimedOut | Status::Disconnected | Status::Denied),
@@ -155,7 +155,7 @@ fn a_pull_that_is_cut_at_any_step_of_its_beginning_goes_on() {
             }
         }
         let mut memory = vec![0; bytes.len()];
-        link.pull(&wanted(7), 0, &mut memory, soon()).unwrap();
+        link.pull(&source_id(7), 0, &mut memory, soon()).unwrap();
         assert!(memory == bytes, "the server goes on");
     }
 }
@@ -170,13 +170,13 @@ fn a_byte_that_is_changed_on_the_way_is_found_and_asked_for_again() {
     let proxy = Proxy::start(server.address(), wire);
     let through = link(&a, &proxy.address);
     let mut memory = vec![0; bytes.len()];
-    let pulled = through.pull(&wanted(7), 0, &mut memory, soon()).unwrap();
+    let pulled = through.pull(&source_id(7), 0, &mut memory, soon()).unwrap();
     assert!(memory == bytes);
     assert_eq!(pulled.wrong, 1);
     // If every connection changes a byte, the pull ends with an error that says so.
     let proxy = Proxy::start(server.address(), Wire { change_at: 50_000, changes: usize::MAX, ..Wire::default() });
     let through = link(&a, &proxy.address);
-    let error = through.pull(&wanted(7), 0, &mut memory, soon()).unwrap_err();
+    let error = through.pull(&source_id(7), 0, &mut memory, soon()).unwrap_err();
     assert_eq!(error.status, Status::Corrupt);
     assert!(error.to_string().contains("wrong checksum"), "{error}");
 }
@@ -190,7 +190,7 @@ fn a_slow_connection_brings_everything() {
         let proxy = Proxy::start(server.address(), Wire { slow_ms: 30, ..Wire::default() });
         let link = link(&a, &proxy.address);
         let mut memory = vec![0; bytes.len()];
-        let pulled = link.pull(&wanted(7), 0, &mut memory, soon()).unwrap();
+        let pulled = link.pull(&source_id(7), 0, &mut memory, soon()).unwrap();
         assert!(memory == bytes);
         assert_eq!(pulled.resumed, 0);
     }
@@ -206,7 +206,7 @@ fn a_pull_that_gets_nothing_ends_at_its_deadline_and_says_how_far_it_came() {
     link.connected(soon()).unwrap();
     proxy.open.store(false, Ordering::Release);
     let mut memory = vec![0; 1 << 20];
-    let error = link.pull(&wanted(7), 0, &mut memory, Deadline::after(200 * MS)).unwrap_err();
+    let error = link.pull(&source_id(7), 0, &mut memory, Deadline::after(200 * MS)).unwrap_err();
     assert_eq!(error.status, Status::TimedOut);
     assert!(error.to_string().contains("0 of 1048576 bytes had arrived"), "{error}");
 }
@@ -299,7 +299,7 @@ fn a_daemon_that_is_started_anew_is_met_again_and_what_belonged_to_its_former_st
         std::thread::scope(|scope| {
             let gate = store.gate.lock().unwrap();
             let asked = scope.spawn(|| link.ask(GATE, &[], soon()));
-            let pulled = scope.spawn(|| link.pull(&wanted(7), 0, &mut vec![0; 8 << 20], soon()));
+            let pulled = scope.spawn(|| link.pull(&source_id(7), 0, &mut vec![0; 8 << 20], soon()));
             until("the pull has begun", || server.counts().sent.load(Ordering::Relaxed) > 0);
             let stopped = scope.spawn(move || drop(server));
             let error = asked.join().unwrap().unwrap_err();
@@ -364,7 +364,7 @@ fn the_end_of_a_server_ends_its_threads_and_that_of_a_link_too() {
         let server = serve(&b, "127.0.0.1:0", 5, &store);
         let links: Vec<_> = (0..5).map(|_| link(&a, server.address())).collect();
         for link in &links {
-            link.pull(&wanted(7), 0, &mut [0; 100], soon()).unwrap();
+            link.pull(&source_id(7), 0, &mut [0; 100], soon()).unwrap();
         }
         drop(server);
         drop(links);

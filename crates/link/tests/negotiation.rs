@@ -27,14 +27,14 @@ fn start(b: &Transports, store: &Arc<Store>) -> Server {
 }
 
 fn connect(a: &Transports, address: &str) -> Link {
-    Link::negotiate_with(a.pulls(), a.dials(), node("a", 1), "b", address, quick()).unwrap()
+    Link::negotiate_with(a.other_transport(), a.dials(), node("a", 1), "b", address, quick()).unwrap()
 }
 
 /// Asks one question, and pulls an object of some megabytes.
 fn works(link: &Link, bytes: &[u8]) {
     assert_eq!(link.ask(ECHO, b"x", soon()).unwrap(), b"x");
     let mut memory = vec![0; bytes.len()];
-    link.pull(&wanted(7), 0, &mut memory, soon()).unwrap();
+    link.pull(&source_id(7), 0, &mut memory, soon()).unwrap();
     assert!(memory == bytes);
 }
 
@@ -200,7 +200,7 @@ fn wrong_bytes_of_http2_end_only_their_own_connection() {
         assert_eq!(honest.ask(ECHO, b"fine", soon()).unwrap(), b"fine", "after {what}");
     }
     let mut memory = vec![0; 100_000];
-    honest.pull(&wanted(7), 0, &mut memory, soon()).unwrap();
+    honest.pull(&source_id(7), 0, &mut memory, soon()).unwrap();
     assert_eq!(memory, [5; 100_000]);
     drop(honest);
     drop(server);

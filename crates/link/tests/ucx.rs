@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use crossdock_layout::Status;
-use crossdock_link::{Link, Pulls, Ucx, Wanted};
+use crossdock_link::{Link, OtherTransport, Ucx, SourceId};
 use crossdock_os::Deadline;
 use crossdock_os::testing::skip;
 use std::io::{Read, Write};
@@ -21,12 +21,12 @@ fn store() -> Arc<Store> {
 
 fn link_with(ucx: &Way, address: &str) -> Link {
     let usual = vec![tcp(crossdock_link::Trust::Network)];
-    Link::negotiate_with(Pulls::by(ucx.clone()), usual, node("a", 1), "b", address, quick()).unwrap()
+    Link::negotiate_with(OtherTransport::new(ucx.clone()), usual, node("a", 1), "b", address, quick()).unwrap()
 }
 
-fn pull(link: &Link, wanted: &Wanted) {
+fn pull(link: &Link, source_id: &SourceId) {
     let mut memory = vec![0; SIZE];
-    link.pull(wanted, 0, &mut memory, soon()).unwrap();
+    link.pull(source_id, 0, &mut memory, soon()).unwrap();
     assert!(memory == pattern(SIZE, 43), "bytes differ");
 }
 
@@ -39,7 +39,7 @@ fn a_link_measures_pulls_by_both_transports_and_says_which_it_uses() {
     link.connected(soon()).unwrap();
     assert!(link.seen().better.unwrap().contains("ucx is measured with the next pulls"), "{:?}", link.seen());
     for _ in 0..6 {
-        pull(&link, &wanted(7));
+        pull(&link, &source_id(7));
     }
     let seen = link.seen();
     assert_eq!(seen.transport, "tcp");
@@ -49,7 +49,7 @@ fn a_link_measures_pulls_by_both_transports_and_says_which_it_uses() {
     }
     // The refusals of an object are the same over UCX.
     let fresh = link_with(&ucx, server.address());
-    let error = fresh.pull(&wanted(8), 0, &mut vec![0; SIZE], soon()).unwrap_err();
+    let error = fresh.pull(&source_id(8), 0, &mut vec![0; SIZE], soon()).unwrap_err();
     assert_eq!(error.status, Status::NotFound);
     assert!(error.to_string().starts_with("pull 3145728 bytes from 0 of item 8 (epoch 3), node 'b' at "), "{error}");
 }
@@ -61,7 +61,7 @@ fn a_peer_without_ucx_is_pulled_from_by_tcp_and_the_reason_is_told() {
     let server = serve(&tcp(crossdock_link::Trust::Network), "127.0.0.1:0", 5, &store);
     let link = link_with(&ucx, server.address());
     for _ in 0..3 {
-        pull(&link, &wanted(7));
+        pull(&link, &source_id(7));
     }
     let seen = link.seen();
     assert_eq!(seen.pulls, None);
@@ -93,7 +93,7 @@ fn a_peer_that_lies_in_the_greeting_of_ucx_is_refused() {
         // The server ends the connection, in order or by a reset.
         let _ = liar.read_to_end(&mut Vec::new());
     }
-    pull(&link_with(&ucx, server.address()), &wanted(7));
+    pull(&link_with(&ucx, server.address()), &source_id(7));
 }
 
 /// The server of this test takes the connection, and then says nothing, lies, or refuses.

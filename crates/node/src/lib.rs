@@ -88,9 +88,9 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     drop(theirs);
     // The daemon sends a byte when it serves. If it cannot start, its end of the socket is closed without a byte.
     let joining = options.site.as_ref().map_or(Duration::ZERO, |site| host::JOIN + site.lease);
-    let told = event::wait_readable(&ours, Deadline::after(START + joining)).map_err(text)?;
+    let is_readable = event::wait_readable(&ours, Deadline::after(START + joining)).map_err(text)?;
     let mut byte = [0];
-    if told && matches!(File::from(ours).read(&mut byte), Ok(1)) {
+    if is_readable && matches!(File::from(ours).read(&mut byte), Ok(1)) {
         return Ok(());
     }
     Err(ServeError("the daemon in the background did not start; its reason is above".into()))

@@ -60,7 +60,7 @@ fn an_open_waits_for_its_segment_and_gives_up_at_its_deadline() {
 }
 
 #[test]
-fn a_second_daemon_on_the_same_socket_ends_with_an_error_and_harms_nobody() {
+fn a_second_daemon_on_the_same_socket_ends_with_an_error_and_harms_no_client() {
     let daemon = Daemon::start();
     let session = daemon.session();
     let status = spawn(&daemon.socket(), &[]).wait().unwrap();
@@ -72,7 +72,7 @@ fn a_second_daemon_on_the_same_socket_ends_with_an_error_and_harms_nobody() {
 }
 
 #[test]
-fn a_private_daemon_ends_when_nobody_is_there_and_leaves_nothing() {
+fn a_private_daemon_ends_when_no_member_is_left_and_leaves_nothing() {
     let mut daemon = Daemon::start_with(&["--private", "--idle-ms", "200"]);
     let session = daemon.session();
     std::thread::sleep(Duration::from_millis(400));

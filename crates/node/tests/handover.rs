@@ -29,7 +29,7 @@ impl World {
             layout: LAYOUT_VERSION,
             fingerprint: FINGERPRINT,
             token: [connection as u8; 16],
-            member: MemberId::NOBODY,
+            member: MemberId::NONE,
             rank: 0,
             task: Some(task.into()),
             workflow: None,

@@ -122,7 +122,7 @@ fn another_version_is_refused_by_a_sentence_that_names_both() {
 }
 
 #[test]
-fn half_open_connections_by_the_hundred_harm_nobody_and_are_closed_in_time() {
+fn half_open_connections_by_the_hundred_harm_no_client_and_are_closed_in_time() {
     let daemon = Daemon::start();
     let (mut honest, _) = Raw::join(&daemon.socket());
     let alone = median_latency(&mut honest, 200);

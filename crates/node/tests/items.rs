@@ -41,7 +41,7 @@ fn an_item_goes_from_task_to_task_with_its_bytes_and_without_a_copy() {
 }
 
 #[test]
-fn whoever_waits_gets_it_in_the_step_of_the_transfer_and_by_order_of_arrival() {
+fn waiting_members_get_it_in_the_step_of_the_transfer_and_by_order_of_arrival() {
     let daemon = Daemon::start();
     let a = task(&daemon, "a");
     let mut item = Some(a.create_item("frame", &ItemOptions::bytes(100)).unwrap());
@@ -141,9 +141,9 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
         let waiting = scope.spawn(|| a.access_item("k", LONG).unwrap_err());
         std::thread::sleep(Duration::from_millis(50));
         mine.destroy().unwrap();
-        let told = waiting.join().unwrap();
-        assert_eq!(told.status, Status::NotFound);
-        assert!(told.to_string().contains("destroyed by task 'b'"), "{told}");
+        let error = waiting.join().unwrap();
+        assert_eq!(error.status, Status::NotFound);
+        assert!(error.to_string().contains("destroyed by task 'b'"), "{error}");
     });
     assert!(a.list().unwrap().items.is_empty() && a.list().unwrap().segments.is_empty());
     drop((item, a, b));
@@ -163,9 +163,9 @@ fn a_deadline_that_passes_as_another_message_arrives_is_told() {
         std::thread::sleep(Duration::from_micros(25_000 + n * 30));
         let find = ItemRequest::Find { key: "nothing".into() };
         assert!(raw.send(&Request::Item(find).encode(2 * n + 1, 1), &[]));
-        let mut told: Vec<_> = (0..2).map(|_| raw.receive().expect("an answer to each").0).collect();
-        told.sort_unstable();
-        assert_eq!(told, [2 * n, 2 * n + 1]);
+        let mut answers: Vec<_> = (0..2).map(|_| raw.receive().expect("an answer to each").0).collect();
+        answers.sort_unstable();
+        assert_eq!(answers, [2 * n, 2 * n + 1]);
     }
     drop(raw);
     daemon.stop();
@@ -219,7 +219,7 @@ fn the_policy_says_what_becomes_of_a_gone_owners_item() {
 }
 
 #[test]
-fn a_shared_item_is_read_by_many_and_written_by_nobody_until_it_is_taken_back() {
+fn a_shared_item_is_read_by_many_and_written_by_no_task_until_it_is_taken_back() {
     let daemon = Daemon::start();
     let (a, b, c) = (task(&daemon, "a"), task(&daemon, "b"), task(&daemon, "c"));
     let mut item = a.create_item("k", &ItemOptions::bytes(10_000)).unwrap();
@@ -361,7 +361,7 @@ fn a_cooperative_item_is_handed_over_without_the_daemon() {
 }
 
 #[test]
-fn a_strict_item_gets_fresh_pages_at_every_transfer_and_a_large_one_delays_nobody() {
+fn a_strict_item_gets_fresh_pages_at_every_transfer_and_a_large_one_delays_no_request() {
     let daemon = Daemon::start();
     let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
     let strict = ItemOptions { level: ItemLevel::Strict, ..ItemOptions::bytes(256 << 20) };

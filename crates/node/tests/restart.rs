@@ -87,7 +87,7 @@ fn a_request_without_an_answer_is_done_once_when_it_is_sent_again() {
         other => other,
     };
     let mut raw = Raw::connect(&daemon.socket());
-    let Some((Answer::Welcome { member, .. }, _)) = raw.ask(&hello(MemberId::NOBODY)) else { panic!() };
+    let Some((Answer::Welcome { member, .. }, _)) = raw.ask(&hello(MemberId::NONE)) else { panic!() };
     let create = open("once", OpenMode::CreateOnly, 8192, 0).encode(50, 50);
     assert!(raw.send(&create, &[]));
     let (_, first, _) = raw.receive().unwrap();
@@ -206,7 +206,7 @@ fn a_daemon_started_after_the_keepers_death_counts_on_and_gets_back_what_its_mem
 }
 
 #[test]
-fn what_nobody_offers_after_the_keepers_death_gives_its_name_free() {
+fn a_name_is_free_if_no_client_offers_its_segment_after_the_keepers_death() {
     let mut daemon = Daemon::start();
     let (mut raw, _) = Raw::join(&daemon.socket());
     raw.ask(&open("r", OpenMode::CreateOnly, 8192, 0)).unwrap();

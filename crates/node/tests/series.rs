@@ -307,7 +307,7 @@ fn who_has_which_slot_outlives_the_broker() {
     });
     assert_eq!(token, 3);
     let mut publisher = Publisher::new(join(&daemon), "field", 3);
-    let (mut staying, welcome) = Raw::greet(&daemon.socket(), &hello(MemberId::NOBODY));
+    let (mut staying, welcome) = Raw::greet(&daemon.socket(), &hello(MemberId::NONE));
     let Answer::Welcome { member, .. } = welcome else { panic!("{welcome:?}") };
     let pinned = |raw: &mut Raw, value| {
         let (entry, fds) = observe(raw, "field", 0).unwrap();
@@ -341,7 +341,7 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
         }
         other => other,
     };
-    let (raw, welcome) = Raw::greet(&daemon.socket(), &hello(MemberId::NOBODY));
+    let (raw, welcome) = Raw::greet(&daemon.socket(), &hello(MemberId::NONE));
     let Answer::Welcome { member, .. } = welcome else { panic!("{welcome:?}") };
     let mut publisher = Publisher::new(raw, "field", 5);
     let mut dead = join(&daemon);

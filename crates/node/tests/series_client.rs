@@ -122,7 +122,7 @@ fn waits_end_by_their_deadline_and_say_for_whom() {
 }
 
 #[test]
-fn versions_go_when_nobody_holds_them_and_as_many_as_asked_for_stay() {
+fn versions_go_when_no_observer_holds_them_and_as_many_as_asked_for_stay() {
     let daemon = Daemon::start();
     let session = daemon.session();
     let mut options = options();

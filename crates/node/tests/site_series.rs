@@ -341,7 +341,7 @@ fn no_publisher_waits_for_a_stuck_node_and_waits_there_say_when_the_node_was_see
 }
 
 #[test]
-fn observers_of_another_node_that_hold_versions_delay_nobody_and_lose_nothing() {
+fn observers_of_another_node_that_hold_versions_delay_no_task_and_lose_nothing() {
     let world = World::new(2);
     let (on_a, on_b) = (world.session(0, "solver"), world.session(1, "viewer"));
     let spec = SeriesOptions { capacity: Some(4 * 10 * CHUNK as u64), ..options(10) };

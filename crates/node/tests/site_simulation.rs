@@ -170,7 +170,7 @@ impl Node {
                 layout: LAYOUT_VERSION,
                 fingerprint: FINGERPRINT,
                 token,
-                member: MemberId::NOBODY,
+                member: MemberId::NONE,
                 rank: 0,
                 visitor: false,
                 task: None,

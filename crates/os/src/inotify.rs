@@ -132,9 +132,9 @@ mod tests {
         std::fs::write(folder.join("one"), "1").unwrap();
         std::fs::rename(folder.join("one"), folder.join("two")).unwrap();
         let events = watch.read().unwrap();
-        let told: Vec<_> = events.iter().map(|e| (e.change, e.name.to_str().unwrap())).collect();
+        let changes: Vec<_> = events.iter().map(|e| (e.change, e.name.to_str().unwrap())).collect();
         assert_eq!(
-            told,
+            changes,
             [
                 (NameChange::Made, "one"),
                 (NameChange::Closed, "one"),

@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_killed_process_has_left_although_its_child_lives() {
         let s = setting();
-        let (told, tell) = rustix::pipe::pipe().unwrap();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
         // SAFETY: the child makes system calls only, and ends by a signal.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
@@ -282,13 +282,13 @@ mod tests {
                 // SAFETY: ends the grandchild without running what the parent registered.
                 unsafe { libc::_exit(0) };
             }
-            rustix::io::write(&tell, &[u8::from(held.is_ok())]).unwrap();
+            rustix::io::write(&writer, &[u8::from(held.is_ok())]).unwrap();
             std::thread::sleep(std::time::Duration::from_secs(20));
             // SAFETY: ends the child without running what the parent registered.
             unsafe { libc::_exit(0) };
         }
         let mut byte = [0];
-        rustix::io::read(&told, &mut byte).unwrap();
+        rustix::io::read(&reader, &mut byte).unwrap();
         assert_eq!(byte, [1]);
         assert!(!s.reader.has_left(6));
         // SAFETY: the child of this test.

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_nobody_listens_at_refuses() {
+    fn a_port_without_a_listener_refuses() {
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = local_address(&listener).unwrap();
         drop(listener);

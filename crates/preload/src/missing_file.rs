@@ -79,10 +79,10 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
         return false;
     }
     // A `Once` is not used, because a forked child could find its lock held.
-    static TOLD: AtomicBool = AtomicBool::new(false);
+    static REPORTED: AtomicBool = AtomicBool::new(false);
     let is_own = start.views.find(&whole).is_some();
     if is_own
-        && !TOLD.swap(true, Ordering::Relaxed)
+        && !REPORTED.swap(true, Ordering::Relaxed)
         && let Some(why) = start.views.trouble()
     {
         file::complain(&format!("crossdock: {why}\n"));

@@ -22,13 +22,13 @@ fn library() -> PathBuf {
         .expect("cargo builds the library before its tests")
 }
 
-struct Scene {
+struct Fixture {
     root: PathBuf,
     service: Option<Service>,
     deadline: Duration,
 }
 
-impl Scene {
+impl Fixture {
     fn new(name: &str) -> Self {
         let root = PathBuf::from(format!("/dev/shm/crossdock-preload-{name}-{}", std::process::id()));
         let service =
@@ -64,7 +64,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.service = None;
         fs::remove_dir_all(&self.root).unwrap();
@@ -79,9 +79,9 @@ fn is_there(program: &str) -> bool {
 #[test]
 fn each_way_to_open_for_writing_gives_a_consumer_erofs_and_the_reason_in_its_log() {
     use std::os::unix::process::CommandExt;
-    let scene = Scene::new("refused");
-    fs::write(scene.root.join("stage/a"), "whole").unwrap();
-    let file = scene.published().join("a");
+    let fixture = Fixture::new("refused");
+    fs::write(fixture.root.join("stage/a"), "whole").unwrap();
+    let file = fixture.published().join("a");
     let end = Instant::now() + Duration::from_secs(20);
     while !file.exists() {
         assert!(Instant::now() < end, "the file was not published");
@@ -119,7 +119,7 @@ except PermissionError:
     print("other files keep their errno")
 "#;
     let run = |code: &str| {
-        let mut command = scene.command(&["python3", "-c", code]);
+        let mut command = fixture.command(&["python3", "-c", code]);
         if crossdock_os::child::user() == 0 {
             command.uid(65534).gid(65534);
         }
@@ -133,7 +133,7 @@ except PermissionError:
     let words = format!(
         "crossdock: {} cannot be opened for writing: this task only reads the files of {} (written by simulate); hint: ",
         file.display(),
-        scene.published().display()
+        fixture.published().display()
     );
     assert_eq!(log.lines().filter(|line| line.starts_with(&words)).count(), 20, "{log}");
     assert_eq!(log.lines().count(), 20, "the number of lines is limited: {log}");
@@ -178,10 +178,10 @@ assert open("a").read() == "whole"
 
 #[test]
 fn a_rename_that_fails_does_not_wait_for_its_new_name() {
-    let scene = Scene::new("renamed");
-    fs::write(scene.root.join("stage/a"), "whole").unwrap();
+    let fixture = Fixture::new("renamed");
+    fs::write(fixture.root.join("stage/a"), "whole").unwrap();
     let end = Instant::now() + Duration::from_secs(20);
-    while !scene.published().join("a").exists() {
+    while !fixture.published().join("a").exists() {
         assert!(Instant::now() < end, "the file was not published");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -206,26 +206,26 @@ check("renameat2", lambda: libc.renameat2(-100, b"none/a", -100, b"d", 0), "d")
 check("syscall", lambda: libc.syscall(ctypes.c_long({"x86_64": 316, "aarch64": 276}[os.uname().machine]), -100, b"none/a", -100, b"e", ctypes.c_long(0)), "e")
 assert time.monotonic() - began < 10, "a look-up has waited"
 "#;
-    let output = scene.command(&["python3", "-c", code]).output().unwrap();
+    let output = fixture.command(&["python3", "-c", code]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     // Another name is awaited as before.
     let late = format!("{code}\nprint(open('late').read())");
-    let output = scene.late("late", b"here", &["python3", "-c", &late]);
+    let output = fixture.late("late", b"here", &["python3", "-c", &late]);
     assert_eq!(output.stdout, b"here\n");
 }
 
 #[test]
 fn a_producer_with_the_library_learns_why_it_cannot_write_a_published_file() {
     use std::os::unix::process::CommandExt;
-    let scene = Scene::new("producer");
-    let file = scene.root.join("stage/a");
+    let fixture = Fixture::new("producer");
+    let file = fixture.root.join("stage/a");
     fs::write(&file, "whole").unwrap();
     let end = Instant::now() + Duration::from_secs(20);
-    while !scene.published().join("a").exists() {
+    while !fixture.published().join("a").exists() {
         assert!(Instant::now() < end, "the file was not published");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let line = Watched::line(scene.root.join("stage").to_str().unwrap(), &scene.root.join("refusals"), None);
+    let line = Watched::line(fixture.root.join("stage").to_str().unwrap(), &fixture.root.join("refusals"), None);
     // The second process is started with an empty environment, and gets the library's variables all the same.
     let code = r#"
 import errno, os, subprocess, sys
@@ -243,10 +243,10 @@ subprocess.run([sys.executable, sys.argv[0], "again"], env={}, check=True)
 open("b", "w").write("new")
 os.replace("b", "a")
 "#;
-    let program = scene.root.join("program.py");
+    let program = fixture.root.join("program.py");
     fs::write(&program, code).unwrap();
     let mut command = Command::new("python3");
-    command.arg(&program).env("LD_PRELOAD", library()).env(WATCHED, line).current_dir(scene.root.join("stage"));
+    command.arg(&program).env("LD_PRELOAD", library()).env(WATCHED, line).current_dir(fixture.root.join("stage"));
     if crossdock_os::child::user() == 0 {
         command.uid(65534).gid(65534);
     }
@@ -259,9 +259,9 @@ os.replace("b", "a")
 
 #[test]
 fn programs_of_every_day_wait_for_a_file_and_read_all_of_it() {
-    let scene = Scene::new("daily");
+    let fixture = Fixture::new("daily");
     let content: Vec<u8> = (0..100_000u32).flat_map(|n| format!("{n}\n").into_bytes()).collect();
-    let folder = scene.published();
+    let folder = fixture.published();
     let folder = folder.to_str().unwrap();
     let python = |code: &str| format!("import sys,os,pathlib,shutil; p=sys.argv[1]; sys.stdout.buffer.write({code})");
     let open = python("open(p,'rb').read()");
@@ -301,7 +301,7 @@ fn programs_of_every_day_wait_for_a_file_and_read_all_of_it() {
         let whole = format!("{folder}/{name}");
         let words: Vec<String> = words.iter().map(|w| w.replace("NAME", &whole).replace("RELATIVE", &name)).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let output = scene.late(&name, &content, &words);
+        let output = fixture.late(&name, &content, &words);
         assert!(output.stdout == content, "{what}: {} of {} bytes", output.stdout.len(), content.len());
     }
     assert!(missing <= 3, "{missing} programs are not there");
@@ -309,19 +309,19 @@ fn programs_of_every_day_wait_for_a_file_and_read_all_of_it() {
 
 #[test]
 fn a_wait_that_ends_badly_gives_the_usual_errno_and_tells_the_whole_story_in_the_log() {
-    let mut scene = Scene::new("story");
-    scene.deadline = Duration::from_millis(200);
-    let never = scene.published().join("never");
+    let mut fixture = Fixture::new("story");
+    fixture.deadline = Duration::from_millis(200);
+    let never = fixture.published().join("never");
     let code =
         format!("import errno\ntry: open('{}')\nexcept OSError as e: print(errno.errorcode[e.errno])", never.display());
-    let output = scene.command(&["python3", "-c", &code]).output().unwrap();
+    let output = fixture.command(&["python3", "-c", &code]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "ETIMEDOUT");
     let story = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(story.contains("never was not published within 0.2 s: simulate still runs"), "{story}");
-    scene.service.as_ref().unwrap().producers(Phase::Ended);
+    fixture.service.as_ref().unwrap().producers(Phase::Ended);
     let began = Instant::now();
-    scene.deadline = Duration::from_secs(60);
-    let output = scene.command(&["python3", "-c", &code]).output().unwrap();
+    fixture.deadline = Duration::from_secs(60);
+    let output = fixture.command(&["python3", "-c", &code]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "ENOENT");
     assert!(String::from_utf8_lossy(&output.stderr).contains("simulate ended in order"), "{output:?}");
     assert!(began.elapsed() < Duration::from_secs(10));
@@ -329,47 +329,47 @@ fn a_wait_that_ends_badly_gives_the_usual_errno_and_tells_the_whole_story_in_the
 
 #[test]
 fn names_elsewhere_hidden_names_and_writes_are_left_alone() {
-    let scene = Scene::new("alone");
+    let fixture = Fixture::new("alone");
     let began = Instant::now();
-    let folder = scene.published();
+    let folder = fixture.published();
     for words in [
         vec!["cat".to_owned(), "/nowhere/file".into()],
         vec!["cat".into(), format!("{}/.hidden", folder.display())],
         vec!["sh".into(), "-c".into(), "exec 3<> no/such/folder/file".into()],
     ] {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        assert!(!scene.command(&words).output().unwrap().status.success(), "{words:?}");
+        assert!(!fixture.command(&words).output().unwrap().status.success(), "{words:?}");
     }
     assert!(began.elapsed() < Duration::from_secs(10), "nothing was to be waited for");
 }
 
 #[test]
 fn a_signal_ends_a_wait_as_the_program_expects_it() {
-    let scene = Scene::new("signal");
-    let never = scene.published().join("never");
+    let fixture = Fixture::new("signal");
+    let never = fixture.published().join("never");
     let code = format!(
         "import signal\ndef ring(*a): raise SystemExit(7)\nsignal.signal(signal.SIGALRM, ring)\nsignal.alarm(1)\nopen('{}')",
         never.display()
     );
     let began = Instant::now();
-    let status = scene.command(&["python3", "-c", &code]).status().unwrap();
+    let status = fixture.command(&["python3", "-c", &code]).status().unwrap();
     assert_eq!(status.code(), Some(7));
     assert!(began.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
 fn many_threads_wait_at_once() {
-    let scene = Scene::new("threads");
-    let folder = scene.published();
+    let fixture = Fixture::new("threads");
+    let folder = fixture.published();
     let code = format!(
         "import concurrent.futures as c\nread=lambda n: len(open('{}/'+str(n),'rb').read())\n\
          with c.ThreadPoolExecutor(16) as pool: print(sum(pool.map(read, range(64))))",
         folder.display()
     );
-    let child = scene.command(&["python3", "-c", &code]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let child = fixture.command(&["python3", "-c", &code]).stdout(std::process::Stdio::piped()).spawn().unwrap();
     std::thread::sleep(LATE);
     for number in (0..64).rev() {
-        fs::write(scene.root.join("stage").join(number.to_string()), vec![1; 1000 + number]).unwrap();
+        fs::write(fixture.root.join("stage").join(number.to_string()), vec![1; 1000 + number]).unwrap();
     }
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), (0..64).map(|n| 1000 + n).sum::<usize>().to_string());

@@ -126,7 +126,7 @@ pub struct Channel {
 impl Reporter for Channel {
     fn stopped(&self) -> Option<ReportOutcome> {
         if self.is_over() {
-            return Some(ReportOutcome::Over);
+            return Some(ReportOutcome::Ended);
         }
         self.is_lost().then_some(ReportOutcome::Unknown)
     }
@@ -329,7 +329,7 @@ impl Channel {
             let body = Deliver { key: self.key, first: count, relayed_messages }.encode();
             match self.tell(peers, DELIVER, &body) {
                 ReportOutcome::Yes => count += more,
-                ReportOutcome::Over => return,
+                ReportOutcome::Ended => return,
                 ReportOutcome::Unknown => return self.finish(EndReason::Died),
             }
         };
@@ -351,7 +351,7 @@ impl Channel {
                 self.finish(how);
             }
             ReportOutcome::Unknown => self.finish(how),
-            ReportOutcome::Over => {}
+            ReportOutcome::Ended => {}
         }
     }
 

@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use crate::messages::{self, BodyField, ChannelKey, ChannelKeys, Deliver, Ended, Open, Opened, Released};
-use crate::region::{Done, Fate, FrozenExtents, Hold};
-use crate::series::messages::{Find, FoundSeries, Offered, Over, Supplied, Supply, Taken};
+use crate::region::{CopyEnded, CopyStateRequest, FrozenExtents, FreezeRequest};
+use crate::series::messages::{Find, FoundSeries, Offered, SeriesEnded, Supplied, Supply, VersionAck};
 
 /// Decodes bytes as the body of a question to a service of this crate, or of an answer. The first byte chooses the
 /// body's type. A body that is accepted must give the same bytes when it is encoded again, because each body has
@@ -23,12 +23,12 @@ pub fn fuzz_decode(bytes: &[u8]) {
         108 => one_encoding::<Supply>(body),
         109 => one_encoding::<Supplied>(body),
         110 => one_encoding::<Offered>(body),
-        111 => one_encoding::<Taken>(body),
-        112 => one_encoding::<Over>(body),
-        113 => one_encoding::<Hold>(body),
+        111 => one_encoding::<VersionAck>(body),
+        112 => one_encoding::<SeriesEnded>(body),
+        113 => one_encoding::<FreezeRequest>(body),
         114 => one_encoding::<FrozenExtents>(body),
-        115 => one_encoding::<Done>(body),
-        116 => one_encoding::<Fate>(body),
+        115 => one_encoding::<CopyEnded>(body),
+        116 => one_encoding::<CopyStateRequest>(body),
         _ => one_encoding::<ChannelKey>(body),
     }
 }

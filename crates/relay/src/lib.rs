@@ -32,7 +32,7 @@ use crossdock_client::{
 };
 use crossdock_gateway::Nodes;
 use crossdock_layout::name::{self, MIRROR};
-use crossdock_link::{Refusal, Source, Wanted};
+use crossdock_link::{Refusal, Source, SourceId};
 use crossdock_os::Deadline;
 
 use channel::{Channel, reached};
@@ -102,7 +102,7 @@ pub trait RelayNetwork: Send + Sync {
     fn pull(
         &self,
         node: &str,
-        wanted: &Wanted,
+        source_id: &SourceId,
         offset: u64,
         memory: &mut [u8],
         by: Deadline,
@@ -117,12 +117,12 @@ impl RelayNetwork for Nodes {
     fn pull(
         &self,
         node: &str,
-        wanted: &Wanted,
+        source_id: &SourceId,
         offset: u64,
         memory: &mut [u8],
         by: Deadline,
     ) -> crossdock_link::Result<()> {
-        Self::pull(self, node, wanted, offset, memory, by).map(drop)
+        Self::pull(self, node, source_id, offset, memory, by).map(drop)
     }
 }
 
@@ -273,12 +273,12 @@ impl Relay {
         self.shared.answer(node, service, body)
     }
 
-    /// Gives the bytes that this relay offers under the number in `wanted`; `None` if it offers no such bytes.
-    pub fn source(&self, wanted: &Wanted) -> Option<Arc<dyn Source>> {
-        if wanted.kind != KIND {
+    /// Gives the bytes that this relay offers under the number in `source_id`; `None` if it offers no such bytes.
+    pub fn source(&self, source_id: &SourceId) -> Option<Arc<dyn Source>> {
+        if source_id.kind != KIND {
             return None;
         }
-        lock(&self.shared.offered).get(&wanted.object).cloned()
+        lock(&self.shared.offered).get(&source_id.object).cloned()
     }
 }
 
@@ -540,8 +540,8 @@ impl Peers for Shared {
     }
 
     fn pull_into(&self, node: &str, ticket: u64, offset: u64, memory: &mut [u8], wait: Duration) -> Result<()> {
-        let wanted = Wanted { kind: KIND, object: ticket, epoch: 0 };
-        let pulled = self.nodes.pull(node, &wanted, offset, memory, Deadline::after(wait));
+        let source_id = SourceId { kind: KIND, object: ticket, epoch: 0 };
+        let pulled = self.nodes.pull(node, &source_id, offset, memory, Deadline::after(wait));
         pulled.map_err(|error| reached(&error))
     }
 

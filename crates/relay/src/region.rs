@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! node a: has the region                 node b: a task wants it
-//!                     <- HOLD            a member of the daemon opens the region alone ("freezes" it)
+//!                     <- FREEZE          a member of the daemon opens the region alone ("freezes" it)
 //!   size, extents, ticket ->
 //!                     <- pulls the extents' bytes into a segment that no task can see
 //!                                        for a move, the catalog gives the name to node b
-//!                     <- SURE            node a still keeps the region closed (move)
+//!                     <- STILL_FROZEN    node a still keeps the region closed (move)
 //!                                        the segment gets its name
-//!                     <- DONE            node a removes the region (move), or lets other members open it again
+//!                     <- COPY_ENDED      node a removes the region (move), or lets other members open it again
 //! ```
 //!
-//! If DONE is lost, or the daemon of node b dies, node a asks node b what became of the copy (STATE). Node b knows the
-//! answer from what it has: the region with the name of the copy remembers the segment from which it was copied. So for
-//! a move, exactly one of the two regions stays.
+//! If COPY_ENDED is lost, or the daemon of node b dies, node a asks node b what became of the copy (COPY_STATE). Node b
+//! knows the answer from what it has: the region with the name of the copy remembers the segment from which it was
+//! copied. So for a move, exactly one of the two regions stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -31,18 +31,18 @@ use crate::messages::{BodyField, ChannelKey, spell};
 use crate::reports::AGAIN;
 use crate::{Peers, Shared, lock, mirror_name};
 
-/// Asks to freeze a region and to offer its bytes. The answer is [`FrozenExtents`].
-const HOLD: u32 = 30;
-/// Tells the region's daemon whether the catalog has given the copy its name. The answer is empty.
-const DONE: u32 = 31;
-/// Asks what became of a copy. The answer is one of the numbers of [`State`].
-const STATE: u32 = 32;
+/// A [`FreezeRequest`]: asks to freeze a region and to offer its bytes. The answer is [`FrozenExtents`].
+const FREEZE: u32 = 30;
+/// A [`CopyEnded`]: tells the region's daemon whether the catalog has given the copy its name. The answer is empty.
+const COPY_ENDED: u32 = 31;
+/// A [`CopyStateRequest`]: asks what became of a copy. The answer is one of the numbers of [`CopyState`].
+const COPY_STATE: u32 = 32;
 
 /// Asks whether the region is still frozen. The answer is empty; `Closed` if it is not frozen.
-const SURE: u32 = 33;
+const STILL_FROZEN: u32 = 33;
 
 /// The numbers of the services that are about regions.
-pub const SERVICES: std::ops::RangeInclusive<u32> = HOLD..=SURE;
+pub const SERVICES: std::ops::RangeInclusive<u32> = FREEZE..=STILL_FROZEN;
 
 /// The most bytes that one pull brings. On a slow network a pull brings less, but at least `SMALL_PART`.
 const PART: u64 = 64 << 20;
@@ -80,7 +80,7 @@ pub struct WantedRegion {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct FreezeRequest {
     pub key: ChannelKey,
     pub workflow: String,
     pub name: String,
@@ -102,13 +102,13 @@ pub struct FrozenExtents {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct CopyEnded {
     pub key: ChannelKey,
     pub named: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fate {
+pub struct CopyStateRequest {
     pub key: ChannelKey,
     pub workflow: String,
     pub copy: String,
@@ -116,17 +116,17 @@ pub struct Fate {
 }
 
 spell! {
-    Hold { key, workflow, name, copy, moves }
+    FreezeRequest { key, workflow, name, copy, moves }
     FrozenExtents { segment, capacity, counted, ticket, extents }
-    Done { key, named }
-    Fate { key, workflow, copy, segment }
+    CopyEnded { key, named }
+    CopyStateRequest { key, workflow, copy, segment }
 }
 
 /// What became of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum CopyState {
     /// There is no copy, and there will be none.
-    Gone = 0,
+    Missing = 0,
     /// The copy is being made.
     Making = 1,
     /// The copy has its name.
@@ -152,8 +152,8 @@ impl Source for Bytes {
 /// A region of this node that is frozen for another node.
 struct Frozen {
     peer: String,
-    asked: Hold,
-    held: FrozenExtents,
+    request: FreezeRequest,
+    offer: FrozenExtents,
     session: Session,
     region: Mutex<Option<Region>>,
     /// Whether the copy has its name; `None` until this is known.
@@ -195,15 +195,16 @@ impl Shared {
         let WantedRegion { node, workflow, name, copy, moves, .. } = want;
         let key = self.new_key();
         lock(&self.regions.making).insert(key);
-        let hold = Hold { key, workflow: workflow.clone(), name: name.clone(), copy: copy.clone(), moves: *moves };
-        let made = self.hold(node.as_deref(), &hold, by).and_then(|held| self.fill(want, &held, key, by));
+        let request =
+            FreezeRequest { key, workflow: workflow.clone(), name: name.clone(), copy: copy.clone(), moves: *moves };
+        let made = self.freeze_at(node.as_deref(), &request, by).and_then(|offer| self.fill(want, &offer, key, by));
         lock(&self.regions.making).remove(&key);
         // If this report is lost, the other node asks.
-        let done = Done { key, named: made.is_ok() };
+        let report = CopyEnded { key, named: made.is_ok() };
         match node {
             // The task that waits for the error must get it in time, even if the other node is lost.
-            Some(node) => drop(self.ask(node, DONE, &done.encode(), if done.named { ANSWER } else { LEAST })),
-            None => self.region_done("", &done),
+            Some(node) => drop(self.ask(node, COPY_ENDED, &report.encode(), if report.named { ANSWER } else { LEAST })),
+            None => self.copy_ended("", &report),
         }
         made
     }
@@ -216,10 +217,11 @@ impl Shared {
         })
     }
 
-    fn hold(self: &Arc<Self>, node: Option<&str>, hold: &Hold, by: Deadline) -> Result<FrozenExtents> {
-        let Some(node) = node else { return self.freeze("", hold) };
+    /// Freezes a region on the node that has it; `None` is this node.
+    fn freeze_at(self: &Arc<Self>, node: Option<&str>, request: &FreezeRequest, by: Deadline) -> Result<FrozenExtents> {
+        let Some(node) = node else { return self.freeze("", request) };
         loop {
-            match self.ask_for_region(node, HOLD, &hold.encode(), by.left().clamp(LEAST, ANSWER)) {
+            match self.ask_for_region(node, FREEZE, &request.encode(), by.left().clamp(LEAST, ANSWER)) {
                 Ok(body) => {
                     return FrozenExtents::decode(&body).map_err(|refusal| Error::new(refusal.status, refusal.text));
                 }
@@ -229,11 +231,11 @@ impl Shared {
         }
     }
 
-    /// Brings the bytes of a held region into a new segment, and gives this segment its name.
+    /// Brings the bytes of a frozen region into a new segment, and gives this segment its name.
     fn fill(
         self: &Arc<Self>,
         want: &WantedRegion,
-        held: &FrozenExtents,
+        offer: &FrozenExtents,
         key: ChannelKey,
         by: Deadline,
     ) -> Result<SegmentId> {
@@ -241,31 +243,31 @@ impl Shared {
         let from = node.as_deref().unwrap_or("here");
         let session = self.session(workflow, &format!("copies.on.{from}"), 0, true)?;
         let mirror = mirror_name(key, 0, copy)?;
-        let mut incoming = session.incoming_region(&mirror, held.capacity)?;
+        let mut incoming = session.incoming_region(&mirror, offer.capacity)?;
         let id = incoming.id();
         let filled = (|| {
-            incoming.count(held.counted.min(held.capacity))?;
+            incoming.count(offer.counted.min(offer.capacity))?;
             let mut part = PART;
-            for (offset, length) in &held.extents {
+            for (offset, length) in &offer.extents {
                 let mut at = *offset;
                 let end = offset.saturating_add(*length);
                 while at < end {
                     let more = (end - at).min(part);
-                    if self.bring((node.as_deref(), key), held.ticket, at, incoming.part(at, more)?, by)? {
+                    if self.bring((node.as_deref(), key), offer.ticket, at, incoming.part(at, more)?, by)? {
                         at += more;
                     } else {
                         part = (part / 2).max(SMALL_PART);
                     }
                 }
             }
-            let region = incoming.finish(SegmentId(held.segment))?;
+            let region = incoming.finish(SegmentId(offer.segment))?;
             let wait = || by.left().max(ANSWER);
             if let Some(node) = node.as_deref().filter(|_| want.moves) {
                 // The other daemon may have started anew, and may have given the region to its tasks. If the other
                 // daemon still keeps the region closed now, it will learn from the catalog that the name belongs to
                 // this node.
                 session.adopt_region(*order, &region, false, wait())?;
-                self.ask_for_region(node, SURE, &key.encode(), ANSWER)?;
+                self.ask_for_region(node, STILL_FROZEN, &key.encode(), ANSWER)?;
             }
             session.adopt_region(*order, &region, true, wait())
         })();
@@ -277,8 +279,8 @@ impl Shared {
         })
     }
 
-    /// Brings bytes of the region that `node` holds under `key`. Returns `false` if the bytes have not all come yet, and
-    /// the region is still held.
+    /// Brings bytes of the region that `node` has frozen under `key`. Returns `false` if the bytes have not all come yet,
+    /// and the region is still frozen.
     fn bring(
         &self,
         (node, key): (Option<&str>, ChannelKey),
@@ -296,7 +298,7 @@ impl Shared {
         }
         let Some(node) = node else {
             let source = lock(&self.offered).get(&ticket).cloned();
-            let over = || Error::new(Status::Closed, "the region is not held any more");
+            let over = || Error::new(Status::Closed, "the region is not frozen any more");
             let (source, mut buffer) = (source.ok_or_else(over)?, Buffer::default());
             for (at, piece) in (at..).step_by(PIECE).zip(memory.chunks_mut(PIECE)) {
                 piece.copy_from_slice(source.bytes(at, piece.len() as u64, &mut buffer).map_err(|_| over())?);
@@ -306,8 +308,8 @@ impl Shared {
         match self.pull_into(node, ticket, at, memory, by.left().min(PULL)) {
             Ok(()) => Ok(true),
             Err(error) if matches!(error.status, Status::TimedOut | Status::Disconnected) => {
-                // The node's daemon may have started anew at another address. Then the region is not held any more.
-                match self.ask_for_region(node, SURE, &key.encode(), by.left().clamp(LEAST, ANSWER)) {
+                // The node's daemon may have started anew at another address. Then the region is not frozen any more.
+                match self.ask_for_region(node, STILL_FROZEN, &key.encode(), by.left().clamp(LEAST, ANSWER)) {
                     Err(refused) if !matches!(refused.status, Status::TimedOut | Status::Disconnected) => Err(refused),
                     _ => Ok(false),
                 }
@@ -321,41 +323,41 @@ impl Shared {
         self.session(workflow, "copies", 0, true)?.region(name, Mode::OpenOnly, 0, None)
     }
 
-    /// Tells what became of the copy `fate.copy` that a task of this node wanted.
-    fn state_of(&self, fate: &Fate) -> State {
-        if lock(&self.regions.making).contains(&fate.key) {
-            return State::Making;
+    /// Gives the state of the copy `question.copy`, which a task of this node asked for.
+    fn own_copy_state(&self, question: &CopyStateRequest) -> CopyState {
+        if lock(&self.regions.making).contains(&question.key) {
+            return CopyState::Making;
         }
-        match self.region_named(&fate.workflow, &fate.copy) {
-            Ok(region) if region.is_copied_from(SegmentId(fate.segment)) => State::Named,
+        match self.region_named(&question.workflow, &question.copy) {
+            Ok(region) if region.is_copied_from(SegmentId(question.segment)) => CopyState::Named,
             // The region may already move on to a third node, or the daemon is busy. The other node asks again.
-            Err(error) if error.status != Status::NotFound => State::Making,
-            _ => State::Gone,
+            Err(error) if error.status != Status::NotFound => CopyState::Making,
+            _ => CopyState::Missing,
         }
     }
 
     /// Freezes a region of this node for the node `peer`, and offers its bytes. A repeated question gets the same
     /// answer.
-    fn freeze(self: &Arc<Self>, peer: &str, hold: &Hold) -> Result<FrozenExtents> {
-        let key = hold.key;
+    fn freeze(self: &Arc<Self>, peer: &str, request: &FreezeRequest) -> Result<FrozenExtents> {
+        let key = request.key;
         if let Some(frozen) = lock(&self.regions.frozen).get(&key).filter(|frozen| frozen.peer == peer) {
-            return Ok(frozen.held.clone());
+            return Ok(frozen.offer.clone());
         }
-        self.open_once(key, "this region is being frozen, or has been", || self.freeze_first(peer, hold))
+        self.open_once(key, "this region is being frozen, or has been", || self.freeze_first(peer, request))
     }
 
-    fn freeze_first(self: &Arc<Self>, peer: &str, hold: &Hold) -> Result<FrozenExtents> {
-        let Hold { key, workflow, name, moves, .. } = hold;
+    fn freeze_first(self: &Arc<Self>, peer: &str, request: &FreezeRequest) -> Result<FrozenExtents> {
+        let FreezeRequest { key, workflow, name, moves, .. } = request;
         let to = if peer.is_empty() { "here" } else { peer };
         let session = self.session(workflow, &format!("copies.on.{to}"), 0, true)?;
         let region = session.freeze_region(name, *moves)?;
         let ticket = self.offer(Arc::new(Bytes(region.clone())));
         let (segment, capacity, counted) = (region.id().0, region.capacity(), region.counted());
-        let held = FrozenExtents { segment, capacity, counted, ticket, extents: region.extents() };
+        let offer = FrozenExtents { segment, capacity, counted, ticket, extents: region.extents() };
         let frozen = Arc::new(Frozen {
             peer: peer.to_owned(),
-            asked: hold.clone(),
-            held: held.clone(),
+            request: request.clone(),
+            offer: offer.clone(),
             session,
             region: Mutex::new(Some(region)),
             outcome: Mutex::default(),
@@ -369,7 +371,7 @@ impl Shared {
             self.withdraw(ticket);
             return Err(Error::system("starting a thread for a region", &error));
         }
-        Ok(held)
+        Ok(offer)
     }
 
     /// Waits until it is known what became of the copy. Then removes the region, or lets other members open it.
@@ -384,34 +386,34 @@ impl Shared {
             if frozen.peer.is_empty() {
                 continue;
             }
-            match self.fate_of(frozen) {
-                Some(State::Making) => heard = Instant::now(),
-                Some(state) => break state == State::Named,
+            match self.remote_copy_state(frozen) {
+                Some(CopyState::Making) => heard = Instant::now(),
+                Some(state) => break state == CopyState::Named,
                 // The node may have given the copy its name, so a region that moves stays frozen until that is known.
-                None if !frozen.asked.moves && heard.elapsed() > SILENT => break false,
+                None if !frozen.request.moves && heard.elapsed() > SILENT => break false,
                 None => {}
             }
         };
-        self.withdraw(frozen.held.ticket);
-        if named && frozen.asked.moves {
-            let name = &frozen.asked.name;
+        self.withdraw(frozen.offer.ticket);
+        if named && frozen.request.moves {
+            let name = &frozen.request.name;
             // `Force`, because this member itself has the region open.
             if let Err(error) = frozen.session.remove(SegmentKind::Region, name, InUse::Force) {
                 self.log(&format!("region '{name}' has moved to node {}, and stays here, too: {error}", frozen.peer));
             }
         }
         drop(lock(&frozen.region).take());
-        lock(&self.regions.frozen).remove(&frozen.asked.key);
+        lock(&self.regions.frozen).remove(&frozen.request.key);
     }
 
     /// Asks the node `node`, which has the name of a region that was about to move to it, until it is known whether the
     /// region has moved. If the region has moved, removes it from this node.
     pub(crate) fn region_left(&self, node: &str, workflow: &str, name: &str, segment: SegmentId) {
         let (key, copy) = (ChannelKey { by: 0, number: 0 }, name.to_owned());
-        let fate = Fate { key, workflow: workflow.to_owned(), copy, segment: segment.0 }.encode();
+        let question = CopyStateRequest { key, workflow: workflow.to_owned(), copy, segment: segment.0 }.encode();
         while !self.stop.load(Ordering::Acquire) {
-            let state = self.ask(node, STATE, &fate, ANSWER).ok().and_then(|body| u64::decode(&body).ok());
-            if state == Some(State::Named as u64) {
+            let state = self.ask(node, COPY_STATE, &question, ANSWER).ok().and_then(|body| u64::decode(&body).ok());
+            if state == Some(CopyState::Named as u64) {
                 return self.remove(workflow, vec![(SegmentKind::Region, name.to_owned())]);
             }
             // The other node may have given the name up, or has ended. Then the name belongs to this node again.
@@ -423,21 +425,21 @@ impl Shared {
     }
 
     /// Asks the other node what became of the copy; `None` if it does not answer.
-    fn fate_of(&self, frozen: &Frozen) -> Option<State> {
-        let Hold { key, workflow, copy, .. } = frozen.asked.clone();
-        let fate = Fate { key, workflow, copy, segment: frozen.held.segment };
-        let body = self.ask(&frozen.peer, STATE, &fate.encode(), ANSWER).ok()?;
+    fn remote_copy_state(&self, frozen: &Frozen) -> Option<CopyState> {
+        let FreezeRequest { key, workflow, copy, .. } = frozen.request.clone();
+        let question = CopyStateRequest { key, workflow, copy, segment: frozen.offer.segment };
+        let body = self.ask(&frozen.peer, COPY_STATE, &question.encode(), ANSWER).ok()?;
         match u64::decode(&body).ok()? {
-            1 => Some(State::Making),
-            2 => Some(State::Named),
-            _ => Some(State::Gone),
+            1 => Some(CopyState::Making),
+            2 => Some(CopyState::Named),
+            _ => Some(CopyState::Missing),
         }
     }
 
-    fn region_done(&self, peer: &str, done: &Done) {
-        let frozen = lock(&self.regions.frozen).get(&done.key).filter(|frozen| frozen.peer == peer).cloned();
+    fn copy_ended(&self, peer: &str, report: &CopyEnded) {
+        let frozen = lock(&self.regions.frozen).get(&report.key).filter(|frozen| frozen.peer == peer).cloned();
         if let Some(frozen) = frozen {
-            frozen.end(done.named);
+            frozen.end(report.named);
         }
     }
 
@@ -449,19 +451,19 @@ impl Shared {
         body: &[u8],
     ) -> std::result::Result<Vec<u8>, Refusal> {
         match service {
-            HOLD => {
-                let held = self.freeze(node, &Hold::decode(body)?);
-                held.map(|held| held.encode()).map_err(|error| Refusal::new(error.status, error.to_string()))
+            FREEZE => {
+                let offer = self.freeze(node, &FreezeRequest::decode(body)?);
+                offer.map(|offer| offer.encode()).map_err(|error| Refusal::new(error.status, error.to_string()))
             }
-            DONE => {
-                self.region_done(node, &Done::decode(body)?);
+            COPY_ENDED => {
+                self.copy_ended(node, &CopyEnded::decode(body)?);
                 Ok(Vec::new())
             }
-            STATE => {
-                let state = self.state_of(&Fate::decode(body)?);
+            COPY_STATE => {
+                let state = self.own_copy_state(&CopyStateRequest::decode(body)?);
                 Ok((state as u64).encode())
             }
-            SURE => {
+            STILL_FROZEN => {
                 let key = ChannelKey::decode(body)?;
                 let frozen = lock(&self.regions.frozen).get(&key).filter(|frozen| frozen.peer == node).cloned();
                 match frozen.filter(|frozen| lock(&frozen.outcome).is_none()) {

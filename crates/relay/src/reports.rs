@@ -16,7 +16,7 @@ pub const AGAIN: Duration = Duration::from_millis(50);
 pub enum ReportOutcome {
     Yes,
     /// This side has ended meanwhile, so the report is not needed any more.
-    Over,
+    Ended,
     /// The other side does not exist any more.
     Unknown,
 }

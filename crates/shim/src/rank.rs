@@ -191,7 +191,7 @@ struct LibraryCheck {
     /// library; `None` if it was not found so far.
     suspicious: Option<(Instant, &'static str)>,
     settled: bool,
-    told: bool,
+    reported: bool,
     ended: bool,
 }
 
@@ -201,7 +201,7 @@ const GRACE: Duration = Duration::from_millis(1500);
 impl LibraryCheck {
     fn new() -> Self {
         let alone = number(&[RANKS_VARIABLE]).unwrap_or(1) <= 1;
-        Self { began: Instant::now(), looks: 0, suspicious: None, settled: alone, told: false, ended: false }
+        Self { began: Instant::now(), looks: 0, suspicious: None, settled: alone, reported: false, ended: false }
     }
 
     /// The pause until the next look at the memory map. It is short at first, because a program may end soon. After ten
@@ -231,11 +231,11 @@ impl LibraryCheck {
     }
 
     fn trouble(&mut self) -> Option<(String, String)> {
-        let (since, library) = self.suspicious.filter(|_| !self.settled && !self.told)?;
+        let (since, library) = self.suspicious.filter(|_| !self.settled && !self.reported)?;
         if !self.ended && since.elapsed() < GRACE {
             return None;
         }
-        self.told = true;
+        self.reported = true;
         let offers = LauncherInterfaces::by_environment().name();
         Some((
             format!(

@@ -34,13 +34,13 @@ fn probe() -> &'static Path {
     })
 }
 
-struct Scene {
+struct Fixture {
     root: PathBuf,
     service: Option<Service>,
     deadline: Duration,
 }
 
-impl Scene {
+impl Fixture {
     fn new(name: &str) -> Self {
         let root = PathBuf::from(format!("/dev/shm/crossdock-door-{name}-{}", std::process::id()));
         let service =
@@ -74,7 +74,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.service = None;
         fs::remove_dir_all(&self.root).unwrap();
@@ -112,60 +112,60 @@ fn await_that(what: &str, mut done: impl FnMut() -> bool) {
 fn a_static_program_waits_by_every_call_that_takes_a_name() {
     let seen = program::look(Path::new("/"), "/", "", probe().to_str().unwrap()).unwrap();
     assert_eq!((&seen.kind, seen.door()), (&Linkage::Static, Some(Door::Notification)));
-    let scene = Scene::new("calls");
+    let fixture = Fixture::new("calls");
     let content: Vec<u8> = (0..50_000u32).flat_map(|n| format!("{n}\n").into_bytes()).collect();
     for what in ["open", "fopen", "stat", "access", "relative", "openat", "openat2", "child", "restarted"] {
         let began = Instant::now();
-        let child = scene.start(&[what, &scene.published(what)]);
+        let child = fixture.start(&[what, &fixture.published(what)]);
         std::thread::sleep(LATE);
-        scene.publish(what, &content);
+        fixture.publish(what, &content);
         let output = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{what}: {:?} {errors}", output.status);
         assert!(output.stdout == content, "{what}: {} bytes; {errors}", output.stdout.len());
         assert!(began.elapsed() >= LATE, "{what} did not wait");
         // The file is published now, so the call does not wait.
-        assert!(scene.run(&[what, &scene.published(what)]).stdout == content, "{what}, published");
+        assert!(fixture.run(&[what, &fixture.published(what)]).stdout == content, "{what}, published");
     }
 }
 
 #[test]
 fn a_wait_that_ends_badly_gives_the_usual_errno_and_the_whole_story() {
-    let mut scene = Scene::new("story");
-    scene.deadline = Duration::from_millis(300);
-    let never = scene.published("never");
+    let mut fixture = Fixture::new("story");
+    fixture.deadline = Duration::from_millis(300);
+    let never = fixture.published("never");
     for what in ["open", "restarted"] {
-        let output = scene.run(&[what, &never]);
+        let output = fixture.run(&[what, &never]);
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "ETIMEDOUT", "{what}");
         let story = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(story.contains("never was not published within 0.3 s: simulate still runs"), "{what}: {story}");
     }
-    scene.deadline = LONG;
-    assert_eq!(scene.run(&["interrupted", &never]).stdout, b"EINTR\n");
+    fixture.deadline = LONG;
+    assert_eq!(fixture.run(&["interrupted", &never]).stdout, b"EINTR\n");
     // The call `create` would make a file, so it fails at once and does not wait, although tasks wait for a file of
     // this name.
-    assert_eq!(scene.run(&["create", &scene.published("no-folder/x")]).stdout, b"ENOENT\n");
-    assert_eq!(scene.run(&["open", "/nowhere/x"]).stdout, b"ENOENT\n");
-    assert_eq!(scene.run(&["open", &scene.published(".hidden")]).stdout, b"ENOENT\n");
-    assert_eq!(scene.run(&["ring", "-"]).stdout, b"ENOSYS\n");
-    scene.service.as_ref().unwrap().producers(Phase::Ended);
-    let output = scene.run(&["open", &never]);
+    assert_eq!(fixture.run(&["create", &fixture.published("no-folder/x")]).stdout, b"ENOENT\n");
+    assert_eq!(fixture.run(&["open", "/nowhere/x"]).stdout, b"ENOENT\n");
+    assert_eq!(fixture.run(&["open", &fixture.published(".hidden")]).stdout, b"ENOENT\n");
+    assert_eq!(fixture.run(&["ring", "-"]).stdout, b"ENOSYS\n");
+    fixture.service.as_ref().unwrap().producers(Phase::Ended);
+    let output = fixture.run(&["open", &never]);
     assert_eq!(output.stdout, b"ENOENT\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("simulate ended in order"), "{output:?}");
 }
 
 #[test]
 fn an_open_for_writing_gives_a_consumer_erofs_and_the_reason_in_its_log() {
-    let scene = Scene::new("refused");
-    scene.publish("a", b"whole");
-    let (file, none) = (scene.published("a"), scene.published("b"));
+    let fixture = Fixture::new("refused");
+    fixture.publish("a", b"whole");
+    let (file, none) = (fixture.published("a"), fixture.published("b"));
     await_that("the file", || Path::new(&file).exists());
     // The folder is not mounted read-only here, so the kernel would let root write.
     let refused = ["create", "write", "append", "creat", "write2"].map(|what| (what, &file));
     for (what, path) in refused.into_iter().chain([("create", &none), ("creat", &none), ("anew", &none)]) {
-        let output = scene.run(&[what, path]);
+        let output = fixture.run(&[what, path]);
         assert_eq!(String::from_utf8_lossy(&output.stdout), "EROFS\n", "{what} {path}");
-        let folder = scene.published("");
+        let folder = fixture.published("");
         let wanted = format!(
             "crossdock: {path} cannot be opened for writing: this task only reads the files of {} (written by simulate); \
              hint: open it for reading only, or write to another folder\n",
@@ -174,15 +174,15 @@ fn an_open_for_writing_gives_a_consumer_erofs_and_the_reason_in_its_log() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), wanted, "{what} {path}");
     }
     assert_eq!((fs::read(&file).unwrap(), Path::new(&none).exists()), (b"whole".to_vec(), false));
-    let other = scene.root.with_extension("other");
+    let other = fixture.root.with_extension("other");
     for (what, path, wanted) in [
         ("anew", file.as_str(), "EEXIST\n"),
         ("write", none.as_str(), "ENOENT\n"),
         ("write2", none.as_str(), "ENOENT\n"),
-        ("write", &scene.published("."), "EISDIR\n"),
+        ("write", &fixture.published("."), "EISDIR\n"),
         ("creat", other.to_str().unwrap(), ""),
     ] {
-        let output = scene.run(&[what, path]);
+        let output = fixture.run(&[what, path]);
         let said = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!((&*said.0, &*said.1), (wanted, ""), "{what} {path}");
     }
@@ -191,9 +191,9 @@ fn an_open_for_writing_gives_a_consumer_erofs_and_the_reason_in_its_log() {
 
 #[test]
 fn a_change_of_a_name_gives_a_consumer_erofs_and_the_reason_in_its_log() {
-    let scene = Scene::new("changes");
-    scene.publish("a", b"whole");
-    let (file, none) = (scene.published("a"), scene.published("b"));
+    let fixture = Fixture::new("changes");
+    fixture.publish("a", b"whole");
+    let (file, none) = (fixture.published("a"), fixture.published("b"));
     await_that("the file", || Path::new(&file).exists());
     for (what, path, word) in [
         ("truncate", &file, "opened for writing"),
@@ -202,7 +202,7 @@ fn a_change_of_a_name_gives_a_consumer_erofs_and_the_reason_in_its_log() {
         ("mkdir", &none, "made"),
         ("symlink", &none, "made"),
     ] {
-        let output = scene.run(&[what, path]);
+        let output = fixture.run(&[what, path]);
         let said = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let wanted = format!("crossdock: {path} cannot be {word}: this task only reads the files of ");
         assert!(said.0 == "EROFS\n" && said.1.starts_with(&wanted) && said.1.lines().count() == 1, "{what}: {said:?}");
@@ -210,7 +210,7 @@ fn a_change_of_a_name_gives_a_consumer_erofs_and_the_reason_in_its_log() {
     assert_eq!((fs::read(&file).unwrap(), Path::new(&none).exists()), (b"whole".to_vec(), false));
     // A program looks the new name of a failed rename up, and does not wait for it.
     let began = Instant::now();
-    assert_eq!(scene.run(&["look", &file]).stdout, b"whole");
+    assert_eq!(fixture.run(&["look", &file]).stdout, b"whole");
     assert!(began.elapsed() < Duration::from_secs(10));
     // The kernel's own answers stay, also the one that makes `mv` copy a file.
     for (what, path, wanted) in [
@@ -220,7 +220,7 @@ fn a_change_of_a_name_gives_a_consumer_erofs_and_the_reason_in_its_log() {
         ("move", &file, "EXDEV\n"),
         ("mkdir", &format!("{none}/c"), "ENOENT\n"),
     ] {
-        let output = scene.run(&[what, path]);
+        let output = fixture.run(&[what, path]);
         let said = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!((&*said.0, &*said.1), (wanted, ""), "{what} {path}");
     }
@@ -229,12 +229,12 @@ fn a_change_of_a_name_gives_a_consumer_erofs_and_the_reason_in_its_log() {
 #[test]
 fn a_producer_learns_why_it_cannot_write_a_published_file_and_all_else_is_as_without_the_door() {
     use std::os::unix::process::CommandExt;
-    let scene = Scene::new("producer");
-    scene.publish("a", b"whole");
-    await_that("the file", || Path::new(&scene.published("a")).exists());
-    let stage = scene.root.join("stage");
-    let socket = datagram::receiver(&scene.root, "refusals").unwrap();
-    let watched = Watched::line(stage.to_str().unwrap(), &scene.root.join("refusals"), None);
+    let fixture = Fixture::new("producer");
+    fixture.publish("a", b"whole");
+    await_that("the file", || Path::new(&fixture.published("a")).exists());
+    let stage = fixture.root.join("stage");
+    let socket = datagram::receiver(&fixture.root, "refusals").unwrap();
+    let watched = Watched::line(stage.to_str().unwrap(), &fixture.root.join("refusals"), None);
     let run = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock-shim"));
         command.args(["door", "watch", "/no/preload.so", "--"]).arg(probe()).args(words).env(WATCHED, &watched);
@@ -291,10 +291,10 @@ fn a_program_of_musl_waits() {
     assert!(made.success(), "musl-gcc cannot make {}", program.display());
     let seen = program::look(Path::new("/"), "/", "", program.to_str().unwrap()).unwrap();
     assert!(matches!(seen.kind, Linkage::Dynamic { .. }) && seen.door() == Some(Door::Notification), "{seen:?}");
-    let scene = Scene::new("musl");
-    let child = scene.start_program(&program, &[&scene.published("late")]);
+    let fixture = Fixture::new("musl");
+    let child = fixture.start_program(&program, &[&fixture.published("late")]);
     std::thread::sleep(LATE);
-    scene.publish("late", b"all of it");
+    fixture.publish("late", b"all of it");
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"all of it"[..]), "{output:?}");
 }
@@ -315,11 +315,11 @@ fn goroutines_wait_while_the_runtime_of_go_stops_others_by_signals() {
     assert!(made.status.success(), "{made:?}");
     let seen = program::look(Path::new("/"), "/", "", program.to_str().unwrap()).unwrap();
     assert!(seen.is_go && seen.door() == Some(Door::Notification), "{seen:?}");
-    let scene = Scene::new("go");
-    let child = scene.start_program(&program, &[scene.published("").trim_end_matches('/'), "32"]);
+    let fixture = Fixture::new("go");
+    let child = fixture.start_program(&program, &[fixture.published("").trim_end_matches('/'), "32"]);
     std::thread::sleep(LATE);
     for number in (0..32).rev() {
-        scene.publish(&number.to_string(), &vec![1; 1000 + number]);
+        fixture.publish(&number.to_string(), &vec![1; 1000 + number]);
         std::thread::sleep(Duration::from_millis(10));
     }
     let output = child.wait_with_output().unwrap();
@@ -329,11 +329,11 @@ fn goroutines_wait_while_the_runtime_of_go_stops_others_by_signals() {
 
 #[test]
 fn many_threads_wait_at_once() {
-    let scene = Scene::new("threads");
-    let child = scene.start(&["threads", &scene.published("")]);
+    let fixture = Fixture::new("threads");
+    let child = fixture.start(&["threads", &fixture.published("")]);
     std::thread::sleep(LATE);
     for number in (0..64).rev() {
-        scene.publish(&number.to_string(), &vec![1; 1000 + number]);
+        fixture.publish(&number.to_string(), &vec![1; 1000 + number]);
     }
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), (0..64).map(|n| 1000 + n).sum::<usize>().to_string());
@@ -341,10 +341,10 @@ fn many_threads_wait_at_once() {
 
 #[test]
 fn the_ends_of_programs_and_signals_to_them_pass_through() {
-    let scene = Scene::new("ends");
-    assert_eq!(scene.run(&["nothing", "-"]).status.code(), Some(2));
-    assert_eq!(scene.run(&["abort", "-"]).status.code(), Some(128 + 6));
-    let mut child = scene.start(&["term", "-"]);
+    let fixture = Fixture::new("ends");
+    assert_eq!(fixture.run(&["nothing", "-"]).status.code(), Some(2));
+    assert_eq!(fixture.run(&["abort", "-"]).status.code(), Some(128 + 6));
+    let mut child = fixture.start(&["term", "-"]);
     let mut said = [0; 6];
     child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
     spawn::signal_process(child.id() as i32, 15);
@@ -354,9 +354,9 @@ fn the_ends_of_programs_and_signals_to_them_pass_through() {
 
 #[test]
 fn a_killed_server_ends_the_task_with_a_reason_and_nothing_hangs() {
-    let scene = Scene::new("server");
-    let never = scene.published("never");
-    let child = scene.start(&["open", &never]);
+    let fixture = Fixture::new("server");
+    let never = fixture.published("never");
+    let child = fixture.start(&["open", &never]);
     let (server, program) = behind(&child);
     spawn::signal_process(server, 9);
     let output = child.wait_with_output().unwrap();
@@ -368,9 +368,9 @@ fn a_killed_server_ends_the_task_with_a_reason_and_nothing_hangs() {
 
 #[test]
 fn a_killed_guard_takes_the_program_with_it_and_a_killed_program_leaves_nothing() {
-    let scene = Scene::new("guard");
+    let fixture = Fixture::new("guard");
     for killed in 0..2 {
-        let mut child = scene.start(&["open", &scene.published("never")]);
+        let mut child = fixture.start(&["open", &fixture.published("never")]);
         let (server, program) = behind(&child);
         spawn::signal_process(if killed == 0 { child.id() as i32 } else { program }, 9);
         let status = child.wait().unwrap();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::Nodes;
 use crate::board::Board;
-use crate::rows::{BUSY, BUSY_99, DELAY, DELAY_99, LAST, ONE, TOGETHER, TOLD};
+use crate::rows::{BUSY, BUSY_99, DELAY, DELAY_99, LAST, ONE, REPORTED, TOGETHER};
 
 /// How much is measured.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ pub fn all(nodes: &dyn Nodes, board: &Board, plan: Plan, mut add: impl FnMut(&'s
     if delays.is_empty() {
         return;
     }
-    add(TOLD, together.told);
+    add(REPORTED, together.reported);
     add(BUSY, at(&delays, 0.5));
     add(BUSY_99, at(&delays, 0.99));
     for number in 0..plan.waiting {
@@ -75,7 +75,7 @@ pub fn one_by_one(nodes: &dyn Nodes, board: &Board, plan: Plan) -> f64 {
 /// reported all of them.
 pub struct Together {
     pub answered: f64,
-    pub told: f64,
+    pub reported: f64,
 }
 
 /// Lets all nodes register at the same time.
@@ -98,9 +98,9 @@ pub fn together(nodes: &dyn Nodes, board: &Board, count: usize) -> Together {
     let rate = || (lanes * each) as f64 / begun.elapsed().as_secs_f64();
     let answered = rate();
     board.await_reports();
-    let told = rate();
+    let reported = rate();
     nodes.clear();
-    Together { answered, told }
+    Together { answered, reported }
 }
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {

@@ -15,15 +15,15 @@ pub const PUTS: &str = "floor: plain puts of etcd";
 
 pub const ONE: &str = "registrations per second, one by one";
 pub const TOGETHER: &str = "registrations per second, all nodes at once";
-pub const TOLD: &str = "the same, until all watches have reported all";
+pub const REPORTED: &str = "the same, until all watches have reported all";
 pub const DELAY: &str = "watch delay, median";
 pub const DELAY_99: &str = "watch delay, 99 %";
 pub const LAST: &str = "watch delay, last node";
 pub const BUSY: &str = "watch delay while all register, median";
 pub const BUSY_99: &str = "watch delay while all register, 99 %";
 
-const PANELS: [&str; 8] = [ONE, TOGETHER, TOLD, DELAY, DELAY_99, LAST, BUSY, BUSY_99];
-const PER_SECOND: [&str; 3] = [ONE, TOGETHER, TOLD];
+const PANELS: [&str; 8] = [ONE, TOGETHER, REPORTED, DELAY, DELAY_99, LAST, BUSY, BUSY_99];
+const PER_SECOND: [&str; 3] = [ONE, TOGETHER, REPORTED];
 
 /// The figures: for each panel, kind of site and series, one value for each round.
 #[derive(Default)]

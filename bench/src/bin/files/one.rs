@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crossdock_bench::{Record, median};
 use crossdock_os::clock::now_ns;
 
-use crate::place::{Doors, Place, told};
+use crate::place::{Doors, Place, printed_numbers};
 
 const MOVED: u64 = 64 << 20;
 
@@ -38,7 +38,7 @@ fn call_times<'a>(doors: &Doors<'_>, place: &Place, behind: &[&'a str], words: &
     let mut times = CallTimes::new();
     for _ in 0..if quick { 5 } else { 15 } {
         for door in behind {
-            times.entry(*door).or_default().push(told(place.start(doors, door, words))[0] / 1000.0);
+            times.entry(*door).or_default().push(printed_numbers(place.start(doors, door, words))[0] / 1000.0);
         }
     }
     times
@@ -82,7 +82,7 @@ pub fn close_to_open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
             written.write_all(&[1; 185]).expect("room");
             closed.push(now_ns() as f64);
         }
-        let opened = told(consumer);
+        let opened = printed_numbers(consumer);
         // The first 20 times are left out, because they include the start of the consumer.
         opened.iter().zip(&closed).skip(20).map(|(opened, closed)| (opened - closed) / 1000.0).collect::<Vec<f64>>()
     };
@@ -105,7 +105,7 @@ pub fn throughput(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     for round in 0..if quick { 5 } else { 15 } {
         for (door, path) in [("none", "plain/file"), ("preload", "published/file"), ("notification", "published/file")]
         {
-            let times = told(place.start(doors, door, &["read", &place.folder(path), "3"]));
+            let times = printed_numbers(place.start(doors, door, &["read", &place.folder(path), "3"]));
             read.entry(door).or_default().push(times.iter().copied().fold(f64::INFINITY, f64::min));
         }
         for (side, folder) in ["plain", "stage"].into_iter().enumerate() {

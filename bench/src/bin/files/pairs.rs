@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossdock_bench::{Point, Record, median};
 
 use crate::part::STEP;
-use crate::place::{Doors, Place, told};
+use crate::place::{Doors, Place, printed_numbers};
 
 /// The methods of crossdock.
 const OURS: [&str; 3] = ["preload", "notification", "library"];
@@ -98,7 +98,7 @@ fn run(doors: &Doors<'_>, method: &str, files: Files, pairs: usize, analysis: Du
         let folder = place.folder(if ours { "stage" } else { "plain" });
         place.start(doors, "none", &["produce", method, &folder, &count, &bytes])
     };
-    let all = |children: Vec<Child>| children.into_iter().map(told).collect::<Vec<_>>();
+    let all = |children: Vec<Child>| children.into_iter().map(printed_numbers).collect::<Vec<_>>();
     let (begun, ended) = if method == "sequential" {
         let begun = all(places.iter().map(produce).collect());
         (begun, all(places.iter().map(consume).collect()))

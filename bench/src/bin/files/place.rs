@@ -71,7 +71,7 @@ impl Drop for Place {
 }
 
 /// Waits until the process ends, and gives the numbers that it printed.
-pub fn told(child: Child) -> Vec<f64> {
+pub fn printed_numbers(child: Child) -> Vec<f64> {
     let output = child.wait_with_output().expect("a part");
     assert!(output.status.success(), "a part failed");
     let text = String::from_utf8(output.stdout).expect("numbers");

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use crossdock_bench::{Record, median, print, raw};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{
-    Authority, Certificates, Grpc, Link, LinkOptions, Node, NodeCredentials, Tcp, Transport, Trust, Ucx, Wanted,
+    Authority, Certificates, Grpc, Link, LinkOptions, Node, NodeCredentials, SourceId, Tcp, Transport, Trust, Ucx,
 };
 use crossdock_os::Deadline;
 
@@ -42,7 +42,7 @@ const WAYS: [&str; 10] = [
     "link over UCX",
     "link over UCX, 4 streams",
 ];
-const OBJECT: Wanted = Wanted { kind: SegmentKind::Item, object: 7, epoch: 1 };
+const OBJECT: SourceId = SourceId { kind: SegmentKind::Item, object: 7, epoch: 1 };
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crossdock_bench::raw;
 use crossdock_link::{
-    Buffer, Certificates, Choice, LinkOptions, Node, NodeCredentials, Peer, Refusal, Serve, Server, Source, Transports,
-    Trust, Wanted,
+    Buffer, Certificates, Choice, LinkOptions, Node, NodeCredentials, Peer, Refusal, Serve, Server, Source, SourceId,
+    Transports, Trust,
 };
 use crossdock_os::Deadline;
 
@@ -44,7 +44,7 @@ impl Serve for One {
         Ok(body.to_vec())
     }
 
-    fn open(&self, _: &Peer, _: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
+    fn open(&self, _: &Peer, _: &SourceId) -> Result<Arc<dyn Source>, Refusal> {
         Ok(Arc::new(Bytes(self.0.clone())))
     }
 }

@@ -13,7 +13,7 @@ use crossdock_client::{
     ConnectOptions, End, Handle, Item, ItemOptions, Message, Mode, Pattern, Port, PortOptions, Publisher, Region,
     SeriesOptions, Session, Variable,
 };
-use crossdock_files::{Announcement, Exchange, Keep, Publish, RemoteHosts, Role, Service, entry_key};
+use crossdock_files::{Announcement, Exchange, HostRole, Keep, Publish, RemoteHosts, Service, entry_key};
 use crossdock_layout::files::Phase;
 use crossdock_os::Deadline;
 
@@ -202,7 +202,7 @@ pub fn site_of_files(of_a: Option<&str>) -> crossdock_files::Site {
     if let Some(address) = of_a {
         let announced = Announcement {
             life: 1,
-            role: Role::Produces,
+            role: HostRole::Produces,
             phase: Some(Phase::Producing),
             published: 0,
             bytes: 0,

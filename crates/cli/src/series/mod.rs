@@ -59,7 +59,7 @@ pub fn observe(wanted: &SeriesSelection<'_>, stop: &StopSignal) -> Result<Vec<Ob
     let (names, until) = (wanted.names, Instant::now() + wanted.wait);
     let mut found: Vec<Observer> = Vec::new();
     let mut place: Option<(Session, usize)> = None;
-    let (mut told, mut former, mut before) = (false, wanted.former, None);
+    let (mut reported, mut former, mut before) = (false, wanted.former, None);
     loop {
         let why = match &place {
             Some((session, prefix)) => {
@@ -111,9 +111,9 @@ pub fn observe(wanted: &SeriesSelection<'_>, stop: &StopSignal) -> Result<Vec<Ob
         if Instant::now() >= until {
             return Err(format!("{why}; waited {:.1} s (--wait)", wanted.wait.as_secs_f64()));
         }
-        if !told {
+        if !reported {
             complain(&format!("{why}; waiting up to {:.1} s for its publisher (--wait)", wanted.wait.as_secs_f64()));
-            told = true;
+            reported = true;
         }
         std::thread::sleep(LOOK / 4);
     }

@@ -48,13 +48,13 @@ const ROUNDS: usize = 200;
 
 fn main() {
     let word = std::env::args().nth(1).unwrap_or_default();
-    let told = match word.as_str() {
+    let outcome = match word.as_str() {
         "former" => former(),
         "victim" => victim(),
         "partner" => partner(),
         other => Err(format!("unknown word {other}")),
     };
-    if let Err(why) = told {
+    if let Err(why) = outcome {
         println!("FAILED: {why}");
         std::process::exit(1);
     }
@@ -76,7 +76,7 @@ impl Liar {
             layout: crossdock_layout::LAYOUT_VERSION,
             fingerprint: FINGERPRINT,
             token: child::random().map_err(|e| e.to_string())?,
-            member: MemberId::NOBODY,
+            member: MemberId::NONE,
             rank: 0,
             task: None,
             workflow: None,

@@ -47,7 +47,7 @@ pub struct ItemInfo {
     pub owner: Party,
     /// The task that made the item.
     pub creator: Party,
-    /// The id of the member that has the item open as its owner. [`MemberId::NOBODY`] means that no member has the item
+    /// The id of the member that has the item open as its owner. [`MemberId::NONE`] means that no member has the item
     /// open as its owner.
     pub holder: MemberId,
     /// The item's present state.

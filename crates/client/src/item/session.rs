@@ -183,7 +183,7 @@ impl Session {
                     Some(timeout) => (Status::TimedOut, format!(" within {} ms", timeout.as_millis())),
                     None => (Status::NotYet, String::new()),
                 };
-                let who = if holder == MemberId::NOBODY {
+                let who = if holder == MemberId::NONE {
                     "it belongs to a task that has not opened it".to_owned()
                 } else {
                     format!("it is held by {}", self.describe_member(holder))

@@ -120,11 +120,11 @@ impl ItemMemory {
             return Some(ItemWaitOutcome::Gone);
         }
         let holder = header.holder();
-        if holder == MemberId::NOBODY {
+        if holder == MemberId::NONE {
             if !own.contains(&owner) {
                 return None;
             }
-            if !header.change_holder(MemberId::NOBODY, me) {
+            if !header.change_holder(MemberId::NONE, me) {
                 return None;
             }
             fault_point!("item.taken");
@@ -232,10 +232,7 @@ mod tests {
         assert_eq!(item.hand_over(2, B).unwrap_err().status, Status::Denied);
         item.hand_over(2, A).unwrap();
         assert_eq!(item.hand_over(2, A).unwrap_err().status, Status::Denied);
-        assert_eq!(
-            item.take(&[1], A, &*table, soon()),
-            ItemWaitOutcome::TimedOut { owner: 2, holder: MemberId::NOBODY }
-        );
+        assert_eq!(item.take(&[1], A, &*table, soon()), ItemWaitOutcome::TimedOut { owner: 2, holder: MemberId::NONE });
         assert_eq!(item.take(&[5, 2], B, &*table, soon()), ItemWaitOutcome::Taken(item.held()));
         assert_eq!(item.take(&[5, 2], C, &*table, soon()), ItemWaitOutcome::TimedOut { owner: 2, holder: B });
         item.let_go(B).unwrap();
@@ -265,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_wakes_whoever_waits() {
+    fn a_death_wakes_the_members_that_wait() {
         let (item, table) = (Arc::new(item(OnDeath::Return)), Arc::<LivenessTable>::from(table()));
         item.hand_over(2, A).unwrap();
         assert_eq!(item.take(&[2], B, &*table, soon()), ItemWaitOutcome::Taken(item.held()));

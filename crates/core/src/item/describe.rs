@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_that_a_former_owner_left_is_told_and_harms_nobody() {
+    fn rubbish_that_a_former_owner_left_is_reported_and_harms_no_member() {
         let mut memory = memory(4096);
         memory.describe(&array("f64", &[512])).unwrap();
         memory.header().raw().shape[0].store(u64::MAX, Ordering::Relaxed);

@@ -133,7 +133,7 @@ impl<'a> HeaderRef<'a> {
         self.0.transfers.load(Relaxed)
     }
 
-    /// The member that has the item, or [`MemberId::NOBODY`].
+    /// The member that has the item, or [`MemberId::NONE`].
     pub(super) fn holder(self) -> MemberId {
         MemberId(self.0.holder.load(Acquire))
     }

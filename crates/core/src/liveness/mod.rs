@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_no_table_is_refused_and_neither_a_new_table_nor_silence_makes_anybody_dead() {
+    fn memory_that_is_no_table_is_refused_and_neither_a_new_table_nor_silence_makes_a_member_dead() {
         let folder = tempfile::tempdir().unwrap();
         let roll = Roll::open(&folder.path().join("roll")).unwrap();
         let descriptors = |table: &OwnedFd| LivenessDescriptors {

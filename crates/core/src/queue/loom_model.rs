@@ -266,7 +266,7 @@ fn two_healers_of_one_end_do_its_work_once() {
 }
 
 #[test]
-fn the_last_of_two_consumers_frees_a_fan_outs_cell_whoever_it_is() {
+fn either_of_two_consumers_frees_a_fan_outs_cell_as_the_last_one() {
     explore(|| {
         let ring = port(Pattern::FanOut, 1);
         let mut from = join(&ring, Side::Producer, ALICE);

@@ -157,8 +157,8 @@ impl Ring {
             if seen == PORT_READY {
                 return Ok(());
             }
-            let nobody_at_it = seen == 0 || alive.is_dead(MemberId(seen));
-            if nobody_at_it && identity.init.compare_exchange(seen, me.0, AcqRel, Acquire).is_ok() {
+            let is_free = seen == 0 || alive.is_dead(MemberId(seen));
+            if is_free && identity.init.compare_exchange(seen, me.0, AcqRel, Acquire).is_ok() {
                 crate::fault_point!("queue.format.claimed");
                 identity.magic.store(PORT_MAGIC, Relaxed);
                 identity.version.store(LAYOUT_VERSION, Relaxed);
@@ -172,7 +172,7 @@ impl Ring {
                 crate::fault_point!("queue.format.done");
                 return Ok(());
             }
-            if deadline.passed() && !nobody_at_it {
+            if deadline.passed() && !is_free {
                 return Err(Error::new(
                     Status::TimedOut,
                     format!("{} has been formatting it and lives; is it stopped?", MemberId(seen)),

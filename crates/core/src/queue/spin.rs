@@ -22,7 +22,7 @@ const BEST: u32 = 32;
 /// The largest number of times that one wait yields the CPU.
 pub(super) const TURNS: u32 = 8;
 /// If a yield took less time than this, no other thread wanted the CPU.
-pub(super) const NOBODYS: Duration = Duration::from_nanos(800);
+pub(super) const IDLE_YIELD: Duration = Duration::from_nanos(800);
 /// If the yields of one wait took more time than this, a program without this port used the CPU.
 pub(super) const TOO_LONG: Duration = Duration::from_micros(200);
 

@@ -18,7 +18,7 @@ use super::ends::{Joined, PeersGone};
 use super::error::{Attempt, Error};
 use super::ring::Ring;
 use super::signal;
-use super::spin::{NOBODYS, TOO_LONG, TURNS, spin_while};
+use super::spin::{IDLE_YIELD, TOO_LONG, TURNS, spin_while};
 use super::{Pattern, Side};
 use crate::error::Reason;
 use crate::liveness::{LOOK, LivenessSource, epoch_word};
@@ -265,7 +265,7 @@ impl End {
                 self.spinner.learn_way(now - started < TOO_LONG);
                 return Ok(Some(done));
             }
-            if now - before < NOBODYS || now - started > TOO_LONG {
+            if now - before < IDLE_YIELD || now - started > TOO_LONG {
                 break;
             }
             before = now;

@@ -36,7 +36,7 @@ pub fn fuzz_entry(data: &[u8]) {
     }
     let page = memfd::create("crossdock-fuzz-pins", 4096).expect("a memfd");
     let host: Arc<dyn Host> = Arc::new(WithPage(alone, page.try_clone().expect("a descriptor")));
-    let mut publisher = Scene::publisher(ways, page, host.clone());
+    let mut publisher = Fixture::publisher(ways, page, host.clone());
     let metadata = metadata_bytes(publisher.0.pool.geometry());
     let mut real = publisher.1.observe(0, &publisher.1.offer.pool, &host).expect("an honest pool");
     let mut held = real.latest().expect("an honest pool");
@@ -64,7 +64,7 @@ pub fn fuzz_entry(data: &[u8]) {
             Err(_) => observer = publisher.1.observe(1, &copy, &host),
         }
         let _ = Report::read("fuzz", &copy, publisher.1.offer.size);
-        Scene::step(&mut publisher.0, round as u64);
+        Fixture::step(&mut publisher.0, round as u64);
         if held.is_valid() {
             look(&held);
         }
@@ -91,12 +91,12 @@ impl Host for WithPage {
 }
 
 /// The memory of a published series: its pool and its pin page. Outside of the fuzzer the daemon keeps both.
-struct Scene {
+struct Fixture {
     offer: Offer,
     page: OwnedFd,
 }
 
-impl Scene {
+impl Fixture {
     fn publisher(ways: u8, page: OwnedFd, host: Arc<dyn Host>) -> (Publisher, Self) {
         let detect = [Detect::Auto, Detect::Hints, Detect::PrivateCopies, Detect::CopyAll][usize::from(ways & 3)];
         let grows = Variable { max_shape: vec![3, 1024], ..Variable::new("v", "f64", &[1, 1024]) };

@@ -134,7 +134,7 @@ fn a_version_that_was_given_up_by_its_observer_can_be_recycled() {
 }
 
 #[test]
-fn who_takes_a_version_back_is_noticed_by_whoever_reads_it() {
+fn a_reader_notices_that_the_publisher_takes_its_version_back() {
     explore(|| {
         let model = Arc::new(Model::default());
         model.publish(1, 0);

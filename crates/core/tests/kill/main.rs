@@ -115,7 +115,7 @@ fn fill(region: &Arc<Region>) -> usize {
 }
 
 #[test]
-fn the_work_leaves_nothing_when_nobody_dies() {
+fn the_work_leaves_nothing_when_no_process_dies() {
     let (world, peer) = setup();
     assert_eq!(die_at(&world, "no such point", 1), 0);
     check_whole(&world, &peer, "no death");

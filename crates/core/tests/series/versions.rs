@@ -65,7 +65,7 @@ fn a_version_is_what_the_variables_held_when_it_was_published_however_changes_ar
 }
 
 #[test]
-fn versions_share_what_did_not_change_and_memory_goes_back_when_nobody_holds_them() {
+fn versions_share_what_did_not_change_and_memory_goes_back_when_no_observer_holds_them() {
     for detect in [Detect::PrivateCopies, Detect::WriteProtect, Detect::Hints, Detect::Compare] {
         let world = World::new();
         let (mut publisher, series) = world.publisher(in_pages(detect));

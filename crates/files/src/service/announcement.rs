@@ -18,7 +18,7 @@ const ADDRESS_MAX: usize = 255;
 
 /// What a host does with the files of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum HostRole {
     /// The host has producers.
     Produces,
     /// The host has consumers.
@@ -27,7 +27,8 @@ pub enum Role {
     Both,
 }
 
-const ROLES: [(Role, &str); 3] = [(Role::Produces, "produces"), (Role::Consumes, "consumes"), (Role::Both, "both")];
+const ROLES: [(HostRole, &str); 3] =
+    [(HostRole::Produces, "produces"), (HostRole::Consumes, "consumes"), (HostRole::Both, "both")];
 
 const PHASES: [(Option<Phase>, &str); 5] = [
     (None, "none"),
@@ -43,7 +44,7 @@ pub struct Announcement {
     /// The number of the service's start, which is never 0. A service that is started anew has another number.
     pub life: u64,
     /// What the host does with the files of the directory.
-    pub role: Role,
+    pub role: HostRole,
     /// What the producers of the host do; `None` if it has none.
     pub phase: Option<Phase>,
     /// How many files the producers of the host have published.
@@ -95,7 +96,7 @@ impl Announcement {
             fetched: number(fetched)?,
             address: if address == "-" { String::new() } else { address.to_owned() },
         };
-        if (read.role == Role::Consumes) != read.phase.is_none() {
+        if (read.role == HostRole::Consumes) != read.phase.is_none() {
             return Err("its phase does not fit its role");
         }
         let is_plain = address.len() <= ADDRESS_MAX && address.bytes().all(|byte| byte.is_ascii_graphic());
@@ -162,7 +163,7 @@ mod tests {
     fn announcement() -> Announcement {
         Announcement {
             life: 0xfeed,
-            role: Role::Both,
+            role: HostRole::Both,
             phase: Some(Phase::Producing),
             published: 12,
             bytes: 3_000_000_000_000,
@@ -176,7 +177,7 @@ mod tests {
     fn an_announcement_comes_back_as_it_was_written() {
         let own = announcement();
         assert_eq!(own.value(), b"1 feed both producing 12 3000000000000 1 0 [fe80::1]:7700");
-        let consumer = Announcement { role: Role::Consumes, phase: None, address: String::new(), ..announcement() };
+        let consumer = Announcement { role: HostRole::Consumes, phase: None, address: String::new(), ..announcement() };
         for written in [own, consumer] {
             assert_eq!(Announcement::read(&written.value()), Ok(written));
         }

@@ -138,9 +138,9 @@ impl ChangeLog {
             self.entries.range(before + 1..=number).filter(|(_, (_, what))| matches!(what, ChangeKind::File(_)));
         let files = files.map(|(_, (rest, _))| rest.clone()).collect();
         let all = self.readers.iter().map(|(_, done)| *done).min().unwrap_or(0);
-        let told = self.entries.range(..=all).filter(|(_, (_, what))| what.is_over());
-        let told: Vec<PathBuf> = told.map(|(_, (rest, _))| rest.clone()).collect();
-        told.iter().for_each(|rest| self.forget(rest));
+        let over = self.entries.range(..=all).filter(|(_, (_, what))| what.is_over());
+        let over: Vec<PathBuf> = over.map(|(_, (rest, _))| rest.clone()).collect();
+        over.iter().for_each(|rest| self.forget(rest));
         files
     }
 }
@@ -153,7 +153,7 @@ mod tests {
         ChangeKind::File(FileMetadata { size, mode: 0o444, modified: (1, 2) })
     }
 
-    fn told(ledger: &ChangeLog, since: u64) -> Vec<(String, ChangeKind)> {
+    fn changes_after(ledger: &ChangeLog, since: u64) -> Vec<(String, ChangeKind)> {
         let (entries, _, _) = ledger.beyond(since);
         entries.into_iter().map(|entry| (entry.rest.display().to_string(), entry.what)).collect()
     }
@@ -164,12 +164,12 @@ mod tests {
         ledger.note(Path::new("a"), file(1));
         ledger.note(Path::new("b"), file(2));
         ledger.note(Path::new("a"), file(3));
-        assert_eq!(told(&ledger, 0), [("b".into(), file(2)), ("a".into(), file(3))]);
-        assert_eq!(told(&ledger, 2), [("a".into(), file(3))]);
+        assert_eq!(changes_after(&ledger, 0), [("b".into(), file(2)), ("a".into(), file(3))]);
+        assert_eq!(changes_after(&ledger, 2), [("a".into(), file(3))]);
         assert!(!ledger.is_beyond(3));
         ledger.gone(Path::new("a"));
         ledger.gone(Path::new("never"));
-        assert_eq!(told(&ledger, 3), [("a".into(), ChangeKind::Gone)]);
+        assert_eq!(changes_after(&ledger, 3), [("a".into(), ChangeKind::Gone)]);
     }
 
     #[test]
@@ -179,7 +179,10 @@ mod tests {
             ledger.note(Path::new(name), file(1));
         }
         ledger.gone(Path::new("d"));
-        assert_eq!(told(&ledger, 0), [("d.x".into(), file(1)), ("dd".into(), file(1)), ("d".into(), ChangeKind::Gone)]);
+        assert_eq!(
+            changes_after(&ledger, 0),
+            [("d.x".into(), file(1)), ("dd".into(), file(1)), ("d".into(), ChangeKind::Gone)]
+        );
     }
 
     #[test]
@@ -190,9 +193,9 @@ mod tests {
         assert_eq!(ledger.done(0, 1), Vec::<PathBuf>::new());
         ledger.gone(Path::new("a"));
         assert_eq!(ledger.done(0, 2), Vec::<PathBuf>::new());
-        assert_eq!(told(&ledger, 0), [("a".into(), ChangeKind::Gone)]);
+        assert_eq!(changes_after(&ledger, 0), [("a".into(), ChangeKind::Gone)]);
         ledger.done(1, 99);
-        assert_eq!(told(&ledger, 0), []);
+        assert_eq!(changes_after(&ledger, 0), []);
         assert_eq!(ledger.beyond(0).1, 2, "numbers go on");
     }
 
@@ -204,15 +207,15 @@ mod tests {
         ledger.dropped(Path::new("a"));
         // The removal of the name that follows a drop is not a change of its own.
         ledger.gone(Path::new("a"));
-        assert_eq!(told(&ledger, 0), [("a".into(), ChangeKind::Dropped)]);
+        assert_eq!(changes_after(&ledger, 0), [("a".into(), ChangeKind::Dropped)]);
         ledger.done(0, 2);
         ledger.done(1, 2);
-        assert_eq!(told(&ledger, 0), []);
+        assert_eq!(changes_after(&ledger, 0), []);
         ledger.note(Path::new("b"), file(1));
         ledger.done(0, 3);
         ledger.done(1, 3);
         ledger.dropped(Path::new("b"));
-        assert_eq!(told(&ledger, 0), [], "every host has it");
+        assert_eq!(changes_after(&ledger, 0), [], "every host has it");
     }
 
     #[test]
@@ -239,6 +242,6 @@ mod tests {
         let mut ledger = ChangeLog::of(&[]);
         ledger.note(Path::new("a"), file(1));
         ledger.gone(Path::new("a"));
-        assert_eq!(told(&ledger, 0), []);
+        assert_eq!(changes_after(&ledger, 0), []);
     }
 }

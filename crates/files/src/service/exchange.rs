@@ -193,6 +193,6 @@ impl Shared {
         state.ledger = ChangeLog::default();
         state.held.clear();
         drop(state);
-        self.told.notify_all();
+        self.news.notify_all();
     }
 }

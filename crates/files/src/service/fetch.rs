@@ -24,7 +24,7 @@ use crossdock_core::fault_point;
 use crossdock_layout::Status;
 use crossdock_layout::files::{LossReason, Phase, SilentHost};
 use crossdock_layout::wire::SegmentKind;
-use crossdock_link::{Link, Wanted};
+use crossdock_link::{Link, SourceId};
 use crossdock_os::fs::{self, File, FileTimes, OpenOptions};
 use crossdock_os::{Access, Deadline, Mapping, clock, file};
 
@@ -102,12 +102,12 @@ pub(super) struct Origin {
 pub(super) struct SilentOrigin {
     /// Since when, in nanoseconds of the monotonic clock.
     pub since_ns: u64,
-    pub stage: Stage,
+    pub level: SilenceLevel,
 }
 
 /// What is known of a host that does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub(super) enum SilenceLevel {
     /// It may only be cut off from this host.
     Silent,
     /// Its entry in the catalog is gone, too.
@@ -277,34 +277,34 @@ impl Fetcher {
     fn is_silent(&self, silence: &mut Silence, why: &str) {
         let silent = self.tell_silence(silence, why).elapsed();
         let is_gone = self.hosts.is_gone(&self.node, &self.directory);
-        let stage = match is_gone {
-            true if silent > GIVE_UP => Stage::GivenUp,
-            true if silent > SILENT => Stage::Lost,
-            _ => Stage::Silent,
+        let level = match is_gone {
+            true if silent > GIVE_UP => SilenceLevel::GivenUp,
+            true if silent > SILENT => SilenceLevel::Lost,
+            _ => SilenceLevel::Silent,
         };
         let mut state = self.shared.state();
         let Origin { phase, silent: former, .. } = state.origins[self.origin].clone();
-        if former.is_none_or(|former| former.stage != stage) {
+        if former.is_none_or(|former| former.level != level) {
             let silent_ns = u64::try_from(silent.as_nanos()).unwrap_or(u64::MAX);
             let since_ns = former.map_or(clock::now_ns().saturating_sub(silent_ns), |former| former.since_ns);
-            state.is_quiet(self.origin, Some(SilentOrigin { since_ns, stage }));
+            state.is_quiet(self.origin, Some(SilentOrigin { since_ns, level }));
         }
-        let was = former.map_or(Stage::Silent, |former| former.stage);
-        if matches!(phase, Phase::Ended | Phase::Failed) || was == stage {
+        let was = former.map_or(SilenceLevel::Silent, |former| former.level);
+        if matches!(phase, Phase::Ended | Phase::Failed) || was == level {
             return;
         }
         let missing = self.backlog().files();
-        if was == Stage::Silent {
+        if was == SilenceLevel::Silent {
             missing.iter().for_each(|rest| state.is_lost(rest));
             if !std::mem::replace(&mut silence.is_told_lost, true) {
                 state.trouble(lost(&self.node, &missing));
             }
         }
-        match stage {
+        match level {
             // The other host is in the catalog again, so it may answer soon.
-            Stage::Silent => missing.iter().for_each(|rest| state.is_found(rest)),
-            Stage::Lost => {}
-            Stage::GivenUp => missing.iter().for_each(|rest| state.is_given_up(rest)),
+            SilenceLevel::Silent => missing.iter().for_each(|rest| state.is_found(rest)),
+            SilenceLevel::Lost => {}
+            SilenceLevel::GivenUp => missing.iter().for_each(|rest| state.is_given_up(rest)),
         }
     }
 
@@ -418,8 +418,8 @@ impl Fetcher {
         let begun = self.shared.state().begin(self.origin, &entry.rest, meta, is_retold)?;
         let Some((path, made)) = begun else { return Ok(()) };
         fault_point!("files.fetch.made");
-        let wanted = Wanted { kind: SegmentKind::Item, object: entry.number, epoch: work.directory };
-        let filled = self.fill(&made, work, &wanted, meta);
+        let source_id = SourceId { kind: SegmentKind::Item, object: entry.number, epoch: work.directory };
+        let filled = self.fill(&made, work, &source_id, meta);
         let shown = filled.and_then(|()| {
             fault_point!("files.fetch.filled");
             finish(&made, meta).map_err(|error| Failed::Here(error.to_string()))?;
@@ -439,7 +439,7 @@ impl Fetcher {
     }
 
     /// Reserves room for the whole file, and reads the bytes into it.
-    fn fill(&self, made: &File, work: &PendingChange, wanted: &Wanted, meta: &FileMetadata) -> Result<(), Failed> {
+    fn fill(&self, made: &File, work: &PendingChange, source_id: &SourceId, meta: &FileMetadata) -> Result<(), Failed> {
         if meta.size == 0 {
             return Ok(());
         }
@@ -472,7 +472,7 @@ impl Fetcher {
                     continue;
                 }
             };
-            match link.pull(wanted, offset as u64, &mut bytes[offset..end], Deadline::after(PULL)) {
+            match link.pull(source_id, offset as u64, &mut bytes[offset..end], Deadline::after(PULL)) {
                 Ok(_) => (offset, silence) = (end, Silence::default()),
                 Err(error) if is_cut(&error) || link.is_closed() => {
                     self.tell_silence(&mut silence, &error.to_string());
@@ -670,7 +670,7 @@ impl State {
         let is_over = |origin: &&Origin| matches!(origin.phase, Phase::Ended | Phase::Failed);
         let waiting = self.origins.iter().filter(|origin| !is_over(origin));
         let quiet = waiting.filter_map(|origin| Some((origin.silent?, &origin.node)));
-        let is_lost = |quiet: &SilentOrigin| quiet.stage != Stage::Silent;
+        let is_lost = |quiet: &SilentOrigin| quiet.level != SilenceLevel::Silent;
         let first = quiet.min_by_key(|(quiet, _)| (!is_lost(quiet), quiet.since_ns));
         let first = first.map(|(quiet, node)| SilentHost {
             host: node.clone(),
@@ -699,7 +699,7 @@ impl State {
     pub(super) fn tell_phase(&self) {
         let phase = |origin: &Origin| match (origin.phase, origin.silent) {
             (phase @ (Phase::Ended | Phase::Failed), _) => phase,
-            (_, Some(SilentOrigin { stage: Stage::GivenUp, .. })) => Phase::Failed,
+            (_, Some(SilentOrigin { level: SilenceLevel::GivenUp, .. })) => Phase::Failed,
             (phase, _) => phase,
         };
         let phases: Vec<Phase> = self.own.into_iter().chain(self.origins.iter().map(phase)).collect();

@@ -34,7 +34,7 @@ use crossdock_os::{Deadline, OsResult};
 
 #[doc(hidden)]
 pub use announcement::fuzz_entry;
-pub use announcement::{Announcement, Role, key};
+pub use announcement::{Announcement, HostRole, key};
 pub use exchange::{Exchange, RemoteHosts};
 #[cfg(feature = "fault-points")]
 pub use fetch::FETCH_FAULT_POINTS;
@@ -125,7 +125,7 @@ struct Shared {
     /// Signalled when there may be a file to move to a disk, and when the thread that moves files must end.
     room: Condvar,
     /// Signalled when there are changes to report to other hosts.
-    told: Condvar,
+    news: Condvar,
     /// The files for which consumers of this host wait, as the kernel last showed them.
     awaited_names: Mutex<AwaitedNames>,
 }
@@ -231,10 +231,10 @@ impl Service {
         };
         let (stop_watching, stop_answering) = (event::eventfd().map_err(plain)?, event::eventfd().map_err(plain)?);
         let (state, writers) = (Mutex::new(state), Mutex::new(writers));
-        let (nudge, room, told) = (event::eventfd().map_err(plain)?, Condvar::new(), Condvar::new());
+        let (nudge, room, news) = (event::eventfd().map_err(plain)?, Condvar::new(), Condvar::new());
         let awaited_names = Mutex::new(AwaitedNames::of(notice)?);
         let shared =
-            Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room, told, awaited_names });
+            Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room, news, awaited_names });
         let mut service = Self { shared: shared.clone(), answers: None, watcher: None, mover: None };
         // The kernel asks before each open in a watched folder, also before an open by the service. So a separate
         // thread, which opens no files, answers. It must run before the first folder is watched.
@@ -313,7 +313,7 @@ impl Service {
         }
         state.own = Some(phase);
         state.tell_phase();
-        self.shared.told.notify_all();
+        self.shared.news.notify_all();
     }
 
     /// Reports what the service has done so far.
@@ -327,7 +327,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.shared.state().is_over = true;
         self.shared.room.notify_all();
-        self.shared.told.notify_all();
+        self.shared.news.notify_all();
         let _ = self.mover.take().map(JoinHandle::join);
         let threads =
             [(&self.shared.stop_watching, self.watcher.take()), (&self.shared.stop_answering, self.answers.take())];
@@ -479,7 +479,7 @@ impl State {
                 }
                 Action::Withdraw => {
                     self.withdraw(&rest);
-                    shared.told.notify_all();
+                    shared.news.notify_all();
                 }
                 Action::Enter => {
                     if let Err(error) = self.enter(shared, &rest) {
@@ -520,7 +520,7 @@ impl State {
         self.store.show_folder(rest)?;
         if !rest.as_os_str().is_empty() {
             self.ledger.note(rest, ChangeKind::Folder);
-            shared.told.notify_all();
+            shared.news.notify_all();
         }
         self.watch_reads(rest)?;
         if self.how.takes_found(false) {
@@ -684,7 +684,7 @@ impl State {
         self.drop_old(rest);
         self.store.tell_published(rest);
         shared.room.notify_all();
-        shared.told.notify_all();
+        shared.news.notify_all();
     }
 
     fn withdraw(&mut self, rest: &Path) {
@@ -851,14 +851,14 @@ mod tests {
         service.shared.writers().watch(&root.join("gone"));
         assert_eq!(service.shared.writers().are_known(), known);
         service.shared.writers().give_up();
-        let (told, hears) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             for number in 0..10 {
                 fs::write(stage.join(number.to_string()), "x").unwrap();
             }
-            told.send(()).unwrap();
+            sender.send(()).unwrap();
         });
-        hears.recv_timeout(Duration::from_secs(60)).expect("an open waits for an answer that does not come");
+        receiver.recv_timeout(Duration::from_secs(60)).expect("an open waits for an answer that does not come");
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(&notice).unwrap();

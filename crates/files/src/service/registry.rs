@@ -15,7 +15,7 @@ use crossdock_catalog::{Catalog, CatalogError, CatalogResult, Entry, EntryChange
 use crossdock_layout::files::Phase;
 use crossdock_os::Deadline;
 
-use super::announcement::{self, Announcement, Role};
+use super::announcement::{self, Announcement, HostRole};
 use super::exchange::Directory;
 use super::fetch::StopSignal;
 use super::hosts::Hosts;
@@ -178,9 +178,9 @@ impl Registry {
         let across = &directory.across;
         let state = directory.shared.state();
         let role = match (across.produces, across.consumes) {
-            (true, true) => Role::Both,
-            (true, false) => Role::Produces,
-            (false, _) => Role::Consumes,
+            (true, true) => HostRole::Both,
+            (true, false) => HostRole::Produces,
+            (false, _) => HostRole::Consumes,
         };
         Announcement {
             life: self.life,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossdock_layout::Status;
-use crossdock_link::{Buffer, Peer, Refusal, Serve, Source, Wanted};
+use crossdock_link::{Buffer, Peer, Refusal, Serve, Source, SourceId};
 use crossdock_os::fs::File;
 use crossdock_os::{Deadline, event};
 
@@ -68,12 +68,12 @@ impl Serve for ServedDirectories {
         Ok(Answer { directory: address(answer.life, number), ..answer }.write())
     }
 
-    fn open(&self, peer: &Peer, wanted: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
-        let number = usize::try_from(wanted.epoch & DIRECTORIES).ok();
+    fn open(&self, peer: &Peer, source_id: &SourceId) -> Result<Arc<dyn Source>, Refusal> {
+        let number = usize::try_from(source_id.epoch & DIRECTORIES).ok();
         let Some((_, shared)) = number.and_then(|number| self.directories.get(number)) else {
             return Err(Refusal::new(Status::NotFound, "there is no managed directory of this number"));
         };
-        shared.open(&peer.node.name, wanted)
+        shared.open(&peer.node.name, source_id)
     }
 }
 
@@ -103,31 +103,31 @@ impl Shared {
         }
         let by = by.at_most(by.left().saturating_sub(TRAVEL));
         loop {
-            let told = (state.own.unwrap_or(asked.phase), state.report.torn);
-            let is_new = !is_same_life || state.ledger.is_beyond(since) || told != (asked.phase, asked.torn);
+            let producers = (state.own.unwrap_or(asked.phase), state.report.torn);
+            let is_new = !is_same_life || state.ledger.is_beyond(since) || producers != (asked.phase, asked.torn);
             // The ledger has no readers once the exchange of this host has ended.
             if state.ledger.readers() == 0 {
                 return Err(Refusal::new(Status::Closed, "the run ends"));
             }
             if is_new || by.passed() || state.is_over {
                 let (entries, upto, is_complete) = state.ledger.beyond(since);
-                let (phase, torn) = told;
+                let (phase, torn) = producers;
                 return Ok(Answer { life: state.life, directory: 0, upto, is_complete, phase, torn, entries });
             }
-            state = self.told.wait_timeout(state, by.left()).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.news.wait_timeout(state, by.left()).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Opens a file, so that another host can pull its bytes. The file is held until that host has its bytes, also when
     /// the file is removed, replaced or dropped meanwhile.
-    fn open(&self, node: &str, wanted: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
+    fn open(&self, node: &str, source_id: &SourceId) -> Result<Arc<dyn Source>, Refusal> {
         let mut state = self.state();
         let reader = state.reader(node)?;
         let gone = || Refusal::new(Status::NotFound, "the file was removed, replaced or dropped meanwhile");
-        if wanted.epoch & !DIRECTORIES != state.life & !DIRECTORIES {
+        if source_id.epoch & !DIRECTORIES != state.life & !DIRECTORIES {
             return Err(Refusal::new(Status::NotFound, "the service of the files was started anew meanwhile"));
         }
-        let number = wanted.object;
+        let number = source_id.object;
         state.release();
         if let Some(held) = state.held.iter().find(|held| (held.reader, held.number) == (reader, number)) {
             return Ok(held.file.clone());

@@ -63,11 +63,11 @@ pub struct View {
 
 impl View {
     /// Mounts a view on the empty folder `at`, which is made if it does not exist. The view reports each read, and each
-    /// wait that ends without a file, to `told`. The mount needs CAP_SYS_ADMIN.
+    /// wait that ends without a file, to `callbacks`. The mount needs CAP_SYS_ADMIN.
     ///
     /// # Errors
     /// The folder is not empty or cannot be made, or the kernel has no FUSE or refuses the mount.
-    pub fn mount(at: &Path, show: ViewOptions, told: ViewCallbacks) -> io::Result<Self> {
+    pub fn mount(at: &Path, show: ViewOptions, callbacks: ViewCallbacks) -> io::Result<Self> {
         let named =
             |what: &str, error: &io::Error| io::Error::new(error.kind(), format!("{what} {}: {error}", at.display()));
         // A mount whose server was killed is removed first, because it would block the new mount.
@@ -89,7 +89,7 @@ impl View {
         if let Some(trouble) = views.trouble() {
             return Err(io::Error::other(trouble));
         }
-        let shared = Arc::new(Shared::new(show.faces, show.seen_at, views, show.moved, told));
+        let shared = Arc::new(Shared::new(show.faces, show.seen_at, views, show.moved, callbacks));
         let mut config = Config::default();
         config.mount_options = vec![
             MountOption::FSName("crossdock".into()),

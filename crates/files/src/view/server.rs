@@ -33,7 +33,7 @@ pub struct ViewCallbacks {
 
 impl std::fmt::Debug for ViewCallbacks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Told")
+        f.write_str("ViewCallbacks")
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Shared {
     seen_at: PathBuf,
     views: Views,
     moved: MovedFiles,
-    told: ViewCallbacks,
+    callbacks: ViewCallbacks,
     state: Mutex<State>,
     over: AtomicBool,
 }
@@ -78,9 +78,15 @@ pub(super) struct Server(pub Arc<Shared>);
 type Refused = Errno;
 
 impl Shared {
-    pub fn new(faces: Vec<PathBuf>, seen_at: PathBuf, views: Views, moved: MovedFiles, told: ViewCallbacks) -> Self {
+    pub fn new(
+        faces: Vec<PathBuf>,
+        seen_at: PathBuf,
+        views: Views,
+        moved: MovedFiles,
+        callbacks: ViewCallbacks,
+    ) -> Self {
         let state = State { nodes: ViewNodes::new(), handles: HashMap::new(), folders: HashMap::new(), last: 0 };
-        Self { faces, seen_at, views, moved, told, state: Mutex::new(state), over: AtomicBool::new(false) }
+        Self { faces, seen_at, views, moved, callbacks, state: Mutex::new(state), over: AtomicBool::new(false) }
     }
 
     /// Ends all waits.
@@ -130,7 +136,7 @@ impl Shared {
         };
         let tell = |story: WaitFailure| {
             let path = self.seen_at.join(rest);
-            (self.told.story)(thread, story.about(path.as_os_str().as_bytes()).to_string());
+            (self.callbacks.story)(thread, story.about(path.as_os_str().as_bytes()).to_string());
         };
         match self.views.await_file_while(&self.awaited(rest), Duration::ZERO, &is_wanted) {
             FileWaitOutcome::Published => Ok(()),
@@ -430,7 +436,7 @@ impl Filesystem for Server {
         };
         reply.ok();
         if let Some(handle) = closed {
-            (self.0.told.read)(&handle.rest);
+            (self.0.callbacks.read)(&handle.rest);
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_catalog::Catalog;
 use crossdock_core::files::{FileWaitOutcome, Views};
-use crossdock_files::{Announcement, Exchange, Keep, Publish, RemoteHosts, Role, Service, Site, entry_key};
+use crossdock_files::{Announcement, Exchange, Keep, Publish, RemoteHosts, HostRole, Service, Site, entry_key};
 use crossdock_layout::files::Phase;
 use crossdock_link::{Choice, Transports, Trust};
 use crossdock_os::Deadline;
@@ -166,8 +166,8 @@ fn entries_say_what_each_host_has_and_go_with_the_host(clients: Clients<'_>) {
     a.service().producers(Phase::Ended);
     await_that("the counts", || {
         let (of_a, of_b) = (announced(&site, "a"), announced(&site, "b"));
-        of_a.is_some_and(|a| (a.role, a.phase, a.published, a.bytes) == (Role::Produces, Some(Phase::Ended), 2, 4))
-            && of_b.is_some_and(|b| (b.role, b.phase, b.fetched) == (Role::Consumes, None, 2) && b.address.is_empty())
+        of_a.is_some_and(|a| (a.role, a.phase, a.published, a.bytes) == (HostRole::Produces, Some(Phase::Ended), 2, 4))
+            && of_b.is_some_and(|b| (b.role, b.phase, b.fetched) == (HostRole::Consumes, None, 2) && b.address.is_empty())
     });
     let listed = site.announced(soon()).unwrap();
     let listed: Vec<_> = listed.iter().map(|(directory, node, found)| (&**directory, &**node, found.fetched)).collect();

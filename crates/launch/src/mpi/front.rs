@@ -426,7 +426,7 @@ enum FrontEvent {
     Signal(i32),
     Lost,
     /// A message that went into the report.
-    Told,
+    Reported,
     /// Nothing came before the deadline.
     Nothing,
 }
@@ -467,7 +467,7 @@ impl Front<'_> {
             ReceiveResult::End => return FrontEvent::Lost,
             ReceiveResult::Nothing => {}
         }
-        FrontEvent::Told
+        FrontEvent::Reported
     }
 
     fn all(&mut self) -> Result<u8, (u8, Failure)> {
@@ -584,7 +584,7 @@ impl Front<'_> {
                         .unwrap_or_else(|| failure(what, "try again; look at limits and memory"));
                     return Err((code::SYSTEM, lost));
                 }
-                FrontEvent::Ready(_) | FrontEvent::Told | FrontEvent::Nothing => {}
+                FrontEvent::Ready(_) | FrontEvent::Reported | FrontEvent::Nothing => {}
             }
             self.watch(began);
             if self.report.fatal.is_some() {

@@ -151,7 +151,7 @@ impl Srun {
 fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
     let mut lines = BufReader::new(child.stderr.take().expect("piped at its start"));
     let mut line = Vec::new();
-    let (mut killed, mut ending, mut told) = (None, false, false);
+    let (mut killed, mut ending, mut reported) = (None, false, false);
     while matches!((&mut lines).take(LINE_MAX).read_until(b'\n', &mut line), Ok(1..)) {
         let text = String::from_utf8_lossy(&line);
         let (rest, message) = marks::find(&text);
@@ -166,7 +166,7 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
             // so they are ignored.
             Some(_) if ending => {}
             Some(message) => {
-                told |= !matches!(message, Message::RankStarted(_));
+                reported |= !matches!(message, Message::RankStarted(_));
                 let _ = send(link, &message, &[]);
             }
             None if !ending => {
@@ -184,7 +184,7 @@ fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
     // What srun says about a killed rank or a killed step counts only if no rank has reported a bad end of its own.
     if let Some(rank) = killed.filter(|_| end.code != 0) {
         let _ = send(link, &Message::RankLost(rank), &[]);
-    } else if ending && !told && end.code != 0 {
+    } else if ending && !reported && end.code != 0 {
         let what =
             "Slurm has killed the step: a rank has called MPI_Abort, or the step was cancelled or ran out of time";
         let hint = "look at what the ranks wrote last, and at the job's limits";

@@ -200,7 +200,7 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, StepFailure> {
     epoll.add(signals, 1, false).map_err(text)?;
     let mut ended: Option<(End, Instant)> = None;
     let mut asked: Option<Instant> = None;
-    let mut told = false;
+    let mut reported = false;
     let say = |signal| {
         // If the keeper is gone, the next read notices it, so the error is ignored.
         let _ = send(&session.keeper, &Message::Signal(0, signal), &[]);
@@ -208,7 +208,7 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, StepFailure> {
     loop {
         if let Some((end, since)) = ended {
             // If the rank ended badly, its own report may come a moment later.
-            if told || end.as_code() == 0 || since.elapsed() > LATE {
+            if reported || end.as_code() == 0 || since.elapsed() > LATE {
                 return Ok(end);
             }
         }
@@ -240,7 +240,7 @@ fn until_end(session: &Session, signals: &OwnedFd) -> Result<End, StepFailure> {
                     Message::RankLost(rank) if rank.rank != own => tell(&message),
                     Message::RankEnded(rank, _) | Message::RankLost(rank) if rank.rank == own => {
                         tell(&message);
-                        told = true;
+                        reported = true;
                     }
                     _ => {}
                 },

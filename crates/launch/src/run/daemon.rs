@@ -208,8 +208,8 @@ impl HostedWorkflow {
         // it by chance.
         let (named, site) = match which {
             DaemonChoice::Here(wanted) => {
-                let told = || std::env::var("CROSSDOCK_SOCKET").ok().filter(|s| !s.is_empty());
-                (wanted.clone().or_else(told), None)
+                let from_environment = || std::env::var("CROSSDOCK_SOCKET").ok().filter(|s| !s.is_empty());
+                (wanted.clone().or_else(from_environment), None)
             }
             DaemonChoice::Site(site) => (None, Some(site)),
         };

@@ -18,7 +18,7 @@ use crossdock_layout::files::Phase;
 use crossdock_os::Deadline;
 use serde::{Deserialize, Serialize};
 
-use super::files::{RunningDirectory, told};
+use super::files::{RunningDirectory, running_directories};
 use super::hosts::node_name;
 
 /// The name of the socket in the run's folder.
@@ -38,7 +38,7 @@ pub struct DirectoryAnswer {
     /// The name of the host; `None` for the host of the process that looked.
     pub host: Option<String>,
     /// What the run says about the directory.
-    pub told: RunningDirectory,
+    pub directory: RunningDirectory,
     /// What is in the directory.
     pub look: DirectorySnapshot,
 }
@@ -62,10 +62,10 @@ impl DirectoryReports {
 /// Looks into the managed directories on this host of the run with the folder `run`.
 pub fn here(run: &Path) -> DirectoryReports {
     let mut looks = DirectoryReports::default();
-    for told in told(run) {
-        match look(&told.store, &told.notice, &told.path) {
-            Ok(look) => looks.seen.push(DirectoryAnswer { host: None, told, look }),
-            Err(why) => looks.troubles.push(format!("directory `{}`: {why}", told.name)),
+    for directory in running_directories(run) {
+        match look(&directory.store, &directory.notice, &directory.path) {
+            Ok(look) => looks.seen.push(DirectoryAnswer { host: None, directory, look }),
+            Err(why) => looks.troubles.push(format!("directory `{}`: {why}", directory.name)),
         }
     }
     looks
@@ -157,7 +157,7 @@ impl Questions {
         let ready: Vec<u64> = self.open.iter().filter(|(_, q)| is_ready(q)).map(|(number, _)| *number).collect();
         for question in ready.iter().filter_map(|number| self.open.remove(number)) {
             let Question { mut asker, left, mut found, .. } = question;
-            found.seen.sort_by(|a, b| (&a.told.name, &a.host).cmp(&(&b.told.name, &b.host)));
+            found.seen.sort_by(|a, b| (&a.directory.name, &a.host).cmp(&(&b.directory.name, &b.host)));
             let site = self.site.clone();
             // A thread asks the catalog and sends the answer, because the catalog may answer late, and the asker may
             // read slowly.
@@ -226,7 +226,7 @@ mod tests {
             lines: Vec::new(),
             refused: Vec::new(),
         };
-        let told = RunningDirectory {
+        let directory = RunningDirectory {
             name: name.into(),
             path: "/f".into(),
             produce: Vec::new(),
@@ -237,7 +237,7 @@ mod tests {
             store: "/store".into(),
             notice: "/notice".into(),
         };
-        DirectoryReports { seen: vec![DirectoryAnswer { host: None, told, look }], troubles: vec!["x".into()] }
+        DirectoryReports { seen: vec![DirectoryAnswer { host: None, directory, look }], troubles: vec!["x".into()] }
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
         let entry = |directory: &str, phase| {
             let value = Announcement {
                 life: 7,
-                role: crossdock_files::Role::Both,
+                role: crossdock_files::HostRole::Both,
                 phase,
                 published: 3,
                 bytes: 4000,
@@ -298,7 +298,7 @@ mod tests {
         questions.heard(number, "n2", looks("f"));
         questions.answer();
         let found = asked.join().unwrap();
-        let names: Vec<_> = found.seen.iter().map(|s| (s.told.name.as_str(), s.host.as_deref())).collect();
+        let names: Vec<_> = found.seen.iter().map(|s| (s.directory.name.as_str(), s.host.as_deref())).collect();
         assert_eq!(names, [("f", Some("n2")), ("g", Some("n3"))]);
         assert_eq!((found.seen[0].look.phase, found.seen[0].look.published), (Phase::Ended, 3));
         assert_eq!(found.troubles, ["host n3: x", "host n2: x"]);

@@ -29,7 +29,7 @@ use crate::file::{Count, Directory, KeepKey, Mount, Task, Workflow};
 const STORES: &str = "stores";
 
 /// The file in a run's folder that describes the run's managed directories, for `crossdock ls --files`.
-const TOLD: &str = "files.json";
+const DIRECTORIES_FILE: &str = "files.json";
 
 /// A managed directory of a living run, as the run describes it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -55,8 +55,8 @@ pub struct RunningDirectory {
 }
 
 /// Reads the managed directories of the run whose folder is `run`.
-pub fn told(run: &Path) -> Vec<RunningDirectory> {
-    let text = fs::read(run.join(TOLD)).unwrap_or_default();
+pub fn running_directories(run: &Path) -> Vec<RunningDirectory> {
+    let text = fs::read(run.join(DIRECTORIES_FILE)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
@@ -74,7 +74,7 @@ pub struct ManagedDirectories {
     busy: Vec<BTreeSet<String>>,
     failed: Vec<bool>,
     /// For each directory, how many of its problems are already in the producers' logs.
-    told: Vec<usize>,
+    troubles_shown: Vec<usize>,
     /// Records the refusals that tasks report; `None` if the run has no managed directories.
     refusals: Option<Refusals>,
 }
@@ -95,13 +95,13 @@ impl ManagedDirectories {
             directories: Vec::new(),
             busy: Vec::new(),
             failed: Vec::new(),
-            told: Vec::new(),
+            troubles_shown: Vec::new(),
             refusals: None,
         };
         if !workflow.directories.is_empty() {
             managed.library = Some(library().map_err(|e| format!("{}; {}", e.why, e.hint))?);
         }
-        let (mut told, mut guarded) = (Vec::new(), Vec::new());
+        let (mut running, mut guarded) = (Vec::new(), Vec::new());
         for (index, directory) in workflow.directories.iter().enumerate() {
             let store = store(directory, folder, index)?;
             let producers = neighbours.and_then(|neighbours| neighbours.producers(&directory.name));
@@ -131,7 +131,7 @@ impl ManagedDirectories {
                 file: service.layout().refusals(),
                 producers: directory.produce.clone(),
             });
-            told.push(RunningDirectory {
+            running.push(RunningDirectory {
                 name: directory.name.clone(),
                 path: directory.path.clone(),
                 produce: directory.produce.clone(),
@@ -146,7 +146,7 @@ impl ManagedDirectories {
             let is_here = |name: &&String| workflow.tasks.iter().any(|task| task.name == **name);
             managed.busy.push(directory.produce.iter().filter(is_here).cloned().collect());
             managed.failed.push(false);
-            managed.told.push(0);
+            managed.troubles_shown.push(0);
         }
         if let Some(neighbours) = neighbours.filter(|_| !managed.directories.is_empty()) {
             managed.exchange = Some(neighbours.exchange(&managed.directories)?);
@@ -154,9 +154,10 @@ impl ManagedDirectories {
         if !guarded.is_empty() {
             managed.refusals = Some(Refusals::start(guarded).map_err(|e| format!("the list of refusals: {e}"))?);
         }
-        if !told.is_empty() {
-            let text = serde_json::to_vec(&told).map_err(|e| e.to_string())?;
-            fs::write(folder.path.join(TOLD), text).map_err(|e| format!("{TOLD} in the run's folder: {e}"))?;
+        if !running.is_empty() {
+            let text = serde_json::to_vec(&running).map_err(|e| e.to_string())?;
+            fs::write(folder.path.join(DIRECTORIES_FILE), text)
+                .map_err(|e| format!("{DIRECTORIES_FILE} in the run's folder: {e}"))?;
         }
         Ok(managed)
     }
@@ -258,8 +259,8 @@ impl ManagedDirectories {
         for (index, (directory, service)) in self.directories.iter().enumerate() {
             let consumers = self.exchange.iter().flat_map(|_| &directory.consume);
             let hear: Vec<String> = directory.produce.iter().chain(consumers).cloned().collect();
-            for line in service.report().troubles.into_iter().skip(self.told[index]) {
-                self.told[index] += 1;
+            for line in service.report().troubles.into_iter().skip(self.troubles_shown[index]) {
+                self.troubles_shown[index] += 1;
                 news.push((hear.clone(), format!("{}: {line}", directory.path)));
             }
             for (consumer, line) in self.shown[index].stories() {

@@ -153,13 +153,13 @@ mod tests {
             wait,
             path: "/f".to_owned(),
         };
-        let told = "a on n1 and n2".to_owned();
+        let text = "a on n1 and n2".to_owned();
         for (number, wanted) in [
             (0, across(true, &["node-n2", "node-n3"], &[])),
             (1, across(true, &["node-n3"], &["node-n1"])),
             (2, across(false, &[], &["node-n1", "node-n2"])),
         ] {
-            assert_eq!(neighbours(tasks, number), Some((wanted, told.clone())), "host {number}");
+            assert_eq!(neighbours(tasks, number), Some((wanted, text.clone())), "host {number}");
         }
     }
 

@@ -229,12 +229,12 @@ impl Part {
         self.files.leave();
         let mut figures = Figures::default();
         if let Some(mut hosted) = self.hosted.take() {
-            let told = match hosted.dead() {
+            let report = match hosted.dead() {
                 true => Err("the run's daemon has died".to_owned()),
                 false => hosted.report(&self.workflow),
             };
-            match told {
-                Ok(told) => figures = told,
+            match report {
+                Ok(of_tasks) => figures = of_tasks,
                 Err(e) => alarm(&format!("crossdock: no figures of what passed between the tasks: {e}")),
             }
             if let Err(e) = hosted.end() {

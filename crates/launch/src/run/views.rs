@@ -49,17 +49,17 @@ impl MountedViews {
             };
             // A task knows the directory's own path, and a tool of the host knows the path of the view.
             let seen_at = if consumer.is_some() { Path::new(&directory.path) } else { at };
-            let told = Arc::new(Mutex::new(WaitReports::default()));
-            stories.push((consumer, told.clone()));
+            let reports = Arc::new(Mutex::new(WaitReports::default()));
+            stories.push((consumer, reports.clone()));
             let story = move |thread, story| {
                 let story = match consumer {
                     Some(_) => story,
                     None => format!("{} waited in vain: {story}", asker(thread)),
                 };
-                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                told.count += 1;
-                if told.count <= LINES {
-                    told.waiting.push(story);
+                let mut reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
+                reports.count += 1;
+                if reports.count <= LINES {
+                    reports.waiting.push(story);
                 }
             };
             let mut faces = vec![face.to_owned()];

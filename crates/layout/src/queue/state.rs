@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_nobody_writes_have_no_phase() {
+    fn words_that_no_member_writes_have_no_phase() {
         for word in [4, 5, 6, 7, 8 | 1, 8 | 2, 8 | 3, 1 << 4, 1 << 4 | 2] {
             assert_eq!(State(word).phase(), None, "{word:#x}");
         }

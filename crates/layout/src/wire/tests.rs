@@ -93,7 +93,7 @@ pub(super) fn answers() -> Vec<(u16, Answer)> {
         transport: "tcp+tls".into(),
         why: "no way".into(),
     };
-    let workflow = WorkflowEntry { number: 1, quota: 2, reserved: 1, owner: MemberId::NOBODY, run: 3, name: name() };
+    let workflow = WorkflowEntry { number: 1, quota: 2, reserved: 1, owner: MemberId::NONE, run: 3, name: name() };
     vec![
         (
             1,

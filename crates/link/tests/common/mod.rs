@@ -5,7 +5,7 @@ use crossdock_layout::Status;
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{
     Accept, Authority, Certificates, Link, LinkOptions, Node, NodeCredentials, Peer, Refusal, Result, Serve, Server,
-    Source, Stream, Tcp, Transport, Trust, Ucx, Wanted,
+    Source, Stream, Tcp, Transport, Trust, Ucx, SourceId,
 };
 use crossdock_os::Deadline;
 use std::collections::HashMap;
@@ -153,12 +153,12 @@ impl Serve for Store {
         }
     }
 
-    fn open(&self, _peer: &Peer, wanted: &Wanted) -> std::result::Result<Arc<dyn Source>, Refusal> {
-        let found = self.objects.lock().unwrap().get(&wanted.object).cloned();
+    fn open(&self, _peer: &Peer, source_id: &SourceId) -> std::result::Result<Arc<dyn Source>, Refusal> {
+        let found = self.objects.lock().unwrap().get(&source_id.object).cloned();
         match found {
-            Some(source) if wanted.epoch == EPOCH => Ok(source),
-            Some(_) => Err(Refusal::new(Status::NotFound, format!("{wanted} has epoch {EPOCH} by now"))),
-            None => Err(Refusal::new(Status::NotFound, format!("{wanted} is not here"))),
+            Some(source) if source_id.epoch == EPOCH => Ok(source),
+            Some(_) => Err(Refusal::new(Status::NotFound, format!("{source_id} has epoch {EPOCH} by now"))),
+            None => Err(Refusal::new(Status::NotFound, format!("{source_id} is not here"))),
         }
     }
 
@@ -182,8 +182,8 @@ impl Serve for Store {
 
 pub const EPOCH: u64 = 3;
 
-pub fn wanted(object: u64) -> Wanted {
-    Wanted { kind: SegmentKind::Item, object, epoch: EPOCH }
+pub fn source_id(object: u64) -> SourceId {
+    SourceId { kind: SegmentKind::Item, object, epoch: EPOCH }
 }
 
 pub fn node(name: &str, incarnation: u64) -> Node {

@@ -89,8 +89,8 @@ impl Broker {
         let lasting = &self.lasting;
         let holders = lasting.members.len() + lasting.ghosts.len();
         assert_eq!(lasting.slots.len(), holders, "two members have one slot, or a slot is kept for no member");
-        for member in &self.told {
-            assert!(lasting.members.contains_key(member), "{member} is gone and told what it has");
+        for member in &self.listed {
+            assert!(lasting.members.contains_key(member), "{member} is gone and has listed what it has open");
         }
         for member in self.progress.keys() {
             assert!(self.lasting.members.contains_key(member), "{member} is gone and reports progress");
@@ -106,7 +106,7 @@ impl Broker {
             Due::Item(connection, number) => self.items.waits_until(connection, number, at),
             // The deadline for repeating a question may remain after the question was answered. Nothing is then
             // repeated.
-            Due::Want(..) | Due::Readers(_) | Due::ReadAgain(..) | Due::LookUp | Due::Ahead => true,
+            Due::AskOwner(..) | Due::Readers(_) | Due::ReadAgain(..) | Due::LookUp | Due::Ahead => true,
             Due::Parked(..) => false,
         });
         // A request ends with its connection. So the requests that wait on existing connections are all the requests
@@ -116,7 +116,7 @@ impl Broker {
     }
 
     fn check_segments(&self) {
-        self.holds.check(&self.lasting);
+        self.open_segments.check(&self.lasting);
         self.pages.check(&self.lasting);
         for segment in &self.lost {
             let there = self.lasting.of(*segment).is_some_and(|(_, s)| s.removed.is_none());
@@ -139,7 +139,7 @@ impl Broker {
             assert!(self.lasting.endpoints.contains_key(endpoint), "endpoint {endpoint} is gone and waited for");
         }
         for (segment, found) in self.lasting.segments.iter().filter(|(_, s)| s.removed.is_some()) {
-            let held = self.holds.is_open(*segment);
+            let held = self.open_segments.is_open(*segment);
             assert!(held, "{} {segment} is removed, no member has it open, and it counts", found.kind.word());
         }
     }

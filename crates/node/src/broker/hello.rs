@@ -15,7 +15,7 @@ impl Broker {
     pub(super) fn refuse_version(&mut self, connection: Connection, message: &[u8]) -> bool {
         let Some(theirs) = Request::versions(message) else { return false };
         let number = u64::from_le_bytes(message[8..16].try_into().expect("versions() saw a header"));
-        let asker = Requester { connection, member: MemberId::NOBODY, number, opcode: 1 };
+        let asker = Requester { connection, member: MemberId::NONE, number, opcode: 1 };
         self.fail(asker, Status::Incompatible, text::incompatible(theirs));
         self.drop_link(connection, "it was built for another version");
         true
@@ -44,9 +44,9 @@ impl Broker {
             return self.refuse(asker, Status::Denied, text);
         }
         if let Some(known) = self.lasting.tokens.get(&token).copied() {
-            return self.welcome_back(asker, known, member == MemberId::NOBODY);
+            return self.welcome_back(asker, known, member == MemberId::NONE);
         }
-        if member != MemberId::NOBODY {
+        if member != MemberId::NONE {
             let text = match self.lasting.era {
                 Some(era) if member.counter() >= era.first => {
                     format!(
@@ -86,7 +86,7 @@ impl Broker {
             self.begin_run(workflow);
         }
         self.commit(Record::Member { member, endpoint, workflow, task, rank, peer, token, visitor });
-        self.told.insert(member);
+        self.listed.insert(member);
         self.enter(asker, member, false);
     }
 
@@ -138,7 +138,7 @@ impl Broker {
             self.drop_link(former, "its member came by another connection");
         }
         if fresh {
-            self.told.insert(member);
+            self.listed.insert(member);
         }
         self.enter(asker, member, true);
     }

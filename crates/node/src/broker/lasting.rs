@@ -145,7 +145,7 @@ impl Lasting {
                 self.next_number = self.next_number.max(number.saturating_add(1));
                 self.workflow_names.insert(name.clone(), *number);
                 // A workflow with an owner is one run, which ends with the workflow.
-                let run = u64::from(*owner != MemberId::NOBODY);
+                let run = u64::from(*owner != MemberId::NONE);
                 let (name, quota, owner) = (name.clone(), *quota, *owner);
                 let fresh = Workflow { name, quota, owner, reserved: 0, segments: 0, run };
                 self.workflows.insert(*number, fresh);

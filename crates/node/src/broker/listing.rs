@@ -66,7 +66,7 @@ impl Broker {
             creator: s.creator,
             since_ms: s.since_ms,
             kind: s.kind,
-            members: self.holds.of(*id).len() as u32,
+            members: self.open_segments.of(*id).len() as u32,
             removed: s.removed.is_some(),
             former: s.series.is_some() && !self.is_of_this_run(*id),
             workflow: self.lasting.workflow_name(s.workflow).unwrap_or_default(),

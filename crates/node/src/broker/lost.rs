@@ -143,13 +143,13 @@ impl Broker {
         let found = self.lasting.segments.get(&lost);
         self.lasting.members.iter().filter_map(move |(member, known)| {
             let found = found?;
-            let told = self.told.contains(member);
+            let listed = self.listed.contains(member);
             let may = match &found.series {
                 // Only the publisher has the whole pool mapped.
-                Some(series) => series.publisher == *member && !told,
+                Some(series) => series.publisher == *member && !listed,
                 None => {
                     let near = known.workflow == found.workflow || known.endpoint == MAIN_ENDPOINT;
-                    let holds = !told || self.holds.has(lost, *member);
+                    let holds = !listed || self.open_segments.has(lost, *member);
                     near && holds && self.lasting.rights(known.endpoint, found.kind, &found.name) != Rights::NONE
                 }
             };

@@ -36,7 +36,7 @@ impl Broker {
         if !self.lasting.workflow_names.contains_key(DEFAULT_WORKFLOW) {
             let number = self.lasting.next_number;
             let name = DEFAULT_WORKFLOW.to_owned();
-            self.commit(Record::Workflow { number, quota: 0, owner: MemberId::NOBODY, name, cause: Cause::NONE });
+            self.commit(Record::Workflow { number, quota: 0, owner: MemberId::NONE, name, cause: Cause::NONE });
         }
         // A descriptor without a record belongs to a request that was never answered. So the keeper drops it.
         for segment in held {
@@ -56,7 +56,7 @@ impl Broker {
             match removed {
                 Some(holders) => {
                     let holders = holders.into_iter().filter(|(m, _)| self.lasting.members.contains_key(m));
-                    holders.for_each(|(member, count)| self.holds.assume(segment, member, count));
+                    holders.for_each(|(member, count)| self.open_segments.assume(segment, member, count));
                     self.release_if_unused(segment);
                 }
                 None if !held.contains(&segment) => {
@@ -94,8 +94,8 @@ impl Broker {
     /// Notes that a member is away. The broker assumes that the member keeps all that it has open, until it comes back
     /// and lists it.
     fn goes_away(&mut self, member: MemberId) {
-        self.told.remove(&member);
-        self.holds.assume_all_of(member);
+        self.listed.remove(&member);
+        self.open_segments.assume_all_of(member);
         self.pages.doubt(self.lasting.pins_of(member));
     }
 
@@ -192,7 +192,7 @@ impl Broker {
             self.effects.push(Effect::Dead { member });
         }
         self.commit(record);
-        self.told.remove(&member);
+        self.listed.remove(&member);
         self.progress.remove(&member);
         self.drop_holds(member);
         self.leave_series(member);
@@ -205,8 +205,8 @@ impl Broker {
 
     /// Notes that the member has nothing open any more.
     pub(super) fn drop_holds(&mut self, member: MemberId) {
-        for segment in self.holds.of_member(member) {
-            self.holds.remove(segment, member);
+        for segment in self.open_segments.of_member(member) {
+            self.open_segments.remove(segment, member);
             self.readers_left(segment);
             self.release_if_unused(segment);
         }
@@ -218,7 +218,7 @@ impl Broker {
                 Due::Hello(connection) => self.drop_link(connection, "it said no hello in time"),
                 Due::Parked(connection, number) => self.give_up(connection, number),
                 Due::Item(connection, number) => self.give_up_item(connection, number),
-                Due::Want(connection, number) => self.ask_for_items((connection, number)),
+                Due::AskOwner(connection, number) => self.ask_for_items((connection, number)),
                 Due::LookUp => self.look_up_again(),
                 Due::Ahead => self.drop_old_parcels(),
                 Due::Readers(item) => self.drop_silent_readers(item),
@@ -246,7 +246,7 @@ impl Broker {
         let text =
             if former { text + " (A former run's is there: ask for that one explicitly, `--former`)" } else { text };
         let opcode = if *kind == SegmentKind::Series { 42 } else { 2 };
-        let asker = Requester { connection, member: MemberId::NOBODY, number, opcode };
+        let asker = Requester { connection, member: MemberId::NONE, number, opcode };
         self.fail(asker, Status::TimedOut, text);
     }
 

@@ -18,7 +18,7 @@ use crossdock_layout::name::{MIRROR, mirrored};
 use crossdock_layout::wire::{MemberState, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
-use super::open::Given;
+use super::open::OpenOutcome;
 use super::{Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, Requester};
 
 /// A member's request that waits for a mirror.
@@ -131,7 +131,7 @@ impl Broker {
             }
             Ok(mirror) if is_there && self.is_named(mirror) && !self.is_lost(mirror) => {
                 self.mirrors.owners.insert(mirror, member);
-                self.give(asker, mirror, Given::ToWrite);
+                self.give(asker, mirror, OpenOutcome::Writable);
             }
             Ok(mirror) if is_there => {
                 self.effects.push(Effect::Nodes(NodeOrder::MirrorLeft { mirror, died: false }));
@@ -166,7 +166,7 @@ impl Broker {
         if self.mirrors.owners.is_empty() {
             return;
         }
-        let has = |(mirror, member): (&SegmentId, &MemberId)| self.holds.has(*mirror, *member);
+        let has = |(mirror, member): (&SegmentId, &MemberId)| self.open_segments.has(*mirror, *member);
         let left: Vec<_> = self.mirrors.owners.iter().filter(|owner| !has(*owner)).map(|(m, o)| (*m, *o)).collect();
         for (mirror, member) in left {
             self.mirrors.owners.remove(&mirror);

@@ -11,7 +11,6 @@ mod departed;
 mod event;
 mod fuzz;
 mod hello;
-mod holds;
 mod item;
 mod lasting;
 mod listing;
@@ -21,6 +20,7 @@ mod mirrors;
 mod nodes;
 mod observing;
 mod open;
+mod open_segments;
 mod pages;
 mod publishing;
 mod record;
@@ -49,8 +49,8 @@ pub use record::{Cause, Peer, ProofScope, Record};
 pub use series::{Part, Pin, Series};
 pub use site::{Claimed, SiteEvent, SiteItem, SiteLimits, SiteLink, SiteName, SiteNode, SiteOrder};
 
-use holds::Holds;
 use open::Making;
+use open_segments::OpenSegments;
 use pages::Pages;
 use waits::{Due, WaitingRequest, Waits};
 
@@ -134,8 +134,8 @@ pub struct Broker {
     /// broker.
     progress: BTreeMap<MemberId, (u64, u64)>,
     /// The members that have listed all that they have open, since this broker's start.
-    told: BTreeSet<MemberId>,
-    holds: Holds,
+    listed: BTreeSet<MemberId>,
+    open_segments: OpenSegments,
     /// The segments whose descriptors were lost with the keeper, and which members may offer again.
     lost: BTreeSet<SegmentId>,
     pages: Pages,
@@ -182,8 +182,8 @@ impl Broker {
             connected: BTreeMap::new(),
             heard: BTreeMap::new(),
             progress: BTreeMap::new(),
-            told: BTreeSet::new(),
-            holds: Holds::default(),
+            listed: BTreeSet::new(),
+            open_segments: OpenSegments::default(),
             lost: BTreeSet::new(),
             pages: Pages::default(),
             deaf: BTreeSet::new(),
@@ -396,7 +396,7 @@ impl Broker {
                     Some(found) if found.removed.is_none() && self.lost.contains(&segment) => {
                         self.await_offer(asker, segment, request.clone(), 0);
                     }
-                    Some(found) if found.removed.is_none() => self.give(asker, segment, open::Given::Created),
+                    Some(found) if found.removed.is_none() => self.give(asker, segment, open::OpenOutcome::Created),
                     _ => self.fail(asker, Status::NotFound, format!("{segment} was removed again by another task")),
                 }
             }

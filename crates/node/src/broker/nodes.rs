@@ -7,7 +7,7 @@
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
-use super::item::{AHEAD, ENDED, FIND, READ, SHARED, SHARING, WANT};
+use super::item::{AHEAD, ENDED, FIND, OWN, READ, SHARED, SHARING};
 use super::succession::GIVE_UP;
 use super::{Broker, Effect, PARKED, Requester};
 
@@ -269,7 +269,7 @@ impl Broker {
             NodeEvent::Asked { id, service: GIVE_UP, body, .. } => self.series_name_wanted(id, &body),
             NodeEvent::Asked { id, node, service, body } => {
                 let outcome = match service {
-                    WANT => self.item_wanted(&node, &body),
+                    OWN => self.ownership_requested(&node, &body),
                     AHEAD => self.bytes_came_ahead(&node, &body),
                     ENDED => self.item_ended_elsewhere(&node, &body),
                     READ => self.reading_wanted(&node, &body),

@@ -135,7 +135,7 @@ impl Broker {
             name: mirrored(&found.name).to_owned(),
         });
         self.pages.be_sure(pin);
-        self.holds.open(segment, asker.member);
+        self.open_segments.open(segment, asker.member);
         let message = answer.encode(asker.opcode, asker.number);
         let with = Attachment::Series { pool: segment, page, slot };
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
@@ -201,7 +201,7 @@ impl Broker {
 
     fn holder(&self, series: SegmentId, pin: u32) -> MemberId {
         let pin = self.lasting.series(series).and_then(|s| s.pins.get(&pin));
-        pin.map_or(MemberId::NOBODY, |pin| pin.holder)
+        pin.map_or(MemberId::NONE, |pin| pin.holder)
     }
 
     pub(super) fn is_named(&self, series: SegmentId) -> bool {

@@ -144,15 +144,15 @@ impl Broker {
         }
         self.commit(Record::Numbers { segment, numbers: vec![number] });
         self.commit(record);
-        self.give(asker, segment, Given::Created);
+        self.give(asker, segment, OpenOutcome::Created);
         self.wake_waiting(segment);
     }
 
     /// Sends a segment to the asking member.
-    pub(super) fn give(&mut self, asker: Requester, segment: SegmentId, given: Given) {
+    pub(super) fn give(&mut self, asker: Requester, segment: SegmentId, outcome: OpenOutcome) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
-        let created = given == Given::Created;
-        let writable = given != Given::ToRead;
+        let created = outcome == OpenOutcome::Created;
+        let writable = outcome != OpenOutcome::ReadOnly;
         let answer = Answer::Segment {
             segment,
             size: found.size,
@@ -163,7 +163,7 @@ impl Broker {
             writable,
             name: mirrored(&found.name).to_owned(),
         };
-        self.holds.open(segment, asker.member);
+        self.open_segments.open(segment, asker.member);
         let message = answer.encode(asker.opcode, asker.number);
         let with = Attachment::Segment { segment, writable };
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
@@ -280,21 +280,21 @@ fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
     if rights.contains(more) { least.with(more) } else { least }
 }
 
-/// What a member gets with an opened segment.
+/// How a member got a segment that it opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Given {
+pub(super) enum OpenOutcome {
     /// This request made the segment; the member may write it.
     Created,
     /// The segment existed before; the member may write it.
-    ToWrite,
+    Writable,
     /// The segment existed before; the member may only read it.
-    ToRead,
+    ReadOnly,
 }
 
 /// Tells what a member with the rights `rights` gets of an existing segment if the member asks for `access`.
-fn opened(rights: Rights, access: Rights, kind: SegmentKind) -> Given {
+fn opened(rights: Rights, access: Rights, kind: SegmentKind) -> OpenOutcome {
     let writes = kind == SegmentKind::Port || rights.contains(Rights::WRITE) && access.contains(Rights::WRITE);
-    if writes { Given::ToWrite } else { Given::ToRead }
+    if writes { OpenOutcome::Writable } else { OpenOutcome::ReadOnly }
 }
 
 /// Tells whether these rights allow this access. READ with WRITE asks for writing, but reading is enough. WRITE alone

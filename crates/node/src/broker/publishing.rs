@@ -61,7 +61,7 @@ impl Broker {
         self.keep_promise(workflow, &name);
         let what = format!("series '{name}'");
         // The former publisher's series is removed together with its name, unless observers still have it open.
-        let unused = former.filter(|f| !self.holds.is_open(*f) && self.away(workflow).is_empty());
+        let unused = former.filter(|f| !self.open_segments.is_open(*f) && self.away(workflow).is_empty());
         let left = unused.and_then(|f| self.lasting.segments.get(&f));
         let (room, slots) = left.map_or((0, 0), |s| (s.reserved, s.descriptors()));
         let more = 1_u64.saturating_sub(slots);
@@ -90,7 +90,7 @@ impl Broker {
             since_ms,
             cause,
         });
-        self.holds.open_once(segment, asker.member);
+        self.open_segments.open_once(segment, asker.member);
         self.answer(asker, &Answer::Done { value: segment.0 });
         self.wake_waiting(segment);
     }
@@ -106,7 +106,7 @@ impl Broker {
                 format!("{segment} was lost with the former daemon before its publisher knew of it; publish it again");
             return self.fail(asker, Status::NotFound, text);
         }
-        self.holds.open_once(segment, asker.member);
+        self.open_segments.open_once(segment, asker.member);
         self.answer(asker, &Answer::Done { value: segment.0 });
     }
 

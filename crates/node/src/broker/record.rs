@@ -20,7 +20,7 @@ record! {
 
 impl Cause {
     /// The cause of a change that no request caused.
-    pub const NONE: Self = Self { member: MemberId::NOBODY, request: 0 };
+    pub const NONE: Self = Self { member: MemberId::NONE, request: 0 };
 }
 
 record! {

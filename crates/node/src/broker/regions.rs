@@ -164,7 +164,7 @@ impl Broker {
     /// Claims the name of a complete copy in the site, and gives the copy this name if `named` is set. The request comes
     /// from a member of the host.
     pub(super) fn adopt(&mut self, asker: Requester, order: u64, segment: SegmentId, named: bool) {
-        let is_daemon = self.is_admin(asker.connection) && self.holds.has(segment, asker.member);
+        let is_daemon = self.is_admin(asker.connection) && self.open_segments.has(segment, asker.member);
         let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none() && found.kind == KIND);
         let Some(name) = found.map(|found| found.name.clone()).filter(|name| is_daemon && is_mirror(name)) else {
             return self.fail(asker, Status::Denied, format!("{segment} is no copy that this program has made"));
@@ -208,7 +208,7 @@ impl Broker {
     /// Keeps all other members from opening a region. The request comes from a member of the host.
     pub(super) fn freeze(&mut self, asker: Requester, segment: SegmentId, moves: bool) {
         let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none() && found.kind == KIND);
-        let is_daemon = self.is_admin(asker.connection) && self.holds.has(segment, asker.member);
+        let is_daemon = self.is_admin(asker.connection) && self.open_segments.has(segment, asker.member);
         let Some((name, workflow)) = found.map(|found| (found.name.clone(), found.workflow)).filter(|_| is_daemon)
         else {
             return self.fail(asker, Status::Denied, format!("this program does not have region {segment} open"));
@@ -218,7 +218,7 @@ impl Broker {
         }
         // Members that are away may have the region open.
         let away = self.away(workflow).into_iter();
-        let mut users: Vec<_> = self.holds.of(segment).map(|(member, _)| member).chain(away).collect();
+        let mut users: Vec<_> = self.open_segments.of(segment).map(|(member, _)| member).chain(away).collect();
         users.retain(|member| *member != asker.member);
         users.sort_unstable();
         users.dedup();
@@ -285,7 +285,7 @@ impl Broker {
 
     /// Forgets regions that are not frozen any more, and regions that are not about to move any more.
     pub(super) fn settle_regions(&mut self) {
-        self.regions.frozen.retain(|segment, frozen| self.holds.has(*segment, frozen.member));
+        self.regions.frozen.retain(|segment, frozen| self.open_segments.has(*segment, frozen.member));
         let leaving = std::mem::take(&mut self.regions.leaving);
         self.regions.leaving = leaving.into_iter().filter(|name| self.is_here(name)).collect();
         let moving = self.lasting.segments.iter().filter(|(_, found)| found.moving && found.removed.is_none());

@@ -14,7 +14,7 @@ use super::{Broker, Cause, Record};
 impl Broker {
     /// Tells whether this workflow has a run at present.
     pub(super) fn is_running(&self, workflow: u64) -> bool {
-        let owned = self.lasting.workflows.get(&workflow).is_some_and(|w| w.owner != MemberId::NOBODY);
+        let owned = self.lasting.workflows.get(&workflow).is_some_and(|w| w.owner != MemberId::NONE);
         owned || self.lasting.members.values().any(|m| m.workflow == workflow && !m.visitor)
     }
 

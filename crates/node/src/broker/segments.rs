@@ -75,7 +75,7 @@ impl Broker {
     }
 
     pub(super) fn reserve(&mut self, asker: Requester, segment: SegmentId, upto: u64) {
-        let holds = self.holds.has(segment, asker.member);
+        let holds = self.open_segments.has(segment, asker.member);
         let Some(found) = self.lasting.segments.get(&segment).filter(|_| holds) else {
             return self.fail(asker, Status::NotFound, format!("this program does not have {segment} open"));
         };
@@ -140,7 +140,7 @@ impl Broker {
 
     /// Gives the members that have the segment open, as text for messages; `None` if there are none.
     fn users(&self, segment: SegmentId) -> Option<String> {
-        let holders = self.holds.of(segment);
+        let holders = self.open_segments.of(segment);
         let count = holders.len();
         let names: Vec<_> = holders.take(3).map(|(member, _)| self.who(member)).collect();
         if names.is_empty() {
@@ -155,8 +155,8 @@ impl Broker {
     pub(super) fn take_name(&mut self, segment: SegmentId, cause: Cause) {
         let Some(workflow) = self.lasting.segments.get(&segment).map(|s| s.workflow) else { return };
         let away = self.away(workflow);
-        away.into_iter().for_each(|member| self.holds.assume(segment, member, 1));
-        let holders = self.holds.of(segment).collect();
+        away.into_iter().for_each(|member| self.open_segments.assume(segment, member, 1));
+        let holders = self.open_segments.of(segment).collect();
         let all = self.lasting.descriptors_of(segment);
         self.commit(Record::Removed { segment, holders, cause });
         for segment in all {
@@ -179,7 +179,7 @@ impl Broker {
 
     /// Releases a removed segment if no member has it open any more.
     pub(super) fn release_if_unused(&mut self, segment: SegmentId) {
-        if self.holds.is_open(segment) {
+        if self.open_segments.is_open(segment) {
             return;
         }
         if self.lasting.segments.get(&segment).is_some_and(|s| s.removed.is_some()) {
@@ -191,7 +191,7 @@ impl Broker {
         if let Some((series, pin)) = self.lasting.pin_of(segment) {
             return self.let_go(member, series, pin);
         }
-        if self.holds.close(segment, member, count) {
+        if self.open_segments.close(segment, member, count) {
             self.readers_left(segment);
             self.release_if_unused(segment);
         }
@@ -204,10 +204,10 @@ impl Broker {
             return self.keep_pin(member, series, pin);
         }
         if segment.0 == 0 {
-            self.told.insert(member);
+            self.listed.insert(member);
             self.free_unsure(member);
-            for segment in self.holds.assumed_of(member) {
-                self.holds.remove(segment, member);
+            for segment in self.open_segments.assumed_of(member) {
+                self.open_segments.remove(segment, member);
                 self.readers_left(segment);
                 self.release_if_unused(segment);
             }
@@ -221,7 +221,7 @@ impl Broker {
         if !self.lasting.segments.get(&segment).is_some_and(visible) {
             return;
         }
-        self.holds.set(segment, member, count);
+        self.open_segments.set(segment, member, count);
         self.readers_left(segment);
         self.release_if_unused(segment);
     }

@@ -33,7 +33,7 @@ pub(super) enum Due {
     /// A request for an item has waited long enough.
     Item(Connection, u64),
     /// It is time to ask another node again for the item that a request waits for.
-    Want(Connection, u64),
+    AskOwner(Connection, u64),
     /// A node that reads this item may have been silent for too long.
     Readers(SegmentId),
     /// It is time to tell another node again that members of this node still read a copy of its item. The fields are

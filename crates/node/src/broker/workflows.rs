@@ -120,14 +120,14 @@ impl Broker {
         }
         for member in &members {
             self.heard.remove(member);
-            self.told.remove(member);
+            self.listed.remove(member);
             self.progress.remove(member);
         }
         segments.iter().for_each(|segment| self.forget_slots(*segment));
         self.commit(Record::WorkflowEnd { number, cause });
         self.forget_entries();
         for segment in segments {
-            self.holds.forget(segment);
+            self.open_segments.forget(segment);
         }
         for segment in descriptors {
             self.lost.remove(&segment);

@@ -76,12 +76,12 @@ impl Host<'_> {
                         // still report it.
                         self.epoll.remove(fd).ok();
                     }
-                    self.told(self.post.drop_listener(endpoint));
+                    self.check_keeper(self.post.drop_listener(endpoint));
                 }
                 Effect::Forget { segment } => {
                     self.segments.remove(&segment.0);
                     self.forget_file(segment.0);
-                    self.told(self.post.drop_segment(segment.0));
+                    self.check_keeper(self.post.drop_segment(segment.0));
                 }
                 Effect::ClearPins { page, from, count } => self.clear(page.0, from, count),
                 Effect::Alive { member, connection, peer } => self.alive(member, connection, peer),
@@ -116,8 +116,8 @@ impl Host<'_> {
 
     /// Handles the result of a message to the keeper. A broker cannot continue without its keeper, so it ends; the
     /// keeper starts another one.
-    pub(super) fn told(&self, told: crossdock_os::OsResult<()>) {
-        if let Err(error) = told {
+    pub(super) fn check_keeper(&self, sent: crossdock_os::OsResult<()>) {
+        if let Err(error) = sent {
             self.log.failure(format_args!("the keeper cannot be reached: {error}"));
             std::process::abort();
         }
@@ -138,7 +138,7 @@ impl Host<'_> {
     }
 
     pub(super) fn keep(&mut self, id: u64, fd: OwnedFd) {
-        self.told(self.post.hold_segment(id, fd.as_fd()));
+        self.check_keeper(self.post.hold_segment(id, fd.as_fd()));
         self.segments.insert(id, fd);
     }
 
@@ -148,7 +148,7 @@ impl Host<'_> {
         let reserved = self.segments.get(&page).map_or(Ok(()), |fd| memfd::reserve(fd, 0, PIN_PAGE));
         reserved.map(|()| number).map_err(|error| {
             self.segments.remove(&page);
-            self.told(self.post.drop_segment(page));
+            self.check_keeper(self.post.drop_segment(page));
             format!("there is no memory for a pin page: {error}; {}", hint(&error))
         })
     }
@@ -180,7 +180,7 @@ impl Host<'_> {
     }
 
     fn listen(&mut self, endpoint: u64, fd: OwnedFd) {
-        self.told(self.post.hold_listener(endpoint, fd.as_fd()));
+        self.check_keeper(self.post.hold_listener(endpoint, fd.as_fd()));
         let watched = socket::set_nonblocking(&fd).and_then(|()| self.epoll.add(&fd, LISTENER | endpoint, false));
         match watched {
             Ok(()) => drop(self.listeners.insert(endpoint, fd)),

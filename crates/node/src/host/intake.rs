@@ -40,7 +40,7 @@ impl Host<'_> {
     fn stop_listening(&mut self, endpoint: u64) {
         if let Some(listener) = self.listeners.remove(&endpoint) {
             self.epoll.remove(listener).ok();
-            self.told(self.post.drop_listener(endpoint));
+            self.check_keeper(self.post.drop_listener(endpoint));
             self.log
                 .failure(format_args!("the socket of endpoint {endpoint} was shut down; no task can connect there"));
         }

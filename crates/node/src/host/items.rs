@@ -158,7 +158,7 @@ impl Host<'_> {
         if verdict == Verdict::Alone && self.files.doors.are_many(id) {
             // All doors to this file are shut now, and are not used any more.
             self.files.doors.forget(id);
-            self.told(self.post.drop_doors(id));
+            self.check_keeper(self.post.drop_doors(id));
         }
         verdict
     }
@@ -190,9 +190,9 @@ impl Host<'_> {
             Some(folder) if folder.gate().is_some() => {
                 let party = if writable { DoorUser::Connection(connection) } else { DoorUser::Readers };
                 let (door, new) = self.files.doors.open(folder, id, party)?;
-                let told = if new { self.post.hold_door(id, door.as_fd()) } else { Ok(()) };
+                let sent = if new { self.post.hold_door(id, door.as_fd()) } else { Ok(()) };
                 let opened = door.file(&name(id));
-                self.told(told);
+                self.check_keeper(sent);
                 opened
             }
             Some(folder) if folder.has_read_only_door() && writable => folder.open_writer(&name(id)),

@@ -33,7 +33,7 @@ pub(crate) use site::JOIN;
 /// An exit code: the daemon cannot work here, and another attempt would fail in the same way.
 pub(crate) const CANNOT_START: i32 = 2;
 /// An exit code: the broker was told to end. The keeper decides what follows.
-const TOLD: i32 = 3;
+const STOPPED: i32 = 3;
 
 /// The upper byte of a number in the epoll set. It says what the rest of the number identifies.
 const LISTENER: u64 = 1 << 56;
@@ -136,7 +136,7 @@ impl Host<'_> {
                     NODES => self.node_news(),
                     SIGNALS if next_signal(signals).is_some() => {
                         self.leave_site();
-                        return Ok(TOLD);
+                        return Ok(STOPPED);
                     }
                     _ => {}
                 }

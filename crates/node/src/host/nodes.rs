@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crossdock_gateway::Nodes;
 use crossdock_layout::Status;
-use crossdock_link::{Peer, Refusal, Serve, Source, Wanted, Workers};
+use crossdock_link::{Peer, Refusal, Serve, Source, SourceId, Workers};
 use crossdock_os::{Access, Deadline, Mapping, OsResult, child, event, file};
 use crossdock_relay::{Relay, WantedEnd, WantedRegion, WantedSeries, serves};
 
@@ -114,13 +114,13 @@ impl Serve for NodeQueues {
         }
     }
 
-    fn open(&self, peer: &Peer, wanted: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
+    fn open(&self, peer: &Peer, source_id: &SourceId) -> Result<Arc<dyn Source>, Refusal> {
         /// How long a request to open an object waits for the broker's reply.
         const OPEN: Duration = Duration::from_secs(10);
-        if let Some(source) = self.relay.get().and_then(|relay| relay.source(wanted)) {
+        if let Some(source) = self.relay.get().and_then(|relay| relay.source(source_id)) {
             return Ok(source);
         }
-        let (node, Wanted { kind, object, epoch }) = (peer.node.name.clone(), *wanted);
+        let (node, SourceId { kind, object, epoch }) = (peer.node.name.clone(), *source_id);
         match self.ask(Deadline::after(OPEN), |id| NodeEvent::Opening { id, node, kind, object, epoch })? {
             Reply::Bytes(source) => Ok(source),
             Reply::Said(_) => Err(Refusal::new(Status::Corrupt, "a request to open was answered by words")),
@@ -232,11 +232,11 @@ impl Host<'_> {
             NodeOrder::Answer { id, outcome } => reach.queues.reply(id, outcome.map(Reply::Said).map_err(refusal)),
             NodeOrder::Pull { id, node, kind, object, epoch, into, size, wait_ms } => {
                 let by = Deadline::after(Duration::from_millis(wait_ms));
-                let wanted = Wanted { kind, object, epoch };
+                let source_id = SourceId { kind, object, epoch };
                 let begun = match self.segments.get(&into.0).map(file::duplicate) {
                     Some(Ok(target)) => reach.wait_for(move |nodes| NodeEvent::Pulled {
                         id,
-                        outcome: pull(nodes, &node, &wanted, &target, size, by),
+                        outcome: pull(nodes, &node, &source_id, &target, size, by),
                     }),
                     _ => false,
                 };
@@ -318,7 +318,7 @@ impl Host<'_> {
 fn pull(
     nodes: &Nodes,
     node: &str,
-    wanted: &Wanted,
+    source_id: &SourceId,
     target: &OwnedFd,
     size: u64,
     by: Deadline,
@@ -338,5 +338,5 @@ fn pull(
         text: format!("the node has no memory for {size} bytes: {error}"),
     })?;
     let mut memory = Mapping::for_huge_pages(target, length, Access::ReadWrite).map_err(system)?;
-    nodes.pull(node, wanted, 0, memory.fresh_bytes(), by).map(|_| ()).map_err(|error| failure(&error))
+    nodes.pull(node, source_id, 0, memory.fresh_bytes(), by).map(|_| ()).map_err(|error| failure(&error))
 }

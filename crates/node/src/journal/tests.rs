@@ -6,7 +6,7 @@ use crossdock_layout::MemberId;
 
 fn workflow(number: u64) -> Record {
     let name = format!("w{number}");
-    Record::Workflow { number, quota: 0, owner: MemberId::NOBODY, name, cause: Cause::NONE }
+    Record::Workflow { number, quota: 0, owner: MemberId::NONE, name, cause: Cause::NONE }
 }
 
 fn fresh(folder: &tempfile::TempDir) -> (Journal, Lasting, PathBuf) {

@@ -108,7 +108,7 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
         let (Some(ours), Some(held)) = (ours.take(), held.as_mut()) else { continue };
         let ended = watch(held, ours, &signals, broker, &mut ready).map_err(why)?;
         match ended {
-            End::Told => return Ok(()),
+            End::Requested => return Ok(()),
             End::Broker(ExitStatus::Code(0)) => return Ok(()),
             // Only the first broker's failure ends the daemon. A later broker may fail only because room is short at
             // the moment, and the keeper must not give up its descriptors for that.
@@ -178,7 +178,7 @@ fn prepare(place: &DaemonFiles, options: &ServeOptions) -> Result<BrokerInherita
 }
 
 enum End {
-    Told,
+    Requested,
     Broker(ExitStatus),
 }
 
@@ -205,7 +205,7 @@ fn watch(
                     while let Some(signal) = next_signal(signals) {
                         if signal != SIGCHLD {
                             stop(broker)?;
-                            return Ok(End::Told);
+                            return Ok(End::Requested);
                         }
                     }
                 }

@@ -23,7 +23,7 @@ impl World {
             assert!(quota == 0 || reserved <= quota, "workflow {number} has {reserved} of {quota}");
             assert!(!model.ended.contains(number), "workflow {number} ended and is there");
             assert!(
-                workflow.owner == MemberId::NOBODY || lasting.members.contains_key(&workflow.owner),
+                workflow.owner == MemberId::NONE || lasting.members.contains_key(&workflow.owner),
                 "workflow {number} outlives its owner"
             );
             total += reserved;

@@ -77,7 +77,7 @@ impl Client {
             left: false,
             lied: false,
             connection: None,
-            member: MemberId::NOBODY,
+            member: MemberId::NONE,
             welcome: false,
             next: 2,
             asked: BTreeMap::new(),

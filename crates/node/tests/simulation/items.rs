@@ -344,7 +344,7 @@ impl World {
             let file = lasting.segments.get(&item.file).unwrap_or_else(|| panic!("item {id} has no memory"));
             assert!(file.removed.is_none() && file.reserved == memory_of(item.size), "item {id} counts wrongly");
             let Some(holder) = lasting.members.get(&item.holder) else {
-                assert_eq!(item.holder, MemberId::NOBODY, "item {id} is held by the dead");
+                assert_eq!(item.holder, MemberId::NONE, "item {id} is held by the dead");
                 continue;
             };
             assert_eq!(

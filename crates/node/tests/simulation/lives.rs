@@ -103,7 +103,7 @@ impl World {
     /// Checks that no table marks a living member as dead, and that no two living members have the same slot.
     pub fn check_lives(&self) {
         let living: Vec<_> =
-            self.clients.iter().map(|c| c.member).filter(|m| *m != MemberId::NOBODY && self.is_on_roll(*m)).collect();
+            self.clients.iter().map(|c| c.member).filter(|m| *m != MemberId::NONE && self.is_on_roll(*m)).collect();
         for member in &living {
             for (age, table) in self.tables.iter().rev().enumerate() {
                 assert!(!self.says_dead(table, *member), "{member} lives, and is dead by table {age} before this one");

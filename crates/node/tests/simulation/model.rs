@@ -75,7 +75,7 @@ pub struct Model {
 impl Model {
     /// Gives the names of workflows that a launcher made, and that no event has ended.
     pub fn living_workflows(&self) -> Vec<String> {
-        let living = self.workflows.iter().filter(|(n, w)| w.owner != MemberId::NOBODY && !self.may_end.contains(n));
+        let living = self.workflows.iter().filter(|(n, w)| w.owner != MemberId::NONE && !self.may_end.contains(n));
         living.map(|(_, w)| w.name.clone()).collect()
     }
 
@@ -115,7 +115,7 @@ impl Model {
                 }
             }
             Record::Member { member, workflow, .. } => {
-                let runs = self.runs.contains_key(workflow) || self.workflows[workflow].owner != MemberId::NOBODY;
+                let runs = self.runs.contains_key(workflow) || self.workflows[workflow].owner != MemberId::NONE;
                 assert!(runs, "{member} belongs to no run");
                 self.present.entry(*workflow).or_default().insert(*member);
                 assert!(member.counter() > self.last_member, "{member} after {}", self.last_member);
@@ -190,7 +190,7 @@ impl Model {
     }
 
     fn ending(&mut self, number: u64) {
-        if self.workflows.get(&number).is_some_and(|w| w.owner != MemberId::NOBODY) {
+        if self.workflows.get(&number).is_some_and(|w| w.owner != MemberId::NONE) {
             self.may_end.insert(number);
             self.items.workflow_ends(number);
             self.promises.retain(|_, p| p.workflow != number);
@@ -208,7 +208,7 @@ impl Model {
 
     pub fn welcomed(&mut self, client: &Client, member: MemberId, resumed: bool, workflow: &str) {
         assert_eq!(workflow, client.workflow_name, "a member of another workflow than its endpoint's");
-        if client.member != MemberId::NOBODY {
+        if client.member != MemberId::NONE {
             assert_eq!(member, client.member, "it came back as another member");
             assert!(resumed);
         } else if !resumed {

@@ -51,7 +51,7 @@ impl World {
         self.connect(number);
     }
 
-    pub fn connect_somebody(&mut self) {
+    pub fn connect_a_client(&mut self) {
         let idle =
             (0..self.clients.len()).filter(|c| self.clients[*c].can_act() && self.clients[*c].connection.is_none());
         let idle: Vec<_> = idle.collect();
@@ -87,7 +87,7 @@ impl World {
         let ready: Vec<_> =
             (0..self.clients.len()).filter(|c| self.clients[*c].can_act() && self.clients[*c].welcome).collect();
         if ready.is_empty() {
-            return self.connect_somebody();
+            return self.connect_a_client();
         }
         let number = self.random.pick(&ready);
         let (request, descriptors) = self.some_request(number);

@@ -102,7 +102,7 @@ impl World {
             182..=185 => self.end_copies(),
             186..=187 => self.end_observing(),
             188..=189 => self.cut_off(),
-            _ => self.connect_somebody(),
+            _ => self.connect_a_client(),
         }
         if self.broker.is_none() && self.random.one_in(2) {
             self.start_broker();

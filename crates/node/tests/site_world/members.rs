@@ -51,7 +51,7 @@ impl Member {
             node,
             task,
             token,
-            id: MemberId::NOBODY,
+            id: MemberId::NONE,
             connection: 0,
             request: 1,
             pending: None,

@@ -167,7 +167,7 @@ impl Raw {
             layout: LAYOUT_VERSION,
             fingerprint: FINGERPRINT,
             token: [token; 16],
-            member: MemberId::NOBODY,
+            member: MemberId::NONE,
             rank: 0,
             task: None,
             workflow: None,

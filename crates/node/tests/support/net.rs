@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crossdock_client::Status;
-use crossdock_link::{Buffer, Error, Refusal, Source, Wanted};
+use crossdock_link::{Buffer, Error, Refusal, Source, SourceId};
 use crossdock_os::Deadline;
 use crossdock_relay::{Relay, RelayNetwork};
 
@@ -157,12 +157,12 @@ impl RelayNetwork for Way {
         }
     }
 
-    fn pull(&self, node: &str, wanted: &Wanted, offset: u64, memory: &mut [u8], _: Deadline) -> Result<(), Error> {
+    fn pull(&self, node: &str, source_id: &SourceId, offset: u64, memory: &mut [u8], _: Deadline) -> Result<(), Error> {
         if self.net.is_cut(self.own, node) || self.net.is_cut(node, self.own) || self.net.fault() < 3 {
             return Err(failed(Status::Disconnected, "the bytes did not come"));
         }
         let relay = self.net.relay(node).ok_or_else(|| failed(Status::Disconnected, "pull"))?;
-        let source: Arc<dyn Source> = relay.source(wanted).ok_or_else(|| failed(Status::NotFound, "pull"))?;
+        let source: Arc<dyn Source> = relay.source(source_id).ok_or_else(|| failed(Status::NotFound, "pull"))?;
         let mut buffer = Buffer::default();
         let bytes = source.bytes(offset, memory.len() as u64, &mut buffer);
         let refused = |refusal: Refusal| Error::new(refusal.status, "pull".to_owned(), refusal.text);

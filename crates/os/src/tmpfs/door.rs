@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_races_with_the_shutting_is_seen_by_the_proof_or_stays_out() {
+    fn an_open_that_races_with_the_shutting_is_seen_by_the_proof_or_stays_out() {
         use std::os::unix::fs::FileExt;
         use std::sync::atomic::{AtomicBool, Ordering};
         const SECRET: [u8; 8] = [0x5e; 8];

@@ -236,12 +236,12 @@ impl World {
         // The fuzzer holds at most eight versions. An observer may hold fifteen, so it can take one more.
         let version = self.observer.latest().expect("the newest version");
         assert_eq!((version.sequence(), version.time()), (model.sequence, model.time));
-        let (mut seen, mut told) = (comparable(version.attributes()), comparable(&model.attributes));
+        let (mut seen, mut expected) = (comparable(version.attributes()), comparable(&model.attributes));
         seen.sort();
         // Of two values of one attribute, the first counts.
-        told.sort_by(|a, b| a.0.cmp(&b.0));
-        told.dedup_by(|later, earlier| later.0 == earlier.0);
-        assert_eq!(seen, told);
+        expected.sort_by(|a, b| a.0.cmp(&b.0));
+        expected.dedup_by(|later, earlier| later.0 == earlier.0);
+        assert_eq!(seen, expected);
         for (index, variable) in self.original.description.variables.iter().enumerate() {
             assert_eq!(version.shape(&variable.name).expect("a variable"), model.shapes[index]);
             let bytes = version.bytes(&variable.name).expect("the newest version's bytes");

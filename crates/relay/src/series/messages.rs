@@ -12,12 +12,12 @@ pub const FIND: u32 = 40;
 pub const SUPPLY: u32 = 41;
 /// Offers a version to a mirror. The answer is empty.
 pub const VERSION: u32 = 42;
-/// Reports that a version was taken or skipped. The answer is empty.
-pub const TAKEN: u32 = 43;
-/// Reports that the series has ended. The answer is empty.
-pub const OVER: u32 = 44;
+/// A [`VersionAck`]: reports that the mirror shows or skips a version. The answer is empty.
+pub const VERSION_ACK: u32 = 43;
+/// A [`SeriesEnded`]: reports that the series has ended. The answer is empty.
+pub const SERIES_ENDED: u32 = 44;
 /// Reports that the mirror is gone. The answer is empty.
-pub const LEFT: u32 = 45;
+pub const MIRROR_GONE: u32 = 45;
 
 /// The most bytes for the list of pieces in the question that offers a version.
 const PIECES: usize = 24 << 10;
@@ -77,7 +77,7 @@ pub struct Offered {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct VersionAck {
     pub key: ChannelKey,
     pub sequence: u64,
     /// Whether the mirror shows the version. Otherwise it skipped the version, because its bytes were gone.
@@ -85,7 +85,7 @@ pub struct Taken {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Over {
+pub struct SeriesEnded {
     pub key: ChannelKey,
     pub how: EndReason,
 }
@@ -97,8 +97,8 @@ spell! {
     Supplied { original, publisher }
     VersionHead { sequence, time, copied, method, attributes, shapes, withheld }
     AttributeSpec { name, ty }
-    Taken { key, sequence, shown }
-    Over { key, how }
+    VersionAck { key, sequence, shown }
+    SeriesEnded { key, how }
 }
 
 impl BodyField for Kind {

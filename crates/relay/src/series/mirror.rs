@@ -12,7 +12,7 @@ use std::time::Duration;
 use crossdock_client::{InUse, SegmentId, SegmentKind, Session, Status};
 use crossdock_core::series::{Fresh, Replica};
 
-use super::messages::{LEFT, Load, Offered, Over, TAKEN, Taken};
+use super::messages::{Load, MIRROR_GONE, Offered, SeriesEnded, VERSION_ACK, VersionAck};
 use crate::messages::{BodyField, ChannelKey, EndReason};
 use crate::reports::{AGAIN, ReportOutcome, Reporter, may_pass, tell};
 use crate::{Peers, lock};
@@ -77,7 +77,7 @@ pub type Reopen<'a> = &'a dyn Fn(&Mirror, u64) -> crossdock_client::Result<()>;
 impl Reporter for Mirror {
     fn stopped(&self) -> Option<ReportOutcome> {
         let state = lock(&self.state);
-        if state.left || state.end == Some(End::Lost) { Some(ReportOutcome::Over) } else { None }
+        if state.left || state.end == Some(End::Lost) { Some(ReportOutcome::Ended) } else { None }
     }
 
     fn pause(&self, time: Duration) {
@@ -93,7 +93,7 @@ enum Failed {
     /// The version's bytes are gone. The next version will include its changes.
     Skip,
     /// The mirror has ended.
-    Over,
+    Ended,
 }
 
 impl Mirror {
@@ -156,9 +156,9 @@ impl Mirror {
     }
 
     /// Notes that the series has ended. All of its versions were offered before.
-    pub fn over(&self, over: &Over) {
+    pub fn series_ended(&self, report: &SeriesEnded) {
         self.change(|state| {
-            state.end.get_or_insert(End::Series(over.how));
+            state.end.get_or_insert(End::Series(report.how));
         });
     }
 
@@ -271,7 +271,7 @@ impl Mirror {
         // If this report does not reach the other daemon, the other daemon learns the same when the daemons compare
         // which mirrors they know.
         let body = self.key().encode();
-        let _ = peers.ask(&self.peer, LEFT, &body, AGAIN);
+        let _ = peers.ask(&self.peer, MIRROR_GONE, &body, AGAIN);
     }
 
     fn reopen(&self, replica: &Replica, reopen: Reopen<'_>) {
@@ -301,13 +301,13 @@ impl Mirror {
                 true
             }
             Err(Failed::Skip) => false,
-            Err(Failed::Over) => return,
+            Err(Failed::Ended) => return,
         };
         if shown {
             self.change(|state| state.shown = sequence);
         }
-        let body = Taken { key: self.key(), sequence, shown }.encode();
-        if tell(self, peers, &self.peer, TAKEN, &body) == ReportOutcome::Unknown {
+        let body = VersionAck { key: self.key(), sequence, shown }.encode();
+        if tell(self, peers, &self.peer, VERSION_ACK, &body) == ReportOutcome::Unknown {
             self.unknown();
         }
     }
@@ -317,7 +317,7 @@ impl Mirror {
         let mut fresh = loop {
             let alive = self.alive.read().unwrap_or_else(PoisonError::into_inner);
             if !*alive || self.stopped().is_some() {
-                return Err(Failed::Over);
+                return Err(Failed::Ended);
             }
             let prepared = replica.prepare(head.clone(), &pieces);
             let is_full = prepared.as_ref().is_err_and(|error| error.status == Status::NoSpace);
@@ -333,7 +333,7 @@ impl Mirror {
                     drop(alive);
                     peers.log(&format!("series '{}' of node {}: {error}", self.series, self.peer));
                     self.gone();
-                    return Err(Failed::Over);
+                    return Err(Failed::Ended);
                 }
             }
         };
@@ -384,7 +384,7 @@ impl Mirror {
         loop {
             let Err(error) = peers.pull_into(&self.peer, ticket, offset, to, PULL) else { return Ok(()) };
             if self.stopped().is_some() {
-                return Err(Failed::Over);
+                return Err(Failed::Ended);
             }
             if !may_pass(error.status) {
                 return Err(Failed::Skip);

@@ -9,7 +9,7 @@
 //! publisher -> series <- observer: supply   publisher: mirror -> series <- observers
 //!                          |  VERSION: head, changed chunks  ->  |
 //!                          |  <- pulls the chunks' bytes         |
-//!                          |  <- TAKEN                           |
+//!                          |  <- VERSION_ACK                     |
 //! ```
 
 pub mod fuzz;
@@ -29,12 +29,12 @@ use crossdock_link::Refusal;
 use crate::messages::{BodyField, ChannelKey};
 use crate::reports::AGAIN;
 use crate::{Peers, Shared, lock, mirror_name};
-use messages::{Find, FoundSeries, Offered, Over, Supplied, Taken};
+use messages::{Find, FoundSeries, Offered, SeriesEnded, Supplied, VersionAck};
 use mirror::Mirror;
 use supply::Supply;
 
 /// The numbers of the services that are about series.
-pub const SERVICES: std::ops::RangeInclusive<u32> = messages::FIND..=messages::LEFT;
+pub const SERVICES: std::ops::RangeInclusive<u32> = messages::FIND..=messages::MIRROR_GONE;
 
 /// How long one question waits on the other node for a series to be published.
 const SLICE: Duration = Duration::from_secs(1);
@@ -298,15 +298,15 @@ impl Shared {
                 let offered = Offered::decode(body)?;
                 mirror(offered.key)?.offer(offered);
             }
-            messages::TAKEN => {
-                let taken = Taken::decode(body)?;
-                supply(taken.key)?.taken(taken);
+            messages::VERSION_ACK => {
+                let ack = VersionAck::decode(body)?;
+                supply(ack.key)?.acknowledged(ack);
             }
-            messages::OVER => {
-                let over = Over::decode(body)?;
-                mirror(over.key)?.over(&over);
+            messages::SERIES_ENDED => {
+                let report = SeriesEnded::decode(body)?;
+                mirror(report.key)?.series_ended(&report);
             }
-            messages::LEFT => supply(ChannelKey::decode(body)?)?.finish(),
+            messages::MIRROR_GONE => supply(ChannelKey::decode(body)?)?.finish(),
             other => return Err(Refusal::new(Status::Incompatible, format!("series have no service {other}"))),
         }
         Ok(Vec::new())

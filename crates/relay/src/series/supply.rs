@@ -13,7 +13,7 @@ use crossdock_client::{Observer, Session, Status, Version};
 use crossdock_core::series::{ChunkRun, VersionHead, pieces};
 use crossdock_link::{Buffer, Refusal, Source};
 
-use super::messages::{Load, OVER, Offered, Over, Supplied, Taken, VERSION, fit};
+use super::messages::{Load, Offered, SERIES_ENDED, SeriesEnded, Supplied, VERSION, VersionAck, fit};
 use crate::messages::{BodyField, ChannelKey, EndReason};
 use crate::reports::{ReportOutcome, Reporter, tell};
 use crate::{Peers, lock};
@@ -27,7 +27,7 @@ const SMALL: u64 = 16 << 10;
 #[derive(Default)]
 struct Progress {
     /// The mirror's answer to the version that was offered last.
-    taken: Option<Taken>,
+    ack: Option<VersionAck>,
     over: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct Supply {
 
 impl Reporter for Supply {
     fn stopped(&self) -> Option<ReportOutcome> {
-        self.is_over().then_some(ReportOutcome::Over)
+        self.is_over().then_some(ReportOutcome::Ended)
     }
 
     fn pause(&self, time: Duration) {
@@ -74,10 +74,10 @@ impl Supply {
 
     /// Notes that the mirror has taken or skipped a version. The network may bring this message again later, when a
     /// newer version is already offered.
-    pub fn taken(&self, taken: Taken) {
+    pub fn acknowledged(&self, ack: VersionAck) {
         let mut progress = lock(&self.progress);
-        if progress.taken.as_ref().is_none_or(|known| known.sequence < taken.sequence) {
-            progress.taken = Some(taken);
+        if progress.ack.as_ref().is_none_or(|known| known.sequence < ack.sequence) {
+            progress.ack = Some(ack);
         }
         drop(progress);
         self.changed.notify_all();
@@ -106,9 +106,10 @@ impl Supply {
                         }
                     };
                     drop(former);
-                    if tell(self, peers, &self.peer, OVER, &Over { key: self.key, how }.encode()) == ReportOutcome::Yes
+                    if tell(self, peers, &self.peer, SERIES_ENDED, &SeriesEnded { key: self.key, how }.encode())
+                        == ReportOutcome::Yes
                     {
-                        self.wait_over();
+                        self.wait_ended();
                     }
                     return self.finish();
                 }
@@ -147,28 +148,28 @@ impl Supply {
         };
         let ticket = if let Load::Pull(ticket, _) = load { Some(ticket) } else { None };
         let body = Offered { key: self.key, head, pieces, load }.encode();
-        let told = tell(self, peers, &self.peer, VERSION, &body);
-        let taken = if told == ReportOutcome::Yes { self.wait_taken(sequence) } else { None };
+        let outcome = tell(self, peers, &self.peer, VERSION, &body);
+        let shown = if outcome == ReportOutcome::Yes { self.wait_acknowledged(sequence) } else { None };
         if let Some(ticket) = ticket {
             peers.withdraw(ticket);
         }
-        taken
+        shown
     }
 
     /// Waits until the mirror has no observer any more. Until then the supply's session stays. As a member of the
     /// workflow, the session keeps the workflow's run going on this node.
-    fn wait_over(&self) {
+    fn wait_ended(&self) {
         let waits = |progress: &mut Progress| !progress.over;
         drop(self.changed.wait_while(lock(&self.progress), waits));
     }
 
-    fn wait_taken(&self, sequence: u64) -> Option<bool> {
+    fn wait_acknowledged(&self, sequence: u64) -> Option<bool> {
         let waits = |progress: &mut Progress| {
-            !progress.over && progress.taken.as_ref().is_none_or(|taken| taken.sequence != sequence)
+            !progress.over && progress.ack.as_ref().is_none_or(|ack| ack.sequence != sequence)
         };
         let progress = self.changed.wait_while(lock(&self.progress), waits);
         let progress = progress.unwrap_or_else(std::sync::PoisonError::into_inner);
-        if progress.over { None } else { progress.taken.as_ref().map(|taken| taken.shown) }
+        if progress.over { None } else { progress.ack.as_ref().map(|ack| ack.shown) }
     }
 }
 

@@ -30,11 +30,11 @@ const BYSTANDER: i32 = 77;
 ///   is running, whatever the other processes of the container send. Its report has no more ranks than the job.
 /// - The front and the rank that send nothing stay connected.
 pub fn fuzz_keeper(bytes: &[u8]) {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let mut rest = bytes;
     while let Some(step) = Step::read(&mut rest) {
-        scene.take(&step);
-        scene.check();
+        fixture.take(&step);
+        fixture.check();
     }
 }
 
@@ -126,7 +126,7 @@ fn connect(keeper: &mut Keeper, role: Role) -> (OwnedFd, u64) {
 }
 
 /// The keeper with a front and a rank, the bystander, that send nothing, and the processes of the input.
-struct Scene {
+struct Fixture {
     keeper: Keeper,
     front: OwnedFd,
     _bystander: OwnedFd,
@@ -146,7 +146,7 @@ struct Peer {
     asked: usize,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let listener = || event::eventfd().expect("a descriptor");
         let job = Job::read(include_str!("job.json")).expect("a job");
@@ -159,10 +159,10 @@ impl Scene {
         send(&bystander, &Message::RankStarted(rank), &[]).expect("room");
         keeper.read(second);
         let (report, peers, starts) = (Report::new(RANKS), Vec::new(), BTreeMap::new());
-        let mut scene = Self { keeper, front, _bystander: bystander, quiet: [first, second], report, peers, starts };
-        scene.hear(true);
-        assert_eq!(scene.report.count(), 1);
-        scene
+        let mut fixture = Self { keeper, front, _bystander: bystander, quiet: [first, second], report, peers, starts };
+        fixture.hear(true);
+        assert_eq!(fixture.report.count(), 1);
+        fixture
     }
 
     fn take(&mut self, step: &Step) {
@@ -312,38 +312,38 @@ mod tests {
     /// front was gone.
     #[test]
     fn only_clients_keep_the_keeper_and_only_their_commands_wait_for_the_container() {
-        let mut scene = Scene::new();
-        scene.take(&Step::Connect(Role::Client));
-        scene.take(&Step::Send(0, sample(1, 0).encode(), true));
-        assert_eq!((scene.keeper.commands.len(), scene.keeper.waiting.len()), (1, 1));
-        scene.take(&Step::Disconnect(0));
-        assert_eq!((scene.keeper.commands.len(), scene.keeper.waiting.len()), (0, 0));
-        scene.check();
-        let front = scene.quiet[0];
-        scene.keeper.gone(front);
-        assert!(scene.keeper.had_client && !scene.keeper.has_clients());
+        let mut fixture = Fixture::new();
+        fixture.take(&Step::Connect(Role::Client));
+        fixture.take(&Step::Send(0, sample(1, 0).encode(), true));
+        assert_eq!((fixture.keeper.commands.len(), fixture.keeper.waiting.len()), (1, 1));
+        fixture.take(&Step::Disconnect(0));
+        assert_eq!((fixture.keeper.commands.len(), fixture.keeper.waiting.len()), (0, 0));
+        fixture.check();
+        let front = fixture.quiet[0];
+        fixture.keeper.gone(front);
+        assert!(fixture.keeper.had_client && !fixture.keeper.has_clients());
     }
 
     #[test]
     fn variables_and_connections_have_limits() {
-        let mut scene = Scene::new();
-        scene.take(&Step::Connect(Role::Client));
+        let mut fixture = Fixture::new();
+        fixture.take(&Step::Connect(Role::Client));
         for n in 0..10 {
             let list = vec![(format!("N{n}"), "v".repeat(100_000))];
             let message = Message::Environment(list).encode();
-            scene.take(&Step::Send(0, message, false));
-            scene.check();
+            fixture.take(&Step::Send(0, message, false));
+            fixture.check();
         }
-        let fatal = scene.report.fatal.take().unwrap();
-        assert!(fatal.host == scene.keeper.host && fatal.what.contains("variables have"), "{fatal}");
-        let most = scene.keeper.most_connections();
+        let fatal = fixture.report.fatal.take().unwrap();
+        assert!(fatal.host == fixture.keeper.host && fatal.what.contains("variables have"), "{fatal}");
+        let most = fixture.keeper.most_connections();
         child::raise_descriptor_limit();
         let (ours, _theirs) = socket::pair().unwrap();
         for _ in 0..most + 5 {
-            scene.keeper.connected(ours.try_clone().unwrap(), Role::Done);
+            fixture.keeper.connected(ours.try_clone().unwrap(), Role::Done);
         }
-        assert_eq!(scene.keeper.connections.len(), most);
-        scene.hear(true);
-        assert!(scene.report.fatal.unwrap().what.contains("processes have connected"));
+        assert_eq!(fixture.keeper.connections.len(), most);
+        fixture.hear(true);
+        assert!(fixture.report.fatal.unwrap().what.contains("processes have connected"));
     }
 }

@@ -21,7 +21,7 @@ const LEAVING: Duration = Duration::from_secs(40);
 impl Run {
     /// Tells whether the tasks of this host are children of this process.
     pub(super) fn is_here(&self, host: usize) -> bool {
-        self.far.is_empty() || self.here == Some(host)
+        self.remote_parts.is_empty() || self.here == Some(host)
     }
 
     /// The name of a host, in a run on several hosts.
@@ -31,8 +31,8 @@ impl Run {
 
     /// The engine on a host, once it is known.
     pub(super) fn engine(&self, host: usize) -> Option<&Arc<dyn Engine>> {
-        match self.far.get(host) {
-            Some(Some(far)) => far.engine(),
+        match self.remote_parts.get(host) {
+            Some(Some(remote)) => remote.engine(),
             _ => Some(&self.part.engine),
         }
     }
@@ -40,8 +40,8 @@ impl Run {
     /// Describes the engines of all hosts with tasks: names, versions, and what tasks share with their host.
     pub(super) fn engines(&self) -> (String, String, Option<String>) {
         let mut all: Vec<(String, String, Option<String>)> = Vec::new();
-        for host in 0..self.far.len().max(1) {
-            let one = match self.far.get(host) {
+        for host in 0..self.remote_parts.len().max(1) {
+            let one = match self.remote_parts.get(host) {
                 Some(Some(RemotePart { phase: Phase::Ready(engine, version), shared, .. })) => {
                     (engine.name().to_owned(), version.clone(), shared.clone())
                 }
@@ -63,7 +63,7 @@ impl Run {
 
     /// Tells whether every host is ready for the first task.
     pub(super) fn hosts_are_ready(&self) -> bool {
-        self.far.iter().flatten().all(|far| matches!(far.phase, Phase::Ready(..)))
+        self.remote_parts.iter().flatten().all(|remote| matches!(remote.phase, Phase::Ready(..)))
     }
 
     /// Gives the hosts of an MPI task, if it has ranks on several hosts. It is called after every host is ready.
@@ -71,29 +71,30 @@ impl Run {
         let hosts = self.options.hosts.as_ref()?;
         let own = self.part.endpoints_of_jobs();
         let on = |number: usize| {
-            let there = match &self.far[number] {
-                Some(far) => &far.endpoints,
+            let there = match &self.remote_parts[number] {
+                Some(remote) => &remote.endpoints,
                 None if self.here == Some(number) => &own,
                 None => return None,
             };
             Some((hosts.names[number].as_str(), there.iter().find(|(name, _)| name == task)?.1.clone()))
         };
-        let found: Vec<_> = (0..self.far.len()).filter_map(on).collect();
+        let found: Vec<_> = (0..self.remote_parts.len()).filter_map(on).collect();
         let ranks = self.workflow.tasks.iter().find(|t| t.name == task)?.ranks;
         (found.len() > 1).then(|| JobHosts::new(&found, ranks, hosts))
     }
 
     pub(super) fn say_to_hosts(&self, message: &ToPart) {
-        self.far.iter().flatten().for_each(|far| far.say(message));
+        self.remote_parts.iter().flatten().for_each(|remote| remote.say(message));
     }
 
     /// Passes the questions of `crossdock ls --files` on to the other hosts, and answers them.
     pub(super) fn answer_looks(&mut self) {
         let Some(mut questions) = self.questions.take() else { return };
-        let is_ready = |far: &&RemotePart| matches!(far.phase, Phase::Ready(..));
-        let hosts: Vec<String> = self.far.iter().flatten().filter(is_ready).map(|far| far.host.clone()).collect();
+        let is_ready = |remote: &&RemotePart| matches!(remote.phase, Phase::Ready(..));
+        let hosts: Vec<String> =
+            self.remote_parts.iter().flatten().filter(is_ready).map(|remote| remote.host.clone()).collect();
         while let Some(number) = questions.next(&hosts) {
-            self.far.iter().flatten().filter(is_ready).for_each(|far| far.say(&ToPart::Look(number)));
+            self.remote_parts.iter().flatten().filter(is_ready).for_each(|remote| remote.say(&ToPart::Look(number)));
         }
         questions.answer();
         self.questions = Some(questions);
@@ -107,8 +108,8 @@ impl Run {
             self.take_event(event, &mut Vec::new());
         }
         self.events = Some(events);
-        for number in 0..self.far.len() {
-            let why = self.far[number].as_ref().and_then(RemotePart::lost);
+        for number in 0..self.remote_parts.len() {
+            let why = self.remote_parts[number].as_ref().and_then(RemotePart::lost);
             if let Some(why) = why {
                 let hint = "look whether the host and its network are up";
                 self.host_is_gone(number, code::UNAVAILABLE, &why, hint);
@@ -118,25 +119,25 @@ impl Run {
 
     fn take_event(&mut self, event: Event, figures: &mut Vec<Figures>) {
         let (Event::Greeted(number) | Event::Said(number, _) | Event::Closed(number, ..)) = event;
-        let Some(Some(far)) = self.far.get_mut(number) else { return };
-        far.heard();
-        let host = far.host.clone();
+        let Some(Some(remote)) = self.remote_parts.get_mut(number) else { return };
+        remote.heard();
+        let host = remote.host.clone();
         match event {
             Event::Greeted(_) => {
-                if matches!(far.phase, Phase::Connecting) {
-                    far.phase = Phase::Preparing;
+                if matches!(remote.phase, Phase::Connecting) {
+                    remote.phase = Phase::Preparing;
                 }
             }
             Event::Said(_, FromPart::Ready { engine, version, shared, endpoints }) => {
-                if far.is_there() {
+                if remote.is_there() {
                     let note = format!("host {host}: ready, engine {engine} {version}");
-                    far.ready(&engine, version, shared, endpoints);
+                    remote.ready(&engine, version, shared, endpoints);
                     self.view.note(note.trim_end());
                 }
             }
             Event::Said(_, FromPart::Refused { code, reason, hint }) => {
-                far.phase = Phase::Left;
-                far.close();
+                remote.phase = Phase::Left;
+                remote.close();
                 self.host_is_gone(number, code, &reason, &hint);
             }
             Event::Said(_, FromPart::Note(text)) => self.view.note(&format!("{host}: {text}")),
@@ -160,10 +161,10 @@ impl Run {
                     self.ended(index, end);
                 }
             }
-            Event::Said(_, FromPart::Left(told)) => {
-                far.phase = Phase::Left;
-                far.close();
-                figures.push(*told);
+            Event::Said(_, FromPart::Left(part_figures)) => {
+                remote.phase = Phase::Left;
+                remote.close();
+                figures.push(*part_figures);
             }
             Event::Said(_, FromPart::Looked { number, found }) => {
                 if let Some(questions) = &mut self.questions {
@@ -172,8 +173,8 @@ impl Run {
             }
             Event::Said(_, FromPart::Pulse) => {}
             Event::Closed(_, greeted, status, words) => {
-                if far.is_there() {
-                    far.is_broken = greeted;
+                if remote.is_there() {
+                    remote.is_broken = greeted;
                     let (what, hint) = match &self.options.hosts {
                         Some(hosts) => ssh::explain((&hosts.called(), &hosts.starter), &host, greeted, status, &words),
                         None => (words, String::new()),
@@ -195,12 +196,12 @@ impl Run {
     /// Handles a host that was lost, or that has refused its part of the run: its ranks count as lost, and the run
     /// ends.
     fn host_is_gone(&mut self, number: usize, code: u8, why: &str, hint: &str) {
-        let Some(Some(far)) = self.far.get_mut(number) else { return };
-        if far.is_there() {
-            far.phase = Phase::Gone;
+        let Some(Some(remote)) = self.remote_parts.get_mut(number) else { return };
+        if remote.is_there() {
+            remote.phase = Phase::Gone;
         }
-        far.close();
-        let host = far.host.clone();
+        remote.close();
+        let host = remote.host.clone();
         // The stop begins before the ranks are marked as lost, so that the run's reason is the lost host and not a lost
         // rank.
         self.begin_stop(Stop { hint: hint.to_owned(), ..Stop::failed(code, format!("host {host}: {why}")) });
@@ -217,18 +218,20 @@ impl Run {
     /// Ends the parts on the other hosts. Returns the figures of the objects that their tasks shared.
     pub(super) fn end_hosts(&mut self) -> Vec<Figures> {
         let mut figures = Vec::new();
-        for far in self.far.iter_mut().flatten() {
-            match far.phase {
+        for remote in self.remote_parts.iter_mut().flatten() {
+            match remote.phase {
                 // The part has not answered, so it has made nothing that must be removed.
-                Phase::Connecting => far.close(),
-                _ => far.say(&ToPart::End),
+                Phase::Connecting => remote.close(),
+                _ => remote.say(&ToPart::End),
             }
         }
         let Some(events) = self.events.take() else { return figures };
         let end = Instant::now() + LEAVING;
-        let waits = |far: &RemotePart| matches!(far.phase, Phase::Preparing | Phase::Ready(..));
-        let awaited: Vec<bool> = self.far.iter().map(|far| far.as_ref().is_some_and(waits)).collect();
-        while self.far.iter().flatten().any(|far| waits(far) && far.lost().is_none()) && Instant::now() < end {
+        let waits = |remote: &RemotePart| matches!(remote.phase, Phase::Preparing | Phase::Ready(..));
+        let awaited: Vec<bool> = self.remote_parts.iter().map(|remote| remote.as_ref().is_some_and(waits)).collect();
+        while self.remote_parts.iter().flatten().any(|remote| waits(remote) && remote.lost().is_none())
+            && Instant::now() < end
+        {
             let by = Deadline::after(Duration::from_millis(100));
             let _ = event::wait_readable(&*events.bell, by);
             event::clear(&*events.bell);
@@ -236,17 +239,17 @@ impl Run {
                 self.take_event(event, &mut figures);
             }
         }
-        for (number, (far, awaited)) in self.far.iter_mut().zip(awaited).enumerate() {
-            let Some(far) = far else { continue };
-            far.close();
+        for (number, (remote, awaited)) in self.remote_parts.iter_mut().zip(awaited).enumerate() {
+            let Some(remote) = remote else { continue };
+            remote.close();
             let id = format!("{}-{number}", self.part.folder.id);
             let is_swept = match &self.options.hosts {
-                Some(hosts) if far.is_broken => sweep(hosts, number, &id),
-                _ => matches!(far.phase, Phase::Left),
+                Some(hosts) if remote.is_broken => sweep(hosts, number, &id),
+                _ => matches!(remote.phase, Phase::Left),
             };
-            if (awaited || far.is_broken) && !is_swept {
+            if (awaited || remote.is_broken) && !is_swept {
                 let text = "its part of the run did not say that it has ended; look whether something is left there";
-                self.view.alarm(&format!("crossdock: host {}: {text}", far.host));
+                self.view.alarm(&format!("crossdock: host {}: {text}", remote.host));
             }
         }
         figures

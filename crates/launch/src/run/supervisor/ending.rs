@@ -67,7 +67,7 @@ impl Run {
         self.view.finish();
         let seconds = self.begin.elapsed().as_secs_f64();
         let keep = self.part.hosted.as_ref().and_then(HostedWorkflow::pid).into_iter();
-        let keep: Vec<i32> = keep.chain(self.far.iter().flatten().map(|far| far.pid)).collect();
+        let keep: Vec<i32> = keep.chain(self.remote_parts.iter().flatten().map(|remote| remote.pid)).collect();
         // Processes that tasks left behind are killed before the report, so that the counters no longer change.
         processes::kill_descendants(&keep, Duration::from_secs(5));
         let mut summary = self.summary(seconds);

@@ -155,7 +155,7 @@ struct Run {
     here: Option<usize>,
     /// The parts on the other hosts, by the number of their host; `None` for this host. The list is empty in a run on
     /// one host.
-    far: Vec<Option<RemotePart>>,
+    remote_parts: Vec<Option<RemotePart>>,
     events: Option<Events>,
     /// Answers `crossdock ls --files`, in a run on several hosts with managed directories.
     questions: Option<Questions>,
@@ -244,8 +244,8 @@ impl Run {
         let rank = &self.ranks[index];
         let (task, number) = (self.workflow.tasks[rank.task].name.clone(), rank.rank);
         let job = self.job_hosts(&task);
-        if let Some(Some(far)) = self.far.get(rank.host) {
-            far.say(&ToPart::Start { index, task, rank: number, job: job.map(Box::new) });
+        if let Some(Some(remote)) = self.remote_parts.get(rank.host) {
+            remote.say(&ToPart::Start { index, task, rank: number, job: job.map(Box::new) });
             self.ranks[index].running = Some(RankProcess::There(Instant::now()));
             return;
         }

@@ -49,7 +49,7 @@ impl Run {
         let here = options.hosts.as_ref().map_or(Some(0), |hosts| hosts.here);
         // The connections to the other hosts are made while this host prepares itself.
         let events = options.hosts.as_ref().map(|_| Events::new()).transpose().map_err(system)?;
-        let far = match (&options.hosts, &events) {
+        let remote_parts = match (&options.hosts, &events) {
             (Some(hosts), Some(events)) => connect(hosts, &workflow, &places, events).map_err(system)?,
             _ => Vec::new(),
         };
@@ -92,9 +92,9 @@ impl Run {
         if let Some(hosts) = &options.hosts {
             let file = std::path::absolute(&options.file).unwrap_or_else(|_| options.file.clone());
             let environment = caller::variables();
-            for (number, far) in far.iter().enumerate() {
-                let Some(far) = far else { continue };
-                far.say(&ToPart::Part(Box::new(PartOrder {
+            for (number, remote) in remote_parts.iter().enumerate() {
+                let Some(remote) = remote else { continue };
+                remote.say(&ToPart::Part(Box::new(PartOrder {
                     id: format!("{}-{number}", part.folder.id),
                     hosts: hosts.names.clone(),
                     number,
@@ -118,7 +118,7 @@ impl Run {
             state: State::default(),
             workflow,
             here,
-            far,
+            remote_parts,
             events,
             questions,
             kept,

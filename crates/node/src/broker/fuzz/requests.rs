@@ -11,7 +11,7 @@ pub(super) fn hello(who: u8) -> Vec<u8> {
         layout: LAYOUT_VERSION,
         fingerprint: crossdock_layout::wire::FINGERPRINT,
         token: [who.max(1); 16],
-        member: MemberId::NOBODY,
+        member: MemberId::NONE,
         rank: 0,
         task: None,
         workflow: None,

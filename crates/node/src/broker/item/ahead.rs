@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 use crossdock_layout::{SegmentId, record};
 
 use super::memory_of;
+use super::ownership::{VERSION, unreadable};
 use super::residence::BytesSource;
-use super::want::{VERSION, unreadable};
 use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Broker, Effect, NodeFailure, NodeOrder};

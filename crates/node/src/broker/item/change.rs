@@ -26,10 +26,10 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let (owner, holder, shared) = match &change {
             Change::Opened { by, holder } => (by.clone(), *holder, false),
-            Change::Closed => (found.owner.clone(), MemberId::NOBODY, found.shared),
+            Change::Closed => (found.owner.clone(), MemberId::NONE, found.shared),
             Change::Shared => (found.owner.clone(), found.holder, true),
             Change::Unshared => (found.owner.clone(), found.holder, false),
-            Change::Transferred { to } => (to.clone(), MemberId::NOBODY, found.shared),
+            Change::Transferred { to } => (to.clone(), MemberId::NONE, found.shared),
         };
         let transferred = matches!(change, Change::Transferred { .. });
         if transferred {

@@ -42,7 +42,7 @@ impl Broker {
             let found = &self.lasting.items.all[&item];
             if found.level == ItemLevel::Cooperative {
                 assert!(matches!(phase, Phase::Open), "cooperative item {item} is {phase:?}");
-                assert_eq!(found.holder, MemberId::NOBODY, "cooperative item {item} has a holder");
+                assert_eq!(found.holder, MemberId::NONE, "cooperative item {item} has a holder");
             }
             let leaves = self.lasting.items.is_leaving(item);
             assert_eq!(
@@ -66,17 +66,17 @@ impl Broker {
                 Phase::Open | Phase::Proving { purpose: Purpose::Share(_) | Purpose::Unshare(_) } => {}
                 Phase::Away => {
                     assert!(self.lasting.items.source(item).is_some(), "the bytes of item {item} are nowhere");
-                    assert_eq!(found.holder, MemberId::NOBODY, "item {item} is open and its bytes are elsewhere");
+                    assert_eq!(found.holder, MemberId::NONE, "item {item} is open and its bytes are elsewhere");
                     assert_eq!(found.file.0, 0, "item {item} has a file and its bytes are elsewhere");
                 }
                 Phase::Fetching { to } => {
                     assert!(self.lasting.items.source(item).is_some(), "item {item} is pulled from nowhere");
-                    assert_eq!(found.holder, MemberId::NOBODY, "item {item} is open and its bytes are elsewhere");
+                    assert_eq!(found.holder, MemberId::NONE, "item {item} is open and its bytes are elsewhere");
                     let target = self.lasting.segments.get(to).filter(|s| s.kind == SegmentKind::Item);
                     assert!(target.is_some_and(|s| s.size == memory_of(found.size)), "item {item} is pulled nowhere");
                 }
                 Phase::Leaving { .. } => {
-                    assert_eq!(found.holder, MemberId::NOBODY, "item {item} is leaving and open");
+                    assert_eq!(found.holder, MemberId::NONE, "item {item} is leaving and open");
                 }
                 Phase::Draining { asker } => {
                     let wait = self.items.waits.get((asker.connection, asker.number));
@@ -87,7 +87,7 @@ impl Broker {
                     assert!(self.is_read(item, found.file), "item {item} has no reader");
                 }
                 Phase::Proving { purpose: Purpose::NextOwner } | Phase::Proved => {
-                    assert_eq!(found.holder, MemberId::NOBODY, "item {item} is {phase:?} and open");
+                    assert_eq!(found.holder, MemberId::NONE, "item {item} is {phase:?} and open");
                 }
                 Phase::Copying { to, purpose, .. } => {
                     let target = self.lasting.segments.get(to).filter(|s| s.kind == SegmentKind::Item);
@@ -95,7 +95,7 @@ impl Broker {
                     assert!(target.is_some(), "item {item} is copied to a file that does not fit");
                     assert!(!self.lasting.items.files.contains_key(to), "item {item} is copied over another one");
                     if matches!(purpose, Purpose::NextOwner) {
-                        assert_eq!(found.holder, MemberId::NOBODY, "item {item} is {phase:?} and open");
+                        assert_eq!(found.holder, MemberId::NONE, "item {item} is {phase:?} and open");
                     }
                 }
             }

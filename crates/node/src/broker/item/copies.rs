@@ -12,9 +12,9 @@ use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, OnDeath, SegmentKind}
 use crossdock_layout::{SegmentId, Status};
 
 use super::memory_of;
+use super::ownership::{Question, RETRY_MS, VERSION, unreadable};
 use super::queue::{RemoteReply, RequestId, WaitPurpose};
 use super::readers::{READ, ReadReply, ReadRequest, SharingReport};
-use super::want::{Question, RETRY_MS, VERSION, unreadable};
 use crate::broker::stored::{decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Attachment, Broker, Cause, Effect, NodeFailure, NodeOrder, Requester};
@@ -95,7 +95,7 @@ impl Broker {
 
     fn readers_here(&self, workflow: u64, key: &str) -> u32 {
         let copies = self.items.copies.all.values().filter(|copy| copy.workflow == workflow && copy.key == key);
-        copies.map(|copy| self.holds.of(copy.file).len() as u32).sum()
+        copies.map(|copy| self.open_segments.of(copy.file).len() as u32).sum()
     }
 
     /// Handles the answer that an item can be read: gives the copy to the waiting request, or first pulls it.
@@ -215,7 +215,7 @@ impl Broker {
         let Some(wait) = self.unqueue(waits) else { return };
         let Requester { member, connection, opcode, number } = wait.asker;
         let Some(copy) = self.items.copies.all.get(&id) else { return };
-        self.holds.open(copy.file, member);
+        self.open_segments.open(copy.file, member);
         let given = ItemGiven {
             item: id.0,
             file: copy.file,
@@ -243,7 +243,7 @@ impl Broker {
     /// Drops a copy if no member has it open, and if no unanswered question to another node can still bring a reader.
     fn copy_unread(&mut self, id: CopyId) {
         let Some(copy) = self.items.copies.all.get(&id) else { return };
-        let is_used = copy.waiting.is_some() || self.holds.is_open(copy.file);
+        let is_used = copy.waiting.is_some() || self.open_segments.is_open(copy.file);
         if !is_used && !self.is_asked_to_read(copy.workflow, &copy.key) {
             self.drop_copy(id);
         }
@@ -294,7 +294,7 @@ impl Broker {
     pub(in crate::broker) fn read_again(&mut self, item: SegmentId, sharing: u64) {
         let Some(copy) = self.items.copies.all.get(&(item, sharing)) else { return };
         let (node, workflow, key) = (copy.node.clone(), copy.workflow, copy.key.clone());
-        let readers = (self.holds.of(copy.file).len() as u32).max(1);
+        let readers = (self.open_segments.of(copy.file).len() as u32).max(1);
         self.tell_of_copy(&node, workflow, &key, sharing, readers);
         self.waits.expect(self.now + AGAIN_MS, Due::ReadAgain(item, sharing));
     }
@@ -336,7 +336,7 @@ impl Broker {
                 "the copy of item {} has no file",
                 id.0
             );
-            let is_used = copy.waiting.is_some() || self.holds.is_open(copy.file);
+            let is_used = copy.waiting.is_some() || self.open_segments.is_open(copy.file);
             assert!(
                 is_used || self.is_asked_to_read(copy.workflow, &copy.key),
                 "no member reads the copy of item {}",

@@ -42,8 +42,8 @@ impl Broker {
             self.items.resuming.entry(member).or_default().insert(item);
             return;
         }
-        let told = self.items.resuming.remove(&member).unwrap_or_default();
-        let held = self.lasting.items.all.iter().filter(|(id, i)| i.holder == member && !told.contains(id));
+        let listed = self.items.resuming.remove(&member).unwrap_or_default();
+        let held = self.lasting.items.all.iter().filter(|(id, i)| i.holder == member && !listed.contains(id));
         for item in held.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.release_item(member, item);
         }
@@ -69,7 +69,7 @@ impl Broker {
             _ if self.lasting.items.is_leaving(**id) => false,
             _ if i.holder == member => true,
             _ => {
-                i.holder == MemberId::NOBODY
+                i.holder == MemberId::NONE
                     && i.on_death != OnDeath::Keep
                     && self.is_of(member, workflow, &i.owner)
                     && !self.lives(workflow, &i.owner, member)
@@ -160,7 +160,7 @@ impl Broker {
                 Some(_) => {}
             }
         }
-        let known = |m: &MemberId| *m == MemberId::NOBODY || self.lasting.members.contains_key(m);
+        let known = |m: &MemberId| *m == MemberId::NONE || self.lasting.members.contains_key(m);
         let orphans = self.lasting.items.all.iter().filter(|(_, i)| !known(&i.holder));
         for (item, holder) in orphans.map(|(id, i)| (*id, i.holder)).collect::<Vec<_>>() {
             self.item_orphaned(item, holder);

@@ -24,7 +24,7 @@ use crossdock_layout::wire::{Answer, ItemRequest, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, Status, record};
 
 use super::queue::{RequestId, Wait, WaitPurpose};
-use super::want::{RETRY_MS, VERSION, unreadable};
+use super::ownership::{RETRY_MS, VERSION, unreadable};
 use super::{Phase, Refusal};
 use crate::broker::site::SiteName;
 use crate::broker::stored::{Stored, decode, encode};
@@ -82,7 +82,7 @@ pub(super) struct LookUp {
     workflow: u64,
     request: ItemRequest,
     patience: Patience,
-    stage: Stage,
+    phase: LookUpPhase,
     /// The node that was asked for the item last, and why it could not answer for the item.
     refused: Option<(String, NodeFailure)>,
 }
@@ -90,7 +90,7 @@ pub(super) struct LookUp {
 /// What the catalog says about names: the node that has the name, or why the catalog could not be asked.
 type CatalogAnswers = BTreeMap<SiteName, Result<Option<String>, String>>;
 
-enum Stage {
+enum LookUpPhase {
     /// The catalog has not answered about the names `open`. `said` are its answers about the other names.
     Asking { open: BTreeSet<SiteName>, said: CatalogAnswers },
     /// The catalog is asked again at this time.
@@ -103,8 +103,8 @@ impl LookUp {
         let Wait { asker, what, workflow, keys, patience, waited_ms: wait_ms, .. } = wait;
         debug_assert_eq!(wait_ms, 0, "a request that waits is not looked up");
         let request = ItemRequest::Access { read: what == WaitPurpose::Reading, wait_ms, keys };
-        let stage = Stage::Asking { open: BTreeSet::new(), said: CatalogAnswers::new() };
-        Self { asker, workflow, request, patience, stage, refused }
+        let phase = LookUpPhase::Asking { open: BTreeSet::new(), said: CatalogAnswers::new() };
+        Self { asker, workflow, request, patience, phase, refused }
     }
 
     fn keys(&self) -> &[String] {
@@ -239,15 +239,15 @@ impl Broker {
         let names = keys(&request).iter().filter_map(|key| self.site_name(workflow, SegmentKind::Item, key));
         let open: BTreeSet<_> = names.collect();
         self.effects.extend(open.iter().map(|name| Effect::Site(SiteOrder::Find(name.clone()))));
-        let stage = Stage::Asking { open, said: CatalogAnswers::new() };
-        self.items.look_ups.push(LookUp { asker, workflow, request, patience, stage, refused });
+        let phase = LookUpPhase::Asking { open, said: CatalogAnswers::new() };
+        self.items.look_ups.push(LookUp { asker, workflow, request, patience, phase, refused });
     }
 
     /// Handles the catalog's answer about a name.
     pub(in crate::broker) fn name_looked_up(&mut self, name: &SiteName, outcome: &Result<Option<String>, String>) {
         let mut done = Vec::new();
         for mut of in std::mem::take(&mut self.items.look_ups) {
-            if let Stage::Asking { open, said } = &mut of.stage {
+            if let LookUpPhase::Asking { open, said } = &mut of.phase {
                 if let Some(name) = open.take(name) {
                     said.insert(name, outcome.clone());
                 }
@@ -358,7 +358,7 @@ impl Broker {
         }
         let again = (self.now + pause_ms).min(until);
         of.patience.pause_ms = (pause_ms * 2).min(RETRY_MS);
-        of.stage = Stage::Pausing { until: again };
+        of.phase = LookUpPhase::Pausing { until: again };
         self.waits.expect(again, Due::LookUp);
         self.items.look_ups.push(of);
     }
@@ -366,14 +366,14 @@ impl Broker {
     /// Asks the catalog again for the requests whose pause is over.
     pub(in crate::broker) fn look_up_again(&mut self) {
         for of in std::mem::take(&mut self.items.look_ups) {
-            match of.stage {
-                Stage::Pausing { until } if until <= self.now => {
+            match of.phase {
+                LookUpPhase::Pausing { until } if until <= self.now => {
                     let LookUp { asker, workflow, request, patience, refused, .. } = of;
                     if self.has_member(asker.connection, asker.member) {
                         self.look_up(asker, workflow, request, patience, refused);
                     }
                 }
-                Stage::Asking { .. } | Stage::Pausing { .. } => self.items.look_ups.push(of),
+                LookUpPhase::Asking { .. } | LookUpPhase::Pausing { .. } => self.items.look_ups.push(of),
             }
         }
     }
@@ -382,7 +382,7 @@ impl Broker {
     pub(super) fn serve_look_ups(&mut self, workflow: u64, key: &str) {
         let waits = |of: &LookUp| {
             let is_it = of.workflow == workflow && of.keys().iter().any(|other| other == key);
-            is_it && matches!(of.stage, Stage::Pausing { .. })
+            is_it && matches!(of.phase, LookUpPhase::Pausing { .. })
         };
         let (here, others) = std::mem::take(&mut self.items.look_ups).into_iter().partition(waits);
         self.items.look_ups = others;
@@ -419,12 +419,12 @@ impl Broker {
             let text = format!("item '{}' is about to leave this node", sought.key);
             return Err(NodeFailure { status: Status::NotFound, text });
         }
-        let Some(mut entry) = item.and_then(|item| self.item_entry(item, MemberId::NOBODY)) else {
+        let Some(mut entry) = item.and_then(|item| self.item_entry(item, MemberId::NONE)) else {
             let text = format!("item '{}' is not there", sought.key);
             return Err(NodeFailure { status: Status::NotFound, text });
         };
         // This number would mean another member on the asking node, because each node numbers its own members.
-        entry.holder = MemberId::NOBODY;
+        entry.holder = MemberId::NONE;
         let opcode = Request::Item(ItemRequest::Find { key: String::new() }).number();
         Ok(Answer::ItemInfo(entry).encode(opcode, 0))
     }

@@ -6,9 +6,9 @@ use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
 use super::ahead::{AHEAD, Head};
 use super::find::{DescriptionRequest, FIND};
 use super::memory_of;
+use super::ownership::{ENDED, Ended, OWN, OwnershipReply, OwnershipRequest, VERSION};
 use super::readers::{READ, ReadReply, ReadRequest, SHARED, SharingReport};
 use super::residence::ItemSummary;
-use super::want::{ENDED, Ended, OwnershipReply, OwnershipRequest, VERSION, WANT};
 use crate::broker::stored::{decode, encode};
 
 const TASKS: [&str; 2] = ["t", "program"];
@@ -30,7 +30,7 @@ pub(in crate::broker) fn question(which: u8, item: u64, sharing: u64) -> (u32, V
         0..=2 => {
             let task = TASKS[usize::from(which / 2) % 2].to_owned();
             let numbers = if which & 4 == 0 { vec![] } else { vec![1] };
-            (WANT, encode(&OwnershipRequest { version, workflow, key, task, rank: 0, numbers }))
+            (OWN, encode(&OwnershipRequest { version, workflow, key, task, rank: 0, numbers }))
         }
         3 | 4 => {
             let (readers, sharing) = (u32::from(which / 2 % 2), if which & 4 == 0 { 0 } else { sharing });
@@ -48,7 +48,7 @@ pub(in crate::broker) fn question(which: u8, item: u64, sharing: u64) -> (u32, V
 
 /// Makes the body of an answer by this service.
 pub(in crate::broker) fn answer(service: u32, which: u8, item: u64) -> Vec<u8> {
-    let (code, text) = (u32::from(which % 5), "it stands so".to_owned());
+    let (code, text) = (u32::from(which % 5), "a text".to_owned());
     match service {
         READ => encode(&ReadReply {
             code,

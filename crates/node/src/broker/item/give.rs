@@ -5,8 +5,8 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::change::Change;
 use super::handover::Purpose;
+use super::ownership::NextUser;
 use super::queue::WaitPurpose;
-use super::want::NextUser;
 use super::{ItemRecord, Phase, Verdict, memory_of};
 use crate::broker::{Attachment, Broker, Cause, Effect, Record, Requester};
 
@@ -14,8 +14,8 @@ impl Broker {
     /// Gives the item to the waiting requests that can have it now, in the order of their arrival.
     pub(super) fn serve_waiting(&mut self, item: SegmentId) {
         self.serve_readers(item);
-        while let Some(taker) = self.next_taker(item) {
-            let id = match taker {
+        while let Some(user) = self.next_user(item) {
+            let id = match user {
                 NextUser::Here(id) => id,
                 NextUser::There(node) => return self.serve_other_node(item, &node),
             };
@@ -90,7 +90,7 @@ impl Broker {
         }
         let writable = !found.shared;
         if cooperative || !writable {
-            self.holds.open(found.file, asker.member);
+            self.open_segments.open(found.file, asker.member);
         }
         if matches!(self.items.handovers.phase(item), Phase::Proved) {
             self.items.handovers.enter(item, Phase::Open);
@@ -197,7 +197,7 @@ impl Broker {
         self.commit(Record::Item(ItemRecord::Memory { item, file: to, size, clung, cause: Cause::NONE }));
         // If a former user still has the old file open, the file's memory stays allocated. So the memory still counts:
         // for the file's known readers, or otherwise for the member that had the item open last.
-        let read = self.holds.is_open(old);
+        let read = self.open_segments.is_open(old);
         let former = self.items.handovers.former(item).filter(|_| clung && !read);
         self.ready(item, purpose);
         // The old file is dropped after the answers, because members wait for the answers. If the broker is killed
@@ -208,9 +208,9 @@ impl Broker {
     /// Gives up a file. Its memory stays counted as long as a member is known to have the file open.
     pub(super) fn drop_file(&mut self, file: SegmentId, clings: Option<MemberId>) {
         if let Some(member) = clings.filter(|m| self.lasting.members.contains_key(m)) {
-            self.holds.open_once(file, member);
+            self.open_segments.open_once(file, member);
         }
-        let holders = self.holds.of(file).collect();
+        let holders = self.open_segments.of(file).collect();
         self.lost.remove(&file);
         self.commit(Record::Removed { segment: file, holders, cause: Cause::NONE });
         self.effects.push(Effect::Forget { segment: file });

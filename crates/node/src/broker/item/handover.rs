@@ -96,7 +96,7 @@ pub(super) struct Handovers {
 impl Handovers {
     /// Adds an item that is new or was found in the journal. Nothing is proved about it.
     pub(super) fn begin(&mut self, item: SegmentId, now: u64) {
-        self.all.insert(item, Handover { phase: Phase::Open, former: MemberId::NOBODY, since: now });
+        self.all.insert(item, Handover { phase: Phase::Open, former: MemberId::NONE, since: now });
     }
 
     /// Removes an item that is gone. Returns the phase in which it was.
@@ -161,7 +161,7 @@ impl Handovers {
 
     /// Gives the member that had the item open last, if this broker knows it.
     pub(super) fn former(&self, item: SegmentId) -> Option<MemberId> {
-        self.all.get(&item).map(|h| h.former).filter(|m| *m != MemberId::NOBODY)
+        self.all.get(&item).map(|h| h.former).filter(|m| *m != MemberId::NONE)
     }
 
     /// Takes the items about which the host now asks the kernel whether any process has their files open.

@@ -103,7 +103,7 @@ impl Broker {
         let away = !source.is_empty();
         self.commit(Record::Item(ItemRecord::Here { item, epoch: epoch - 1, source, left }));
         self.items.handovers.enter(item, if away { Phase::Away } else { Phase::Open });
-        self.items.wants.drop_node(&to);
+        self.items.remote_waiters.drop_node(&to);
         self.open_again(item);
         self.effects.push(Effect::Log { line: format!("item {} stays on this node: {why}", item.0) });
         self.serve_waiting(item);

@@ -25,7 +25,7 @@ impl Broker {
                 ItemState::Copying
             }
             found if found.shared => ItemState::Shared,
-            found if found.holder == MemberId::NOBODY => ItemState::Waiting,
+            found if found.holder == MemberId::NONE => ItemState::Waiting,
             _ => ItemState::Held,
         };
         Some(ItemEntry {
@@ -40,7 +40,7 @@ impl Broker {
             on_death: found.on_death,
             state,
             waiting: self.items.waits.of_key(found.workflow, &found.key).count() as u32,
-            readers: self.holds.of(found.file).len() as u32 + self.items.readers.of(item),
+            readers: self.open_segments.of(found.file).len() as u32 + self.items.readers.of(item),
             mine: self.is_of(asker, found.workflow, &found.owner),
             owner: found.owner.clone(),
             creator: found.creator.clone(),

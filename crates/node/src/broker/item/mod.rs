@@ -31,13 +31,13 @@ mod give;
 mod handover;
 mod leave;
 mod listing;
+mod ownership;
 mod queue;
 mod readers;
 mod record;
 mod residence;
 mod serve;
 mod wait;
-mod want;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,16 +50,16 @@ use ahead::EarlyItems;
 use copies::Copies;
 use find::{LookUp, PendingDescriptions};
 use handover::{Handovers, Phase};
+use ownership::{Question, RemoteWaiters};
 use queue::Waits;
 use readers::Readers;
-use want::{Question, Wants};
 
 pub(super) use ahead::AHEAD;
 pub(super) use find::FIND;
+pub(super) use ownership::{ENDED, OWN};
 pub(super) use readers::{READ, SHARED, SHARING};
 pub use record::{Item, ItemRecord, Items, memory_of};
 pub use residence::{BytesSource, Residence};
-pub(super) use want::{ENDED, WANT};
 
 /// The kernel's answer about an item's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,8 +99,8 @@ pub(super) struct TransientItems {
     /// Members that have come back and are listing the items that they have open; and the items that they have named so
     /// far.
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
-    /// The items of this node that tasks of other nodes want.
-    wants: Wants,
+    /// Tasks of other nodes that wait for items of this node.
+    remote_waiters: RemoteWaiters,
     /// The readers on other nodes that read items of this node.
     readers: Readers,
     /// The copies of other nodes' items for readers on this node.
@@ -208,7 +208,7 @@ impl Broker {
         }
         let found = self.item(asker, item)?;
         self.may_own(asker, &found.key)?;
-        let free = found.holder == MemberId::NOBODY && self.is_of(asker.member, found.workflow, &found.owner);
+        let free = found.holder == MemberId::NONE && self.is_of(asker.member, found.workflow, &found.owner);
         if found.holder == asker.member || free || found.level == ItemLevel::Cooperative {
             return Ok(found);
         }

@@ -17,7 +17,7 @@ use crossdock_layout::wire::{ItemLevel, OnDeath};
 use crossdock_layout::{SegmentId, Status, record};
 
 use super::handover::Phase;
-use super::want::{COMES, LASTS_MS, NEVER, NOT_HERE, NOT_YET, VERSION, unreadable};
+use super::ownership::{COMES, LASTS_MS, NEVER, NOT_HERE, NOT_YET, VERSION, unreadable};
 use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
 use crate::broker::{Broker, Effect, NodeFailure, NodeOrder};
@@ -112,7 +112,7 @@ impl Readers {
 impl Broker {
     /// Tells whether any member in the site has the item open to read.
     pub(super) fn is_read(&self, item: SegmentId, file: SegmentId) -> bool {
-        self.holds.is_open(file) || self.items.readers.of(item) > 0
+        self.open_segments.is_open(file) || self.items.readers.of(item) > 0
     }
 
     /// Answers the message of a node that wants to read an item, or still reads it.

@@ -102,7 +102,7 @@ impl ItemSummary {
             on_death: self.on_death,
             creator: self.creator.clone(),
             owner: self.owner.clone(),
-            holder: MemberId::NOBODY,
+            holder: MemberId::NONE,
             shared: false,
             transfers: self.transfers,
             copies: self.copies,

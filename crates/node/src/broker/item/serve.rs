@@ -110,7 +110,7 @@ impl Broker {
         let cause = Cause { member: asker.member, request: asker.number };
         self.commit(Record::Numbers { segment: item, numbers: vec![number] });
         self.file_record(item, workflow, &key, size, cause);
-        let holder = if level == ItemLevel::Cooperative { MemberId::NOBODY } else { asker.member };
+        let holder = if level == ItemLevel::Cooperative { MemberId::NONE } else { asker.member };
         let state = Item {
             workflow,
             key,
@@ -240,7 +240,7 @@ impl Broker {
         let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
             return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));
         };
-        let holder = self.lasting.items.all.get(&item).map_or(MemberId::NOBODY, |found| found.holder);
+        let holder = self.lasting.items.all.get(&item).map_or(MemberId::NONE, |found| found.holder);
         if in_use == InUse::Refuse && self.lasting.members.contains_key(&holder) {
             let text = format!("item '{key}' is held by {}; let it end first, or use --force", self.who(holder));
             return self.fail(asker, Status::Busy, text);

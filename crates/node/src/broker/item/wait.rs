@@ -80,7 +80,7 @@ impl Broker {
         match what {
             WaitPurpose::Reading => found.shared && !self.items.handovers.phase(item).ends_sharing(),
             WaitPurpose::Owning if found.level == ItemLevel::Cooperative => !lost,
-            WaitPurpose::Owning => found.holder == MemberId::NOBODY && self.is_of(member, found.workflow, &found.owner),
+            WaitPurpose::Owning => found.holder == MemberId::NONE && self.is_of(member, found.workflow, &found.owner),
             WaitPurpose::Readers(_) => false,
         }
     }
@@ -154,7 +154,7 @@ impl Broker {
         }
         for item in self.items.handovers.forget_connection(connection) {
             // An owner that is away keeps the item. It repeats its request when it is back.
-            let kept = self.lasting.items.all.get(&item).is_some_and(|i| i.holder != MemberId::NOBODY);
+            let kept = self.lasting.items.all.get(&item).is_some_and(|i| i.holder != MemberId::NONE);
             if let Phase::Copying { to, .. } = *self.items.handovers.phase(item) {
                 if kept {
                     self.items.handovers.enter(item, Phase::Open);

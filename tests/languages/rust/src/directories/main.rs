@@ -18,23 +18,23 @@ use crossdock_os::process::{self, ProcessState};
 use crossdock_os::{Deadline, mount};
 
 /// The properties of the directory for one row.
-struct Scene {
+struct Scenario {
     row: &'static str,
     wait: Duration,
     keep: Keep,
     quota: Option<u64>,
 }
 
-const fn scene(row: &'static str) -> Scene {
-    Scene { row, wait: Duration::from_secs(10), keep: Keep::All, quota: None }
+const fn scenario(row: &'static str) -> Scenario {
+    Scenario { row, wait: Duration::from_secs(10), keep: Keep::All, quota: None }
 }
 
-fn scenes() -> Vec<Scene> {
-    let mut scenes: Vec<Scene> = ["f1", "f3", "f4", "f5", "f6", "f7"].map(scene).into();
-    scenes.push(Scene { wait: Duration::from_millis(300), ..scene("f2") });
-    scenes.push(Scene { quota: Some(1 << 20), ..scene("f8") });
-    scenes.push(Scene { keep: Keep::Newest(2), ..scene("f9") });
-    scenes
+fn scenarios() -> Vec<Scenario> {
+    let mut scenarios: Vec<Scenario> = ["f1", "f3", "f4", "f5", "f6", "f7"].map(scenario).into();
+    scenarios.push(Scenario { wait: Duration::from_millis(300), ..scenario("f2") });
+    scenarios.push(Scenario { quota: Some(1 << 20), ..scenario("f8") });
+    scenarios.push(Scenario { keep: Keep::Newest(2), ..scenario("f9") });
+    scenarios
 }
 
 fn main() {
@@ -49,8 +49,8 @@ fn main() {
             1
         }
     };
-    for scene in scenes().iter().filter(|scene| scene.quota.is_some()) {
-        mount::unmount(&root.join(scene.row));
+    for scenario in scenarios().iter().filter(|scenario| scenario.quota.is_some()) {
+        mount::unmount(&root.join(scenario.row));
     }
     let _ = fs::remove_dir_all(&root);
     std::process::exit(code);
@@ -60,9 +60,9 @@ fn run(root: &Path) -> Result<(), String> {
     let text = |error: std::io::Error| error.to_string();
     fs::create_dir_all(root).map_err(text)?;
     let (mut services, mut lines) = (Vec::new(), Vec::new());
-    for scene in scenes() {
-        let (folder, notice) = (root.join(scene.row), root.join(format!("{}.notice", scene.row)));
-        if let Some(bytes) = scene.quota {
+    for scenario in scenarios() {
+        let (folder, notice) = (root.join(scenario.row), root.join(format!("{}.notice", scenario.row)));
+        if let Some(bytes) = scenario.quota {
             fs::create_dir_all(&folder).map_err(text)?;
             // An ordinary user cannot mount a directory with a quota. Then the row is skipped.
             if mount::memory_at(&folder, bytes).is_err() {
@@ -70,14 +70,14 @@ fn run(root: &Path) -> Result<(), String> {
                 continue;
             }
         }
-        let service = Service::start(&folder, &notice, "simulate", Publish::Close, scene.keep).map_err(text)?;
-        if scene.quota.is_some() {
+        let service = Service::start(&folder, &notice, "simulate", Publish::Close, scenario.keep).map_err(text)?;
+        if scenario.quota.is_some() {
             service.limited();
         }
         service.producers(Phase::Producing);
         let place = |path: &Path| path.to_string_lossy().into_owned();
-        lines.push(Views::line(&place(&service.layout().published), &place(&notice), scene.wait, &[]));
-        services.push((scene.row, service));
+        lines.push(Views::line(&place(&service.layout().published), &place(&notice), scenario.wait, &[]));
+        services.push((scenario.row, service));
     }
     let mut out = std::io::stdout().lock();
     // Everything is printed as one line, so that a shell reads it at once. The shell replaces each `|` by a line end
@@ -98,14 +98,14 @@ fn serve(root: &Path, services: &[(&str, Service)]) {
         });
         let Some((row, service)) = services.iter().find(|(row, _)| *row == "f3") else { return };
         // The producer tells its process id as the target of a symbolic link, because a link appears in one step.
-        let told = root.join(row).join("stage/.producer");
+        let link = root.join(row).join("stage/.producer");
         while !over.load(Ordering::Acquire) {
-            let pid = fs::read_link(&told).ok().and_then(|to| to.to_str()?.parse::<i32>().ok());
+            let pid = fs::read_link(&link).ok().and_then(|to| to.to_str()?.parse::<i32>().ok());
             let Some(pid) = pid else {
                 std::thread::sleep(Duration::from_millis(10));
                 continue;
             };
-            let _ = fs::remove_file(&told);
+            let _ = fs::remove_file(&link);
             service.producers(fate(pid, &over));
         }
     });

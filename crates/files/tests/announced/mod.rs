@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_catalog::Catalog;
-use crossdock_files::{Announcement, Role, Site, entry_key};
+use crossdock_files::{Announcement, HostRole, Site, entry_key};
 use crossdock_layout::files::Phase;
 use crossdock_os::Deadline;
 
@@ -20,7 +20,7 @@ pub fn site(catalog: impl Catalog + 'static) -> Site {
 pub fn announce(catalog: &dyn Catalog, directory: &str, node: &str, address: &str) {
     let announced = Announcement {
         life: 1,
-        role: Role::Produces,
+        role: HostRole::Produces,
         phase: Some(Phase::Producing),
         published: 0,
         bytes: 0,

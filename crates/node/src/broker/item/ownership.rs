@@ -2,9 +2,9 @@
 //! tasks want.
 //!
 //! While a request waits for an item of another node, the node of the request asks that other node again and again with
-//! [`WANT`]. The answer only says whether the asked node has the item, and whether the item comes to the asking node.
+//! [`OWN`]. The answer only says whether the asked node has the item, and whether the item comes to the asking node.
 //! If the item's owner is the waiting task, the item's node passes the item on, and the asking node learns this from
-//! the catalog. So a lost answer loses nothing. A want that is not repeated ends after a while.
+//! the catalog. So a lost answer loses nothing. A waiter whose node does not ask again is dropped.
 //!
 //! When an item ends, its node reports this to the nodes that want it ([`ENDED`]). If this message is lost, their
 //! requests wait until their deadlines.
@@ -23,7 +23,7 @@ use crate::broker::waits::Due;
 use crate::broker::{Broker, NodeFailure};
 
 /// The service by which a node asks for an item that one of its tasks wants.
-pub(in crate::broker) const WANT: u32 = 10;
+pub(in crate::broker) const OWN: u32 = 10;
 /// The service by which a node reports that an item is gone.
 pub(in crate::broker) const ENDED: u32 = 11;
 
@@ -31,10 +31,10 @@ pub(in crate::broker) const ENDED: u32 = 11;
 const AGAIN_MS: u64 = 2_000;
 /// The pause before a node asks again after a failed question.
 pub(super) const RETRY_MS: u64 = 300;
-/// If a node does not repeat its want within this time, the want ends.
+/// If a node does not repeat its question within this time, its waiter is dropped.
 pub(super) const LASTS_MS: u64 = 6_000;
 /// The most tasks of other nodes that can wait for one item.
-const WANTS: usize = 1024;
+const REMOTE_WAITERS: usize = 1024;
 
 record! {
     /// The question: a task of the asking node wants to own this item.
@@ -83,9 +83,9 @@ pub(super) fn unreadable() -> NodeFailure {
     NodeFailure { status: Status::Incompatible, text: text.into() }
 }
 
-/// A task of another node that wants an item, and the time at which this want ends unless it is repeated.
+/// A task of another node that waits to own an item. It is dropped at the time `until` unless its node asks again.
 #[derive(Clone, Debug)]
-pub(super) struct Want {
+pub(super) struct RemoteWaiter {
     node: String,
     task: String,
     rank: u32,
@@ -94,23 +94,23 @@ pub(super) struct Want {
     arrival: u64,
 }
 
-/// The wants of other nodes' tasks, by workflow and key, in the order of arrival.
+/// The waiters of other nodes, by workflow and key, in the order of arrival.
 #[derive(Default)]
-pub(super) struct Wants(BTreeMap<(u64, String), Vec<Want>>);
+pub(super) struct RemoteWaiters(BTreeMap<(u64, String), Vec<RemoteWaiter>>);
 
-impl Wants {
-    /// Removes the wants of a node to which nothing can be passed for now.
+impl RemoteWaiters {
+    /// Removes the waiters of a node to which nothing can be passed for now.
     pub(super) fn drop_node(&mut self, node: &str) {
-        self.0.retain(|_, wants| {
-            wants.retain(|want| want.node != node);
-            !wants.is_empty()
+        self.0.retain(|_, waiters| {
+            waiters.retain(|waiter| waiter.node != node);
+            !waiters.is_empty()
         });
     }
 
     fn drop_old(&mut self, now: u64) {
-        self.0.retain(|_, wants| {
-            wants.retain(|want| want.until > now);
-            !wants.is_empty()
+        self.0.retain(|_, waiters| {
+            waiters.retain(|waiter| waiter.until > now);
+            !waiters.is_empty()
         });
     }
 }
@@ -136,100 +136,100 @@ pub(super) enum NextUser {
 
 impl Broker {
     /// Gives the request or task that has waited longest for the item among those that may have it now.
-    pub(super) fn next_taker(&self, item: SegmentId) -> Option<NextUser> {
+    pub(super) fn next_user(&self, item: SegmentId) -> Option<NextUser> {
         let here = self.first_waiting(item, WaitPurpose::Owning);
         let found = self.lasting.items.all.get(&item)?;
-        let there = self.first_want(item).filter(|_| found.level != ItemLevel::Cooperative);
+        let there = self.first_remote_waiter(item).filter(|_| found.level != ItemLevel::Cooperative);
         match (here, there) {
-            (Some(id), Some(want)) if want.arrival < self.items.waits.arrival(id) => {
-                Some(NextUser::There(want.node.clone()))
+            (Some(id), Some(waiter)) if waiter.arrival < self.items.waits.arrival(id) => {
+                Some(NextUser::There(waiter.node.clone()))
             }
             (Some(id), _) => Some(NextUser::Here(id)),
-            (None, Some(want)) => Some(NextUser::There(want.node.clone())),
+            (None, Some(waiter)) => Some(NextUser::There(waiter.node.clone())),
             (None, None) => None,
         }
     }
 
-    fn first_want(&self, item: SegmentId) -> Option<&Want> {
+    fn first_remote_waiter(&self, item: SegmentId) -> Option<&RemoteWaiter> {
         let found = self.lasting.items.all.get(&item)?;
         let site = self.site.as_ref().filter(|site| site.is_in())?;
-        if found.holder != MemberId::NOBODY || !self.has_its_name(item) {
+        if found.holder != MemberId::NONE || !self.has_its_name(item) {
             return None;
         }
-        let wants = self.items.wants.0.get(&(found.workflow, found.key.clone()))?;
-        wants.iter().find(|want| {
-            want.until > self.now && site.is_there(&want.node) && self.wants_as(found.workflow, &found.owner, want)
+        let waiters = self.items.remote_waiters.0.get(&(found.workflow, found.key.clone()))?;
+        waiters.iter().find(|waiter| {
+            waiter.until > self.now && site.is_there(&waiter.node) && self.is_owner(found.workflow, &found.owner, waiter)
         })
     }
 
-    /// Tells whether the task that wants the item is its owner.
-    fn wants_as(&self, workflow: u64, owner: &Party, want: &Want) -> bool {
+    /// Tells whether the waiting task is the item's owner.
+    fn is_owner(&self, workflow: u64, owner: &Party, waiter: &RemoteWaiter) -> bool {
         let is = |party: &Party| match party {
-            Party::Task { task, rank } => *task == want.task && rank.is_none_or(|rank| rank == want.rank),
+            Party::Task { task, rank } => *task == waiter.task && rank.is_none_or(|rank| rank == waiter.rank),
             Party::Number(_) => false,
         };
         match owner {
             Party::Number(number) => {
-                want.numbers.contains(number) || self.lasting.items.numbers.get(&(workflow, *number)).is_some_and(is)
+                waiter.numbers.contains(number) || self.lasting.items.numbers.get(&(workflow, *number)).is_some_and(is)
             }
             party => is(party),
         }
     }
 
     /// Answers the question of a node that wants an item for one of its tasks.
-    pub(in crate::broker) fn item_wanted(&mut self, node: &str, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
-        let Some(wanted) = decode::<OwnershipRequest>(body).filter(|wanted| wanted.version == VERSION) else {
+    pub(in crate::broker) fn ownership_requested(&mut self, node: &str, body: &[u8]) -> Result<Vec<u8>, NodeFailure> {
+        let Some(request) = decode::<OwnershipRequest>(body).filter(|request| request.version == VERSION) else {
             return Err(unreadable());
         };
-        let stands = |item: u64, code, text: String| Ok(encode(&OwnershipReply { item, code, text }));
-        let workflow = self.lasting.workflow_names.get(&wanted.workflow).copied();
-        let found = workflow.and_then(|of| Some((of, *self.lasting.items.keys.get(&(of, wanted.key.clone()))?)));
+        let reply = |item: u64, code, text: String| Ok(encode(&OwnershipReply { item, code, text }));
+        let workflow = self.lasting.workflow_names.get(&request.workflow).copied();
+        let found = workflow.and_then(|of| Some((of, *self.lasting.items.keys.get(&(of, request.key.clone()))?)));
         let Some((workflow, item)) = found else {
-            return stands(0, NOT_HERE, format!("item '{}' is not there", wanted.key));
+            return reply(0, NOT_HERE, format!("item '{}' is not there", request.key));
         };
         if self.lasting.items.all[&item].level == ItemLevel::Cooperative {
             let text = format!(
                 "item '{}' is cooperative: it stays on node {}; make it verified or strict to pass it to other nodes",
-                wanted.key,
+                request.key,
                 self.own_node().unwrap_or("?")
             );
-            return stands(item.0, NEVER, text);
+            return reply(item.0, NEVER, text);
         }
-        self.items.wants.drop_old(self.now);
+        self.items.remote_waiters.drop_old(self.now);
         let (until, arrival) = (self.now + LASTS_MS, self.items.waits.next_arrival());
-        let wants = self.items.wants.0.entry((workflow, wanted.key)).or_default();
-        let (task, rank, numbers) = (wanted.task, wanted.rank, wanted.numbers);
-        let want = Want { node: node.to_owned(), task, rank, numbers, until, arrival };
-        let is_same = |of: &&mut Want| (&of.node, &of.task, of.rank) == (&want.node, &want.task, want.rank);
-        let is_full = wants.len() >= WANTS;
-        match wants.iter_mut().find(is_same) {
-            Some(known) => (known.until, known.numbers) = (until, want.numbers.clone()),
+        let waiters = self.items.remote_waiters.0.entry((workflow, request.key)).or_default();
+        let (task, rank, numbers) = (request.task, request.rank, request.numbers);
+        let waiter = RemoteWaiter { node: node.to_owned(), task, rank, numbers, until, arrival };
+        let is_same = |of: &&mut RemoteWaiter| (&of.node, &of.task, of.rank) == (&waiter.node, &waiter.task, waiter.rank);
+        let is_full = waiters.len() >= REMOTE_WAITERS;
+        match waiters.iter_mut().find(is_same) {
+            Some(known) => (known.until, known.numbers) = (until, waiter.numbers.clone()),
             None if is_full => {
-                let text = format!("{WANTS} tasks of other nodes wait for this item already");
+                let text = format!("{REMOTE_WAITERS} tasks of other nodes wait for this item already");
                 return Err(NodeFailure { status: Status::Busy, text });
             }
-            None => wants.push(want.clone()),
+            None => waiters.push(waiter.clone()),
         }
         self.serve_waiting(item);
         let Some(found) = self.lasting.items.all.get(&item) else {
-            return stands(0, NOT_HERE, format!("item {} is not there", item.0));
+            return reply(0, NOT_HERE, format!("item {} is not there", item.0));
         };
         let code = match self.lasting.items.residences.get(&item) {
-            Some(Residence::Leaving { to, .. }) if to == node && self.wants_as(workflow, &found.owner, &want) => COMES,
+            Some(Residence::Leaving { to, .. }) if to == node && self.is_owner(workflow, &found.owner, &waiter) => COMES,
             // The next node may have the item already, and only that node knows what becomes of it.
             Some(Residence::Leaving { .. }) => NOT_HERE,
-            _ => match self.next_taker(item) {
-                Some(NextUser::There(next)) if next == node && self.wants_as(workflow, &found.owner, &want) => COMES,
+            _ => match self.next_user(item) {
+                Some(NextUser::There(next)) if next == node && self.is_owner(workflow, &found.owner, &waiter) => COMES,
                 _ => NOT_YET,
             },
         };
-        stands(item.0, code, self.whose(item, found))
+        reply(item.0, code, self.whose(item, found))
     }
 
     /// Reports to other nodes that an item is gone, if these nodes want the item.
     pub(super) fn tell_nodes_of_end(&mut self, item: SegmentId, workflow: u64, key: &str, why: &str) {
-        let wants = self.items.wants.0.remove(&(workflow, key.to_owned())).unwrap_or_default();
-        let nodes: BTreeSet<_> = wants.into_iter().filter(|want| want.until > self.now).map(|want| want.node).collect();
+        let waiters = self.items.remote_waiters.0.remove(&(workflow, key.to_owned())).unwrap_or_default();
+        let nodes: BTreeSet<_> = waiters.into_iter().filter(|waiter| waiter.until > self.now).map(|waiter| waiter.node).collect();
         let Some(workflow) = self.lasting.workflow_name(workflow) else { return };
         let (key, why) = (key.to_owned(), why.to_owned());
         let body = encode(&Ended { version: VERSION, workflow, key, item: item.0, why });
@@ -298,7 +298,7 @@ impl Broker {
                 rank,
                 numbers: numbers.clone(),
             };
-            let id = self.ask_node(&node, WANT, encode(&body));
+            let id = self.ask_node(&node, OWN, encode(&body));
             let question = Question { waits, workflow: wait.workflow, key: key.clone(), node, reads: false };
             self.items.asked.insert(id, question);
         }
@@ -309,7 +309,7 @@ impl Broker {
     }
 
     pub(super) fn ask_later(&mut self, waits: RequestId, ms: u64) {
-        self.waits.expect(self.now + ms, Due::Want(waits.0, waits.1));
+        self.waits.expect(self.now + ms, Due::AskOwner(waits.0, waits.1));
     }
 
     /// Handles the answer to a question about an item that this node has asked.
@@ -337,14 +337,14 @@ impl Broker {
         let (is_over, waits_at_all) = (self.now >= wait.since + wait.waited_ms, wait.waited_ms > 0);
         let is_last = is_over && !self.is_asked_for(waits);
         let another_comes = !waits_at_all && wait.said.as_ref().is_some_and(|said| said.comes && said.key != key);
-        let stands = outcome.map(|body| {
+        let reply = outcome.map(|body| {
             if let Some(ReadReply { item, code, text, .. }) = readable {
                 return OwnershipReply { item, code, text };
             }
             let none = || OwnershipReply { item: 0, code: NEVER, text: format!("node {node} gave no answer to it") };
             decode::<OwnershipReply>(&body).unwrap_or_else(none)
         });
-        let refusal = match stands {
+        let refusal = match reply {
             Ok(OwnershipReply { code: NEVER, text, .. }) => Some((Status::Denied, text)),
             // What this node knows of the item is old, so the catalog decides about a request that does not wait.
             Ok(OwnershipReply { code: NOT_HERE, text, .. }) if !waits_at_all => {

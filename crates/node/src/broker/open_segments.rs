@@ -8,7 +8,7 @@ use super::lasting::Lasting;
 
 /// How often a member has a segment open.
 #[derive(Clone, Copy, Debug)]
-struct Hold {
+struct OpenCount {
     count: u32,
     /// True if the broker only assumes that the member has the segment open, because the member is away. When the
     /// member comes back, it says what it has open.
@@ -17,29 +17,29 @@ struct Hold {
 
 /// For each open segment the members that have it open.
 #[derive(Debug, Default)]
-pub(super) struct Holds(BTreeMap<SegmentId, BTreeMap<MemberId, Hold>>);
+pub(super) struct OpenSegments(BTreeMap<SegmentId, BTreeMap<MemberId, OpenCount>>);
 
-impl Holds {
+impl OpenSegments {
     /// Notes that the member has opened the segment once more.
     pub fn open(&mut self, segment: SegmentId, member: MemberId) {
-        let hold = self.0.entry(segment).or_default().entry(member).or_insert(Hold { count: 0, assumed: false });
-        hold.count = hold.count.saturating_add(1);
+        let open = self.0.entry(segment).or_default().entry(member).or_insert(OpenCount { count: 0, assumed: false });
+        open.count = open.count.saturating_add(1);
     }
 
     /// Notes that the member has the segment open. Counts one opening, unless the broker has counted openings of the
     /// member before.
     pub fn open_once(&mut self, segment: SegmentId, member: MemberId) {
-        self.0.entry(segment).or_default().entry(member).or_insert(Hold { count: 1, assumed: false });
+        self.0.entry(segment).or_default().entry(member).or_insert(OpenCount { count: 1, assumed: false });
     }
 
     /// Notes that the member is away and may have the segment open.
     pub fn assume(&mut self, segment: SegmentId, member: MemberId, count: u32) {
-        self.0.entry(segment).or_default().entry(member).or_insert(Hold { count, assumed: true });
+        self.0.entry(segment).or_default().entry(member).or_insert(OpenCount { count, assumed: true });
     }
 
     /// Notes that the member is away. From now on the broker only assumes what the member has open.
     pub fn assume_all_of(&mut self, member: MemberId) {
-        self.0.values_mut().filter_map(|of| of.get_mut(&member)).for_each(|hold| hold.assumed = true);
+        self.0.values_mut().filter_map(|of| of.get_mut(&member)).for_each(|open| open.assumed = true);
     }
 
     /// Sets how often the member has the segment open, as the member says.
@@ -47,15 +47,15 @@ impl Holds {
         if count == 0 {
             self.remove(segment, member);
         } else {
-            self.0.entry(segment).or_default().insert(member, Hold { count, assumed: false });
+            self.0.entry(segment).or_default().insert(member, OpenCount { count, assumed: false });
         }
     }
 
     /// Notes that the member closed the segment `count` times. Returns `true` if the member now has it closed.
     pub fn close(&mut self, segment: SegmentId, member: MemberId, count: u32) -> bool {
-        let Some(hold) = self.0.get_mut(&segment).and_then(|of| of.get_mut(&member)) else { return false };
-        hold.count = hold.count.saturating_sub(count);
-        let last = hold.count == 0;
+        let Some(open) = self.0.get_mut(&segment).and_then(|of| of.get_mut(&member)) else { return false };
+        open.count = open.count.saturating_sub(count);
+        let last = open.count == 0;
         if last {
             self.remove(segment, member);
         }
@@ -89,8 +89,8 @@ impl Holds {
 
     /// Gives the members that have a segment open, each with the number of its openings.
     pub fn of(&self, segment: SegmentId) -> impl ExactSizeIterator<Item = (MemberId, u32)> {
-        static NONE: BTreeMap<MemberId, Hold> = BTreeMap::new();
-        self.0.get(&segment).unwrap_or(&NONE).iter().map(|(member, hold)| (*member, hold.count))
+        static NONE: BTreeMap<MemberId, OpenCount> = BTreeMap::new();
+        self.0.get(&segment).unwrap_or(&NONE).iter().map(|(member, open)| (*member, open.count))
     }
 
     /// Gives the segments that a member has open.
@@ -100,7 +100,7 @@ impl Holds {
 
     /// Gives the segments that a member is only assumed to have open, because it is away.
     pub fn assumed_of(&self, member: MemberId) -> Vec<SegmentId> {
-        let assumed = self.0.iter().filter(|(_, of)| of.get(&member).is_some_and(|hold| hold.assumed));
+        let assumed = self.0.iter().filter(|(_, of)| of.get(&member).is_some_and(|open| open.assumed));
         assumed.map(|(segment, _)| *segment).collect()
     }
 
@@ -109,9 +109,9 @@ impl Holds {
         for (segment, of) in &self.0 {
             assert!(lasting.of(*segment).is_some(), "{segment} is gone and open");
             assert!(!of.is_empty(), "{segment} is open in no member");
-            for (member, hold) in of {
+            for (member, open) in of {
                 assert!(lasting.members.contains_key(member), "{member} is gone and has {segment} open");
-                assert!(hold.count > 0, "{member} has {segment} open no time");
+                assert!(open.count > 0, "{member} has {segment} open no time");
             }
         }
     }
