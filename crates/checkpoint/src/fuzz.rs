@@ -341,28 +341,20 @@ impl Input<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crossdock_os::testing::{Random, run_corpus};
+
     use super::*;
 
     #[test]
     fn inputs_of_the_fuzzer_do_no_harm() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/checkpoint");
-        let mut count = 0;
-        for entry in std::fs::read_dir(corpus).unwrap() {
-            fuzz_file(&std::fs::read(entry.unwrap().path()).unwrap());
-            count += 1;
-        }
-        assert!(count > 0);
+        run_corpus("checkpoint", fuzz_file);
     }
 
     #[test]
     fn random_files_and_contents_do_no_harm() {
-        let mut state = 5u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as u8
-        };
+        let mut random = Random(5);
         for round in 0..2000u32 {
-            let bytes: Vec<u8> = [2 + (round % 2) as u8].into_iter().chain((0..120).map(|_| next())).collect();
+            let bytes: Vec<u8> = [vec![2 + (round % 2) as u8], random.bytes(120)].concat();
             fuzz_file(&bytes);
         }
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Ended, Place, await_that, finish, free_port, signal};
+use common::{Ended, Place, finish, free_port, signal, until};
 use crossdock_checkpoint::{Checkpoint, Value, restart};
 use crossdock_client::{ConnectOptions, Publisher, SeriesOptions, Session, Variable};
 use rustix::process::Signal;
@@ -153,7 +153,7 @@ fn a_stopped_checkpoint_costs_one_version_and_saves_the_last_when_it_goes_on() {
     };
     publish(1);
     let command = node.start(&["checkpoint", "field", "--every", "1", "--keep", "2", "--to", to.to_str().unwrap()]);
-    await_that("the first checkpoint", || !files(&to).is_empty());
+    until("the first checkpoint", || !files(&to).is_empty());
     // The command may be stopped between two versions or while it holds one; the test holds for both.
     signal(command.id(), Signal::STOP);
     for step in 2..=60 {
@@ -161,9 +161,7 @@ fn a_stopped_checkpoint_costs_one_version_and_saves_the_last_when_it_goes_on() {
         assert_eq!((number, statistics.withheld, statistics.no_space), (step as u64, 0, 0));
     }
     signal(command.id(), Signal::CONT);
-    await_that("the newest to be saved", || {
-        restart(&to, "").is_ok_and(|found| whole(&found.checkpoint, "field") == 60)
-    });
+    until("the newest to be saved", || restart(&to, "").is_ok_and(|found| whole(&found.checkpoint, "field") == 60));
     field.end().unwrap();
     let ended = finish(command);
     assert_eq!(ended.code, 0, "{}", ended.err);
@@ -175,11 +173,11 @@ fn ranks_are_saved_together_and_of_one_version() {
     let to = node.path("saved");
     let pid = node.publish(0, &[("FIELD_NAMES", "field/0 field/1 field/2"), ("FIELD_PAUSE_MS", "1")]);
     let command = node.start(&["checkpoint", "field", "--ranks", "3", "--every", "50ms", "--to", to.to_str().unwrap()]);
-    await_that("three checkpoints", || {
+    until("three checkpoints", || {
         files(&to).last().is_some_and(|p| !p.ends_with("field-00000001.h5") && !p.ends_with("field-00000002.h5"))
     });
     node.end(pid, Signal::KILL);
-    await_that("the death to be noticed", || {
+    until("the death to be noticed", || {
         restart(&to, "").is_ok_and(|found| {
             let one = &found.checkpoint;
             let steps: Vec<i64> = one.series().map(|s| whole(one, s)).collect();
@@ -252,14 +250,14 @@ fn ranks_that_stop_at_different_times_are_saved_when_the_last_one_has_come_so_fa
         std::thread::sleep(Duration::from_millis(300));
         ranks[2].publish(first..=first);
         let saved = |step: i64| restart(&to, "").is_ok_and(|found| steps_of(&found.checkpoint) == [step; 3]);
-        await_that("a checkpoint of the version that all have", || saved(first));
+        until("a checkpoint of the version that all have", || saved(first));
         // The first rank gets ahead by more versions than it keeps, and then the others reach its number.
         ranks[0].publish(first + 1..=first + 5);
         std::thread::sleep(Duration::from_millis(300));
         ranks[2].publish(first + 1..=first + 5);
         assert!(saved(first), "the second rank has no newer version");
         ranks[1].publish(first + 1..=first + 5);
-        await_that("a checkpoint of the last version", || saved(first + 5));
+        until("a checkpoint of the last version", || saved(first + 5));
         ranks[0].publish(first + 6..=first + 6);
         signal(command.id(), Signal::TERM);
         let ended = finish(command);
@@ -276,7 +274,7 @@ fn ranks_that_end_without_a_common_version_are_told() {
     let command = node.start(&words);
     ranks[0].publish(1..=1);
     ranks[1].publish(1..=1);
-    await_that("a checkpoint", || restart(&to, "").is_ok());
+    until("a checkpoint", || restart(&to, "").is_ok());
     ranks[0].publish(2..=9);
     ranks[1].publish(2..=4);
     for rank in ranks {
@@ -298,7 +296,7 @@ fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
     let pid = node.publish(0, &[("FIELD_NAMES", "field/0 field/1 field/2"), ("FIELD_ELEMENTS", "1000")]);
     let words = ["checkpoint", "field", "--ranks", "3", "--every", "2", "--to", to.to_str().unwrap()];
     let command = node.start(&words);
-    await_that("a checkpoint", || restart(&to, "").is_ok());
+    until("a checkpoint", || restart(&to, "").is_ok());
     node.end(pid, Signal::KILL);
     let mut ranks = Vec::new();
     for rank in 0..3 {
@@ -325,7 +323,7 @@ fn what_a_publisher_published_before_its_death_is_saved_and_its_successor_is_fol
     std::thread::sleep(Duration::from_millis(300));
     assert!(files(&to).is_empty(), "an hour has not passed");
     node.end(pid, Signal::KILL);
-    await_that("the last version", || files(&to).len() == 1);
+    until("the last version", || files(&to).len() == 1);
     assert!(whole(&restart(&to, "").unwrap().checkpoint, "field") > 1);
     node.publish(7, &[]);
     let ended = finish(command);
@@ -343,7 +341,7 @@ fn after_its_own_death_it_goes_on_with_its_numbers() {
     let mut last = 0;
     for _ in 0..5 {
         let command = node.start(&words);
-        await_that("newer checkpoints", || newest_number(&to) > last + 1);
+        until("newer checkpoints", || newest_number(&to) > last + 1);
         signal(command.id(), Signal::KILL);
         assert_eq!(finish(command).code, 137);
         let now = newest_number(&to);
@@ -354,7 +352,7 @@ fn after_its_own_death_it_goes_on_with_its_numbers() {
         whole(&found.checkpoint, "field");
     }
     let command = node.start(&words);
-    await_that("newer checkpoints", || newest_number(&to) > last);
+    until("newer checkpoints", || newest_number(&to) > last);
     node.end(pid, Signal::KILL);
     signal(command.id(), Signal::TERM);
     let ended = finish(command);
@@ -397,12 +395,12 @@ fn a_folder_that_is_gone_is_said_and_the_publisher_goes_on() {
     let to = node.path("saved");
     let pid = node.publish(0, &[]);
     let command = node.start(&["checkpoint", "field", "--every", "5", "--to", to.to_str().unwrap()]);
-    await_that("a checkpoint", || !files(&to).is_empty());
+    until("a checkpoint", || !files(&to).is_empty());
     fs::rename(&to, node.path("elsewhere")).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     fs::rename(node.path("elsewhere"), &to).unwrap();
     let before = newest_number(&to);
-    await_that("a later checkpoint", || newest_number(&to) > before);
+    until("a later checkpoint", || newest_number(&to) > before);
     fs::rename(&to, node.path("elsewhere")).unwrap();
     std::thread::sleep(Duration::from_millis(100));
     node.end(pid, Signal::KILL);
@@ -464,7 +462,7 @@ fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
     shell.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).env("CROSSDOCK_SOCKET", &node.socket);
     let shell = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let said = |name: &str| fs::read_to_string(node.path(name)).unwrap_or_default();
-    await_that("the trouble to be said", || said("later").contains("Read-only file system"));
+    until("the trouble to be said", || said("later").contains("Read-only file system"));
     let before = newest_number(&to);
     // The command looks five times a second, so it has tried again after this pause.
     std::thread::sleep(Duration::from_millis(900));
@@ -481,7 +479,7 @@ fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
         assert!((1..3).contains(&all) && reasons.len() == all, "each once: {said}");
     }
     fs::write(&repaired, "").unwrap();
-    await_that("a later checkpoint", || newest_number(&to) > before);
+    until("a later checkpoint", || newest_number(&to) > before);
     node.end(publisher, Signal::KILL);
     node.publish(3, &[]);
     let ended = finish(shell);
@@ -503,7 +501,7 @@ fn a_place_that_is_no_folder_and_a_second_writer_are_refused_at_once() {
     assert!(ended.code == 71 && ended.err.contains("file/below"), "{} {}", ended.code, ended.err);
     let pid = node.publish(0, &[]);
     let first = run(&node, &node.path("saved"));
-    await_that("a checkpoint", || !files(&node.path("saved")).is_empty());
+    until("a checkpoint", || !files(&node.path("saved")).is_empty());
     let second = finish(run(&node, &node.path("saved")));
     assert!(second.code == 71 && second.err.contains("another process writes"), "{} {}", second.code, second.err);
     node.end(pid, Signal::KILL);

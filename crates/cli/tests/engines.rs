@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use common::{Place, await_that, engines, finish, signal};
+use common::{Place, engines, finish, signal, until};
 use rustix::process::Signal;
 
 #[test]
@@ -175,7 +175,7 @@ fn a_killed_launcher_leaves_nothing() {
                 "front" => {
                     child.kill().unwrap();
                     child.wait().unwrap();
-                    await_that("the supervisor to clean up", || place.runs().is_empty());
+                    until("the supervisor to clean up", || place.runs().is_empty());
                 }
                 _ => {
                     signal(place.supervisor(&child), Signal::KILL);
@@ -200,7 +200,7 @@ fn both_killed_at_once_are_cleaned_up_after_by_the_next_run() {
         signal(supervisor, Signal::KILL);
         child.kill().unwrap();
         child.wait().unwrap();
-        await_that("the supervisor to be dead", || {
+        until("the supervisor to be dead", || {
             fs::read(format!("/proc/{supervisor}/cmdline")).map_or(true, |c| c.is_empty())
         });
         assert_eq!(place.runs().len(), 1, "{engine}");

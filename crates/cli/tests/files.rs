@@ -85,7 +85,7 @@ fn a_producer_that_fails_ends_every_wait_and_a_killed_run_leaves_nothing() {
              waits: {command: 'exec cat /f/never'}\n",
         );
         let child = place.start(engine, &[]);
-        common::await_that("the producer", || {
+        common::until("the producer", || {
             fs::read_to_string(place.path().join("crossdock-logs/killed/writes.log")).is_ok_and(|t| t.contains("ready"))
         });
         assert_eq!(stores("killed-").len(), 1, "{engine}");
@@ -94,7 +94,7 @@ fn a_producer_that_fails_ends_every_wait_and_a_killed_run_leaves_nothing() {
         let _ = finish(child);
         // A later run of the same user cleans up after a killed run, once the kernel has released the killed run's
         // lock.
-        common::await_that("the killed run's store to be removed", || {
+        common::until("the killed run's store to be removed", || {
             let run = finish(place.start(engine, &["--deadline", "1"]));
             assert!(run.took < Duration::from_secs(30), "{engine}: {:?}", run.took);
             stores("killed-").is_empty()
@@ -353,7 +353,7 @@ tasks:
         let child = place.start(engine, &["--json"]);
         if is_root {
             let mut seen = String::new();
-            common::await_that("the list to show the full directory", || {
+            common::until("the list to show the full directory", || {
                 seen = finish(place.command(&["ls", "--files"]).spawn().unwrap()).out;
                 let is_cut = |line: &str| line.starts_with("big ") && line.contains("beyond quota");
                 seen.contains("no room left: writing fails with ENOSPC") && seen.lines().any(is_cut)
@@ -414,7 +414,7 @@ tasks:
             ("never", "awaited", "told ("),
         ];
         let mut seen = String::new();
-        common::await_that("the list to be whole", || {
+        common::until("the list to be whole", || {
             seen = finish(place.command(&["ls", "--files"]).spawn().unwrap()).out;
             let line = |name: &str| seen.lines().find(|line| line.split_whitespace().next() == Some(name));
             wanted.iter().all(|(name, state, user)| line(name).is_some_and(|l| l.contains(state) && l.contains(user)))
@@ -480,7 +480,7 @@ tasks:
         let may_write = is_root && engine == "charliecloud";
         let wanted = consumer.iter().chain(producer.iter().filter(|_| !may_write));
         let mut seen = String::new();
-        common::await_that("the list of refusals", || {
+        common::until("the list of refusals", || {
             seen = finish(place.command(&["ls", "--files"]).spawn().unwrap()).out;
             wanted.clone().all(|row| {
                 let words: Vec<&str> = row.split(' ').collect();
@@ -548,7 +548,7 @@ tasks:
         }
         let child = place.start(engine, &["--json"]);
         let view = place.path().join("view");
-        common::await_that("the view to show a file", || fs::read(view.join("1")).is_ok_and(|text| text == b"one\n"));
+        common::until("the view to show a file", || fs::read(view.join("1")).is_ok_and(|text| text == b"one\n"));
         let mut waits = std::process::Command::new("cat");
         let mut output = waits.arg(view.join("3")).stdout(std::process::Stdio::piped()).spawn().unwrap();
         let mut vain = std::process::Command::new("cat");
@@ -591,14 +591,14 @@ fn a_killed_run_leaves_no_mount_of_a_view() {
     );
     let child = place.start(engine, &[]);
     let view = place.path().join("view");
-    common::await_that("the view", || fs::read(view.join("a")).is_ok_and(|text| text == b"ready\n"));
+    common::until("the view", || fs::read(view.join("a")).is_ok_and(|text| text == b"ready\n"));
     let all = fs::read_to_string("/proc/self/mounts").unwrap();
     let own: Vec<&str> = all.lines().filter(|line| line.contains("/crossdock-files-viewed-")).collect();
     assert!(!own.is_empty(), "{all}");
     signal(place.supervisor(&child), Signal::KILL);
     signal(child.id(), Signal::KILL);
     let _ = finish(child);
-    common::await_that("the mounts to go", || {
+    common::until("the mounts to go", || {
         mounts(&view.display().to_string()).is_empty() && mounts("/crossdock-files-viewed-").is_empty()
     });
     // A dead mount would stop the next run. The killed supervisor may hold its run's lock for a moment after its mounts
@@ -610,7 +610,7 @@ fn a_killed_run_leaves_no_mount_of_a_view() {
             break;
         }
     }
-    common::await_that("the store to be removed", || stores("viewed-").is_empty());
+    common::until("the store to be removed", || stores("viewed-").is_empty());
     place.assert_nothing_left(engine);
 }
 

@@ -108,6 +108,6 @@ fn commands_that_print_again_and_again_end_when_their_reader_has_closed_the_pipe
         reader.read_exact(&mut [0]).unwrap();
         drop(reader);
         let mut child = Ending(child);
-        common::await_that("the command ends", || child.0.try_wait().unwrap().is_some());
+        common::until("the command ends", || child.0.try_wait().unwrap().is_some());
     }
 }

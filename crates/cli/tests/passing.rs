@@ -250,7 +250,7 @@ fn a_killed_broker_is_started_again_and_the_run_does_not_notice() {
     place.await_log("take", "holds");
     let (_, broker) = daemon(&place, child.id());
     signal(broker, Signal::KILL);
-    common::await_that("another broker", || {
+    common::until("another broker", || {
         let list = finish(place.command(&["ls", "--json"]).spawn().unwrap());
         list.code == 0 && list.out.contains("\"name\": \"numbers\"")
     });

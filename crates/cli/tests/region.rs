@@ -4,9 +4,8 @@ mod common;
 
 use std::io::Read;
 use std::process::Child;
-use std::time::Instant;
 
-use common::{Ended, PATIENCE, Place, finish, free_port, signal};
+use common::{Ended, Place, finish, free_port, signal, until};
 use crossdock_client::{ConnectOptions, Mode, ObjectMode, Session};
 use rustix::process::Signal;
 
@@ -59,14 +58,6 @@ impl Nodes {
 
 fn socket(place: &Place, node: &str) -> String {
     place.path().join(node).join("endpoint.sock").display().to_string()
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
 }
 
 /// Makes a region on this node, with a text in it.

@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 
-use common::{Place, await_that, finish, signal};
+use common::{Place, finish, signal, until};
 use rustix::process::Signal;
 
 #[test]
@@ -40,7 +40,7 @@ fn a_runner_killed_at_any_moment_of_its_start_leaves_nothing() {
         front.kill().unwrap();
         front.wait().unwrap();
     }
-    await_that("all runs to have cleaned up", || place.processes().is_empty());
+    until("all runs to have cleaned up", || place.processes().is_empty());
     place.assert_nothing_left("process");
 }
 
@@ -153,7 +153,7 @@ fn a_second_interrupt_does_not_wait_for_the_grace() {
     let mut child = place.start("process", &[]);
     place.await_log("deaf", "ready");
     // Signals that come close together count as one, so the test sends them until the run ends.
-    common::await_that("the run to end", || {
+    common::until("the run to end", || {
         signal(child.id(), Signal::INT);
         std::thread::sleep(std::time::Duration::from_millis(200));
         child.try_wait().unwrap().is_some()

@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::process::Command;
 
-use common::{Ended, Place, await_that, finish};
+use common::{Ended, Place, finish, until};
 use serde_json::Value;
 
 fn ask(place: &Place, words: &[&str]) -> Ended {
@@ -21,7 +21,7 @@ fn ps(place: &Place) -> Value {
 /// Waits until the task `task` of the first run is in this state; returns the run.
 fn await_state(place: &Place, task: usize, state: &str) -> Value {
     let mut last = Value::Null;
-    await_that(&format!("task {task} to be `{state}`"), || {
+    until(&format!("task {task} to be `{state}`"), || {
         last = ps(place);
         last["runs"][0]["tasks"][task]["state"] == state
     });
@@ -48,7 +48,7 @@ fn a_run_is_listed_with_its_tasks_and_stopped_by_the_names_that_are_printed() {
         assert_eq!((&solve["name"], &solve["rank"]), (&"solve.1".into(), &1.into()));
         let pid = solve["pid"].as_u64().unwrap();
         assert!(fs::exists(format!("/proc/{pid}")).unwrap());
-        await_that("the task's memory", || {
+        until("the task's memory", || {
             let solve = &ps(&place)["runs"][0]["tasks"][2];
             solve["memory"].as_u64() > Some(0) && solve["processes"][0] == pid
         });
@@ -122,7 +122,7 @@ fn a_command_gets_into_a_run_from_anywhere_by_the_workflows_name() {
     await_state(&place, 0, "runs");
     place.await_log("solve", "connected as w/solve");
     let mut observed = String::new();
-    await_that("the run's series to be exported by a command that is attached", || {
+    until("the run's series to be exported by a command that is attached", || {
         let crossdock = env!("CARGO_BIN_EXE_crossdock");
         let words = ["attach", "w", "--", crossdock, "watch", "field", "--versions", "1"];
         let ended = finish(place.command(&words).current_dir("/").spawn().unwrap());
@@ -152,7 +152,7 @@ fn completions_offer_the_names_that_are_there() {
     let child = place.start("process", &[]);
     let id = await_state(&place, 0, "runs")["id"].as_str().unwrap().to_owned();
     assert_eq!(ask(&place, &["names", "runs"]).out.trim(), id);
-    await_that("the series among the names", || ask(&place, &["names", "series"]).out.trim() == "w/field");
+    until("the series among the names", || ask(&place, &["names", "series"]).out.trim() == "w/field");
     assert!(ask(&place, &["names", "objects"]).out.contains("w/field"));
     let listed: Value = serde_json::from_str(&ask(&place, &["ls", "-o", "json"]).out).unwrap();
     let daemons = listed["daemons"].as_array().unwrap();

@@ -4,9 +4,8 @@ mod common;
 
 use std::io::Read;
 use std::process::Child;
-use std::time::Instant;
 
-use common::{PATIENCE, Place, finish, free_port, signal};
+use common::{Place, finish, free_port, signal, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -30,14 +29,6 @@ fn nodes(place: &Place, node: &str) -> Vec<(String, String)> {
     let text = |node: &Value, field: &str| node[field].as_str().unwrap().to_owned();
     let nodes = found["daemons"][0]["nodes"].as_array().unwrap();
     nodes.iter().map(|node| (text(node, "name"), text(node, "state"))).collect()
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
 }
 
 #[test]

@@ -5,8 +5,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use common::{Random, World};
+use common::World;
 use crossdock_layout::{Handle, Status};
+use crossdock_os::testing::Random;
 
 #[test]
 fn blocks_are_aligned_apart_and_counted() {
@@ -170,7 +171,7 @@ fn threads_of_a_process_allocate_at_once() {
                         let size = 1 + random.below(most);
                         live.push(region.allocate(size, 16).unwrap());
                     } else {
-                        let at = random.below(live.len() as u64) as usize;
+                        let at = random.below(live.len());
                         region.deallocate(live.swap_remove(at)).unwrap();
                     }
                 }

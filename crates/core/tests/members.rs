@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::{Random, World};
+use common::World;
 use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::region::Region;
+use crossdock_os::testing::Random;
 
 /// The number of cells, which are words that all processes share. A cell holds the offset of a block. The process that
 /// takes a block out of its cell frees the block.
@@ -121,7 +122,7 @@ fn killed_processes_leave_nothing_but_what_was_in_their_hands() {
     let mut children: Vec<_> = (0..3).map(|_| spawn()).collect();
     while start.elapsed() < Duration::from_secs(4) {
         std::thread::sleep(Duration::from_millis(1 + random.below(30)));
-        let at = random.below(3) as usize;
+        let at = random.below(3);
         let (counter, pid) = children[at];
         // SAFETY: a child of this process that has not been waited for.
         unsafe { libc::kill(pid, libc::SIGKILL) };

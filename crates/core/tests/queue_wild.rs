@@ -7,43 +7,37 @@ use crossdock_core::Host;
 use crossdock_core::queue::{End, Pattern, Ring, Side, fuzz_entry};
 use crossdock_layout::queue::{AtomicU64, CELLS_AT};
 use crossdock_os::Deadline;
+use crossdock_os::testing::Random;
 use queue_world::{World, message};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const PATTERNS: [Pattern; 4] = [Pattern::OneToOne, Pattern::FanOut, Pattern::FanIn, Pattern::WorkQueue];
 
-/// A generator of pseudo-random numbers, which are the same in every run.
-struct Dice(u64);
+/// Values and offsets that may do harm, the same in every run.
+struct Dice(Random);
 
 impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
     /// Gives a value that may do harm: random, small, huge, or like the state of a cell a few laps later.
     fn value(&mut self) -> u64 {
-        match self.roll() % 5 {
-            0 => self.roll(),
-            1 => self.roll() % 8,
-            2 => u64::MAX - self.roll() % 8,
-            3 => 1 << (self.roll() % 64),
-            _ => ((self.roll() % 4) << 12) | ((self.roll() % 40) << 4) | (self.roll() % 16),
+        match self.0.below(5) {
+            0 => self.0.number(),
+            1 => self.0.number() % 8,
+            2 => u64::MAX - self.0.number() % 8,
+            3 => 1 << (self.0.number() % 64),
+            _ => ((self.0.number() % 4) << 12) | ((self.0.number() % 40) << 4) | (self.0.number() % 16),
         }
     }
 
     /// Gives an offset at which the port has data: in the header, the first end slots, or the cells.
     fn offset(&mut self, size: u64) -> u64 {
-        let (from, to) = match self.roll() % 4 {
+        let (from, to) = match self.0.below(4) {
             0 => (0, 512),
             1 => (1024, 1024 + 256),
             2 => (1024 + 32 * 128, 1024 + 34 * 128),
             _ => (CELLS_AT as u64, size),
         };
-        (from + self.roll() % (to - from)) & !7
+        (from + self.0.number() % (to - from)) & !7
     }
 }
 
@@ -58,11 +52,11 @@ impl Drop for Stop<'_> {
 
 #[test]
 fn whatever_is_written_over_a_port_each_call_ends() {
-    let mut dice = Dice(0x5eed);
+    let mut dice = Dice(Random(0x5eed));
     for round in 0..3000 {
-        let mut input = vec![(dice.roll() & 7) as u8, (dice.roll() & 7) as u8];
+        let mut input = vec![(dice.0.number() & 7) as u8, (dice.0.number() & 7) as u8];
         let capacity = 1 << (input[1] & 3);
-        for _ in 0..1 + dice.roll() % 12 {
+        for _ in 0..1 + dice.0.number() % 12 {
             let offset = dice.offset(CELLS_AT as u64 + 64 * capacity);
             // `fuzz_entry` expects offsets in words of eight bytes.
             input.extend_from_slice(&((offset / 8) as u16).to_le_bytes());
@@ -83,7 +77,7 @@ fn while_a_member_scribbles_others_get_answers_or_errors_in_time() {
         let raw = world.mapping();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut dice = Dice(0xbad + pattern as u64);
+                let mut dice = Dice(Random(0xbad + pattern as u64));
                 while !over.load(Relaxed) {
                     let offset = dice.offset(raw.length() as u64);
                     let address = raw.at(offset, 8).unwrap();

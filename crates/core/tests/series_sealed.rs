@@ -144,7 +144,10 @@ fn fallocate_in_every_other_mode_changes_nothing() {
     for mode in [FallocateFlags::ZERO_RANGE, FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
         assert!(rustix::fs::fallocate(fixture.reopened(), mode, 0, 1 << 20).is_err());
     }
-    assert_eq!(rustix::fs::fallocate(fixture.reopened(), FallocateFlags::empty(), size, 4096).unwrap_err(), Errno::PERM);
+    assert_eq!(
+        rustix::fs::fallocate(fixture.reopened(), FallocateFlags::empty(), size, 4096).unwrap_err(),
+        Errno::PERM
+    );
     // The kernel allows an observer to reserve memory for pages that have none yet. This changes no byte.
     let _ = rustix::fs::fallocate(fixture.reopened(), FallocateFlags::KEEP_SIZE, size - 4096, 4096);
     fixture.unharmed();

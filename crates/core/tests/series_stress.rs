@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_core::series::{Detect, FullPolicy, Observer, Publisher, Spec, Version};
 use crossdock_layout::Status;
+use crossdock_os::testing::Random;
 use series_world::{Series, World, as_numbers, numbers, pages, pattern, spec};
 
 const WORDS: u64 = 256 * 512;
@@ -29,17 +30,6 @@ const REFUSED: usize = 3006;
 
 fn seconds() -> u64 {
     std::env::var("CROSSDOCK_STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30)
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
 }
 
 fn publish(world: &World, publisher: &mut Publisher) -> i32 {
@@ -106,7 +96,7 @@ fn observe(world: &World, observer: &mut Observer, full: FullPolicy, seed: u64) 
                 Err(error) => assert!(matches!(error.status, Status::TimedOut | Status::Busy), "{error}"),
             },
             4..7 if !held.is_empty() => {
-                let index = random.below(held.len() as u64) as usize;
+                let index = random.below(held.len());
                 match held[index].refresh() {
                     Ok(_) => {}
                     Err(error) => assert_eq!(error.status, Status::Busy, "{error}"),

@@ -7,19 +7,9 @@ use std::time::{Duration, Instant};
 
 use crossdock_core::series::{AttachParts, Detect, Observer, Report, Spec, fuzz_entry};
 use crossdock_layout::Status;
+use crossdock_os::testing::Random;
 use crossdock_os::{Access, Mapping, file, memfd};
 use series_world::{PUBLISHER, World, as_numbers, numbers, pattern, spec};
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
 
 #[test]
 fn whatever_lies_in_pools_and_pin_pages_every_call_ends() {
@@ -27,10 +17,10 @@ fn whatever_lies_in_pools_and_pin_pages_every_call_ends() {
     let ends = Instant::now() + Duration::from_secs(5);
     let mut rounds = 0;
     while Instant::now() < ends || rounds < 50 {
-        let length = 2 + (random.next() % 30) as usize * 10;
-        let mut data: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
+        let length = 2 + 10 * random.below(30);
+        let mut data = random.bytes(length);
         // Half of the rounds write small values, which look like sequence numbers, records and slots.
-        if random.next() % 2 == 0 {
+        if random.one_in(2) {
             data[2..].chunks_mut(10).for_each(|chunk| chunk.iter_mut().skip(4).for_each(|byte| *byte = 0));
         }
         data[1] |= 4;

@@ -9,7 +9,7 @@ use crossdock_catalog::embedded::{Client, Keeper, KeeperOptions, TcpDial};
 use crossdock_catalog::{Faults, Memory};
 use crossdock_core::files::FileWaitOutcome;
 use crossdock_layout::files::Phase;
-use meeting::{CLAIMS, Host, announced, await_that, site};
+use meeting::{CLAIMS, Host, announced, site, until};
 
 const SHORT: Duration = Duration::from_millis(1500);
 
@@ -64,7 +64,7 @@ fn a_host_whose_lease_has_ended_goes_on_as_long_as_it_answers_and_announces_itse
     let seen = site(Arc::new(catalog.client()), "s");
     let first = announced(&seen, "a").unwrap();
     cut(&of_a, true);
-    await_that("the end of the lease", || announced(&seen, "a").is_none());
+    until("the end of the lease", || announced(&seen, "a").is_none());
     a.write("y");
     b.gets("y");
     // The catalog's entry stays away for longer than a silent host would need to count as lost.
@@ -73,8 +73,8 @@ fn a_host_whose_lease_has_ended_goes_on_as_long_as_it_answers_and_announces_itse
     assert!(story.to_string().contains("simulate on a still runs") && !story.to_string().contains("silent"), "{story}");
     assert!(a.has_said("the catalog cannot be reached"), "{:?}", a.service().report().troubles);
     cut(&of_a, false);
-    await_that("the new lease", || announced(&seen, "a").is_some_and(|now| now.life == first.life));
-    await_that("the line of the log", || a.has_said("this host has announced its files again"));
+    until("the new lease", || announced(&seen, "a").is_some_and(|now| now.life == first.life));
+    until("the line of the log", || a.has_said("this host has announced its files again"));
     a.write("z");
     b.gets("z");
     assert_eq!(b.service().report().troubles, Vec::<String>::new());
@@ -84,14 +84,14 @@ fn a_host_whose_lease_has_ended_goes_on_as_long_as_it_answers_and_announces_itse
 fn a_lost_host_ends_waits_with_its_name_and_with_what_was_lost_and_goes_on_when_it_is_back() {
     let (mut a, b, of_a, catalog) = two();
     a.write_huge("huge");
-    await_that("the file that waits for room", || {
+    until("the file that waits for room", || {
         let seen = crossdock_files::look(&b.root, &b.root.with_extension("notice"), "/f").unwrap();
         seen.lines.iter().any(|line| line.state == crossdock_files::FileState::NoRoom)
     });
     std::thread::scope(|scope| {
         let wait = scope.spawn(|| b.wait("never", Duration::from_secs(100)));
         kill(&mut a, &of_a);
-        await_that("the line of the log", || b.has_said("host a is lost"));
+        until("the line of the log", || b.has_said("host a is lost"));
         let FileWaitOutcome::TimedOut(story) = b.wait("huge", SHORT) else { panic!("the host is not given up yet") };
         assert!(story.to_string().contains("host a is lost: its lease has ended"), "{story}");
         let FileWaitOutcome::Gone(story) = wait.join().unwrap() else { panic!("its host is lost") };
@@ -113,7 +113,7 @@ fn a_lost_host_ends_waits_with_its_name_and_with_what_was_lost_and_goes_on_when_
     std::fs::remove_file(a.root.join("stage/huge")).unwrap();
     a.restart(&site(Arc::new(catalog.client()), "s"));
     a.service().producers(Phase::Producing);
-    await_that("the host to be back", || b.has_said("host a is back"));
+    until("the host to be back", || b.has_said("host a is back"));
     a.write("huge");
     b.gets("huge");
     let FileWaitOutcome::TimedOut(story) = b.wait("never", SHORT) else { panic!("a runs again") };

@@ -10,24 +10,17 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_catalog::Memory;
 use crossdock_core::files::{FileWaitOutcome, Views};
 use crossdock_files::{Exchange, Keep, Publish, RemoteHosts, Service};
 use crossdock_layout::files::Phase;
 use crossdock_link::{Authority, Certificates, Choice, Transports, Trust};
+use crossdock_os::testing::until;
 
 const LONG: Duration = Duration::from_secs(120);
 const HOURS: Duration = Duration::from_secs(3600);
-
-fn await_that(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + LONG;
-    while !done() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// A host of the test, with a store of its own.
 struct Host {
@@ -215,20 +208,20 @@ fn what_a_producer_removes_renames_and_replaces_does_so_on_the_other_host() {
     let kept = fs::File::open(b.published("old")).unwrap();
     a.write("new", b"second, and longer");
     fs::rename(stage.join("new"), stage.join("old")).unwrap();
-    await_that("the new file", || fs::read(b.published("old")).is_ok_and(|bytes| bytes == b"second, and longer"));
+    until("the new file", || fs::read(b.published("old")).is_ok_and(|bytes| bytes == b"second, and longer"));
     let mut bytes = [0; 5];
     kept.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"first", "an open file stays as it was");
     fs::remove_dir_all(stage.join("d")).unwrap();
-    await_that("the folder to go", || !b.published("d").exists());
+    until("the folder to go", || !b.published("d").exists());
     assert!(b.published("d.x").exists());
     fs::remove_file(stage.join("old")).unwrap();
-    await_that("the file to go", || !b.published("old").exists());
+    until("the file to go", || !b.published("old").exists());
     a.write("old", b"third");
     assert_eq!(b.wait("old"), FileWaitOutcome::Published);
     assert_eq!(fs::read(b.published("old")).unwrap(), b"third");
     fs::create_dir(stage.join("empty")).unwrap();
-    await_that("the empty folder", || b.published("empty").is_dir());
+    until("the empty folder", || b.published("empty").is_dir());
 }
 
 #[test]
@@ -251,7 +244,7 @@ fn files_of_this_host_and_of_another_one_lie_side_by_side_and_go_each_with_its_p
         assert_eq!((host.fetched(), host.service().report().published), (1, 1), "nothing goes round");
     }
     fs::remove_dir_all(a.root.join("stage/d")).unwrap();
-    await_that("the file of a to go", || !b.published("d/a").exists());
+    until("the file of a to go", || !b.published("d/a").exists());
     assert!(b.published("d/b").exists(), "the other host's own file stays");
 }
 
@@ -333,13 +326,13 @@ fn a_file_is_kept_until_the_consumers_of_all_hosts_have_read_it() {
     assert!(a.published("d/x").exists(), "c does not have it yet");
     c.meet(&[("a", &a.address())]);
     assert_eq!(c.wait("d/x"), FileWaitOutcome::Published);
-    await_that("the producers' host to drop it", || !a.published("d/x").exists() && !a.root.join("stage/d/x").exists());
+    until("the producers' host to drop it", || !a.published("d/x").exists() && !a.root.join("stage/d/x").exists());
     assert!(b.published("d/x").exists() && c.published("d/x").exists());
     let read = |consumer: &str| assert_eq!(fs::read(b.root.join(consumer).join("d/x")).unwrap(), b"x");
     read("for.0");
     assert_eq!(b.service().report().dropped, 0, "the second consumer of b has not read it");
     read("for.1");
-    await_that("b to drop it", || !b.published("d/x").exists() && !b.root.join("for.0/d/x").exists());
+    until("b to drop it", || !b.published("d/x").exists() && !b.root.join("for.0/d/x").exists());
     // A file that is published later arrives too.
     a.write("y", b"y");
     assert_eq!(b.wait("y"), FileWaitOutcome::Published);
@@ -359,7 +352,7 @@ fn each_host_keeps_its_newest_files() {
         names
     };
     for host in [&a, &b] {
-        await_that("the oldest to go", || seen(host) == ["17", "18", "19"]);
+        until("the oldest to go", || seen(host) == ["17", "18", "19"]);
     }
     assert_eq!(b.service().report().troubles, Vec::<String>::new());
 }
@@ -371,7 +364,7 @@ fn a_node_without_consumers_of_the_directory_gets_nothing() {
     let stranger = Host::new(&authority, "c", &Keep::All, across(false, &[], &["a"]));
     stranger.meet(&[("a", &a.address())]);
     a.write("x", b"x");
-    await_that("the refusal", || {
+    until("the refusal", || {
         let troubles = stranger.service().report().troubles;
         troubles.iter().any(|line| line.contains("node 'c' has no consumer of this managed directory"))
     });
@@ -477,13 +470,13 @@ fn a_link_that_is_cut_in_the_middle_of_a_file_shows_nothing_and_the_fetch_goes_o
     let bytes: Vec<u8> = (0..2_000_000u32).flat_map(u32::to_le_bytes).collect();
     wire.left.store(3_000_000, Ordering::SeqCst);
     a.write("large", &bytes);
-    await_that("the cut", || wire.is_cut.load(Ordering::SeqCst));
+    until("the cut", || wire.is_cut.load(Ordering::SeqCst));
     let FileWaitOutcome::TimedOut(story) = b.wait_for("large", Duration::from_secs(1)) else {
         panic!("it cannot come")
     };
     assert!(story.to_string().contains("simulate on a"), "{story}");
     assert_eq!(fs::read_dir(b.root.join("fetched")).unwrap().count(), 1, "it is on its way");
-    await_that("the line of the log", || {
+    until("the line of the log", || {
         b.service().report().troubles.iter().any(|line| line.contains("no word of the files of host a"))
     });
     wire.join();
@@ -516,7 +509,7 @@ fn a_file_that_a_consumer_waits_for_does_not_queue_behind_files_that_none_has_op
         for number in 0..5 {
             a.write(&format!("large-{number}"), &large);
         }
-        await_that("several fetches at once", || fs::read_dir(b.root.join("fetched")).unwrap().count() == 3);
+        until("several fetches at once", || fs::read_dir(b.root.join("fetched")).unwrap().count() == 3);
         a.write("other", b"no consumer waits for it");
         a.write("z-small", b"small");
         assert_eq!(wait.join().unwrap(), FileWaitOutcome::Published);
@@ -536,11 +529,11 @@ fn a_file_that_is_dropped_while_it_is_fetched_comes_all_the_same() {
         let mut bytes = [0; 8];
         fs::File::open(file).is_ok_and(|file| file.read_exact_at(&mut bytes, 0).is_ok()) && bytes[4] == 1
     };
-    await_that("its first bytes", || {
+    until("its first bytes", || {
         fs::read_dir(b.root.join("fetched")).unwrap().any(|entry| begins(&entry.unwrap().path()))
     });
     a.write("next", b"x");
-    await_that("the drop", || !a.published("large").exists() && !a.root.join("stage/large").exists());
+    until("the drop", || !a.published("large").exists() && !a.root.join("stage/large").exists());
     assert_eq!(b.wait("large"), FileWaitOutcome::Published);
     assert!(fs::read(b.published("large")).unwrap() == bytes);
 }
@@ -554,15 +547,15 @@ fn a_wait_for_a_file_that_was_dropped_before_it_was_fetched_ends_at_once_and_nam
     a.service().producers(Phase::Producing);
     for number in 0..5 {
         a.write(&number.to_string(), b"x");
-        await_that("the publication", || a.published(&number.to_string()).exists());
+        until("the publication", || a.published(&number.to_string()).exists());
     }
-    await_that("the drop", || !a.published("2").exists());
+    until("the drop", || !a.published("2").exists());
     b.meet(&[("a", &a.address())]);
     let FileWaitOutcome::Gone(story) = b.wait("0") else { panic!("it cannot come") };
     assert!(story.to_string().contains("the rule `keep` dropped it before this host had fetched it"), "{story}");
     assert_eq!((b.wait("3"), b.wait("4")), (FileWaitOutcome::Published, FileWaitOutcome::Published));
     a.write("0", b"anew");
-    await_that("the name's new file", || fs::read(b.published("0")).is_ok_and(|bytes| bytes == b"anew"));
+    until("the name's new file", || fs::read(b.published("0")).is_ok_and(|bytes| bytes == b"anew"));
     assert_eq!(b.wait("0"), FileWaitOutcome::Published);
 }
 
@@ -575,7 +568,7 @@ fn a_silent_host_is_named_in_the_consumers_log_and_the_exchange_ends_all_the_sam
     a.write("x", b"x");
     assert_eq!(b.wait("x"), FileWaitOutcome::Published);
     drop(a);
-    await_that("the line of the log", || {
+    until("the line of the log", || {
         b.service().report().troubles.iter().any(|line| line.contains("no word of the files of host a"))
     });
     assert_eq!(fs::read(b.published("x")).unwrap(), b"x", "what has come stays");
@@ -593,7 +586,7 @@ fn an_entry_that_leads_to_another_host_or_to_another_authority_brings_no_file() 
         liar.write("file", b"false");
         let b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
         b.meet(&[("a", &liar.address())]);
-        await_that("the line of the log", || {
+        until("the line of the log", || {
             b.service().report().troubles.iter().any(|line| line.contains("files of host a"))
         });
         assert_eq!((b.fetched(), b.published("file").exists()), (0, false), "{}", liar.name);
@@ -616,7 +609,7 @@ fn a_file_that_went_to_the_disk_of_the_producers_host_still_comes() {
     a.service.as_mut().unwrap().spill_to(&disk, 1000).unwrap();
     a.write("x", &[3; 5000]);
     let spilled = a.root.join("spilled/x");
-    await_that("the move to the disk", || spilled.exists() && !a.published("x").exists());
+    until("the move to the disk", || spilled.exists() && !a.published("x").exists());
     let b = Host::new(&authority, "b", &Keep::All, across(false, &[], &["a"]));
     b.meet(&[("a", &a.address())]);
     assert_eq!(b.wait("x"), FileWaitOutcome::Published);

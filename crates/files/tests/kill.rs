@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_catalog::Memory;
 use crossdock_core::fault;
@@ -21,6 +21,7 @@ use crossdock_files::{
 use crossdock_layout::files::Phase;
 use crossdock_link::{Choice, Transports, Trust};
 use crossdock_os::process;
+use crossdock_os::testing::until;
 
 const LONG: Duration = Duration::from_secs(60);
 /// Environment variables for a process that a test starts: which part it plays, and in which folder.
@@ -121,7 +122,8 @@ fn fetching(root: &Path, from: &str) -> (Service, Exchange) {
     let transports = Transports::new(&Trust::Loopback, Choice::Auto).unwrap();
     let catalog = Memory::new();
     announced::announce(&catalog, "f", "a", from);
-    let exchange = Exchange::start(&transports, "b", "", &announced::site(catalog), &[("f", &service, &across)]).unwrap();
+    let exchange =
+        Exchange::start(&transports, "b", "", &announced::site(catalog), &[("f", &service, &across)]).unwrap();
     (service, exchange)
 }
 
@@ -134,14 +136,6 @@ fn play_with(part: &str, root: &Path, variables: &[(&str, &str)]) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["child", "--exact", "--ignored"]).env(PART, part).env(ROOT, root).stdout(Stdio::null());
     command.envs(variables.iter().copied()).spawn().unwrap()
-}
-
-fn await_that(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + LONG;
-    while !done() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn wait(root: &Path, folder: &Path) -> FileWaitOutcome {
@@ -159,7 +153,7 @@ impl Place {
     }
 
     fn await_said(&self) {
-        await_that("the other process", || self.0.with_extension("said").exists());
+        until("the other process", || self.0.with_extension("said").exists());
     }
 
     /// Tells whether consumers see the file. It panics if they see only a part of it.
@@ -212,7 +206,7 @@ fn a_service_that_dies_at_any_step_shows_nothing_in_part_and_the_next_one_goes_o
             }
             let next = start(root, single);
             assert_eq!(waiter.join().unwrap(), FileWaitOutcome::Published, "{point}");
-            await_that("every consumer to see the file", || folders.iter().all(|folder| place.is_seen(folder)));
+            until("every consumer to see the file", || folders.iter().all(|folder| place.is_seen(folder)));
             assert_eq!(fs::read_dir(root.join("new")).unwrap().count(), 0, "{point}: a link is left");
             drop(next);
         }
@@ -229,13 +223,13 @@ fn a_service_that_dies_when_the_newest_file_appears_has_dropped_the_oldest_one_a
     let published = root.join("published");
     let (old, new) = (published.join("old"), published.join("new"));
     fs::write(root.join("stage/old"), "1").unwrap();
-    await_that("the first file", || old.exists());
+    until("the first file", || old.exists());
     fs::write(root.join("stage/a"), content()).unwrap();
     assert_eq!(service.wait().unwrap().signal(), Some(9), "the service did not come there");
     assert!(place.is_seen(&published) && !old.exists(), "consumers see more files than the newest one");
     let next = newest(root);
     fs::write(root.join("stage/new"), "2").unwrap();
-    await_that("the third file", || new.exists());
+    until("the third file", || new.exists());
     assert!(!place.is_seen(&published), "the next service does not count the file of the earlier one");
     drop(next);
 }
@@ -252,7 +246,7 @@ fn a_service_that_dies_while_it_moves_a_file_to_the_disk_loses_nothing_and_the_n
         assert_eq!(service.wait().unwrap().signal(), Some(9), "{point}: the service did not come there");
         assert!(faces.iter().filter(|face| place.is_seen(face)).count() > 0, "{point}: the file is lost");
         let next = spilling(root);
-        await_that("the file to be on the disk alone", || place.is_seen(&faces[1]) && !place.is_seen(&faces[0]));
+        until("the file to be on the disk alone", || place.is_seen(&faces[1]) && !place.is_seen(&faces[0]));
         assert!(!root.join("stage/a").exists(), "{point}");
         assert_eq!(
             fs::read_dir(root.with_extension("disk").join("new")).unwrap().count(),
@@ -260,7 +254,7 @@ fn a_service_that_dies_while_it_moves_a_file_to_the_disk_loses_nothing_and_the_n
             "{point}: a copy is left"
         );
         fs::write(root.join("stage/b"), "later").unwrap();
-        await_that("the next file", || faces.iter().any(|face| fs::read(face.join("b")).is_ok_and(|b| b == b"later")));
+        until("the next file", || faces.iter().any(|face| fs::read(face.join("b")).is_ok_and(|b| b == b"later")));
         // The service removes its own names from `stage` before it sees the event of `b`. If it had taken these
         // removals for those of a producer, the file would be gone by now.
         assert!(place.is_seen(&faces[1]), "{point}: the file is lost");
@@ -282,8 +276,13 @@ fn a_service_that_dies_at_any_step_of_a_fetch_shows_nothing_in_part_and_the_next
             path: "/data/frames".into(),
         };
         let transports = Transports::new(&Trust::Loopback, Choice::Auto).unwrap();
-        let exchange =
-            Exchange::start(&transports, "a", "127.0.0.1:0", &announced::site(Memory::new()), &[("f", &producers, &across)]);
+        let exchange = Exchange::start(
+            &transports,
+            "a",
+            "127.0.0.1:0",
+            &announced::site(Memory::new()),
+            &[("f", &producers, &across)],
+        );
         let exchange = exchange.unwrap();
         let from = exchange.address().to_owned();
         let root = &there.0;
@@ -343,7 +342,7 @@ fn a_consumer_that_is_killed_while_it_waits_leaves_nothing_and_holds_up_no_other
     assert_eq!(wait(root, &root.join("published")), FileWaitOutcome::Published);
     assert!(place.is_seen(&root.join("published")));
     // The service itself may have the file open for a moment.
-    await_that("nothing to be left", || {
+    until("nothing to be left", || {
         let left = crossdock_files::look(root, &root.with_extension("notice"), "/f").unwrap();
         left.lines.len() == 1 && left.lines[0].waiters.is_empty() && left.lines[0].readers.is_empty()
     });

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crossdock_core::files::{FileWaitOutcome, Views};
 use crossdock_files::{FileState, Keep, Layout, Publish, Service, look};
 use crossdock_layout::files::Phase;
+use crossdock_os::testing::until;
 
 /// A directory in memory, with its service.
 struct Fixture {
@@ -413,14 +414,6 @@ fn many_files_by_many_writers_are_each_published_once_and_whole() {
     assert_eq!((report.published, report.torn, report.troubles.len()), (800, 0, 0), "{report:?}");
 }
 
-fn await_that(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn a_file_that_each_consumer_has_read_goes_and_one_that_is_still_open_stays() {
     let f = Fixture::keeping(Publish::Close, Keep::Consumed { readers: vec![1, 2] });
@@ -442,11 +435,11 @@ fn a_file_that_each_consumer_has_read_goes_and_one_that_is_still_open_stays() {
     // `a` is not yet read by the second rank of the second consumer, `b` is still open, `c` is not yet read by the
     // first consumer.
     read(&two, "a");
-    await_that("the file that was read to go", || !f.stage("a").exists());
+    until("the file that was read to go", || !f.stage("a").exists());
     assert!(!one.join("a").exists() && !two.join("a").exists() && !f.published("a").exists());
     assert!(one.join("b").exists() && one.join("c").exists());
     drop(held);
-    await_that("the file that was closed to go", || !one.join("b").exists() && !f.stage("b").exists());
+    until("the file that was closed to go", || !one.join("b").exists() && !f.stage("b").exists());
     assert!(one.join("c").exists());
     assert_eq!(f.service().report().dropped, 2);
     assert!(fs::read_to_string(&layout.events()[0]).unwrap().contains("dropped\ta\n"));

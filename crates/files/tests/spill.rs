@@ -5,10 +5,11 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_files::{FileState, Keep, MovedFiles, Publish, Service, View, ViewCallbacks, ViewOptions, look};
 use crossdock_layout::files::Phase;
+use crossdock_os::testing::until;
 
 const LONG: Duration = Duration::from_secs(60);
 const SIZE: usize = 100_000;
@@ -83,14 +84,6 @@ impl Drop for Fixture {
         fs::remove_dir_all(&self.root).unwrap();
         fs::remove_dir_all(&self.disk).unwrap();
         fs::remove_file(self.root.with_extension("notice")).unwrap();
-    }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < LONG, "not within a minute: {what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

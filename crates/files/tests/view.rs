@@ -8,10 +8,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_files::{Keep, MovedFiles, Publish, Service, View, ViewCallbacks, ViewOptions};
 use crossdock_layout::files::Phase;
+use crossdock_os::testing::until;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -87,14 +88,6 @@ impl Drop for Fixture {
         if !std::thread::panicking() {
             assert!(!self.at.exists(), "the mount point is left");
         }
-    }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < LONG, "not within a minute: {what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

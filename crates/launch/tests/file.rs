@@ -136,11 +136,7 @@ fn hostile_texts_end_quickly() {
 #[test]
 fn mutated_files_end_with_a_workflow_or_with_problems() {
     let texts: Vec<Vec<u8>> = ["good", "bad"].iter().flat_map(|f| files(f)).map(|f| fs::read(f).unwrap()).collect();
-    let mut state = 0x9E37_79B9_7F4A_7C15u64;
-    let mut random = move |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below.max(1)
-    };
+    let mut random = crossdock_os::testing::Random(1);
     let spice: [&[u8]; 12] = [
         b"&a",
         b"*a",
@@ -156,16 +152,16 @@ fn mutated_files_end_with_a_workflow_or_with_problems() {
         b"\0",
     ];
     for _ in 0..4000 {
-        let mut text = texts[random(texts.len())].clone();
-        for _ in 0..1 + random(4) {
-            let at = random(text.len() + 1);
-            match random(4) {
-                0 => drop(text.splice(at..at, spice[random(spice.len())].iter().copied())),
+        let mut text = texts[random.below(texts.len())].clone();
+        for _ in 0..1 + random.below(4) {
+            let at = random.below(text.len() + 1);
+            match random.below(4) {
+                0 => drop(text.splice(at..at, spice[random.below(spice.len())].iter().copied())),
                 1 => text.truncate(at),
-                2 if at < text.len() => text[at] = random(256) as u8,
+                2 if at < text.len() => text[at] = random.byte(),
                 _ => {
-                    let other = &texts[random(texts.len())];
-                    let from = random(other.len());
+                    let other = &texts[random.below(texts.len())];
+                    let from = random.below(other.len());
                     text.splice(at..at, other[from..(from + 40).min(other.len())].iter().copied());
                 }
             }

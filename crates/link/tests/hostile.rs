@@ -11,6 +11,7 @@ use crossdock_layout::link::{
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{Link, Server};
 use crossdock_os::Deadline;
+use crossdock_os::testing::until;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use common::*;
 use crossdock_layout::Status;
 use crossdock_link::{Link, NodeCredentials, Presence, Server};
 use crossdock_os::Deadline;
+use crossdock_os::testing::until;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -6,6 +6,7 @@ mod common;
 use common::*;
 use crossdock_layout::Status;
 use crossdock_link::{Link, LinkOptions, Presence, Source};
+use crossdock_os::testing::until;
 use crossdock_os::{Access, Deadline, Mapping, memfd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

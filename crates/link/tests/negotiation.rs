@@ -8,6 +8,7 @@ use common::*;
 use crossdock_layout::Status;
 use crossdock_link::{Choice, Link, Serve, Server, Transports, Trust};
 use crossdock_os::Deadline;
+use crossdock_os::testing::until;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use crossdock_layout::Status;
-use crossdock_link::{Link, OtherTransport, Ucx, SourceId};
+use crossdock_link::{Link, OtherTransport, SourceId, Ucx};
 use crossdock_os::Deadline;
 use crossdock_os::testing::skip;
 use std::io::{Read, Write};

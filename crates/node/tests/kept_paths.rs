@@ -137,7 +137,10 @@ fn check_a_kept_path() {
 
 #[test]
 fn a_former_owner_that_takes_all_rights_from_the_file_does_not_keep_the_next_owner_out() {
-    as_an_ordinary_user("a_former_owner_that_takes_all_rights_from_the_file_does_not_keep_the_next_owner_out", check_a_mode_of_nothing);
+    as_an_ordinary_user(
+        "a_former_owner_that_takes_all_rights_from_the_file_does_not_keep_the_next_owner_out",
+        check_a_mode_of_nothing,
+    );
 }
 
 fn check_a_mode_of_nothing() {

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use crossdock_client::{ItemOptions, Mode, Session};
 use crossdock_layout::Status;
+use crossdock_os::testing::until_within;
 use members::Cluster;
 use support::Daemon;
-use support::sites::{Site, connect, until_within};
+use support::sites::{Site, connect};
 
 const PATIENCE: Duration = Duration::from_secs(180);
 

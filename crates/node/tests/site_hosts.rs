@@ -13,8 +13,8 @@ use crossdock_client::{
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
 use crossdock_link::Authority;
+use crossdock_os::testing::until_within;
 use support::series::{self, shows};
-use support::sites::until_within;
 use support::{Daemon, spawn_on_host};
 
 fn run(words: &[&str]) {

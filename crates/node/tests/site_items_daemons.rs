@@ -11,7 +11,8 @@ use crossdock_client::{
 };
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
-use support::sites::{Site, until_within};
+use crossdock_os::testing::until_within;
+use support::sites::Site;
 use support::{Daemon, kill};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(180));

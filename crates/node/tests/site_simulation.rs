@@ -24,6 +24,7 @@ use crossdock_node::broker::{
     Broker, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Peer, Record, SiteLimits, SiteName,
 };
 use crossdock_os::Deadline;
+use crossdock_os::testing::Random;
 
 use catalog::{Defects, Handle, LEADERLESS_MS, Leader};
 
@@ -55,19 +56,6 @@ impl Planted {
             lost_lease_ignored: self == Self::LostLeaseIgnored,
             unknown_is_done: self == Self::UnknownIsDone,
         }
-    }
-}
-
-/// Random numbers that depend on the seed alone.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % most
     }
 }
 
@@ -290,7 +278,7 @@ impl World {
             return;
         }
         self.leader.set_lost(true);
-        self.leaderless_ms = LEADERLESS_MS[random.below(4) as usize];
+        self.leaderless_ms = LEADERLESS_MS[random.below(4)];
         for node in &self.nodes {
             node.handle.leader_is_lost(random.below(2) == 0);
         }
@@ -324,7 +312,7 @@ impl World {
     }
 
     fn disturb(&mut self, random: &mut Random) {
-        let (what, which, name) = (random.below(100), random.below(3) as usize, random.below(3));
+        let (what, which, name) = (random.below(100), random.below(3), random.below(3));
         let name = ["x", "y", "z/1"][name as usize].to_owned();
         let node = &mut self.nodes[which];
         let (now, clock) = (node.now(), Arc::clone(&node.clock));
@@ -355,7 +343,7 @@ impl World {
                     0 | 1 => Faults { cut: true, ..Faults::default() },
                     2 => Faults { fail: 2, ..Faults::default() },
                     // Only this direction is cut: the catalog gets what the node sends.
-                    3 => Faults { lose: [1, 5, 50][random.below(3) as usize], hold: true, ..Faults::default() },
+                    3 => Faults { lose: [1, 5, 50][random.below(3)], hold: true, ..Faults::default() },
                     _ => Faults::default(),
                 };
                 if !self.leader.is_lost() {
@@ -437,7 +425,7 @@ impl World {
 fn run(seed: u64, planted: Planted) -> Result<Totals, String> {
     let (mut world, mut random) = (World::new(planted), Random(seed));
     for step in 0..120 {
-        let ms = [0, 20, 300, 2000, 9000][random.below(5) as usize];
+        let ms = [0, 20, 300, 2000, 9000][random.below(5)];
         world.round(ms);
         world.disturb(&mut random);
         world.owners().map_err(|why| format!("seed {seed}, step {step}: {why}"))?;

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use crate::messages::{self, BodyField, ChannelKey, ChannelKeys, Deliver, Ended, Open, Opened, Released};
-use crate::region::{CopyEnded, CopyStateRequest, FrozenExtents, FreezeRequest};
+use crate::region::{CopyEnded, CopyStateRequest, FreezeRequest, FrozenExtents};
 use crate::series::messages::{Find, FoundSeries, Offered, SeriesEnded, Supplied, Supply, VersionAck};
 
 /// Decodes bytes as the body of a question to a service of this crate, or of an answer. The first byte chooses the
@@ -41,19 +41,17 @@ fn one_encoding<W: BodyField + Debug>(body: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use crossdock_os::testing::Random;
+
     use super::fuzz_decode;
 
     #[test]
     fn random_bodies_and_changed_ones_have_one_encoding_or_none() {
-        let mut state = 3u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as u8
-        };
+        let mut random = Random(3);
         for _ in 0..20_000 {
-            let length = usize::from(next());
+            let length = random.below(256);
             // Most bytes are zero, because lengths and counts are small numbers of eight bytes.
-            let bytes: Vec<u8> = (0..length).map(|_| if next() < 32 { next() % 16 } else { 0 }).collect();
+            let bytes: Vec<u8> = (0..length).map(|_| if random.one_in(8) { random.byte() % 16 } else { 0 }).collect();
             fuzz_decode(&bytes);
             // Short bodies are tried too, because some of them are accepted.
             fuzz_decode(&bytes[..length.min(1 + 8 * (length % 6))]);

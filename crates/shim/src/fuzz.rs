@@ -85,20 +85,14 @@ fn program(body: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use crossdock_os::testing::{Random, run_corpus};
 
     use super::*;
     use crate::message::{End, Order, Rank};
 
     #[test]
     fn inputs_of_the_fuzzer_do_no_harm() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/shim");
-        let mut count = 0;
-        for entry in std::fs::read_dir(corpus).unwrap() {
-            fuzz_shim(&std::fs::read(entry.unwrap().path()).unwrap());
-            count += 1;
-        }
-        assert!(count > 0);
+        run_corpus("shim", fuzz_shim);
     }
 
     #[test]
@@ -113,23 +107,19 @@ mod tests {
             Message::Output(1, vec![1, 2, 3]),
             Message::Environment(vec![("A".into(), "b".into())]),
         ];
-        let mut state = 7u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize
-        };
+        let mut random = Random(7);
         for round in 0..20_000 {
             let message = &messages[round % messages.len()];
             let framed = round % 2;
             let mut bytes = if framed == 1 { message.frame() } else { message.encode() };
             for _ in 0..1 + round % 3 {
-                let at = next() % bytes.len();
-                bytes[at] = next() as u8;
+                let at = random.below(bytes.len());
+                bytes[at] = random.byte();
             }
             bytes.insert(0, framed as u8);
             fuzz_shim(&bytes);
-            let random: Vec<u8> = (0..next() % 100).map(|_| next() as u8).collect();
-            fuzz_shim(&[&[(round % 5) as u8][..], &random].concat());
+            let length = random.below(100);
+            fuzz_shim(&[vec![(round % 5) as u8], random.bytes(length)].concat());
         }
     }
 

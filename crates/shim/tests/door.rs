@@ -11,6 +11,7 @@ use crossdock_core::files::{VARIABLE, Views, WATCHED, Watched};
 use crossdock_files::{Keep, Publish, Service};
 use crossdock_layout::files::Phase;
 use crossdock_layout::refusal;
+use crossdock_os::testing::until;
 use crossdock_os::{datagram, spawn};
 use crossdock_shim::program::{self, Door, Linkage};
 
@@ -91,21 +92,13 @@ fn child_of(of: u32) -> Option<u32> {
 /// Finds the server and the program that the guard `guard` of a door has started, once the program runs.
 fn behind(guard: &Child) -> (i32, i32) {
     let mut found = (0, 0);
-    await_that("the program", || {
+    until("the program", || {
         let Some(server) = child_of(guard.id()) else { return false };
         let Some(program) = child_of(server) else { return false };
         found = (server as i32, program as i32);
         fs::read_link(format!("/proc/{program}/exe")).is_ok_and(|exe| exe == probe())
     });
     found
-}
-
-fn await_that(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + LONG;
-    while !done() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 #[test]
@@ -159,7 +152,7 @@ fn an_open_for_writing_gives_a_consumer_erofs_and_the_reason_in_its_log() {
     let fixture = Fixture::new("refused");
     fixture.publish("a", b"whole");
     let (file, none) = (fixture.published("a"), fixture.published("b"));
-    await_that("the file", || Path::new(&file).exists());
+    until("the file", || Path::new(&file).exists());
     // The folder is not mounted read-only here, so the kernel would let root write.
     let refused = ["create", "write", "append", "creat", "write2"].map(|what| (what, &file));
     for (what, path) in refused.into_iter().chain([("create", &none), ("creat", &none), ("anew", &none)]) {
@@ -194,7 +187,7 @@ fn a_change_of_a_name_gives_a_consumer_erofs_and_the_reason_in_its_log() {
     let fixture = Fixture::new("changes");
     fixture.publish("a", b"whole");
     let (file, none) = (fixture.published("a"), fixture.published("b"));
-    await_that("the file", || Path::new(&file).exists());
+    until("the file", || Path::new(&file).exists());
     for (what, path, word) in [
         ("truncate", &file, "opened for writing"),
         ("unlink", &file, "removed"),
@@ -231,7 +224,7 @@ fn a_producer_learns_why_it_cannot_write_a_published_file_and_all_else_is_as_wit
     use std::os::unix::process::CommandExt;
     let fixture = Fixture::new("producer");
     fixture.publish("a", b"whole");
-    await_that("the file", || Path::new(&fixture.published("a")).exists());
+    until("the file", || Path::new(&fixture.published("a")).exists());
     let stage = fixture.root.join("stage");
     let socket = datagram::receiver(&fixture.root, "refusals").unwrap();
     let watched = Watched::line(stage.to_str().unwrap(), &fixture.root.join("refusals"), None);
@@ -363,7 +356,7 @@ fn a_killed_server_ends_the_task_with_a_reason_and_nothing_hangs() {
     assert_eq!(output.status.code(), Some(71));
     let story = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(story.contains("the process that answers this task's opens") && story.contains("signal 9"), "{story}");
-    await_that("the program's end", || !Path::new(&format!("/proc/{program}")).exists());
+    until("the program's end", || !Path::new(&format!("/proc/{program}")).exists());
 }
 
 #[test]
@@ -378,7 +371,7 @@ fn a_killed_guard_takes_the_program_with_it_and_a_killed_program_leaves_nothing(
             assert_eq!(status.code(), Some(128 + 9));
         }
         for pid in [server, program] {
-            await_that("their end", || !Path::new(&format!("/proc/{pid}")).exists());
+            until("their end", || !Path::new(&format!("/proc/{pid}")).exists());
         }
     }
 }

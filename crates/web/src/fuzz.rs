@@ -216,31 +216,21 @@ fn array(body: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use crossdock_os::testing::{Random, run_corpus};
 
     use super::*;
 
     #[test]
     fn inputs_of_the_fuzzer_do_no_harm() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/web");
-        let mut count = 0;
-        for entry in std::fs::read_dir(corpus).unwrap() {
-            fuzz_request(&std::fs::read(entry.unwrap().path()).unwrap());
-            count += 1;
-        }
-        assert!(count > 0);
+        run_corpus("web", fuzz_request);
     }
 
     #[test]
     fn random_requests_queries_and_arrays_do_no_harm() {
-        let mut state = 9u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as u8
-        };
+        let mut random = Random(9);
         for round in 0..2000 {
-            let length = next() % 64;
-            let bytes: Vec<u8> = [round as u8 % 4].into_iter().chain((0..length).map(|_| next())).collect();
+            let length = random.byte() % 64;
+            let bytes: Vec<u8> = [vec![round as u8 % 4], random.bytes(length.into())].concat();
             fuzz_request(&bytes);
         }
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crossdock_launch::engine;
+pub use crossdock_os::testing::until;
 use tempfile::TempDir;
 
 /// No step of these tests takes longer than this, unless it hangs.
@@ -95,7 +96,7 @@ impl Place {
     /// Waits until a task has written `words` to its log.
     pub fn await_log(&self, task: &str, words: &str) {
         let path = self.path().join("crossdock-logs/w").join(format!("{task}.log"));
-        await_that(&format!("`{words}` in {}", path.display()), || {
+        until(&format!("`{words}` in {}", path.display()), || {
             fs::read_to_string(&path).is_ok_and(|t| t.contains(words))
         });
     }
@@ -108,7 +109,7 @@ impl Place {
 
     /// Checks that no process, folder, mount or container of this place is left.
     pub fn assert_nothing_left(&self, engine: &str) {
-        await_that("all processes to be gone", || self.processes().is_empty());
+        until("all processes to be gone", || self.processes().is_empty());
         let left: Vec<_> = fs::read_dir(self.path().join("r")).unwrap().flatten().map(|e| e.path()).collect();
         assert!(left.is_empty(), "folders are left: {left:?}");
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
@@ -177,14 +178,6 @@ pub fn finish(mut child: Child) -> Ended {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     Ended { code, out: out.join().unwrap(), err: err.join().unwrap(), took: begin.elapsed() }
-}
-
-pub fn await_that(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 pub fn signal(pid: u32, signal: rustix::process::Signal) {

@@ -157,23 +157,17 @@ fn use_all(region: &Arc<Region>, blocks: &[u64], words: &[u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crossdock_os::testing::Random;
     use std::time::Instant;
-
-    fn random(state: &mut u64) -> u64 {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        *state
-    }
 
     #[test]
     fn scribbled_tables_give_errors_and_neither_crashes_nor_endless_loops() {
         let start = Instant::now();
-        let mut state = 0x9e37_79b9_7f4a_7c15;
+        let mut random = Random(1);
         let mut rounds = 0;
         while rounds < 300 || (start.elapsed() < Duration::from_secs(3) && rounds < 2000) {
-            let scribbles = random(&mut state) % 200;
-            let data: Vec<u8> = (0..scribbles).flat_map(|_| random(&mut state).to_le_bytes()).collect();
+            let scribbles = random.below(200);
+            let data: Vec<u8> = (0..scribbles).flat_map(|_| random.number().to_le_bytes()).collect();
             let begun = Instant::now();
             fuzz_entry(&data);
             assert!(begun.elapsed() < Duration::from_secs(5), "a call took {:?}", begun.elapsed());

@@ -154,6 +154,7 @@ mod tests {
     use super::*;
     use crate::host::StandaloneHost;
     use crate::series::{Detect, Identity, Spec, Variable};
+    use crossdock_os::testing::Random;
     use std::sync::Arc;
 
     const NUMBERS: usize = 6 << 20 >> 3;
@@ -192,7 +193,7 @@ mod tests {
             return crossdock_os::testing::skip("write-protection");
         }
         let mut model = vec![0u64; NUMBERS];
-        let mut random = 1u64;
+        let mut random = Random(1);
         let all = [Backing::Memory, Backing::Watched, Backing::Slot];
         for (step, (from, to)) in (1u64..).zip(all.iter().flat_map(|from| all.iter().map(move |to| (*from, *to)))) {
             for partly in [false, true] {
@@ -219,10 +220,9 @@ mod tests {
                     publisher.change_over();
                 }
                 for _ in 0..50 {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    let n = (random >> 33) as usize % NUMBERS;
-                    model[n] = random;
-                    publisher.elements::<u64>("u").unwrap()[n] = random;
+                    let n = random.below(NUMBERS);
+                    model[n] = random.number();
+                    publisher.elements::<u64>("u").unwrap()[n] = model[n];
                 }
                 publisher.publish(&[]).unwrap();
                 check(&mut publisher, &model);

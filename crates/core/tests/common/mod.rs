@@ -146,19 +146,3 @@ impl Host for Window {
 pub fn member(counter: u64) -> MemberId {
     MemberId::new(counter, (counter % 4096) as usize)
 }
-
-/// A fast generator of random numbers, which begins with a given seed.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}

@@ -2,6 +2,7 @@
 
 use crossdock_core::series::{Detect, Method, Report, Spec, Value, Variable, diff};
 use crossdock_layout::Status;
+use crossdock_os::testing::Random;
 
 use crate::WAYS;
 use crate::series_world::{Series, World, as_numbers, numbers, pages, spec};
@@ -17,16 +18,15 @@ fn a_version_is_what_the_variables_held_when_it_was_published_however_changes_ar
         let world = World::new();
         let (mut publisher, series) = world.publisher(Spec { capacity: Some(8 << 20), ..in_pages(detect) });
         let mut observer = series.observe(0);
-        let mut random = 7u64;
+        let mut random = Random(7);
         let mut model = vec![0u64; 131_072];
         let mut held = Vec::new();
         for step in 1..=40u64 {
             let changes = if step % 10 == 0 { 0 } else { 1 << (step % 9) };
             for _ in 0..changes {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let at = (random >> 33) as usize % model.len();
-                model[at] = random;
-                numbers(&mut publisher, "u")[at] = random;
+                let at = random.below(model.len());
+                model[at] = random.number();
+                numbers(&mut publisher, "u")[at] = model[at];
                 if detect == Detect::Hints {
                     publisher.touched("u", at as u64 * 8..at as u64 * 8 + 8).unwrap();
                 }

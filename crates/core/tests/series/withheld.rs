@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_core::series::{Detect, FullPolicy, Spec, Version};
 use crossdock_layout::Status;
+use crossdock_os::testing::Random;
 
 use crate::WAYS;
 use crate::series_world::{World, as_numbers, numbers, pages, spec};
@@ -31,13 +32,12 @@ fn a_publisher_whose_observers_hold_everything_goes_on_and_the_next_version_has_
         let (mut publisher, series) = world.publisher(small(detect));
         let mut observer = series.observe(0);
         let mut model = vec![0u64; WORDS];
-        let (mut held, mut random, mut withheld) = (Vec::new(), 3u64, 0);
+        let (mut held, mut random, mut withheld) = (Vec::new(), Random(3), 0);
         for step in 1..=200u64 {
             for _ in 0..1 << (step % 8) {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let at = (random >> 33) as usize % WORDS;
-                model[at] = random;
-                numbers(&mut publisher, "u")[at] = random;
+                let at = random.below(WORDS);
+                model[at] = random.number();
+                numbers(&mut publisher, "u")[at] = model[at];
                 if detect == Detect::Hints || (detect == Detect::Auto && step % 3 == 0) {
                     publisher.touched("u", at as u64 * 8..at as u64 * 8 + 8).unwrap();
                 }

@@ -5,14 +5,15 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_catalog::Catalog;
 use crossdock_core::files::{FileWaitOutcome, Views};
-use crossdock_files::{Announcement, Exchange, Keep, Publish, RemoteHosts, HostRole, Service, Site, entry_key};
+use crossdock_files::{Announcement, Exchange, HostRole, Keep, Publish, RemoteHosts, Service, Site, entry_key};
 use crossdock_layout::files::Phase;
 use crossdock_link::{Choice, Transports, Trust};
 use crossdock_os::Deadline;
+pub use crossdock_os::testing::until;
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -30,14 +31,6 @@ pub const CLAIMS: &[(&str, Claim)] = &[
     ("an entry that another process overwrites is written again", an_overwritten_entry_is_written_again),
     ("a service that is started anew is met again", a_service_that_is_started_anew_is_met_again),
 ];
-
-pub fn await_that(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + LONG;
-    while !done() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 pub fn soon() -> Deadline {
     Deadline::after(LONG)
@@ -164,10 +157,11 @@ fn entries_say_what_each_host_has_and_go_with_the_host(clients: Clients<'_>) {
     b.gets("x");
     b.gets("xyz");
     a.service().producers(Phase::Ended);
-    await_that("the counts", || {
+    until("the counts", || {
         let (of_a, of_b) = (announced(&site, "a"), announced(&site, "b"));
         of_a.is_some_and(|a| (a.role, a.phase, a.published, a.bytes) == (HostRole::Produces, Some(Phase::Ended), 2, 4))
-            && of_b.is_some_and(|b| (b.role, b.phase, b.fetched) == (HostRole::Consumes, None, 2) && b.address.is_empty())
+            && of_b
+                .is_some_and(|b| (b.role, b.phase, b.fetched) == (HostRole::Consumes, None, 2) && b.address.is_empty())
     });
     let listed = site.announced(soon()).unwrap();
     let listed: Vec<_> = listed.iter().map(|(directory, node, found)| (&**directory, &**node, found.fetched)).collect();
@@ -183,8 +177,8 @@ fn a_bad_entry_is_ignored_and_named(clients: Clients<'_>) {
     put(&site, "-", b"what a strange host");
     put(&site, "stranger", &[0xff; 4096]);
     let b = Host::consumers(&site);
-    await_that("the line of the log", || b.has_said("flow/x/frames/a' is ignored: its phase is unknown"));
-    await_that("the other line", || b.has_said("flow/x/frames/-' is ignored: its key names no directory and node"));
+    until("the line of the log", || b.has_said("flow/x/frames/a' is ignored: its phase is unknown"));
+    until("the other line", || b.has_said("flow/x/frames/-' is ignored: its key names no directory and node"));
     let a = Host::producers(&site);
     a.write("x");
     b.gets("x");
@@ -197,11 +191,11 @@ fn an_overwritten_entry_is_written_again(clients: Clients<'_>) {
     a.write("x");
     b.gets("x");
     // No count changes any more, so the host has no other reason to write its entry.
-    await_that("the count of files", || announced(&site, "a").is_some_and(|now| now.published == 1));
+    until("the count of files", || announced(&site, "a").is_some_and(|now| now.published == 1));
     let own = announced(&site, "a").unwrap();
     put(&site, "a", &Announcement { life: own.life ^ 1, address: "127.0.0.1:1".into(), ..own.clone() }.value());
-    await_that("the entry to be right again", || announced(&site, "a").is_some_and(|now| now.life == own.life));
-    await_that("the line of the log", || a.has_said("another process announces itself in the catalog as this host"));
+    until("the entry to be right again", || announced(&site, "a").is_some_and(|now| now.life == own.life));
+    until("the line of the log", || a.has_said("another process announces itself in the catalog as this host"));
     a.write("y");
     b.gets("y");
 }

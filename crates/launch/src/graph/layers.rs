@@ -251,13 +251,11 @@ mod tests {
         assert_sound(&graph(0, &[]));
         assert_sound(&graph(1, &[(0, 0)]));
         assert_sound(&graph(3, &[(0, 1), (1, 2), (2, 0)]));
-        let mut state = 12345u64;
+        let mut random = crossdock_os::testing::Random(12345);
         for nodes in 1..14 {
             let mut edges = Vec::new();
             for _ in 0..2 * nodes {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                let (a, b) = ((state >> 33) as usize % nodes, (state >> 45) as usize % nodes);
-                edges.push((a, b));
+                edges.push((random.below(nodes), random.below(nodes)));
             }
             assert_sound(&graph(nodes, &edges));
         }

@@ -124,25 +124,13 @@ fn lists(text: &str) {
     }
 }
 
-/// Runs each input of the corpus of the fuzz target `name`.
-#[cfg(test)]
-pub(super) fn run_corpus(name: &str, target: impl Fn(&[u8])) {
-    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
-    let mut count = 0;
-    for entry in std::fs::read_dir(corpus).unwrap() {
-        target(&std::fs::read(entry.unwrap().path()).unwrap());
-        count += 1;
-    }
-    assert!(count > 0);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn inputs_of_the_fuzzer_do_no_harm() {
-        run_corpus("mpi", fuzz_mpi);
+        crossdock_os::testing::run_corpus("mpi", fuzz_mpi);
     }
 
     /// In an earlier version, a width of more than 65 535 characters ended the front.

@@ -5,7 +5,7 @@ use crossdock_layout::Status;
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{
     Accept, Authority, Certificates, Link, LinkOptions, Node, NodeCredentials, Peer, Refusal, Result, Serve, Server,
-    Source, Stream, Tcp, Transport, Trust, Ucx, SourceId,
+    Source, SourceId, Stream, Tcp, Transport, Trust, Ucx,
 };
 use crossdock_os::Deadline;
 use std::collections::HashMap;
@@ -113,13 +113,7 @@ pub fn meet_at(a: &Way, listener: &dyn Accept) -> Ends {
 }
 
 pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    (0..length)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as u8
-        })
-        .collect()
+    crossdock_os::testing::Random(seed).bytes(length)
 }
 
 /// What a node of the tests serves: objects by their number, and a few services.
@@ -204,15 +198,6 @@ pub fn serve(b: &Way, address: &str, incarnation: u64, store: &Arc<Store>) -> Se
 
 pub fn link(a: &Way, address: &str) -> Link {
     Link::open(a.clone(), node("a", 1), "b", address, quick()).unwrap()
-}
-
-/// Waits until `holds` returns true; panics after a minute.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = soon();
-    while !holds() {
-        assert!(!deadline.passed(), "{what}: not within a minute");
-        std::thread::sleep(MS);
-    }
 }
 
 /// How a [`Proxy`] changes the bytes that go from the server to the client of a connection.

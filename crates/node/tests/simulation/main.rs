@@ -15,7 +15,6 @@ mod items;
 mod lives;
 mod model;
 mod people;
-mod random;
 mod sabotage;
 mod series;
 mod world;

@@ -136,7 +136,7 @@ impl World {
             0..=8 => {
                 let modes = [OpenMode::CreateOnly, OpenMode::OpenOnly, OpenMode::OpenOrCreate, OpenMode::Recreate];
                 let size = (1 + r.below(64) as u64) << 14;
-                let (reserve, attribute) = (size >> r.below(4), r.next());
+                let (reserve, attribute) = (size >> r.below(4), r.number());
                 let mode = r.pick(&modes);
                 let wait_ms = if mode == OpenMode::OpenOnly && r.one_in(2) { 1 + r.below(200) as u64 } else { 0 };
                 Request::Open { kind, mode, access, size, reserve, attribute, wait_ms, persistent: r.one_in(4), name }
@@ -176,7 +176,7 @@ impl World {
             }
             17 if r.one_in(6) => Request::EndWorkflow { name: workflow },
             17 => Request::List { of: ListOf::Segments, after: 0, workflow: None },
-            18 => Request::Describe { member: MemberId(r.next()) },
+            18 => Request::Describe { member: MemberId(r.number()) },
             _ => {
                 let size = self.model.sizes.get(&any_segment).copied().unwrap_or(4096);
                 let number = self.model.numbers.get(&any_segment).copied().unwrap_or(0);
@@ -254,7 +254,7 @@ impl World {
         }
         let number = self.random.pick(&ready);
         let length = self.random.below(64);
-        let mut message: Vec<u8> = (0..length).map(|_| self.random.next() as u8).collect();
+        let mut message: Vec<u8> = (0..length).map(|_| self.random.number() as u8).collect();
         if self.random.one_in(2) {
             message = self.clients[number].hello();
         }

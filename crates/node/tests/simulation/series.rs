@@ -26,7 +26,7 @@ impl World {
                 let number = self.last_number;
                 let fd =
                     if r.one_in(9) { Descriptor::Memory { size, number } } else { Descriptor::Pool { size, number } };
-                let (reserved, attribute) = (size >> r.below(4), r.next());
+                let (reserved, attribute) = (size >> r.below(4), r.number());
                 return (Request::Publish { size, reserved, attribute, observers: OBSERVERS, name }, vec![fd]);
             }
             4..=8 => {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crossdock_layout::{MemberId, SegmentId};
 use crossdock_node::broker::{Attachment, Broker, Descriptor, Event};
+use crossdock_os::testing::Random;
 
 use crate::client::Client;
 use crate::model::Model;
-use crate::random::Random;
 use crate::sabotage::Sabotage;
 
 pub struct Pipe {
@@ -54,7 +54,7 @@ pub const MEMORY: u64 = 1 << 24;
 impl World {
     pub fn new(seed: u64, sabotage: Sabotage) -> Self {
         let mut world = Self {
-            random: Random::new(seed),
+            random: Random(seed.wrapping_mul(Random::STEP) ^ 0xd1b5_4a32_d192_ed03),
             sabotage,
             now: 0,
             broker: None,

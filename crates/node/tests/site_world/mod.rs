@@ -19,6 +19,7 @@ use crossdock_node::broker::{
     SiteItem, SiteLimits, SiteName, SiteOrder, Verdict,
 };
 use crossdock_os::Deadline;
+use crossdock_os::testing::Random;
 
 use catalog::{Defects, Handle, LEADERLESS_MS, Leader};
 use members::Member;
@@ -134,22 +135,6 @@ impl Totals {
         self.unknown_made += more.unknown_made;
         self.unknown_dropped += more.unknown_dropped;
         self.leaderless += more.leaderless;
-    }
-}
-
-pub struct Random(u64);
-
-impl Random {
-    pub fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % most as u64) as usize
-    }
-
-    pub fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
     }
 }
 

@@ -167,7 +167,7 @@ impl World {
         let delay = match message {
             Message::Expired { .. } | Message::Filling { .. } => 0,
             // Bytes take up to twelve times as long as a small message.
-            Message::Bytes { .. } if delay > 0 => delay * (3 + self.random.below(10) as u64),
+            Message::Bytes { .. } if delay > 0 => delay * (3 + self.random.below(10)),
             _ => delay,
         };
         self.totals.slowed += u64::from(delay > 0);

@@ -8,12 +8,13 @@ pub mod sites;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_client::{ConnectOptions, Session};
 use crossdock_layout::wire::{Answer, FINGERPRINT, MAX_MESSAGE, OpenMode, PROTOCOL_VERSION, Request, SegmentKind};
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights};
 use crossdock_os::socket::{self, Received};
+pub use crossdock_os::testing::until;
 use crossdock_os::{Deadline, event};
 
 /// A running daemon. When it is stopped, the test checks that it leaves nothing behind.
@@ -130,14 +131,6 @@ pub fn children(pid: u32) -> Vec<u32> {
 
 pub fn kill(pid: u32, signal: &str) {
     Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status().unwrap();
-}
-
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A client that can send any message.

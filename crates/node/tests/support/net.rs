@@ -10,11 +10,12 @@ use std::time::Duration;
 use crossdock_client::Status;
 use crossdock_link::{Buffer, Error, Refusal, Source, SourceId};
 use crossdock_os::Deadline;
+use crossdock_os::testing::{self, mix};
 use crossdock_relay::{Relay, RelayNetwork};
 
 use super::Daemon;
 
-/// Random numbers that depend on the seed alone.
+/// Random numbers that depend on the seed alone, and that several threads draw.
 #[derive(Debug)]
 pub struct Random(AtomicU64);
 
@@ -24,10 +25,7 @@ impl Random {
     }
 
     pub fn below(&self, most: u64) -> u64 {
-        let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % most
+        mix(self.0.fetch_add(testing::Random::STEP, Ordering::Relaxed)) % most
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_client::{ConnectOptions, Session};
+pub use crossdock_os::testing::until;
 
 use super::{Daemon, spawn};
 
@@ -18,19 +19,6 @@ pub fn free_port() -> String {
         if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
             return listener.local_addr().unwrap().to_string();
         }
-    }
-}
-
-/// Waits until `holds` returns true, at most 60 s, because in a site leases must end and keepers must come back.
-pub fn until(what: &str, holds: impl FnMut() -> bool) {
-    until_within(Duration::from_secs(60), what, holds);
-}
-
-pub fn until_within(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < limit, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

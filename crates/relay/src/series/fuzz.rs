@@ -340,31 +340,21 @@ impl Input<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use crossdock_os::testing::{Random, run_corpus};
 
     use super::*;
 
     #[test]
     fn inputs_of_the_fuzzer_do_no_harm() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/mirror");
-        let mut count = 0;
-        for entry in std::fs::read_dir(corpus).unwrap() {
-            fuzz_mirror(&std::fs::read(entry.unwrap().path()).unwrap());
-            count += 1;
-        }
-        assert!(count > 0);
+        run_corpus("mirror", fuzz_mirror);
     }
 
     #[test]
     fn whatever_another_node_offers_observers_see_whole_versions() {
-        let mut state = 11u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as u8
-        };
+        let mut random = Random(11);
         for _ in 0..300 {
             // Zeros change nothing, so every other input begins with an honest description.
-            let bytes: Vec<u8> = (0..200).map(|_| if next() % 2 == 0 { 0 } else { next() }).collect();
+            let bytes: Vec<u8> = (0..200).map(|_| if random.one_in(2) { 0 } else { random.byte() }).collect();
             fuzz_mirror(&bytes);
         }
     }

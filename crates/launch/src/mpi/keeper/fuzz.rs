@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn inputs_of_the_fuzzer_do_no_harm() {
-        crate::mpi::fuzz::run_corpus("keeper", fuzz_keeper);
+        crossdock_os::testing::run_corpus("keeper", fuzz_keeper);
     }
 
     /// In an earlier version, a program of the job that connected and sent nothing kept the container alive after the
