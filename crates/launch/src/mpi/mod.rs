@@ -27,6 +27,7 @@ mod job_folder;
 mod keeper;
 mod launcher;
 mod marks;
+mod options;
 mod outline;
 mod remote;
 mod report;
@@ -36,11 +37,12 @@ mod starter;
 mod task;
 
 pub use container::ENGINES;
-pub use front::{Options, mpirun};
+pub use front::mpirun;
 pub use fuzz::fuzz_mpi;
 pub(crate) use job_folder::{is_static, shim};
 pub(crate) use keeper::is_here;
 pub use keeper::{fuzz_keeper, keeper};
+pub use options::Options;
 pub use starter::starter;
 pub use task::task;
 
