@@ -77,7 +77,7 @@ fn port(defaults: &Defaults, tasks: &[Task], from: &str, to: &str, pairs: &[&str
     let find = |name: &str| {
         let known = || tasks.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", ");
         let place = tasks.iter().position(|t| t.name == name);
-        place.ok_or_else(|| format!("no task {name} stands above this line; there are: {}", known()))
+        place.ok_or_else(|| format!("no line above this one describes task {name}; there are: {}", known()))
     };
     let mut port = Port { from: find(from)?, to: find(to)?, method: defaults.method };
     for (key, value) in split(pairs)? {

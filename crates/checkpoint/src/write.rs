@@ -103,7 +103,7 @@ impl<'a> Plan<'a> {
             check_attributes(&series.attributes)?;
             let group = plan.root.descend(&series.name)?;
             if !group.attributes.is_empty() {
-                return Err(invalid(&series.name, "stands twice among the series"));
+                return Err(invalid(&series.name, "is there twice among the series"));
             }
             group.attributes = attributes_of(series);
         }
@@ -247,7 +247,7 @@ fn check_attributes(attributes: &[(String, Value)]) -> Result<()> {
             return Err(invalid(name, "is a name that crossdock keeps for itself"));
         }
         if attributes[..i].iter().any(|(other, _)| other == name) {
-            return Err(invalid(name, "stands twice among the attributes"));
+            return Err(invalid(name, "is there twice among the attributes"));
         }
         if matches!(value, Value::Text(text) if text.len() > MOST_TEXT) {
             return Err(invalid(name, "has a text longer than 32 KiB"));

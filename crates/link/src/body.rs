@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the next bytes, whose length stands before them.
+    /// Reads the next bytes, whose length comes before them.
     ///
     /// # Errors
     /// The body ends before the bytes.

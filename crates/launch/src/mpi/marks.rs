@@ -1,4 +1,4 @@
-//! Marks: lines in which the tasks of a Slurm step report to the front. They stand among the lines that ranks write to
+//! Marks: lines in which the tasks of a Slurm step report to the front. They are mixed with the lines that ranks write to
 //! standard error, which srun brings to the front.
 //!
 //! Slurm passes on whole lines of at most a thousand bytes, so a mark is one short line.
