@@ -23,8 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crossdock_layout::wire::{Answer, ItemRequest, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, Status, record};
 
-use super::queue::{RequestId, Wait, WaitPurpose};
 use super::ownership::{RETRY_MS, VERSION, unreadable};
+use super::queue::{RequestId, Wait, WaitPurpose};
 use super::{Phase, Refusal};
 use crate::broker::site::SiteName;
 use crate::broker::stored::{Stored, decode, encode};

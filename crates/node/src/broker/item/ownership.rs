@@ -158,7 +158,9 @@ impl Broker {
         }
         let waiters = self.items.remote_waiters.0.get(&(found.workflow, found.key.clone()))?;
         waiters.iter().find(|waiter| {
-            waiter.until > self.now && site.is_there(&waiter.node) && self.is_owner(found.workflow, &found.owner, waiter)
+            waiter.until > self.now
+                && site.is_there(&waiter.node)
+                && self.is_owner(found.workflow, &found.owner, waiter)
         })
     }
 
@@ -200,7 +202,8 @@ impl Broker {
         let waiters = self.items.remote_waiters.0.entry((workflow, request.key)).or_default();
         let (task, rank, numbers) = (request.task, request.rank, request.numbers);
         let waiter = RemoteWaiter { node: node.to_owned(), task, rank, numbers, until, arrival };
-        let is_same = |of: &&mut RemoteWaiter| (&of.node, &of.task, of.rank) == (&waiter.node, &waiter.task, waiter.rank);
+        let is_same =
+            |of: &&mut RemoteWaiter| (&of.node, &of.task, of.rank) == (&waiter.node, &waiter.task, waiter.rank);
         let is_full = waiters.len() >= REMOTE_WAITERS;
         match waiters.iter_mut().find(is_same) {
             Some(known) => (known.until, known.numbers) = (until, waiter.numbers.clone()),
@@ -215,7 +218,9 @@ impl Broker {
             return reply(0, NOT_HERE, format!("item {} is not there", item.0));
         };
         let code = match self.lasting.items.residences.get(&item) {
-            Some(Residence::Leaving { to, .. }) if to == node && self.is_owner(workflow, &found.owner, &waiter) => COMES,
+            Some(Residence::Leaving { to, .. }) if to == node && self.is_owner(workflow, &found.owner, &waiter) => {
+                COMES
+            }
             // The next node may have the item already, and only that node knows what becomes of it.
             Some(Residence::Leaving { .. }) => NOT_HERE,
             _ => match self.next_user(item) {
@@ -229,7 +234,8 @@ impl Broker {
     /// Reports to other nodes that an item is gone, if these nodes want the item.
     pub(super) fn tell_nodes_of_end(&mut self, item: SegmentId, workflow: u64, key: &str, why: &str) {
         let waiters = self.items.remote_waiters.0.remove(&(workflow, key.to_owned())).unwrap_or_default();
-        let nodes: BTreeSet<_> = waiters.into_iter().filter(|waiter| waiter.until > self.now).map(|waiter| waiter.node).collect();
+        let nodes: BTreeSet<_> =
+            waiters.into_iter().filter(|waiter| waiter.until > self.now).map(|waiter| waiter.node).collect();
         let Some(workflow) = self.lasting.workflow_name(workflow) else { return };
         let (key, why) = (key.to_owned(), why.to_owned());
         let body = encode(&Ended { version: VERSION, workflow, key, item: item.0, why });
