@@ -229,7 +229,7 @@ impl World {
             }
             NodeOrder::Pull { id, ref node, wait_ms, .. } => {
                 let to = index(node);
-                if self.form == Form::Whole && !self.calm && self.random.one_in(3) {
+                if self.may_fail() && self.random.one_in(3) {
                     // The bytes are in flight for a long time.
                     self.network.slow(n, to, 1500);
                 }
