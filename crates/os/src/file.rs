@@ -295,10 +295,14 @@ pub fn sync_whole(file: impl AsFd) -> OsResult<()> {
     }
 }
 
-/// Waits until the names in a folder are on the disk.
+/// Waits until the names in a folder are on the disk. Some file systems, such as CIFS, cannot sync folders; then the call
+/// has nothing to wait for.
 pub fn sync_folder(path: &Path) -> OsResult<()> {
-    let synced = sync_whole(open_read_only(path)?);
-    synced.map_err(|error| OsError { object: path.display().to_string(), ..error })
+    use std::io::ErrorKind::{InvalidInput, Unsupported};
+    match sync_whole(open_read_only(path)?) {
+        Err(error) if matches!(error.reason().kind(), InvalidInput | Unsupported) => Ok(()),
+        synced => synced.map_err(|error| OsError { object: path.display().to_string(), ..error }),
+    }
 }
 
 /// Sets the size of a file. Bytes beyond the new size are lost, and added bytes are zero.
