@@ -78,7 +78,10 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
         let lost = self.lost.contains(&found.file);
         match what {
-            WaitPurpose::Reading => found.shared && !self.items.handovers.phase(item).ends_sharing(),
+            WaitPurpose::Reading => {
+                let phase = self.items.handovers.phase(item);
+                found.shared && !phase.ends_sharing() && !matches!(phase, Phase::Leaving { .. })
+            }
             WaitPurpose::Owning if found.level == ItemLevel::Cooperative => !lost,
             WaitPurpose::Owning => found.holder == MemberId::NONE && self.is_of(member, found.workflow, &found.owner),
             WaitPurpose::Readers(_) => false,
