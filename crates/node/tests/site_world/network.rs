@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crossdock_layout::{SegmentId, Status};
 use crossdock_node::broker::{Event, NodeEvent, NodeFailure, NodeOrder};
 
-use super::{Form, NAMES, Planted, World};
+use super::{NAMES, Planted, World};
 
 #[derive(Clone)]
 enum Message {
