@@ -20,8 +20,6 @@ use crate::{Error, Result, fault_point};
 /// When a large pool grows, it takes more slots than it needs, as a reserve: at most one for every `SPARE` slots that
 /// it has.
 const SPARE: u32 = 64;
-/// From this number of huge pages on, a pool grows by whole huge pages.
-const ROUNDS: u64 = 4;
 /// If the pool could not grow, the publisher does not try again for this many times the duration of the attempt. So a
 /// full quota, or a daemon that is away, costs at most two per cent of the publisher's time.
 const REST: u32 = 50;
@@ -119,15 +117,20 @@ impl Publisher {
             let capacity = u64::from(geometry.counts.slots) * chunk;
             return Err(Error::new(Status::NoSpace, format!("its capacity of {capacity} bytes is used up")));
         }
-        // A large pool takes a few more slots than it needs now, in whole huge pages, if the quota allows it.
-        let generous = (more + committed / SPARE).next_multiple_of(self.slots.per_huge()).min(left);
+        // A pool that fills at least half of its first huge page takes whole huge pages, and a large pool also takes a
+        // few more slots than it needs now, if the quota allows it. So a pool never has more than twice the memory that
+        // it needs. An observer maps a huge page with one page fault instead of 512.
+        let per_huge = self.slots.per_huge();
+        let whole = u64::from(committed) + u64::from(more + committed / SPARE);
+        let generous =
+            (whole.next_multiple_of(u64::from(per_huge)).min(u64::from(geometry.counts.slots)) as u32) - committed;
         let charge = |slots: u32| {
             let fresh = u64::from(slots) * chunk;
             let total = self.counts.reserved + fresh;
             self.host.reserve(total).map(|()| (slots, total))
         };
-        let rounds = self.slots.per_huge() > 1 && u64::from(committed + more) * chunk >= ROUNDS * HUGE;
-        let (more, total) = if rounds { charge(generous).or_else(|_| charge(more))? } else { charge(more)? };
+        let fills_half = per_huge > 1 && u64::from(committed + more) * chunk >= HUGE / 2;
+        let (more, total) = if fills_half { charge(generous).or_else(|_| charge(more))? } else { charge(more)? };
         let (at, length) = (geometry.slot(committed), u64::from(more) * chunk);
         let mapping = self.pool.mapping();
         if length >= HUGE {
