@@ -40,6 +40,24 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// The command line of a daemon, without the other commands.
+#[derive(Debug, Parser)]
+enum Daemon {
+    Serve(Serve),
+}
+
+/// Parses the command line of this process. If it is wrong or asks for help, the process ends with the text for that.
+///
+/// A daemon that starts does not build the arguments of all other commands: that would take a tenth of the time until
+/// the daemon listens, and memory that the daemon would keep.
+pub fn parse() -> Command {
+    let daemon = std::env::args_os().nth(1).is_some_and(|word| word == "serve");
+    match daemon.then(Daemon::try_parse) {
+        Some(Ok(Daemon::Serve(options))) => Command::Serve(options),
+        _ => Cli::parse().command,
+    }
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {

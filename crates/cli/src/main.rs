@@ -31,13 +31,10 @@ mod web;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{Cli, Command};
+use args::Command;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let code = match cli.command {
+    let code = match args::parse() {
         Command::Run(options) => run::run(&options),
         Command::Supervise => crossdock_launch::run::supervisor(),
         Command::Mpirun(options) => mpirun::mpirun(*options),
