@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         let wrong = |text: &str| read(text, defaults()).unwrap_err();
-        assert!(wrong("task a\nport a -> b").starts_with("line 2: no task b"));
+        assert!(wrong("task a\nport a -> b").starts_with("line 2: no line above this one describes task b"));
         assert!(wrong("task a sise=1").contains("there are: size, period"));
         assert!(wrong("task a\ntask a").contains("already"));
         assert!(wrong("tusk a").starts_with("line 1: `tusk`"));

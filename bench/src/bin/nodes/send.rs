@@ -13,7 +13,7 @@ use crossdock_client::{
     ConnectOptions, End, Handle, Item, ItemOptions, Message, Mode, Pattern, Port, PortOptions, Publisher, Region,
     SeriesOptions, Session, Variable,
 };
-use crossdock_files::{Announcement, Exchange, HostRole, Keep, Publish, RemoteHosts, Service, entry_key};
+use crossdock_files::{Announcement, Exchange, Keep, Publish, RemoteHosts, Service, entry_key};
 use crossdock_layout::files::Phase;
 use crossdock_os::Deadline;
 
@@ -200,16 +200,7 @@ pub fn site_of_files(of_a: Option<&str>) -> crossdock_files::Site {
         lease: crossdock_files::Site::LEASE,
     };
     if let Some(address) = of_a {
-        let announced = Announcement {
-            life: 1,
-            role: HostRole::Produces,
-            phase: Some(Phase::Producing),
-            published: 0,
-            bytes: 0,
-            torn: 0,
-            fetched: 0,
-            address: address.to_owned(),
-        };
+        let announced = Announcement::producing(1, address);
         let key = entry_key(&site.name, &site.workflow, DIRECTORY, "a");
         let by = Deadline::after(Duration::from_secs(10));
         site.catalog.put(&key, &announced.value(), None, by).expect("a catalog in memory");

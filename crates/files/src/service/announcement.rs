@@ -60,6 +60,21 @@ pub struct Announcement {
 }
 
 impl Announcement {
+    /// The announcement of a host whose producers have published nothing yet. Other hosts reach its service at `address`.
+    #[must_use]
+    pub fn producing(life: u64, address: &str) -> Self {
+        Self {
+            life,
+            role: HostRole::Produces,
+            phase: Some(Phase::Producing),
+            published: 0,
+            bytes: 0,
+            torn: 0,
+            fetched: 0,
+            address: address.to_owned(),
+        }
+    }
+
     /// Writes the value of the entry.
     #[must_use]
     pub fn value(&self) -> Vec<u8> {

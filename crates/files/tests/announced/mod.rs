@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_catalog::Catalog;
-use crossdock_files::{Announcement, HostRole, Site, entry_key};
-use crossdock_layout::files::Phase;
+use crossdock_files::{Announcement, Site, entry_key};
 use crossdock_os::Deadline;
 
 const SITE: &str = "site";
@@ -18,16 +17,7 @@ pub fn site(catalog: impl Catalog + 'static) -> Site {
 
 /// Announces a host with producers. It never loses its entry.
 pub fn announce(catalog: &dyn Catalog, directory: &str, node: &str, address: &str) {
-    let announced = Announcement {
-        life: 1,
-        role: HostRole::Produces,
-        phase: Some(Phase::Producing),
-        published: 0,
-        bytes: 0,
-        torn: 0,
-        fetched: 0,
-        address: address.to_owned(),
-    };
+    let announced = Announcement::producing(1, address);
     let key = entry_key(SITE, WORKFLOW, directory, node);
     catalog.put(&key, &announced.value(), None, Deadline::after(Duration::from_secs(60))).unwrap();
 }
