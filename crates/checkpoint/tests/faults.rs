@@ -36,56 +36,36 @@ fn visible(path: &Path) -> BTreeSet<String> {
 #[test]
 fn a_call_that_fails_changes_nothing_and_succeeds_when_it_is_repeated() {
     let bytes = vec![7; 300_000];
-    let (mut seen, mut failed) = (BTreeSet::new(), 0);
-    'all: for n in 1.. {
-        let (mut which, mut errors, mut hit) = (0, 1, false);
-        while which < errors {
-            let scratch = tempfile::tempdir().unwrap();
-            let path = scratch.path().join("checkpoints");
-            faults::arm_thread(n, which as u64);
-            let mut folder = open(&path).unwrap_or_else(|_| {
+    let mut failed = 0;
+    let seen = faults::each_call_fails(|attempt| {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("checkpoints");
+        attempt.arm();
+        let mut folder = open(&path).unwrap_or_else(|_| {
+            failed += 1;
+            open(&path).expect("the folder, repeated")
+        });
+        let mut wanted = BTreeSet::new();
+        for number in 1..=3 {
+            if folder.save(&contents(&bytes), &|| true).is_err() {
                 failed += 1;
-                open(&path).expect("the folder, repeated")
-            });
-            let mut wanted = BTreeSet::new();
-            for number in 1..=3 {
-                if folder.save(&contents(&bytes), &|| true).is_err() {
-                    failed += 1;
-                    let last = faults::disarm_thread();
-                    assert_eq!(visible(&path), wanted, "after {last:?}");
-                    faults::arm_thread(u64::MAX, 0);
-                    folder.save(&contents(&bytes), &|| true).unwrap_or_else(|e| panic!("{last:?}: {e}"));
-                    seen.extend(last.map(|(call, _)| call));
-                    errors = errors.max(last.map_or(0, |(_, all)| all.len()));
-                    hit = true;
-                }
-                wanted.insert(format!("s-{number:08}.h5"));
+                let hit = attempt.disarm();
+                assert_eq!(visible(&path), wanted, "after {hit:?}");
+                folder.save(&contents(&bytes), &|| true).unwrap_or_else(|e| panic!("{hit:?}: {e}"));
             }
-            if folder.prune(2).is_err() {
-                failed += 1;
-                folder.prune(2).expect("prune, repeated");
-            }
-            let last = faults::disarm_thread();
-            wanted.remove("s-00000001.h5");
-            assert_eq!(visible(&path), wanted, "{last:?}");
-            let left: Vec<_> = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-            assert_eq!(left.len(), 3, "two checkpoints and the lock: {left:?}");
-            match last {
-                Some((call, all)) => {
-                    hit = true;
-                    seen.insert(call);
-                    errors = errors.max(all.len());
-                }
-                None if !hit => {
-                    let wanted = ["open", "mkdir", "write_file", "ftruncate", "fsync", "rename", "unlink", "flock"];
-                    assert!(wanted.iter().all(|call| seen.contains(call)), "{seen:?}");
-                    assert!(failed > 20, "{failed}");
-                    println!("{} calls, {failed} errors: {seen:?}", n - 1);
-                    break 'all;
-                }
-                None => {}
-            }
-            which += 1;
+            wanted.insert(format!("s-{number:08}.h5"));
         }
-    }
+        if folder.prune(2).is_err() {
+            failed += 1;
+            folder.prune(2).expect("prune, repeated");
+        }
+        let hit = attempt.disarm();
+        wanted.remove("s-00000001.h5");
+        assert_eq!(visible(&path), wanted, "{hit:?}");
+        let left: Vec<_> = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 3, "two checkpoints and the lock: {left:?}");
+    });
+    let wanted = ["open", "mkdir", "write_file", "ftruncate", "fsync", "rename", "unlink", "flock"];
+    assert!(wanted.iter().all(|call| seen.contains(call)), "{seen:?}");
+    assert!(failed > 20, "{failed}");
 }

@@ -1,11 +1,10 @@
 //! Each system call by which a file is published, withdrawn or moved to a disk fails once, with each error that the kernel
 //! may give. After that, the same step succeeds when it is repeated, and consumers never see a file that is not finished.
 
-use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crossdock_os::faults::{self, Fault};
+use crossdock_os::faults::each_call_fails;
 
 use crate::rules::{Keep, Publish};
 use crate::service::Service;
@@ -45,35 +44,6 @@ impl Folders {
     }
 }
 
-/// The call that failed, and how.
-type Hit = Option<(&'static str, Fault)>;
-
-/// Runs `step` once for each call in it and each error of this call, which fails then. Gives the names of the calls.
-fn each_fails(mut step: impl FnMut(&dyn Fn(), &dyn Fn() -> Hit)) -> BTreeSet<&'static str> {
-    let mut seen = BTreeSet::new();
-    for n in 1.. {
-        let mut which = 0;
-        loop {
-            let hit = std::cell::Cell::new(None);
-            let disarm = || {
-                hit.set(faults::disarm_thread());
-                hit.get().map(|(call, all): (_, &[Fault])| (call, all[which % all.len()]))
-            };
-            step(&|| faults::arm_thread(n, which as u64), &disarm);
-            let Some((call, all)) = hit.get() else {
-                println!("{} calls: {seen:?}", n - 1);
-                return seen;
-            };
-            seen.insert(call);
-            which += 1;
-            if which == all.len() {
-                break;
-            }
-        }
-    }
-    unreachable!("a step has an end");
-}
-
 fn publish(store: &mut Store) -> std::io::Result<PublishOutcome> {
     store.publish(Path::new(NAME), false, &mut || false, &mut |_| {})
 }
@@ -90,11 +60,11 @@ fn has(path: &Path) -> bool {
 
 #[test]
 fn a_store_is_made_after_each_failed_call() {
-    let seen = each_fails(|arm, disarm| {
+    let seen = each_call_fails(|attempt| {
         let folders = Folders::new();
-        arm();
+        attempt.arm();
         drop(folders.open(1));
-        let hit = disarm();
+        let hit = attempt.disarm();
         folders.open(1).unwrap_or_else(|error| panic!("{hit:?}: {error}"));
     });
     assert!(["mkdir", "chmod", "open", "ftruncate", "mmap"].iter().all(|call| seen.contains(call)), "{seen:?}");
@@ -103,12 +73,12 @@ fn a_store_is_made_after_each_failed_call() {
 #[test]
 fn a_file_is_published_after_each_failed_call_and_never_seen_half_finished() {
     for single in [0, 2] {
-        let seen = each_fails(|arm, disarm| {
+        let seen = each_call_fails(|attempt| {
             let folders = Folders::new();
             let mut store = folders.with_file(single);
-            arm();
+            attempt.arm();
             let tried = publish(&mut store);
-            let hit = disarm();
+            let hit = attempt.disarm();
             let mode = || std::fs::metadata(folders.at("stage/a/f")).unwrap().permissions().mode() & 0o777;
             match tried {
                 Ok(PublishOutcome::Done) => {}
@@ -140,16 +110,16 @@ fn a_file_is_published_after_each_failed_call_and_never_seen_half_finished() {
 #[test]
 fn a_service_starts_or_gives_an_error_and_the_next_one_publishes() {
     let mut failed = 0;
-    let seen = each_fails(|arm, disarm| {
+    let seen = each_call_fails(|attempt| {
         let folders = Folders::new();
         drop(folders.with_file(0));
         let start = || {
             let notice = folders.memory.path().join("notice");
             Service::start(&folders.at(""), &notice, "simulate", Publish::Close, Keep::All)
         };
-        arm();
+        attempt.arm();
         let started = start();
-        let hit = disarm();
+        let hit = attempt.disarm();
         failed += u32::from(started.is_err());
         let service = started.or_else(|_| start()).unwrap_or_else(|error| panic!("{hit:?}: {error}"));
         let began = std::time::Instant::now();
@@ -168,13 +138,13 @@ fn a_service_starts_or_gives_an_error_and_the_next_one_publishes() {
 
 #[test]
 fn a_file_is_withdrawn_after_each_failed_call() {
-    let seen = each_fails(|arm, disarm| {
+    let seen = each_call_fails(|attempt| {
         let folders = Folders::new();
         let mut store = folders.with_file(1);
         assert_eq!(publish(&mut store).unwrap(), PublishOutcome::Done);
-        arm();
+        attempt.arm();
         let tried = store.withdraw(Path::new(NAME));
-        let hit = disarm();
+        let hit = attempt.disarm();
         if tried.is_err() {
             store.withdraw(Path::new(NAME)).unwrap_or_else(|error| panic!("{hit:?}: {error}"));
         }
@@ -185,27 +155,27 @@ fn a_file_is_withdrawn_after_each_failed_call() {
 
 #[test]
 fn a_file_is_moved_to_the_disk_after_each_failed_call_and_is_always_in_one_of_both_places() {
-    let seen = each_fails(|arm, disarm| {
+    let seen = each_call_fails(|attempt| {
         let folders = Folders::new();
         let mut store = folders.with_file(0);
         assert_eq!(publish(&mut store).unwrap(), PublishOutcome::Done);
         let disk = folders.disk.path();
-        arm();
+        attempt.arm();
         let mut hit = None;
         let mut spill = Spill::open(&store.layout, disk, 1000, MovedFiles::default()).unwrap_or_else(|_| {
-            hit = disarm();
+            hit = attempt.disarm();
             Spill::open(&store.layout, disk, 1000, MovedFiles::default())
                 .unwrap_or_else(|error| panic!("{hit:?}: {error}"))
         });
-        for attempt in 0..3 {
+        for round in 0..3 {
             let seen = || has(&folders.at("published/a/f")) || has(&disk.join("files/a/f"));
             assert!(seen(), "{hit:?}: the file is in neither place");
-            if attempt > 0 {
+            if round > 0 {
                 spill.order.push_back(NAME.into());
             }
             let Some(copy) = spill.next(&store.layout, 1000) else { continue };
             let moved = copy.make().and_then(|()| spill.take(&store.layout, &copy));
-            hit = hit.or_else(disarm);
+            hit = hit.or_else(|| attempt.disarm());
             assert!(seen(), "{hit:?}: the file is in neither place");
             if moved.is_err() {
                 copy.drop_file();

@@ -9,10 +9,13 @@
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::testing::{Random, mix};
 
 /// The environment variable with the path of the page's file.
 pub const VARIABLE: &str = "CROSSDOCK_FAULTS";
@@ -160,11 +163,7 @@ impl FaultPlan {
         if one_in == 0 {
             return None;
         }
-        // The random numbers come from SplitMix64, whose state is a counter.
-        let mut z = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= z >> 31;
+        let z = mix(self.seed.fetch_add(Random::STEP, Ordering::Relaxed));
         (z % one_in == 0).then_some(z >> 32)
     }
 
@@ -268,6 +267,47 @@ pub fn disarm_thread() -> Option<(&'static str, &'static [Fault])> {
     OWN.take().and_then(|words| words.disarm())
 }
 
+/// One attempt of [`each_call_fails`]. The tested step calls [`Attempt::arm`] before the calls that may fail, and
+/// [`Attempt::disarm`] behind them.
+#[derive(Debug)]
+pub struct Attempt {
+    n: u64,
+    which: u64,
+    failed: Cell<Option<(&'static str, &'static [Fault])>>,
+}
+
+impl Attempt {
+    /// Makes the n-th system call of this thread from now on fail. Each attempt has another n or another error.
+    pub fn arm(&self) {
+        arm_thread(self.n, self.which);
+    }
+
+    /// Lets no further call fail. Gives the name and the error of the call that failed in this attempt, if one did.
+    pub fn disarm(&self) -> Option<(&'static str, Fault)> {
+        if let Some(failed) = disarm_thread() {
+            self.failed.set(Some(failed));
+        }
+        self.failed.get().map(|(call, errors)| (call, errors[self.which as usize]))
+    }
+}
+
+/// Runs `step` again and again. In each attempt another system call of this thread fails, or the same call with
+/// another of its errors. The attempt in which no call fails is the last one. Gives the names of the calls that failed.
+pub fn each_call_fails(mut step: impl FnMut(&Attempt)) -> BTreeSet<&'static str> {
+    let mut seen = BTreeSet::new();
+    let mut attempt = Attempt { n: 1, which: 0, failed: Cell::new(None) };
+    loop {
+        step(&attempt);
+        attempt.disarm();
+        let Some((call, errors)) = attempt.failed.take() else { return seen };
+        seen.insert(call);
+        attempt.which += 1;
+        if attempt.which as usize == errors.len() {
+            (attempt.n, attempt.which) = (attempt.n + 1, 0);
+        }
+    }
+}
+
 fn row_of(call: &str) -> usize {
     let row = TABLE.iter().position(|(name, _)| *name == call);
     row.unwrap_or_else(|| panic!("the table of failures has no row '{call}'"))
@@ -309,6 +349,23 @@ mod tests {
         arm_thread(100, 0);
         crate::memfd::create("crossdock-test", 4096).unwrap();
         assert_eq!(disarm_thread(), None);
+    }
+
+    #[test]
+    fn each_call_fails_once_with_each_of_its_errors() {
+        let mut failed = Vec::new();
+        let seen = each_call_fails(|attempt| {
+            attempt.arm();
+            let made = crate::memfd::create("crossdock-test", 4096);
+            let hit = attempt.disarm();
+            assert_eq!(hit, attempt.disarm(), "the attempt remembers what failed");
+            crate::memfd::create("crossdock-test", 4096).unwrap();
+            failed.extend(made.err().map(|error| (hit.unwrap().0, error.errno)));
+        });
+        let create = [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|errno| ("memfd_create", errno));
+        assert_eq!(failed[..3], create);
+        assert!(failed[3..].contains(&("ftruncate", Errno::NOMEM)), "{failed:?}");
+        assert!(seen.contains("memfd_create") && seen.contains("ftruncate"), "{seen:?}");
     }
 
     #[test]

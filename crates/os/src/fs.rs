@@ -201,25 +201,17 @@ pub fn sync_all(file: &File) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::faults;
+    use std::collections::BTreeSet;
 
     /// Makes each call of `body` fail once with each of its errors. Gives the names of the calls that failed.
-    fn each_fails(body: impl Fn() -> io::Result<()>) -> Vec<&'static str> {
-        let mut seen = Vec::new();
-        for n in 1.. {
-            let mut errors = 1;
-            let mut which = 0;
-            while which < errors {
-                faults::arm_thread(n, which as u64);
-                let done = body();
-                let Some((call, all)) = faults::disarm_thread() else { return seen };
-                errors = all.len();
-                let is_repeated = matches!(all[which], faults::Fault::Short | faults::Fault::Error(Errno::INTR));
-                assert_eq!(done.is_ok(), is_repeated && call != "open", "{call} {:?}", all[which]);
-                seen.push(call);
-                which += 1;
-            }
-        }
-        seen
+    fn each_fails(body: impl Fn() -> io::Result<()>) -> BTreeSet<&'static str> {
+        faults::each_call_fails(|attempt| {
+            attempt.arm();
+            let done = body();
+            let Some((call, fault)) = attempt.disarm() else { return };
+            let is_repeated = matches!(fault, faults::Fault::Short | faults::Fault::Error(Errno::INTR));
+            assert_eq!(done.is_ok(), is_repeated && call != "open", "{call} {fault:?}");
+        })
     }
 
     #[test]

@@ -299,34 +299,27 @@ mod tests {
     #[test]
     fn no_failed_call_loses_an_acknowledged_record() {
         use crossdock_os::faults;
-        let (mut seen, mut errors) = (std::collections::BTreeSet::new(), 0u32);
-        'calls: for n in 1.. {
-            for which in 0.. {
-                let folder = tempfile::tempdir().unwrap();
-                faults::arm_thread(n, which);
-                let mut acknowledged = Vec::new();
-                let opened = Journal::open(folder.path());
-                if let Ok((mut journal, _)) = opened {
-                    for (turn, record) in records().into_iter().enumerate() {
-                        match journal.append(&record) {
-                            Ok(()) => acknowledged.push(record),
-                            Err(_) => errors += 1,
-                        }
-                        if turn == 2 {
-                            errors += u32::from(journal.compact(&acknowledged).is_err());
-                        }
+        let mut errors = 0u32;
+        let seen = faults::each_call_fails(|attempt| {
+            let folder = tempfile::tempdir().unwrap();
+            attempt.arm();
+            let mut acknowledged = Vec::new();
+            let opened = Journal::open(folder.path());
+            if let Ok((mut journal, _)) = opened {
+                for (turn, record) in records().into_iter().enumerate() {
+                    match journal.append(&record) {
+                        Ok(()) => acknowledged.push(record),
+                        Err(_) => errors += 1,
+                    }
+                    if turn == 2 {
+                        errors += u32::from(journal.compact(&acknowledged).is_err());
                     }
                 }
-                let Some((call, all)) = faults::disarm_thread() else { break 'calls };
-                let how = all[which as usize];
-                seen.insert(call);
-                let found = Journal::open(folder.path()).unwrap_or_else(|e| panic!("{call} {how:?}: {e}")).1;
-                assert_eq!(found, acknowledged, "{call} {how:?}");
-                if which as usize + 1 == all.len() {
-                    break;
-                }
             }
-        }
+            let hit = attempt.disarm();
+            let found = Journal::open(folder.path()).unwrap_or_else(|e| panic!("{hit:?}: {e}")).1;
+            assert_eq!(found, acknowledged, "{hit:?}");
+        });
         assert!(
             ["open", "pwrite", "fsync", "rename", "flock", "ftruncate"].iter().all(|c| seen.contains(c)),
             "{seen:?}"

@@ -435,18 +435,15 @@ mod failing_calls {
     fn the_list_of_stores_keeps_its_lines_whatever_call_fails() {
         let folder = tempfile::tempdir().unwrap();
         let list = folder.path().join(STORES);
-        let (mut n, mut which, mut seen) = (1, 0, BTreeSet::new());
-        loop {
+        let seen = faults::each_call_fails(|attempt| {
             std::fs::write(&list, "/x/crossdock-files-1\n").unwrap();
-            faults::arm_thread(n, which);
+            attempt.arm();
             let noted = note_store(&list, Path::new("/y/crossdock-files-1"));
-            let Some((call, all)) = faults::disarm_thread() else { break };
+            let hit = attempt.disarm();
             let text = std::fs::read_to_string(&list).unwrap();
             let added = if noted.is_ok() { "/y/crossdock-files-1\n" } else { "" };
-            assert_eq!(text, format!("/x/crossdock-files-1\n{added}"), "{call} {:?}", all[which as usize]);
-            seen.insert(call);
-            (n, which) = if which as usize + 1 == all.len() { (n + 1, 0) } else { (n, which + 1) };
-        }
+            assert_eq!(text, format!("/x/crossdock-files-1\n{added}"), "{hit:?}");
+        });
         assert!(["open", "read_file", "write_file"].iter().all(|call| seen.contains(call)), "{seen:?}");
     }
 }

@@ -260,8 +260,7 @@ mod failing_calls {
     fn a_cleanup_whose_calls_fail_removes_no_living_run_and_the_next_one_removes_the_dead() {
         let above = tempfile::tempdir().unwrap();
         let base = above.path().join("crossdock/runs");
-        let (mut n, mut which, mut seen) = (1, 0, Vec::new());
-        loop {
+        let seen = faults::each_call_fails(|attempt| {
             let living = RunFolder::make_in(&base, "living").unwrap();
             let long_ago = SystemTime::now() - Duration::from_secs(3600);
             File::open(&living.path).unwrap().set_modified(long_ago).unwrap();
@@ -271,19 +270,15 @@ mod failing_calls {
             std::fs::write(path.join("stores"), format!("{}\n", store.display())).unwrap();
             dead.note_engine("process").unwrap();
             drop(dead);
-            faults::arm_thread(n, which);
+            attempt.arm();
             clean_dead_in(&base);
-            let hit = faults::disarm_thread();
-            let how = hit.map(|(call, all)| (call, all[which as usize % all.len()]));
-            assert!(living.path.join("lock").exists(), "{how:?}: the folder of a living run is gone");
+            let hit = attempt.disarm();
+            assert!(living.path.join("lock").exists(), "{hit:?}: the folder of a living run is gone");
             clean_dead_in(&base);
-            assert!(!path.exists(), "{how:?}: the dead run's folder is left");
-            assert!(!store.exists(), "{how:?}: the dead run's store is left");
+            assert!(!path.exists(), "{hit:?}: the dead run's folder is left");
+            assert!(!store.exists(), "{hit:?}: the dead run's store is left");
             remove(&living.path);
-            let Some((call, all)) = hit else { break };
-            seen.push(call);
-            (n, which) = if which as usize + 1 == all.len() { (n + 1, 0) } else { (n, which + 1) };
-        }
+        });
         assert!(["open", "read_file", "unlink", "flock"].iter().all(|call| seen.contains(call)), "{seen:?}");
     }
 }

@@ -165,25 +165,22 @@ mod failing_calls {
 
     #[test]
     fn a_log_loses_at_most_the_line_whose_call_failed() {
-        let (mut n, mut which, mut seen) = (1, 0, Vec::new());
-        loop {
+        let seen = faults::each_call_fails(|attempt| {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("a.log");
             let mut log = Log::make(&path, 200).unwrap();
-            faults::arm_thread(n, which);
+            attempt.arm();
             for i in 100..115 {
                 log.add(format!("line {i}\n").as_bytes());
             }
-            let Some((call, all)) = faults::disarm_thread() else { break };
+            let hit = attempt.disarm();
             for i in 115..121 {
                 log.add(format!("line {i}\n").as_bytes());
             }
             let text = [older(&path), path].map(|path| std::fs::read_to_string(path).unwrap()).concat();
             let missing = (110..121).filter(|i| !text.contains(&format!("line {i}\n"))).count();
-            assert!(missing <= 1, "{call} {:?}: {text}", all[which as usize]);
-            seen.push(call);
-            (n, which) = if which as usize + 1 == all.len() { (n + 1, 0) } else { (n, which + 1) };
-        }
+            assert!(missing <= 1, "{hit:?}: {text}");
+        });
         assert!(["open", "rename", "write_file"].iter().all(|call| seen.contains(call)), "{seen:?}");
     }
 }
